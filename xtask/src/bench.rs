@@ -56,11 +56,24 @@ impl<'a> Asked<'a> {
                 "--quick" => asked.pace = Pace::Quick,
                 "--enforce" => asked.failing = Failing::Enforced,
                 "--only" => asked.only.push(
-                    flags.next().copied().filter(|name| row::names().chain([service::NAME]).any(|known| known == *name)).ok_or_else(
-                        || format!("--only takes one of {}", row::names().chain([service::NAME]).collect::<Vec<_>>().join(", ")),
-                    )?,
+                    flags
+                        .next()
+                        .copied()
+                        .filter(|name| {
+                            row::names().chain([service::NAME]).any(|known| known == *name)
+                        })
+                        .ok_or_else(|| {
+                            format!(
+                                "--only takes one of {}",
+                                row::names().chain([service::NAME]).collect::<Vec<_>>().join(", ")
+                            )
+                        })?,
                 ),
-                flag => return Err(format!("`{flag}` is not a flag of bench; it takes --quick, --only ROW and --enforce")),
+                flag => {
+                    return Err(format!(
+                        "`{flag}` is not a flag of bench; it takes --quick, --only ROW and --enforce"
+                    ));
+                }
             }
         }
         Ok(asked)
@@ -75,7 +88,10 @@ pub(crate) fn run(asked: &Asked<'_>) -> Done {
         rows(asked, &scratch, &mut report)?;
     }
     if asked.only.is_empty() || asked.only.contains(&service::NAME) {
-        eprintln!("bench: {}: commands of skills over HTTP, each in a sandbox of its own", service::NAME);
+        eprintln!(
+            "bench: {}: commands of skills over HTTP, each in a sandbox of its own",
+            service::NAME
+        );
         let ringfence = workspace::build("ringfence-cli", &["--release"])?;
         match service::measure(&ringfence, scratch.disk(), asked.pace) {
             Ok(load) => report.under_load(load),
@@ -84,10 +100,13 @@ pub(crate) fn run(asked: &Asked<'_>) -> Done {
     }
     print!("{}", report.table());
     let path = target_directory()?.join("bench.json");
-    std::fs::write(&path, format!("{:#}\n", report.json())).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    std::fs::write(&path, format!("{:#}\n", report.json()))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     eprintln!("bench: wrote {}", path.display());
     match report.missed() {
-        missed if asked.failing == Failing::Enforced && missed > 0 => Err(format!("{missed} bars missed").into()),
+        missed if asked.failing == Failing::Enforced && missed > 0 => {
+            Err(format!("{missed} bars missed").into())
+        }
         _ => Ok(()),
     }
 }
@@ -129,11 +148,17 @@ impl Programs {
             told: workspace::build("ringfence-sys", &["--release", "--example", "told"])?,
             rounds: workspace::build("ringfence-local", &["--release", "--example", "rounds"])?,
             many: workspace::build("ringfence", &["--release", "--example", "many"])?,
-            commands: workspace::build("ringfence-policy", &["--release", "--example", "commands"])?,
+            commands: workspace::build(
+                "ringfence-policy",
+                &["--release", "--example", "commands"],
+            )?,
         })
     }
 }
 
 fn target_directory() -> Result<PathBuf, Box<dyn std::error::Error>> {
-    Ok(workspace::metadata()?["target_directory"].as_str().ok_or("cargo names no target directory")?.into())
+    Ok(workspace::metadata()?["target_directory"]
+        .as_str()
+        .ok_or("cargo names no target directory")?
+        .into())
 }

@@ -23,7 +23,11 @@ struct Steps {
 
 impl Steps {
     /// Runs one step; a failure is printed and counted, and later steps run all the same.
-    fn run<T>(&mut self, name: &'static str, step: impl FnOnce() -> Result<T, Box<dyn std::error::Error>>) -> Option<T> {
+    fn run<T>(
+        &mut self,
+        name: &'static str,
+        step: impl FnOnce() -> Result<T, Box<dyn std::error::Error>>,
+    ) -> Option<T> {
         println!("=== {name}");
         let begun = Instant::now();
         let done = step();
@@ -57,7 +61,8 @@ pub(crate) fn run() -> Done {
     steps.run("tidy", tidy::run);
     steps.run("fmt --check", || cargo(&["fmt", "--check"]));
     if let Some(programs) = steps.run("lint and build", lint_and_build) {
-        steps.run("gen --check", || generate::run_with(programs.find("ringfence")?, Purpose::Check));
+        steps
+            .run("gen --check", || generate::run_with(programs.find("ringfence")?, Purpose::Check));
         steps.run("fuzz", || fuzz::run_briefly(&programs));
         steps.run("wait for .ci/clients", || clients?.finish());
         steps.run("tests", tests);
@@ -80,7 +85,8 @@ impl Clients {
         fs::create_dir_all(log.parent().expect("it lies in target"))?;
         let output = File::create(&log)?;
         let mut command = Command::new(workspace::root().join(".ci/clients"));
-        let child = command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
+        let child =
+            command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
         Ok(Clients { child, log })
     }
 
@@ -92,7 +98,11 @@ impl Clients {
             return Ok(());
         }
         println!("{}", fs::read_to_string(&self.log)?);
-        if std::env::var_os("CI").is_some() { Err(format!(".ci/clients: {status}").into()) } else { Ok(()) }
+        if std::env::var_os("CI").is_some() {
+            Err(format!(".ci/clients: {status}").into())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -108,20 +118,32 @@ fn lint_and_build() -> Result<Programs, Box<dyn std::error::Error>> {
 /// setting, else the crates would be built again.
 fn linted(mut command: Command) -> Result<Command, Box<dyn std::error::Error>> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let sysroot = Command::new(rustc).args(["--print", "sysroot"]).current_dir(workspace::root()).output()?;
+    let sysroot =
+        Command::new(rustc).args(["--print", "sysroot"]).current_dir(workspace::root()).output()?;
     let clippy = PathBuf::from(String::from_utf8(sysroot.stdout)?.trim()).join("bin/clippy-driver");
     if !clippy.exists() {
-        return Err(format!("{} is missing; `rustup component add clippy` installs it", clippy.display()).into());
+        return Err(format!(
+            "{} is missing; `rustup component add clippy` installs it",
+            clippy.display()
+        )
+        .into());
     }
     // The separator is what `cargo clippy` itself puts between arguments.
-    command.env("RUSTC_WORKSPACE_WRAPPER", clippy).env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+    command
+        .env("RUSTC_WORKSPACE_WRAPPER", clippy)
+        .env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
     Ok(command)
 }
 
 fn tests() -> Done {
-    let nextest = workspace::cargo(&["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let nextest = workspace::cargo(&["nextest", "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     if !nextest.is_ok_and(|status| status.success()) {
-        println!("cargo-nextest is not installed; `cargo test` runs the same tests without retries");
+        println!(
+            "cargo-nextest is not installed; `cargo test` runs the same tests without retries"
+        );
         return finish("test", linted(workspace::cargo(&["test", "--workspace"]))?);
     }
     let report = workspace::root().join("target/nextest/default/junit.xml");
@@ -136,9 +158,15 @@ fn tests() -> Done {
 fn print_report(report: &Path) -> Done {
     let cases = report::cases(&fs::read_to_string(report)?);
     println!("=== slowest tests");
-    report::slowest(&cases, 10).iter().for_each(|case| println!("{:8.1} s  {}", case.seconds, case.name));
-    let flaky: Vec<&str> = cases.iter().filter(|case| case.is_flaky).map(|case| case.name.as_str()).collect();
-    println!("=== flaky tests: {}", if flaky.is_empty() { "none" } else { "passed only when tried again" });
+    report::slowest(&cases, 10)
+        .iter()
+        .for_each(|case| println!("{:8.1} s  {}", case.seconds, case.name));
+    let flaky: Vec<&str> =
+        cases.iter().filter(|case| case.is_flaky).map(|case| case.name.as_str()).collect();
+    println!(
+        "=== flaky tests: {}",
+        if flaky.is_empty() { "none" } else { "passed only when tried again" }
+    );
     flaky.iter().for_each(|name| println!("{name}"));
     let summary = report.with_file_name("flaky.txt");
     let earlier = fs::read_to_string(&summary).unwrap_or_default();

@@ -17,13 +17,18 @@ const SECONDS_IN_CI: &str = "10";
 const SEED_IN_CI: &str = "1";
 
 /// Each target: the name of the example, and the crate it belongs to.
-const TARGETS: &[(&str, &str)] = &[("commands", "ringfence-policy"), ("archives", "ringfence-skills")];
+const TARGETS: &[(&str, &str)] =
+    &[("commands", "ringfence-policy"), ("archives", "ringfence-skills")];
 
 /// Fuzzes one target for so many seconds, with a given or a random seed.
 pub(crate) fn run(target: &str, seconds: &str, seed: Option<&str>) -> Done {
-    let (name, package) = TARGETS.iter().find(|(name, _)| *name == target).ok_or_else(|| format!("no fuzz target `{target}`"))?;
+    let (name, package) = TARGETS
+        .iter()
+        .find(|(name, _)| *name == target)
+        .ok_or_else(|| format!("no fuzz target `{target}`"))?;
     // Optimised, so that more inputs are tried; overflows still panic.
-    let program = workspace::build(package, &["--example", name, "--config", "profile.dev.opt-level=2"])?;
+    let program =
+        workspace::build(package, &["--example", name, "--config", "profile.dev.opt-level=2"])?;
     finish(name, start(&program, seconds, seed)?)
 }
 
@@ -43,7 +48,11 @@ pub(crate) fn run_all(seconds: &str) -> Done {
     TARGETS.iter().try_for_each(|(name, _)| stress::step(name, || run(name, seconds, None)))
 }
 
-fn start(program: &Path, seconds: &str, seed: Option<&str>) -> Result<Child, Box<dyn std::error::Error>> {
+fn start(
+    program: &Path,
+    seconds: &str,
+    seed: Option<&str>,
+) -> Result<Child, Box<dyn std::error::Error>> {
     Ok(Command::new(program).args(["fuzz", seconds]).args(seed).stdin(Stdio::null()).spawn()?)
 }
 

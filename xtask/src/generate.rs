@@ -15,8 +15,11 @@ pub(crate) enum Purpose {
 }
 
 /// Each document, and the words that make the program print it.
-const DOCUMENTS: &[(&str, &[&str])] =
-    &[("docs/policy.schema.json", &["policy", "schema"]), ("docs/cli.md", &["reference"]), ("docs/openapi.json", &["serve", "--openapi"])];
+const DOCUMENTS: &[(&str, &[&str])] = &[
+    ("docs/policy.schema.json", &["policy", "schema"]),
+    ("docs/cli.md", &["reference"]),
+    ("docs/openapi.json", &["serve", "--openapi"]),
+];
 
 /// Builds the program; then writes the documents, or fails naming those that differ.
 pub(crate) fn run(purpose: Purpose) -> Done {
@@ -36,22 +39,37 @@ pub(crate) fn run_with(program: &Path, purpose: Purpose) -> Done {
             Purpose::Check => stale.push(*document),
             Purpose::Write => {
                 fs::create_dir_all(path.parent().expect("documents lie in docs"))?;
-                fs::write(&path, text).map_err(|error| format!("cannot write {document}: {error}"))?;
+                fs::write(&path, text)
+                    .map_err(|error| format!("cannot write {document}: {error}"))?;
                 println!("wrote {document}");
             }
         }
     }
     match stale.as_slice() {
         [] => Ok(()),
-        stale => Err(format!("not what the program says now: {}; `cargo xtask gen` writes it anew", stale.join(", ")).into()),
+        stale => Err(format!(
+            "not what the program says now: {}; `cargo xtask gen` writes it anew",
+            stale.join(", ")
+        )
+        .into()),
     }
 }
 
 fn printed(program: &Path, words: &[&str]) -> Result<Vec<u8>, Box<dyn Error>> {
     // No terminal in reach and no width in the environment: the text must not depend on a window.
-    let output = Command::new(program).args(words).current_dir(workspace::root()).env_remove("COLUMNS").stdin(Stdio::null()).output()?;
+    let output = Command::new(program)
+        .args(words)
+        .current_dir(workspace::root())
+        .env_remove("COLUMNS")
+        .stdin(Stdio::null())
+        .output()?;
     if output.status.success() && !output.stdout.is_empty() {
         return Ok(output.stdout);
     }
-    Err(format!("`ringfence {}` printed no document: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim()).into())
+    Err(format!(
+        "`ringfence {}` printed no document: {}",
+        words.join(" "),
+        String::from_utf8_lossy(&output.stderr).trim()
+    )
+    .into())
 }

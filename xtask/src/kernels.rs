@@ -39,7 +39,8 @@ pub(crate) struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     pub(crate) fn parse(flags: &[&'a str]) -> Result<Asked<'a>, String> {
-        let (mut image, mut modules, mut busybox, mut target) = (None, None, Path::new("/bin/busybox"), None);
+        let (mut image, mut modules, mut busybox, mut target) =
+            (None, None, Path::new("/bin/busybox"), None);
         for pair in flags.chunks(2) {
             match pair {
                 ["--image", path] => image = Some(Path::new(*path)),
@@ -47,11 +48,19 @@ impl<'a> Asked<'a> {
                 ["--busybox", path] => busybox = Path::new(*path),
                 ["--target", triple] => target = Some(*triple),
                 _ => {
-                    return Err(format!("`{}`: kernels takes --image FILE, --modules DIRECTORY, --busybox FILE, --target TRIPLE", pair[0]));
+                    return Err(format!(
+                        "`{}`: kernels takes --image FILE, --modules DIRECTORY, --busybox FILE, --target TRIPLE",
+                        pair[0]
+                    ));
                 }
             }
         }
-        Ok(Asked { image: image.ok_or("kernels needs --image FILE, a kernel to boot")?, modules, busybox, target })
+        Ok(Asked {
+            image: image.ok_or("kernels needs --image FILE, a kernel to boot")?,
+            modules,
+            busybox,
+            target,
+        })
     }
 }
 
@@ -66,7 +75,8 @@ pub(crate) fn run(asked: &Asked<'_>) -> Done {
     let said = boot(asked, &archive)?;
     fs::remove_file(&archive)?;
     let checks: Vec<[&str; 3]> = said.lines().filter_map(check).collect();
-    let kernel = said.lines().find_map(|line| line.split_once("KERNEL ")).map(|(_, version)| version.trim());
+    let kernel =
+        said.lines().find_map(|line| line.split_once("KERNEL ")).map(|(_, version)| version.trim());
     let Some(kernel) = kernel.filter(|_| !checks.is_empty()) else {
         return Err(format!("the machine said nothing of use:\n{said}").into());
     };
@@ -77,7 +87,9 @@ pub(crate) fn run(asked: &Asked<'_>) -> Done {
     match (failed, ended) {
         (0, true) => Ok(()),
         (0, false) => Err("the machine ended before all was tried".into()),
-        (failed, _) => Err(format!("{failed} of {} checks failed on {kernel}", checks.len()).into()),
+        (failed, _) => {
+            Err(format!("{failed} of {} checks failed on {kernel}", checks.len()).into())
+        }
     }
 }
 
@@ -92,12 +104,15 @@ fn table(kernel: &str, checks: &[[&str; 3]]) -> String {
     let mut faults = String::new();
     for [row, column, found] in checks {
         let is_good = *found == "ok";
-        rows.entry(row).or_default().push(format!("{column} {}", if is_good { "ok" } else { "FAILED" }));
+        rows.entry(row)
+            .or_default()
+            .push(format!("{column} {}", if is_good { "ok" } else { "FAILED" }));
         if !is_good {
             faults.push_str(&format!("  {row}: {column}: {found}\n"));
         }
     }
-    let rows: String = rows.iter().map(|(row, cells)| format!("  {row:<20} {}\n", cells.join(", "))).collect();
+    let rows: String =
+        rows.iter().map(|(row, cells)| format!("  {row:<20} {}\n", cells.join(", "))).collect();
     format!("Linux {kernel}\n{rows}{faults}")
 }
 
@@ -123,9 +138,25 @@ fn archive(asked: &Asked<'_>, binary: &Path) -> Result<Vec<u8>, Box<dyn Error>> 
     let mut archive = Vec::new();
     for (number, (name, mode, content)) in entries.iter().enumerate() {
         // See Documentation/driver-api/early-userspace/buffer-format.rst of the kernel.
-        let fields = [number as u32 + 1, *mode, 0, 0, 1, 0, content.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+        let fields = [
+            number as u32 + 1,
+            *mode,
+            0,
+            0,
+            1,
+            0,
+            content.len() as u32,
+            0,
+            0,
+            0,
+            0,
+            name.len() as u32 + 1,
+            0,
+        ];
         archive.extend_from_slice(b"070701");
-        fields.iter().for_each(|field| archive.extend_from_slice(format!("{field:08x}").as_bytes()));
+        fields
+            .iter()
+            .for_each(|field| archive.extend_from_slice(format!("{field:08x}").as_bytes()));
         archive.extend_from_slice(name.as_bytes());
         archive.push(0);
         archive.resize(archive.len().next_multiple_of(4), 0);
@@ -140,12 +171,17 @@ fn modules(directory: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut found = Vec::new();
     let mut open = vec![directory.join("kernel/fs")];
     while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))? {
+        for entry in
+            fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?
+        {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if entry.file_type()?.is_dir() {
                 open.push(entry.path());
-            } else if MODULES.iter().any(|module| name.strip_prefix(module).is_some_and(|rest| rest.starts_with(".ko"))) {
+            } else if MODULES
+                .iter()
+                .any(|module| name.strip_prefix(module).is_some_and(|rest| rest.starts_with(".ko")))
+            {
                 found.push(entry.path());
             }
         }
@@ -162,21 +198,39 @@ fn unpacked(module: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
         _ => return Ok(fs::read(module)?),
     };
     let output = Command::new(packer).arg("-dc").arg(module).stderr(Stdio::inherit()).output()?;
-    if output.status.success() { Ok(output.stdout) } else { Err(format!("{packer} -dc {}: {}", module.display(), output.status).into()) }
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(format!("{packer} -dc {}: {}", module.display(), output.status).into())
+    }
 }
 
 /// Boots, and answers what the machine said until it was switched off.
 fn boot(asked: &Asked<'_>, archive: &Path) -> Result<String, Box<dyn Error>> {
-    let is_arm = asked.target.map_or(cfg!(target_arch = "aarch64"), |triple| triple.starts_with("aarch64"));
+    let is_arm =
+        asked.target.map_or(cfg!(target_arch = "aarch64"), |triple| triple.starts_with("aarch64"));
     let (program, machine, console) = if is_arm {
         ("qemu-system-aarch64", &["-machine", "virt", "-cpu", "cortex-a72"][..], "ttyAMA0")
     } else {
         ("qemu-system-x86_64", &["-cpu", "max"][..], "ttyS0")
     };
     let mut command = Command::new("timeout");
-    command.args([PATIENCE, program]).args(machine).args(["-accel", "tcg", "-m", "1G", "-smp", "2", "-nographic", "-no-reboot"]);
+    command.args([PATIENCE, program]).args(machine).args([
+        "-accel",
+        "tcg",
+        "-m",
+        "1G",
+        "-smp",
+        "2",
+        "-nographic",
+        "-no-reboot",
+    ]);
     command.arg("-kernel").arg(asked.image).arg("-initrd").arg(archive);
-    command.arg("-append").arg(format!("console={console} quiet panic=-1")).stdin(Stdio::null()).stderr(Stdio::inherit());
+    command
+        .arg("-append")
+        .arg(format!("console={console} quiet panic=-1"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
     let output = command.output().map_err(|error| format!("{program}: {error}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -57,7 +57,9 @@ fn chore(words: &[&str]) -> Done {
         ["fuzz", target] => fuzz::run(target, fuzz::SECONDS, None),
         ["fuzz", target, "--seconds", seconds] => fuzz::run(target, seconds, None),
         ["fuzz", target, "--seed", seed] => fuzz::run(target, fuzz::SECONDS, Some(seed)),
-        ["fuzz", target, "--seconds", seconds, "--seed", seed] => fuzz::run(target, seconds, Some(seed)),
+        ["fuzz", target, "--seconds", seconds, "--seed", seed] => {
+            fuzz::run(target, seconds, Some(seed))
+        }
         ["precision"] => precision::run(),
         ["bench", flags @ ..] => bench::run(&bench::Asked::parse(flags)?),
         ["soak"] => soak::run(),

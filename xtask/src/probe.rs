@@ -30,7 +30,9 @@ pub(crate) fn run(task: &[&str]) -> Done {
         // The last word is who is measured, and there is nobody else.
         ("hook", [ringfence, tool, _]) => calls(count, || hook(ringfence, tool))?,
         ("loop", command) => commands(count, None, command)?,
-        ("fresh", [directory, command @ ..]) => commands(count, Some(Path::new(directory)), command)?,
+        ("fresh", [directory, command @ ..]) => {
+            commands(count, Some(Path::new(directory)), command)?
+        }
         _ => return Err("probe: no such task".into()),
     };
     println!("{}", spent.as_nanos() as f64 / f64::from(count));
@@ -63,10 +65,18 @@ fn hook(ringfence: &str, tool: &str) -> io::Result<()> {
         "tool_input": { "command": "make test && git status", "file_path": here.join("README") },
         "tool_use_id": "toolu_bench",
     });
-    let mut child = Command::new(ringfence).args(["hook", "claude-code"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut child = Command::new(ringfence)
+        .args(["hook", "claude-code"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?.write_all(input.to_string().as_bytes())?;
     let answered = child.wait_with_output()?;
-    if answered.status.success() { Ok(()) } else { Err(io::Error::other("the hook blocked the call")) }
+    if answered.status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other("the hook blocked the call"))
+    }
 }
 
 /// Connects as many at once, each in a thread of its own, and is answered on all of them while all
@@ -85,11 +95,14 @@ fn crowd(count: u32, address: &str) -> io::Result<Duration> {
         Ok(())
     };
     thread::scope(|scope| {
-        let begun = (0..count).map(|_| thread::Builder::new().stack_size(STACK).spawn_scoped(scope, one));
+        let begun =
+            (0..count).map(|_| thread::Builder::new().stack_size(STACK).spawn_scoped(scope, one));
         let threads: Vec<_> = begun.collect::<io::Result<_>>()?;
         ready.wait();
         let began = Instant::now();
-        let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("probe: a thread panicked"))));
+        let ended = threads.into_iter().map(|thread| {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("probe: a thread panicked")))
+        });
         ended.collect::<io::Result<()>>().map(|()| began.elapsed())
     })
 }
@@ -118,7 +131,8 @@ fn download(address: &str) -> io::Result<()> {
 
 fn tunnel(proxy: &str, address: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(proxy)?;
-    stream.write_all(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
+    stream
+        .write_all(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -126,13 +140,21 @@ fn tunnel(proxy: &str, address: &str) -> io::Result<TcpStream> {
         head.push(byte[0]);
     }
     let is_open = head.starts_with(b"HTTP/1.1 200") || head.starts_with(b"HTTP/1.0 200");
-    if is_open { Ok(stream) } else { Err(io::Error::other(String::from_utf8_lossy(&head).into_owned())) }
+    if is_open {
+        Ok(stream)
+    } else {
+        Err(io::Error::other(String::from_utf8_lossy(&head).into_owned()))
+    }
 }
 
 /// Runs `command` untimed until the sandbox stands, at least once, and `count` times timed, each time with an
 /// empty `directory` if there is one. Answers `count` times the median: whatever else the machine does for a
 /// moment is nothing of the command's.
-fn commands(count: u32, directory: Option<&Path>, command: &[&str]) -> Result<Duration, Box<dyn Error>> {
+fn commands(
+    count: u32,
+    directory: Option<&Path>,
+    command: &[&str],
+) -> Result<Duration, Box<dyn Error>> {
     let [program, arguments @ ..] = command else { return Err("probe: no command".into()) };
     let mut turns = Vec::new();
     // Opened before: what is timed is the command, and not what a shell does around it.

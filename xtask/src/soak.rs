@@ -16,7 +16,12 @@ pub(crate) fn run() -> Done {
     let project = home.join("project");
     std::fs::create_dir_all(&project)?;
     let mut command = Command::new(many);
-    command.args(TASK).current_dir(&project).env("HOME", &home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
+    command
+        .args(TASK)
+        .current_dir(&project)
+        .env("HOME", &home)
+        .env_remove("XDG_CACHE_HOME")
+        .env_remove("XDG_STATE_HOME");
     let status = command.stdin(Stdio::null()).status();
     std::fs::remove_dir_all(&home)?;
     if status?.success() { Ok(()) } else { Err("soak: something went wrong or is left".into()) }

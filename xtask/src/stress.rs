@@ -14,7 +14,9 @@ const SECONDS: &str = "300";
 /// Runs all of it; stops at the first failure.
 pub(crate) fn run() -> Done {
     step("repeated tests", || {
-        let status = workspace::cargo(&["nextest", "run", "--workspace", "-E", REPEATED]).env(VARIABLE, "1").status()?;
+        let status = workspace::cargo(&["nextest", "run", "--workspace", "-E", REPEATED])
+            .env(VARIABLE, "1")
+            .status()?;
         if status.success() { Ok(()) } else { Err(format!("cargo nextest: {status}").into()) }
     })?;
     fuzz::run_all(SECONDS)
@@ -25,6 +27,10 @@ pub(crate) fn step(name: &str, part: impl FnOnce() -> Done) -> Done {
     let begun = Instant::now();
     println!("=== {name}");
     let done = part();
-    println!("=== {name}: {} in {:.1} s\n", if done.is_ok() { "passed" } else { "FAILED" }, begun.elapsed().as_secs_f64());
+    println!(
+        "=== {name}: {} in {:.1} s\n",
+        if done.is_ok() { "passed" } else { "FAILED" },
+        begun.elapsed().as_secs_f64()
+    );
     done
 }

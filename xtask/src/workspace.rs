@@ -17,7 +17,9 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command.args(arguments).current_dir(root());
     // Build scripts that read the variables `cargo run` set for xtask would run again.
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+        if name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        }) {
             command.env_remove(name);
         }
     }
@@ -26,8 +28,10 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 
 /// Cargo's metadata of the workspace's own packages.
 pub(crate) fn metadata() -> Result<Value, Box<dyn Error>> {
-    let output =
-        cargo(&["metadata", "--no-deps", "--format-version", "1", "--offline"]).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    let output = cargo(&["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
     if !output.status.success() {
         return Err("cargo metadata failed".into());
     }
@@ -39,7 +43,12 @@ pub(crate) fn build(package: &str, flags: &[&str]) -> Result<PathBuf, Box<dyn Er
     let mut command = cargo(&["build", "--package", package]);
     command.args(flags);
     let programs = Programs::build(command)?;
-    programs.0.into_iter().next_back().map(|(_, path)| path).ok_or_else(|| format!("{package} has no program").into())
+    programs
+        .0
+        .into_iter()
+        .next_back()
+        .map(|(_, path)| path)
+        .ok_or_else(|| format!("{package} has no program").into())
 }
 
 /// The programs of one cargo build: binaries and examples, by name.
@@ -51,8 +60,11 @@ pub(crate) struct Programs(Vec<(String, PathBuf)>);
 impl Programs {
     /// Runs `command`, a `cargo build`, and reads the programs from its messages.
     pub(crate) fn build(mut command: Command) -> Result<Programs, Box<dyn Error>> {
-        let output =
-            command.args(["--message-format", "json-render-diagnostics"]).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+        let output = command
+            .args(["--message-format", "json-render-diagnostics"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()?;
         if !output.status.success() {
             return Err(format!("cargo build: {}", output.status).into());
         }
@@ -64,7 +76,9 @@ impl Programs {
     /// The program called `name`.
     pub(crate) fn find(&self, name: &str) -> Result<&Path, Box<dyn Error>> {
         let found = self.0.iter().find(|(known, _)| known == name);
-        found.map(|(_, path)| path.as_path()).ok_or_else(|| format!("cargo built no program called {name}").into())
+        found
+            .map(|(_, path)| path.as_path())
+            .ok_or_else(|| format!("cargo built no program called {name}").into())
     }
 }
 
@@ -72,5 +86,7 @@ impl Programs {
 fn program(message: &Value) -> Option<(String, PathBuf)> {
     let path = message["executable"].as_str()?;
     let is_test = message["profile"]["test"].as_bool() == Some(true);
-    (!is_test).then(|| (message["target"]["name"].as_str().unwrap_or_default().to_owned(), PathBuf::from(path)))
+    (!is_test).then(|| {
+        (message["target"]["name"].as_str().unwrap_or_default().to_owned(), PathBuf::from(path))
+    })
 }

@@ -22,7 +22,8 @@ pub enum Answer {
 
 impl Answer {
     /// All of them, in the order in which they are offered.
-    pub const ALL: &'static [Answer] = &[Answer::AllowOnce, Answer::AllowSession, Answer::AllowPermanent, Answer::Deny];
+    pub const ALL: &'static [Answer] =
+        &[Answer::AllowOnce, Answer::AllowSession, Answer::AllowPermanent, Answer::Deny];
 }
 
 impl fmt::Display for Answer {

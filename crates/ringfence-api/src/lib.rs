@@ -19,8 +19,8 @@ pub use ask::{Answer, Ask, Asker};
 pub use line::{Afterwards, Errors, Input, Line, Ran, Stream};
 pub use optional::Attempt;
 pub use outcome::{
-    Allowance, Breach, Connection, Denial, Evidence, Gap, Granted, Loss, Observed, Operation, Outcome, Output, Quarantined, Refusal,
-    Status, Usage,
+    Allowance, Breach, Connection, Denial, Evidence, Gap, Granted, Loss, Observed, Operation,
+    Outcome, Output, Quarantined, Refusal, Status, Usage,
 };
 pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
 pub use sealed::Sealed;

@@ -33,7 +33,13 @@ impl Line {
     /// Without input or limits of time.
     pub fn new(text: impl Into<Vec<u8>>) -> Self {
         const LIMIT: usize = 1024 * 1024;
-        Self { text: text.into(), input: Input::Nothing, deadline: None, limit: LIMIT, errors: Errors::Apart }
+        Self {
+            text: text.into(),
+            input: Input::Nothing,
+            deadline: None,
+            limit: LIMIT,
+            errors: Errors::Apart,
+        }
     }
 }
 

@@ -24,10 +24,35 @@ type OwnFiles = (&'static [&'static str], &'static [&'static str], &'static [&'s
 /// Programs and the files that they read (or keep a history in) by themselves.
 const OWN_FILES: &[OwnFiles] = &[
     // Shells.
-    (&["bash", "rbash"], &[], &["~/.profile", "~/.bash*", "/etc/bash*", "/etc/profile", "/etc/profile.d"]),
-    (&["sh", "dash", "ash", "busybox"], &[], &["~/.profile", "~/.shrc", "~/.shinit", "/etc/profile", "/etc/profile.d"]),
-    (&["ksh", "mksh", "ksh93"], &[], &["~/.profile", "~/.kshrc", "~/.mkshrc", "/etc/profile", "/etc/profile.d"]),
-    (&["zsh"], &[], &["~/.zshenv", "~/.zprofile", "~/.zshrc*", "~/.zlogin", "~/.zlogout", "~/.zcompdump*", "~/.zsh*", "/etc/zsh"]),
+    (
+        &["bash", "rbash"],
+        &[],
+        &["~/.profile", "~/.bash*", "/etc/bash*", "/etc/profile", "/etc/profile.d"],
+    ),
+    (
+        &["sh", "dash", "ash", "busybox"],
+        &[],
+        &["~/.profile", "~/.shrc", "~/.shinit", "/etc/profile", "/etc/profile.d"],
+    ),
+    (
+        &["ksh", "mksh", "ksh93"],
+        &[],
+        &["~/.profile", "~/.kshrc", "~/.mkshrc", "/etc/profile", "/etc/profile.d"],
+    ),
+    (
+        &["zsh"],
+        &[],
+        &[
+            "~/.zshenv",
+            "~/.zprofile",
+            "~/.zshrc*",
+            "~/.zlogin",
+            "~/.zlogout",
+            "~/.zcompdump*",
+            "~/.zsh*",
+            "/etc/zsh",
+        ],
+    ),
     (&["fish"], &[], &["~/.local/share/fish"]),
     // Version control.
     (
@@ -57,13 +82,24 @@ const OWN_FILES: &[OwnFiles] = &[
             "/etc/npmrc",
         ],
     ),
-    (&["node"], &[], &["~/.node_repl_history", "~/.node_modules", "~/.node_libraries", "~/.config/configstore"]),
+    (
+        &["node"],
+        &[],
+        &["~/.node_repl_history", "~/.node_modules", "~/.node_libraries", "~/.config/configstore"],
+    ),
     (&["bun"], &[], &["~/.npmrc", "~/.bunfig.toml"]),
     (&["deno"], &[], &["~/.npmrc"]),
     (
         &["python", "pip"],
         &["pip*", "__pip-runner__.py"],
-        &["~/.config/pip", "~/.pip", "/etc/pip.conf", "/etc/xdg/pip", "~/.netrc", "~/.pydistutils.cfg"],
+        &[
+            "~/.config/pip",
+            "~/.pip",
+            "/etc/pip.conf",
+            "/etc/xdg/pip",
+            "~/.netrc",
+            "~/.pydistutils.cfg",
+        ],
     ),
     (&["python"], &["conda*", "mamba*"], &["~/.condarc", "~/.conda"]),
     (&["python"], &["poetry"], &["~/.config/pypoetry", "~/.netrc"]),
@@ -74,17 +110,35 @@ const OWN_FILES: &[OwnFiles] = &[
         &["~/.pylintrc", "~/.flake8", "~/.mypy.ini", "~/.config/*"],
     ),
     (&["python"], &["ipython*", "jupyter*"], &["~/.ipython", "~/.jupyter"]),
-    (&["python"], &[], &["~/.python_history", "~/.pythonrc*", "~/.pdbrc", "~/.config/matplotlib", "~/.pydistutils.cfg"]),
+    (
+        &["python"],
+        &[],
+        &[
+            "~/.python_history",
+            "~/.pythonrc*",
+            "~/.pdbrc",
+            "~/.config/matplotlib",
+            "~/.pydistutils.cfg",
+        ],
+    ),
     (&["uv", "uvx"], &[], &["~/.config/uv", "/etc/uv", "~/.config/pip", "~/.netrc"]),
     (
         &["ruby"],
         &["gem*", "bundle*", "irb*", "rake*", "rails*"],
         &["~/.gemrc", "~/.bundle", "~/.irbrc", "~/.irb_history", "~/.rakerc", "/etc/gemrc"],
     ),
-    (&["perl"], &["ack*", "cpan*", "perltidy", "perlcritic"], &["~/.ackrc", "~/.cpan", "~/.cpanm", "~/.perltidyrc", "~/.perlcriticrc"]),
+    (
+        &["perl"],
+        &["ack*", "cpan*", "perltidy", "perlcritic"],
+        &["~/.ackrc", "~/.cpan", "~/.cpanm", "~/.perltidyrc", "~/.perlcriticrc"],
+    ),
     (&["perl"], &[], &["~/.perldb"]),
     (&["php"], &["composer*"], &["~/.config/composer", "~/.composer"]),
-    (&["java"], &["*maven*", "*plexus*"], &["~/.m2/settings-security.xml", "~/.m2/toolchains.xml", "~/.mavenrc"]),
+    (
+        &["java"],
+        &["*maven*", "*plexus*"],
+        &["~/.m2/settings-security.xml", "~/.m2/toolchains.xml", "~/.mavenrc"],
+    ),
     (&["java"], &["*gradle*"], &["~/.gradle/init*"]),
     (&["sh", "bash", "dash"], &["mvn*", "ant", "gradle*"], &["~/.mavenrc", "~/.antrc", "~/.ant"]),
     (&["r"], &[], &["~/.rprofile", "~/.renviron", "~/.Rprofile", "~/.Renviron", "~/.Rhistory"]),
@@ -94,18 +148,35 @@ const OWN_FILES: &[OwnFiles] = &[
     (
         &["vim", "vi", "ex", "view", "rvim", "vimdiff", "nvim"],
         &[],
-        &["~/.vimrc*", "~/.vim", "~/.exrc", "~/.gvimrc*", "~/.viminfo*", "~/.config/vim", "~/.local/share/nvim", "~/.local/state/nvim"],
+        &[
+            "~/.vimrc*",
+            "~/.vim",
+            "~/.exrc",
+            "~/.gvimrc*",
+            "~/.viminfo*",
+            "~/.config/vim",
+            "~/.local/share/nvim",
+            "~/.local/state/nvim",
+        ],
     ),
     (&["emacs"], &[], &["~/.emacs*"]),
     (&["nano", "rnano", "pico"], &[], &["~/.nanorc", "~/.nano", "~/.local/share/nano"]),
     (&["less", "lesspipe"], &[], &["~/.lesskey*", "~/.less*", "~/.config/lesskey"]),
-    (&["man", "whatis", "apropos", "manpath", "mandb"], &[], &["~/.manpath", "/var/cache/man", "/var/catman", "/etc/manpath.config"]),
+    (
+        &["man", "whatis", "apropos", "manpath", "mandb"],
+        &[],
+        &["~/.manpath", "/var/cache/man", "/var/catman", "/etc/manpath.config"],
+    ),
     (&["top", "ps"], &[], &["~/.toprc", "~/.config/procps"]),
     (&["ctags"], &[], &["~/.ctags*"]),
     // Databases: their settings, not their passwords.
     (&["sqlite"], &[], &["~/.sqliterc", "~/.sqlite_history", "~/.config/sqlite3"]),
     (&["psql"], &[], &["~/.psqlrc*", "~/.psql_history", "~/.pg_service.conf", "~/.postgresql"]),
-    (&["mysql", "mariadb", "mysqldump"], &[], &["~/.my.cnf", "~/.mylogin.cnf", "~/.mysql_history", "/etc/my.cnf*", "/etc/mysql"]),
+    (
+        &["mysql", "mariadb", "mysqldump"],
+        &[],
+        &["~/.my.cnf", "~/.mylogin.cnf", "~/.mysql_history", "/etc/my.cnf*", "/etc/mysql"],
+    ),
     // Containers: without settings, the daemon on this machine is used.
     (&["docker", "docker-compose", "docker-buildx"], &[], &["~/.docker"]),
     (&["podman", "buildah", "skopeo"], &[], &["~/.config/containers", "/etc/containers"]),
@@ -257,23 +328,35 @@ impl Attempt<'_> {
         match self.operation {
             Operation::Connect => {
                 let asks_for_newer_npm = name == "node" && self.target == "registry.npmjs.org";
-                let own: Vec<_> =
-                    OWN_HOSTS.iter().filter(|(programs, _, hosts)| programs.contains(&name) && hosts.contains(&self.target)).collect();
+                let own: Vec<_> = OWN_HOSTS
+                    .iter()
+                    .filter(|(programs, _, hosts)| {
+                        programs.contains(&name) && hosts.contains(&self.target)
+                    })
+                    .collect();
                 if !asks_for_newer_npm && own.is_empty() {
                     return false;
                 }
                 let line = CommandLine::new(command_line());
-                own.iter().any(|(_, words, _)| line.is_of(words)) || (asks_for_newer_npm && line.is_npm_alone())
+                own.iter().any(|(_, words, _)| line.is_of(words))
+                    || (asks_for_newer_npm && line.is_npm_alone())
             }
             Operation::Read | Operation::Write | Operation::Create | Operation::Rename => {
-                let own: Vec<_> =
-                    OWN_FILES.iter().filter(|(programs, _, files)| programs.contains(&name) && self.is_one_of(files)).collect();
-                let general = self.is_general(program) || self.is_general(name) || self.is_looked_for_upwards();
+                let own: Vec<_> = OWN_FILES
+                    .iter()
+                    .filter(|(programs, _, files)| {
+                        programs.contains(&name) && self.is_one_of(files)
+                    })
+                    .collect();
+                let general = self.is_general(program)
+                    || self.is_general(name)
+                    || self.is_looked_for_upwards();
                 if own.is_empty() && !general {
                     return false;
                 }
                 let line = CommandLine::new(command_line());
-                !line.names(self.target) && (general || own.iter().any(|(_, words, _)| line.is_of(words)))
+                !line.names(self.target)
+                    && (general || own.iter().any(|(_, words, _)| line.is_of(words)))
             }
             Operation::Execute | Operation::Call | Operation::Command => false,
         }
@@ -285,7 +368,9 @@ impl Attempt<'_> {
 
     fn is_below(&self, file: &str) -> bool {
         let below = match file.strip_prefix("~/") {
-            Some(file) => Path::new(self.target).strip_prefix(self.home).ok().map(|below| (below, file)),
+            Some(file) => {
+                Path::new(self.target).strip_prefix(self.home).ok().map(|below| (below, file))
+            }
             None => Path::new(self.target).strip_prefix("/").ok().zip(file.strip_prefix('/')),
         };
         let Some((below, file)) = below else { return false };
@@ -297,7 +382,15 @@ impl Attempt<'_> {
     /// those of libraries.
     fn is_general(&self, name: &str) -> bool {
         let named = || {
-            let own = ["~/.{}rc", "~/.{}.conf", "~/.{}", "~/.{}_history", "~/.config/{}", "~/.config/{}rc", "~/.config/{}.conf"];
+            let own = [
+                "~/.{}rc",
+                "~/.{}.conf",
+                "~/.{}",
+                "~/.{}_history",
+                "~/.config/{}",
+                "~/.config/{}rc",
+                "~/.config/{}.conf",
+            ];
             let machine = ["/etc/{}rc", "/etc/{}.conf", "/etc/{}", "/etc/xdg/{}"];
             own.iter().chain(&machine).any(|form| self.is_below(&form.replace("{}", name)))
         };
@@ -309,7 +402,8 @@ impl Attempt<'_> {
         let above = self.workspace.ancestors().skip(1);
         let rest = above.filter_map(|above| Path::new(self.target).strip_prefix(above).ok()).next();
         let first = rest.and_then(|rest| rest.iter().next()).map(|name| name.to_string_lossy());
-        let is_setting = first.is_some_and(|name| LOOKED_FOR_UPWARDS.iter().any(|wanted| matches(wanted, &name)));
+        let is_setting = first
+            .is_some_and(|name| LOOKED_FOR_UPWARDS.iter().any(|wanted| matches(wanted, &name)));
         self.operation == Operation::Read && !self.explicit && is_setting
     }
 }
@@ -320,15 +414,21 @@ struct CommandLine(Vec<String>);
 impl CommandLine {
     fn new(bytes: Vec<u8>) -> Self {
         Self(
-            bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty()).map(|word| String::from_utf8_lossy(word).into_owned()).collect(),
+            bytes
+                .split(|byte| *byte == 0)
+                .filter(|word| !word.is_empty())
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect(),
         )
     }
 
     /// True if no words are asked for, or one of them is the name of what runs.
     fn is_of(&self, words: &[&str]) -> bool {
         // A process may have given itself a title: `npm test` is then one argument.
-        let names = self.0.iter().take(8).flat_map(|argument| argument.split(' ').take(2)).map(base_name);
-        words.is_empty() || names.into_iter().any(|name| words.iter().any(|word| matches(word, name)))
+        let names =
+            self.0.iter().take(8).flat_map(|argument| argument.split(' ').take(2)).map(base_name);
+        words.is_empty()
+            || names.into_iter().any(|name| words.iter().any(|word| matches(word, name)))
     }
 
     /// True if it names a file: the access is the command's own, not the program's.
@@ -339,9 +439,13 @@ impl CommandLine {
 
     /// True for npm and a subcommand that needs no registry.
     fn is_npm_alone(&self) -> bool {
-        let mut words = self.0.iter().flat_map(|argument| argument.split(' ')).filter(|word| !word.is_empty());
+        let mut words =
+            self.0.iter().flat_map(|argument| argument.split(' ')).filter(|word| !word.is_empty());
         let is_npm = |word: &str| matches!(base_name(word), "npm" | "npm-cli.js");
-        words.any(is_npm) && words.find(|word| !word.starts_with('-')).is_some_and(|word| NPM_ALONE.contains(&word))
+        words.any(is_npm)
+            && words
+                .find(|word| !word.starts_with('-'))
+                .is_some_and(|word| NPM_ALONE.contains(&word))
     }
 }
 
@@ -374,15 +478,28 @@ fn matches(wanted: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn attempt<'a>(operation: Operation, program: &'a str, target: &'a str, explicit: bool) -> Attempt<'a> {
-        Attempt { operation, target, program, explicit, home: Path::new("/home/me"), workspace: Path::new("/home/me/code/app") }
+    fn attempt<'a>(
+        operation: Operation,
+        program: &'a str,
+        target: &'a str,
+        explicit: bool,
+    ) -> Attempt<'a> {
+        Attempt {
+            operation,
+            target,
+            program,
+            explicit,
+            home: Path::new("/home/me"),
+            workspace: Path::new("/home/me/code/app"),
+        }
     }
 
     #[track_caller]
     fn check(expect: bool, program: &str, line: &str, target: &str) {
         let target = target.replace("~/", "/home/me/");
         let operation = if target.starts_with('/') { Operation::Read } else { Operation::Connect };
-        let is_optional = attempt(operation, program, &target, false).is_optional(|| line.replace(' ', "\0").into_bytes());
+        let is_optional = attempt(operation, program, &target, false)
+            .is_optional(|| line.replace(' ', "\0").into_bytes());
         assert_eq!(is_optional, expect, "{program} {line} {target}");
     }
 
@@ -401,7 +518,12 @@ mod tests {
         check(true, "/usr/local/bin/git", "git commit", "~/.config/git/config");
         check(true, "/usr/bin/vim.basic", "vi README", "~/.vimrc");
         check(true, "/usr/bin/python3.11", "python3 -m pip install x", "~/.config/pip/pip.conf");
-        check(true, "/usr/bin/python3.11", "/usr/bin/python3 /usr/bin/pip3 install x", "/etc/pip.conf");
+        check(
+            true,
+            "/usr/bin/python3.11",
+            "/usr/bin/python3 /usr/bin/pip3 install x",
+            "/etc/pip.conf",
+        );
         check(true, "/usr/bin/node", "node /usr/bin/npm test", "~/.npmrc");
         check(true, "/opt/foo", "foo", "~/.foorc");
         check(true, "/opt/foo", "foo", "~/.config/foo/settings.json");
@@ -416,7 +538,10 @@ mod tests {
         check(false, "/usr/bin/node", "node exfiltrate.js", "~/.npmrc");
         check(false, "/usr/bin/python3.11", "python3 exfiltrate.py", "~/.config/pip/pip.conf");
         check(false, "/usr/bin/bash", "bash -c x", "~/.npmrc");
-        let is_optional = |path| attempt(Operation::Read, "/usr/bin/ssh", path, true).is_optional(|| b"ssh\0host".to_vec());
+        let is_optional = |path| {
+            attempt(Operation::Read, "/usr/bin/ssh", path, true)
+                .is_optional(|| b"ssh\0host".to_vec())
+        };
         assert!(!is_optional("/home/me/.ssh/config"), "the built-in rule on ~/.ssh is written");
         check(false, "/usr/bin/curl", "curl file:///x", "~/.ssh/id_rsa");
         check(false, "/usr/bin/python3.11", "python3 x.py", "~/notes.txt");
@@ -428,8 +553,18 @@ mod tests {
 
     #[test]
     fn files_that_end_their_program_count() {
-        check(false, "/usr/bin/java", "java org.codehaus.plexus.classworlds.launcher.Launcher package", "~/.m2/settings.xml");
-        check(false, "/usr/bin/java", "java org.gradle.launcher.daemon.bootstrap.GradleDaemon 8.5", "~/.gradle/gradle.properties");
+        check(
+            false,
+            "/usr/bin/java",
+            "java org.codehaus.plexus.classworlds.launcher.Launcher package",
+            "~/.m2/settings.xml",
+        );
+        check(
+            false,
+            "/usr/bin/java",
+            "java org.gradle.launcher.daemon.bootstrap.GradleDaemon 8.5",
+            "~/.gradle/gradle.properties",
+        );
     }
 
     #[test]
@@ -442,7 +577,9 @@ mod tests {
 
     #[test]
     fn a_written_rule_against_a_general_name_counts() {
-        let denied = |program, target| attempt(Operation::Read, program, target, true).is_optional(|| b"x".to_vec());
+        let denied = |program, target| {
+            attempt(Operation::Read, program, target, true).is_optional(|| b"x".to_vec())
+        };
         assert!(!denied("/usr/bin/gh", "/home/me/.config/gh/hosts.yml"));
         assert!(!denied("/usr/bin/node", "/home/me/.envrc"));
         assert!(denied("/usr/bin/wget", "/home/me/.netrc"));

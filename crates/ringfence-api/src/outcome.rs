@@ -142,7 +142,9 @@ impl Status {
 }
 
 /// What a command used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
     /// CPU time in user mode, in microseconds.
@@ -170,7 +172,12 @@ impl fmt::Display for Breach {
     /// A sentence for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, configured, observed } = *self;
-        write!(f, "the limit `{limit}` of {} was reached: {}", limit.show(configured), limit.show(observed))
+        write!(
+            f,
+            "the limit `{limit}` of {} was reached: {}",
+            limit.show(configured),
+            limit.show(observed)
+        )
     }
 }
 
@@ -214,7 +221,8 @@ impl Denial {
     /// The same of a link.
     pub const LINK_STAYS: &str = "a link with a denied or protected name keeps it";
     /// The rule where something was to come to lie above a denied or protected name.
-    pub const IN_THE_WAY: &str = "it would lie above what is denied or protected, or where git obeys it";
+    pub const IN_THE_WAY: &str =
+        "it would lie above what is denied or protected, or where git obeys it";
     /// The rule where git would take the name for one of its own.
     pub const GIT_WOULD_OBEY: &str = "git would obey it";
     /// The rule where a mount of the sandbox stands on the name.
@@ -224,9 +232,11 @@ impl Denial {
     /// The rule where a path is open and what it leads to is not.
     pub const ANOTHER_NAME: &str = "another name of something denied";
     /// The rule where a write would also change a file outside, which is a hard link of it.
-    pub const NAMES_OUTSIDE: &str = "the file has another name (a hard link) outside the writable trees";
+    pub const NAMES_OUTSIDE: &str =
+        "the file has another name (a hard link) outside the writable trees";
     /// The rule where a directory was to ignore case.
-    pub const IGNORES_CASE: &str = "rules compare names by case, so no directory is made to ignore it";
+    pub const IGNORES_CASE: &str =
+        "rules compare names by case, so no directory is made to ignore it";
     /// Those of them that follow from how a sandbox is made: no rule about the path says so.
     pub const OF_THE_SANDBOX: &[&str] = &[
         Self::KEEPS_ITS_NAME,
@@ -249,11 +259,14 @@ impl Denial {
     pub fn because(decision: &Decision) -> (String, String, bool) {
         let (rule, origin) = match &decision.rule {
             Some(because) => (because.origin().text.clone(), because.origin().to_string()),
-            None if decision.verdict == Verdict::Absent => (Self::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
+            None if decision.verdict == Verdict::Absent => {
+                (Self::NOTHING_OPENS_IT.to_owned(), "built in".to_owned())
+            }
             None => (Self::ANOTHER_NAME.to_owned(), "built in".to_owned()),
         };
         let is_opener = |because: &Because| matches!(because, Because::Rule(rule) if rule.opens());
-        let explicit = decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
+        let explicit =
+            decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
         (rule, origin, explicit)
     }
 
@@ -288,7 +301,9 @@ impl Denial {
             Read => self.rule == Self::NOTHING_OPENS_IT && self.target.starts_with("/sys/"),
             // Python's compiled modules, and cargo's locks of caches that nobody else uses.
             Create | Write if !self.explicit => {
-                ["__pycache__", ".package-cache", ".package-cache-mutate", ".global-cache"].into_iter().any(has_part)
+                ["__pycache__", ".package-cache", ".package-cache-mutate", ".global-cache"]
+                    .into_iter()
+                    .any(has_part)
             }
             _ => false,
         }

@@ -73,8 +73,14 @@ impl Ask {
 
 /// `/usr/bin/cat wants to read /p/.env: refused by **/.env (built in)`.
 fn reason(denial: &Denial) -> String {
-    let who = if denial.program.is_empty() { "a program".to_owned() } else { visible(&denial.program) };
-    format!("{who} wants to {} {}: {}", denial.operation.wish(), visible(&denial.target), denial.refused_by(visible))
+    let who =
+        if denial.program.is_empty() { "a program".to_owned() } else { visible(&denial.program) };
+    format!(
+        "{who} wants to {} {}: {}",
+        denial.operation.wish(),
+        visible(&denial.target),
+        denial.refused_by(visible)
+    )
 }
 
 impl Operation {
@@ -121,7 +127,10 @@ mod tests {
         let text = serde_json::to_string(&ask.permission().unwrap().required()).unwrap();
         let expect = r#"{"status":"requires_permission","permission":{"type":"sandbox_access","resource":"/p/.env","reason":"/usr/bin/cat wants to read /p/.env: refused by **/.env (built in)","options":["allow_once","allow_session","allow_permanent","deny"]}}"#;
         assert_eq!(text, expect);
-        assert_eq!(serde_json::from_str::<RequiresPermission>(expect).unwrap().permission, ask.permission().unwrap());
+        assert_eq!(
+            serde_json::from_str::<RequiresPermission>(expect).unwrap().permission,
+            ask.permission().unwrap()
+        );
     }
 
     #[test]
@@ -142,7 +151,8 @@ mod tests {
 
     #[test]
     fn hostile_names_stay_names() {
-        let name = "/p/\u{1b}]0;x\u{7}\",\"options\":[\"deny\"]}\n\u{202e}vne.\u{200b}\u{fe0f}\u{a0}\\n";
+        let name =
+            "/p/\u{1b}]0;x\u{7}\",\"options\":[\"deny\"]}\n\u{202e}vne.\u{200b}\u{fe0f}\u{a0}\\n";
         let permission = Permission::of(&denial(name, "/bin/\u{9b}2Jx"), Answer::ALL).unwrap();
         let text = serde_json::to_string(&permission).unwrap();
         assert_eq!(text.lines().count(), 1);

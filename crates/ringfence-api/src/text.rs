@@ -11,7 +11,9 @@ pub fn visible(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\\' => shown.push_str("\\\\"),
-            c if is_hidden(c) || (c.is_whitespace() && c != ' ') => shown.extend(c.escape_unicode()),
+            c if is_hidden(c) || (c.is_whitespace() && c != ' ') => {
+                shown.extend(c.escape_unicode())
+            }
             c => shown.push(c),
         }
     }
@@ -39,7 +41,9 @@ pub fn whole(error: &dyn Error) -> String {
 
 /// What lies behind an error, nearest first.
 pub fn causes(error: &dyn Error) -> Vec<String> {
-    std::iter::successors(error.source(), |error| (*error).source()).map(ToString::to_string).collect()
+    std::iter::successors(error.source(), |error| (*error).source())
+        .map(ToString::to_string)
+        .collect()
 }
 
 /// Bytes as text of the usual alphabet, for what need not be UTF-8.
@@ -47,7 +51,8 @@ pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte))
+            << (8 * (3 - chunk.len()));
         for place in 0..4 {
             let digit = DIGITS[(word >> (18 - 6 * place)) as usize & 63];
             text.push(if place <= chunk.len() { digit as char } else { '=' });
@@ -104,7 +109,10 @@ mod tests {
         let bottom = Layer("c", None);
         assert_eq!((whole(&bottom), causes(&bottom)), ("c".to_owned(), Vec::new()));
         let top = Layer("a", Some(Box::new(Layer("b", Some(Box::new(bottom))))));
-        assert_eq!((whole(&top), causes(&top)), ("a: b: c".to_owned(), vec!["b".to_owned(), "c".to_owned()]));
+        assert_eq!(
+            (whole(&top), causes(&top)),
+            ("a: b: c".to_owned(), vec!["b".to_owned(), "c".to_owned()])
+        );
     }
 
     #[test]
@@ -120,7 +128,10 @@ mod tests {
     fn whatever_does_not_show_is_spelt_out() {
         assert_eq!(visible("/a b/é漢😀\u{301}"), "/a b/é漢😀\u{301}");
         assert_eq!(visible("\u{1b}[2J\r\n\t\u{9b}"), r"\u{1b}[2J\u{d}\u{a}\u{9}\u{9b}");
-        assert_eq!(visible("x\u{202e}y\u{200b}\u{fe0f}\u{3164}\u{e0100}"), r"x\u{202e}y\u{200b}\u{fe0f}\u{3164}\u{e0100}");
+        assert_eq!(
+            visible("x\u{202e}y\u{200b}\u{fe0f}\u{3164}\u{e0100}"),
+            r"x\u{202e}y\u{200b}\u{fe0f}\u{3164}\u{e0100}"
+        );
         assert_eq!(visible("\u{a0}\u{2003}\u{3000}"), r"\u{a0}\u{2003}\u{3000}");
         // What looks like a spelling is none.
         assert_eq!(visible(r"\u{202e}"), r"\\u{202e}");
@@ -129,6 +140,10 @@ mod tests {
     #[test]
     fn letters_are_seen_and_commands_to_the_terminal_are_not() {
         assert!("aé漢😀 ~/\u{301}".chars().all(|c| !is_hidden(c)));
-        assert!("\0\n\r\t\u{1b}\u{7f}\u{85}\u{9b}\u{200e}\u{202e}\u{2066}\u{2028}\u{feff}\u{e0041}".chars().all(is_hidden));
+        assert!(
+            "\0\n\r\t\u{1b}\u{7f}\u{85}\u{9b}\u{200e}\u{202e}\u{2066}\u{2028}\u{feff}\u{e0041}"
+                .chars()
+                .all(is_hidden)
+        );
     }
 }

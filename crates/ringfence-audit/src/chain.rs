@@ -141,9 +141,15 @@ pub(crate) fn seal(record: &Record, seq: u64, previous: Hash, lines: &mut Vec<u8
 struct Shown;
 
 impl Formatter for Shown {
-    fn write_string_fragment<W: std::io::Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> std::io::Result<()> {
+    fn write_string_fragment<W: std::io::Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> std::io::Result<()> {
         let mut rest = fragment;
-        while let Some((at, hidden)) = rest.char_indices().find(|(_, c)| !c.is_ascii_graphic() && is_hidden(*c)) {
+        while let Some((at, hidden)) =
+            rest.char_indices().find(|(_, c)| !c.is_ascii_graphic() && is_hidden(*c))
+        {
             writer.write_all(&rest.as_bytes()[..at])?;
             for unit in hidden.encode_utf16(&mut [0; 2]) {
                 write!(writer, "\\u{unit:04x}")?;
@@ -172,7 +178,10 @@ mod tests {
         assert!(read.is_whole());
         assert_eq!((read.seq, read.previous), (7, digest(b"before")));
         assert_eq!(Hash::parse(&read.hash.to_string()), Some(read.hash));
-        assert_eq!(digest(b"abc").to_string(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(
+            digest(b"abc").to_string(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
     }
 
     #[test]
@@ -183,7 +192,10 @@ mod tests {
             for bit in 0..8 {
                 let mut changed = line.to_vec();
                 changed[at] ^= 1 << bit;
-                assert!(!Sealed::read(&changed).is_some_and(|read| read.is_whole()), "byte {at}, bit {bit}");
+                assert!(
+                    !Sealed::read(&changed).is_some_and(|read| read.is_whole()),
+                    "byte {at}, bit {bit}"
+                );
             }
             assert!(!Sealed::read(&line[..at]).is_some_and(|read| read.is_whole()), "cut at {at}");
         }

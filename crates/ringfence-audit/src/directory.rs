@@ -17,7 +17,8 @@ pub(crate) struct Directory {
     pub(crate) path: PathBuf,
 }
 
-const NO_LINK: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
+const NO_LINK: OFlags =
+    OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
 impl Directory {
     /// Opens it for writing, and makes what is missing.
@@ -27,10 +28,20 @@ impl Directory {
     pub(crate) fn make(path: &Path) -> Result<Directory, AuditError> {
         let own = path.parent().unwrap_or(Path::new("/"));
         let state = own.parent().unwrap_or(Path::new("/"));
-        let open = || rustix::fs::open(state, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let open = || {
+            rustix::fs::open(
+                state,
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+        };
         let base = match open() {
             Err(Errno::NOENT) => {
-                DirBuilder::new().recursive(true).mode(0o700).create(state).during("make", state)?;
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(state)
+                    .during("make", state)?;
                 open()
             }
             other => other,
@@ -58,11 +69,16 @@ impl Directory {
     /// Opens a file to write and read it, and makes it if it is missing.
     pub(crate) fn writable(&self, name: &str, flags: OFlags) -> Result<OwnedFd, AuditError> {
         let flags = OFlags::RDWR | OFlags::CREATE | NO_LINK | flags;
-        let file = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600)).during("open", self.at(name))?;
+        let file = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))
+            .during("open", self.at(name))?;
         let status = rustix::fs::fstat(&file).during("look at", self.at(name))?;
-        let plain = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile && status.st_nlink == 1;
+        let plain = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+            && status.st_nlink == 1;
         if !plain {
-            return Err(AuditError::Unsafe { path: self.at(name), why: "is not a plain file with one name".into() });
+            return Err(AuditError::Unsafe {
+                path: self.at(name),
+                why: "is not a plain file with one name".into(),
+            });
         }
         check_own(&status, &self.at(name))?;
         Ok(file)
@@ -70,13 +86,17 @@ impl Directory {
 
     /// Opens a plain file to read it; `None` if there is none.
     pub(crate) fn readable(&self, name: &str) -> Result<Option<File>, AuditError> {
-        let file = match rustix::fs::openat(&self.fd, name, OFlags::RDONLY | NO_LINK, Mode::empty()) {
+        let file = match rustix::fs::openat(&self.fd, name, OFlags::RDONLY | NO_LINK, Mode::empty())
+        {
             Err(Errno::NOENT) => return Ok(None),
             other => other.during("open", self.at(name))?,
         };
         let status = rustix::fs::fstat(&file).during("look at", self.at(name))?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
-            return Err(AuditError::Unsafe { path: self.at(name), why: "is not a plain file".into() });
+            return Err(AuditError::Unsafe {
+                path: self.at(name),
+                why: "is not a plain file".into(),
+            });
         }
         Ok(Some(file.into()))
     }
@@ -106,7 +126,14 @@ fn number_of(name: &str) -> Option<u64> {
 /// One of our own directories in `above`; made if it is missing.
 fn step(above: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, AuditError> {
     let name = path.file_name().unwrap_or_default();
-    let open = || rustix::fs::openat(above, name, flags | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let open = || {
+        rustix::fs::openat(
+            above,
+            name,
+            flags | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+    };
     let opened = match open() {
         Err(Errno::NOENT) => {
             match rustix::fs::mkdirat(above, name, Mode::RWXU) {
@@ -157,7 +184,14 @@ mod tests {
     fn names_are_numbers() {
         assert_eq!(number_of(&name_of(7)), Some(7));
         assert_eq!(number_of(&name_of(123_456_789)), Some(123_456_789));
-        for name in ["head", "7.jsonl", "00000007.jsonl.gz", "000000007.jsonl", "0000000x.jsonl", "+0000007.jsonl"] {
+        for name in [
+            "head",
+            "7.jsonl",
+            "00000007.jsonl.gz",
+            "000000007.jsonl",
+            "0000000x.jsonl",
+            "+0000007.jsonl",
+        ] {
             assert_eq!(number_of(name), None, "{name}");
         }
     }

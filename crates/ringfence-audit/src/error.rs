@@ -54,9 +54,13 @@ impl AuditError {
     /// What to type next.
     pub fn hint(&self) -> String {
         match self {
-            AuditError::File { .. } => "export XDG_STATE_HOME=DIRECTORY, one that you can write".into(),
+            AuditError::File { .. } => {
+                "export XDG_STATE_HOME=DIRECTORY, one that you can write".into()
+            }
             AuditError::Full { path, .. } => format!("df {}", path.display()),
-            AuditError::Unsafe { path, .. } => format!("chmod go-w {0}; chown \"$(id -u)\" {0}", path.display()),
+            AuditError::Unsafe { path, .. } => {
+                format!("chmod go-w {0}; chown \"$(id -u)\" {0}", path.display())
+            }
             AuditError::Busy { path } => format!("fuser {}", path.display()),
         }
     }

@@ -38,7 +38,9 @@ impl Head {
 
     fn write(&self) -> String {
         let Head { file, length, seq, hash } = self;
-        let body = format!("ringfence audit 1\nfile {file:020}\nlength {length:020}\nseq {seq:020}\nhash {hash}\n");
+        let body = format!(
+            "ringfence audit 1\nfile {file:020}\nlength {length:020}\nseq {seq:020}\nhash {hash}\n"
+        );
         let check = digest(body.as_bytes());
         let text = format!("{body}check {check}\n");
         debug_assert_eq!(text.len(), LENGTH);
@@ -47,9 +49,15 @@ impl Head {
 
     fn read(text: &[u8]) -> Option<Head> {
         let text = std::str::from_utf8(text).ok()?;
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let field =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let number = |name: &str| field(name)?.parse().ok();
-        let head = Head { file: number("file")?, length: number("length")?, seq: number("seq")?, hash: Hash::parse(field("hash")?)? };
+        let head = Head {
+            file: number("file")?,
+            length: number("length")?,
+            seq: number("seq")?,
+            hash: Hash::parse(field("hash")?)?,
+        };
         // Also if the check is wrong, or anything else that was not looked at.
         (head.write() == text).then_some(head)
     }
@@ -122,7 +130,9 @@ mod tests {
     #[test]
     fn a_head_has_its_size_and_reads_back() {
         let large = Head { file: u64::MAX, length: u64::MAX, seq: u64::MAX, hash: digest(b"x") };
-        for head in [Head::START, large, Head { file: 3, length: 1234, seq: 56, hash: digest(b"y") }] {
+        for head in
+            [Head::START, large, Head { file: 3, length: 1234, seq: 56, hash: digest(b"y") }]
+        {
             assert_eq!(head.write().len(), LENGTH);
             assert_eq!(Head::read(head.write().as_bytes()), Some(head));
         }

@@ -32,7 +32,10 @@ pub use error::AuditError;
 pub use head::Head;
 pub use log::{Log, Options};
 pub use read::{Line, Reader};
-pub use record::{Act, Asked, Begun, Connected, Details, Ended, Passed, Record, Refused, Revised, Subject, Verdict};
+pub use record::{
+    Act, Asked, Begun, Connected, Details, Ended, Passed, Record, Refused, Revised, Subject,
+    Verdict,
+};
 pub use run::{Fields, Run, Which, last_run};
 pub use session::session_id;
 pub use tail::recent_run;

@@ -65,7 +65,8 @@ impl Log {
 
     /// Opens everything anew if somebody took the files away.
     fn stay(&mut self) -> Result<(), AuditError> {
-        let is_gone = rustix::fs::fstat(&self.head).during("look at", self.pages.head_path())?.st_nlink == 0;
+        let is_gone =
+            rustix::fs::fstat(&self.head).during("look at", self.pages.head_path())?.st_nlink == 0;
         if is_gone {
             *self = Log::open(&self.pages.directory.path.clone(), self.options)?;
         }
@@ -81,7 +82,11 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn put<'a>(&mut self, mut end: Head, records: impl Iterator<Item = &'a Record>) -> Result<Head, AuditError> {
+    fn put<'a>(
+        &mut self,
+        mut end: Head,
+        records: impl Iterator<Item = &'a Record>,
+    ) -> Result<Head, AuditError> {
         let mut lines = Vec::with_capacity(1024);
         let mut last = end;
         for record in records {
@@ -95,7 +100,12 @@ impl Writer<'_> {
                 last = end;
                 lines = next;
             }
-            last = Head { file: end.file, length: end.length + lines.len() as u64, seq: last.seq + 1, hash };
+            last = Head {
+                file: end.file,
+                length: end.length + lines.len() as u64,
+                seq: last.seq + 1,
+                hash,
+            };
         }
         self.write(end, last, &lines)?;
         Ok(last)
@@ -117,7 +127,9 @@ impl Writer<'_> {
             Ok(length) if length < lines.len() => Err(Errno::NOSPC),
             other => other.map(drop),
         };
-        let done = written.during("write", path).and_then(|()| last.store(self.head, &self.pages.head_path()));
+        let done = written
+            .during("write", path)
+            .and_then(|()| last.store(self.head, &self.pages.head_path()));
         if done.is_err() {
             // If this fails too, the next writer cuts it.
             let _ = rustix::fs::ftruncate(self.pages.file(end.file)?, end.length);
@@ -159,7 +171,8 @@ impl Pages {
     pub(crate) fn file(&mut self, number: u64) -> Result<&OwnedFd, AuditError> {
         let is_open = self.current.as_ref().is_some_and(|(open, _)| *open == number);
         if !is_open {
-            self.current = Some((number, self.directory.writable(&name_of(number), OFlags::APPEND)?));
+            self.current =
+                Some((number, self.directory.writable(&name_of(number), OFlags::APPEND)?));
         }
         Ok(&self.current.as_ref().expect("opened just above").1)
     }

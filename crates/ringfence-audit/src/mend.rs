@@ -38,7 +38,10 @@ pub(crate) fn mended(head: &OwnedFd, pages: &mut Pages) -> Result<(Head, Vec<Not
         }
         end = Head { length: size - behind.torn, ..behind.end };
     } else if size < end.length {
-        note(format!("{} bytes are missing at the end: cut off, or lost when the machine stopped", end.length - size));
+        note(format!(
+            "{} bytes are missing at the end: cut off, or lost when the machine stopped",
+            end.length - size
+        ));
         end.length = size + end_line(pages.file(end.file)?, size).during("mend", &path)?;
     }
     Ok((end, notes))
@@ -78,9 +81,13 @@ fn lost_head(head: &OwnedFd, pages: &mut Pages, notes: &mut Vec<Note>) -> Result
     // It may be too long as well, and writing in place would leave it so.
     rustix::fs::ftruncate(head, 0).during("mend", pages.head_path())?;
     let path = pages.path(number);
-    let whole = Behind::read(pages.file(number)?, Head { file: number, ..Head::START }).during("read", path)?;
+    let whole = Behind::read(pages.file(number)?, Head { file: number, ..Head::START })
+        .during("read", path)?;
     let (seq, hash) = whole.last.unwrap_or((0, Hash::default()));
-    notes.push(Note { target: head::NAME.into(), reason: format!("the head was missing or broken; the log goes on from record {seq}") });
+    notes.push(Note {
+        target: head::NAME.into(),
+        reason: format!("the head was missing or broken; the log goes on from record {seq}"),
+    });
     Ok(Head { file: number, length: whole.length, seq, hash })
 }
 
@@ -124,7 +131,9 @@ impl Behind {
             let sealed = Sealed::read(content).filter(Sealed::is_whole);
             behind.last = sealed.map(|sealed| (sealed.seq, sealed.hash)).or(behind.last);
             match sealed {
-                Some(sealed) if sealed.seq == behind.end.seq + 1 && sealed.previous == behind.end.hash => {
+                Some(sealed)
+                    if sealed.seq == behind.end.seq + 1 && sealed.previous == behind.end.hash =>
+                {
                     behind.end = Head { seq: sealed.seq, hash: sealed.hash, ..behind.end };
                 }
                 _ => behind.foreign += 1,

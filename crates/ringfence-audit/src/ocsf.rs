@@ -141,7 +141,10 @@ fn process(record: &Map<String, Value>, event: &mut Value) {
     let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
     // A call that was refused is told by the program that made it.
     let target = if text("operation") == "call" { text("program") } else { text("target") };
-    let program = record.get("command").and_then(|words| words[0].as_str()).unwrap_or_else(|| target.split(' ').next().unwrap_or(target));
+    let program = record
+        .get("command")
+        .and_then(|words| words[0].as_str())
+        .unwrap_or_else(|| target.split(' ').next().unwrap_or(target));
     let name = program.rsplit('/').next().unwrap_or(program);
     event["process"] = json!({ "name": name, "cmd_line": target, "uid": record.get("session") });
     if let Some(status) = record.get("exitCode") {
@@ -161,13 +164,15 @@ fn network(record: &Map<String, Value>, event: &mut Value) {
     }
     let count = |key: &str| record.get(key).and_then(Value::as_u64);
     if let (Some(sent), Some(received)) = (count("sent"), count("received")) {
-        event["traffic"] = json!({ "bytes_out": sent, "bytes_in": received, "bytes": sent + received });
+        event["traffic"] =
+            json!({ "bytes_out": sent, "bytes_in": received, "bytes": sent + received });
     }
 }
 
 /// `host:port`, `[address]:port` or a host alone.
 fn endpoint(target: &str) -> Value {
-    let with_port = target.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+    let with_port =
+        target.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
     let (host, port) = match with_port {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
         _ => (target, None),
@@ -202,7 +207,11 @@ fn unmapped(record: &Map<String, Value>) -> Value {
         "hash",
     ];
     Value::Object(
-        record.iter().filter(|(key, _)| !MAPPED.contains(&key.as_str())).map(|(key, value)| (key.clone(), value.clone())).collect(),
+        record
+            .iter()
+            .filter(|(key, _)| !MAPPED.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
     )
 }
 
@@ -214,7 +223,16 @@ mod tests {
     /// of the alternatives between bars, one.
     const REQUIRED: &[(Class, &[&str])] = &[
         (Class::File, &["actor", "device.type_id", "device.hostname", "file.name", "file.type_id"]),
-        (Class::Process, &["actor", "device.type_id", "device.hostname", "process.pid|process.uid", "process.name"]),
+        (
+            Class::Process,
+            &[
+                "actor",
+                "device.type_id",
+                "device.hostname",
+                "process.pid|process.uid",
+                "process.name",
+            ],
+        ),
         (Class::Network, &["dst_endpoint.ip|dst_endpoint.hostname"]),
     ];
     const REQUIRED_OF_ALL: &[&str] = &[
@@ -233,7 +251,9 @@ mod tests {
     ];
 
     fn at<'a>(event: &'a Value, path: &str) -> Option<&'a Value> {
-        path.split('.').try_fold(event, |value, key| value.get(key)).filter(|value| !value.is_null())
+        path.split('.')
+            .try_fold(event, |value, key| value.get(key))
+            .filter(|value| !value.is_null())
     }
 
     #[track_caller]
@@ -245,7 +265,10 @@ mod tests {
         let event = event(record.as_object().unwrap(), "box");
         let (_, own) = REQUIRED.iter().find(|(known, _)| *known == class).unwrap();
         for path in REQUIRED_OF_ALL.iter().chain(*own) {
-            assert!(path.split('|').any(|path| at(&event, path).is_some()), "{operation}: {path} is missing in {event}");
+            assert!(
+                path.split('|').any(|path| at(&event, path).is_some()),
+                "{operation}: {path} is missing in {event}"
+            );
         }
         assert_eq!(event["class_uid"], class as u32, "{operation}");
         assert_eq!(event["activity_id"], activity, "{operation}");
@@ -290,20 +313,33 @@ mod tests {
         record["sent"] = 3.into();
         record["received"] = 5.into();
         let event = event(record.as_object().unwrap(), "box");
-        assert_eq!(event["dst_endpoint"], json!({ "hostname": "a.org", "ip": "2001:db8::1", "port": 443 }));
-        assert_eq!((&event["traffic"], &event["unmapped"]), (&json!({ "bytes_out": 3, "bytes_in": 5, "bytes": 8 }), &json!({})));
+        assert_eq!(
+            event["dst_endpoint"],
+            json!({ "hostname": "a.org", "ip": "2001:db8::1", "port": 443 })
+        );
+        assert_eq!(
+            (&event["traffic"], &event["unmapped"]),
+            (&json!({ "bytes_out": 3, "bytes_in": 5, "bytes": 8 }), &json!({}))
+        );
     }
 
     #[test]
     fn targets_are_taken_apart() {
         let event = check("read", "/p/.env", "blocked", Class::File, 2);
-        assert_eq!(event["file"], json!({ "name": ".env", "path": "/p/.env", "type_id": 0, "parent_folder": "/p" }));
+        assert_eq!(
+            event["file"],
+            json!({ "name": ".env", "path": "/p/.env", "type_id": 0, "parent_folder": "/p" })
+        );
         assert_eq!((&event["action_id"], &event["disposition_id"]), (&json!(2), &json!(2)));
-        let host = |target| check("connect", target, "blocked", Class::Network, 5)["dst_endpoint"].clone();
+        let host =
+            |target| check("connect", target, "blocked", Class::Network, 5)["dst_endpoint"].clone();
         assert_eq!(host("evil.example:443"), json!({ "hostname": "evil.example", "port": 443 }));
         assert_eq!(host("[2001:db8::1]:80"), json!({ "ip": "2001:db8::1", "port": 80 }));
         assert_eq!(host("2001:db8::1"), json!({ "ip": "2001:db8::1" }));
         assert_eq!(host("10.0.0.1:22"), json!({ "ip": "10.0.0.1", "port": 22 }));
-        assert_eq!(check("execute", "/bin/sh -c x", "allowed", Class::Process, 1)["process"]["name"], "sh");
+        assert_eq!(
+            check("execute", "/bin/sh -c x", "allowed", Class::Process, 1)["process"]["name"],
+            "sh"
+        );
     }
 }

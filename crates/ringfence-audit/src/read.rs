@@ -65,12 +65,19 @@ impl Reader {
     /// Goes on to the next file, if there is one.
     fn turn(&mut self) -> Result<bool, AuditError> {
         let done = self.current.as_ref().map_or(0, |open| open.number);
-        let mut later: VecDeque<u64> = self.directory.numbers()?.into_iter().filter(|number| *number > done).collect();
+        let mut later: VecDeque<u64> =
+            self.directory.numbers()?.into_iter().filter(|number| *number > done).collect();
         while let Some(number) = later.pop_front() {
             let Some(file) = self.directory.readable(&name_of(number))? else { continue };
-            let is_old = !later.is_empty() && modified_ms(&file).is_some_and(|modified| modified < self.since_ms);
+            let is_old = !later.is_empty()
+                && modified_ms(&file).is_some_and(|modified| modified < self.since_ms);
             if !is_old {
-                self.current = Some(Open { number, reader: BufReader::with_capacity(256 * 1024, file), offset: 0, line: 0 });
+                self.current = Some(Open {
+                    number,
+                    reader: BufReader::with_capacity(256 * 1024, file),
+                    offset: 0,
+                    line: 0,
+                });
                 return Ok(true);
             }
         }

@@ -193,12 +193,19 @@ impl Begun {
     pub fn words(command: &[OsString]) -> (Vec<String>, Option<Vec<String>>) {
         let text = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let is_text = command.iter().all(|word| word.to_str().is_some());
-        (text, (!is_text).then(|| command.iter().map(|word| base64(word.as_encoded_bytes())).collect()))
+        (
+            text,
+            (!is_text)
+                .then(|| command.iter().map(|word| base64(word.as_encoded_bytes())).collect()),
+        )
     }
 
     /// A path, and exactly, where it is not text.
     pub fn path(path: &OsStr) -> (String, Option<String>) {
-        (path.to_string_lossy().into_owned(), path.to_str().is_none().then(|| base64(path.as_encoded_bytes())))
+        (
+            path.to_string_lossy().into_owned(),
+            path.to_str().is_none().then(|| base64(path.as_encoded_bytes())),
+        )
     }
 }
 
@@ -328,7 +335,9 @@ impl Record {
     /// The same, done or tried by a tool of this name.
     pub fn by_tool(mut self, name: &str) -> Record {
         match &mut self.details {
-            Details::Refused(Refused { tool, .. }) | Details::Passed(Passed { tool, .. }) => *tool = Some(name.to_owned()),
+            Details::Refused(Refused { tool, .. }) | Details::Passed(Passed { tool, .. }) => {
+                *tool = Some(name.to_owned())
+            }
             _ => {}
         }
         self
@@ -369,7 +378,10 @@ pub(crate) mod testing {
             count: 1,
             optional: false,
         };
-        Record::denied(&Subject { agent: Some("code-architect".into()), session: "s".into() }, &denial)
+        Record::denied(
+            &Subject { agent: Some("code-architect".into()), session: "s".into() },
+            &denial,
+        )
     }
 }
 
@@ -395,7 +407,10 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_kept_beside_it() {
         let word = OsString::from_vec(b"a\xffb".to_vec());
-        assert_eq!(Begun::words(std::slice::from_ref(&word)), (vec!["a\u{fffd}b".into()], Some(vec!["Yf9i".into()])));
+        assert_eq!(
+            Begun::words(std::slice::from_ref(&word)),
+            (vec!["a\u{fffd}b".into()], Some(vec!["Yf9i".into()]))
+        );
         assert_eq!(Begun::words(&["é\n".into()]), (vec!["é\n".into()], None));
         assert_eq!(Begun::path(&word), ("a\u{fffd}b".into(), Some("Yf9i".into())));
     }

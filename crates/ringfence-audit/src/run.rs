@@ -44,7 +44,8 @@ pub fn last_run(log: &Path, which: Which<'_>) -> Result<Option<Run>, AuditError>
         }
     });
     // What is no record is for `verify` to tell of.
-    let found = Run::of(records.filter_map(|bytes| serde_json::from_slice::<Fields>(&bytes).ok()), which);
+    let found =
+        Run::of(records.filter_map(|bytes| serde_json::from_slice::<Fields>(&bytes).ok()), which);
     failed.map_or(Ok(found), Err)
 }
 
@@ -60,8 +61,12 @@ fn text<'a>(record: &'a Fields, key: &str) -> &'a str {
 impl Which<'_> {
     fn takes(self, begun: &Fields) -> bool {
         match self {
-            Which::In(directory) => Path::new(text(begun, "cwd")).starts_with(&*directory.to_string_lossy()),
-            Which::Named(part) => text(begun, "session").starts_with(part) || text(begun, "session").ends_with(part),
+            Which::In(directory) => {
+                Path::new(text(begun, "cwd")).starts_with(&*directory.to_string_lossy())
+            }
+            Which::Named(part) => {
+                text(begun, "session").starts_with(part) || text(begun, "session").ends_with(part)
+            }
         }
     }
 }
@@ -72,8 +77,15 @@ impl Run {
         let mut found: Option<Run> = None;
         for record in records {
             if is_begin(&record) && which.takes(&record) {
-                found = Some(Run { begun: record, refused: Vec::new(), moved: Vec::new(), ended: None });
-            } else if let Some(run) = found.as_mut().filter(|run| run.begun.get("session") == record.get("session")) {
+                found = Some(Run {
+                    begun: record,
+                    refused: Vec::new(),
+                    moved: Vec::new(),
+                    ended: None,
+                });
+            } else if let Some(run) =
+                found.as_mut().filter(|run| run.begun.get("session") == record.get("session"))
+            {
                 run.add(record);
             }
         }

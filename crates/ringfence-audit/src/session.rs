@@ -21,8 +21,12 @@ pub fn session_id() -> String {
 
 /// Without the kernel's randomness, the process and the nanosecond tell runs apart.
 fn unlucky() -> [u8; 16] {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
-    crate::chain::digest(format!("{} {}", std::process::id(), since.as_nanos()).as_bytes()).0[..16].try_into().expect("half of a hash")
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    crate::chain::digest(format!("{} {}", std::process::id(), since.as_nanos()).as_bytes()).0[..16]
+        .try_into()
+        .expect("half of a hash")
 }
 
 #[cfg(test)]

@@ -48,7 +48,8 @@ pub fn recent_run(log: &Path, session: &str) -> Result<Option<Run>, AuditError> 
 /// Whether a record is about a command that somebody asked to be let through, or refused, by what
 /// it says, before it was run.
 fn is_about_text(record: &Fields) -> bool {
-    record.get("operation").is_some_and(|word| word == Operation::Command.word()) && record.contains_key("tool")
+    record.get("operation").is_some_and(|word| word == Operation::Command.word())
+        && record.contains_key("tool")
 }
 
 /// The record of a line, if it is one of this run.

@@ -6,7 +6,9 @@ const DAY: i64 = 86_400_000;
 
 /// Milliseconds since 1970.
 pub fn now_ms() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
 }
 
 /// `2026-01-28T10:30:05.000Z`
@@ -26,7 +28,9 @@ pub fn parse_rfc3339(text: &str) -> Option<u64> {
         let digits = text.get(range)?;
         digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
     };
-    let mark = |at: usize, marks: &[u8]| text.as_bytes().get(at).is_some_and(|byte| marks.contains(byte)).then_some(());
+    let mark = |at: usize, marks: &[u8]| {
+        text.as_bytes().get(at).is_some_and(|byte| marks.contains(byte)).then_some(())
+    };
     mark(4, b"-").and(mark(7, b"-"))?;
     let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
     let midnight = days(year, month, day).filter(|days| civil(*days) == (year, month, day))? * DAY;
@@ -39,7 +43,9 @@ pub fn parse_rfc3339(text: &str) -> Option<u64> {
         return None;
     }
     let (fraction, zone) = match text.get(19..)?.strip_prefix('.') {
-        Some(rest) => rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0)?),
+        Some(rest) => {
+            rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0)?)
+        }
         None => ("0", &text[19..]),
     };
     let thousandths: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
@@ -47,7 +53,8 @@ pub fn parse_rfc3339(text: &str) -> Option<u64> {
         "Z" | "z" => 0,
         zone => offset(zone)?,
     };
-    u64::try_from(midnight + ((hour * 60 + minute - offset) * 60 + second) * 1000 + thousandths).ok()
+    u64::try_from(midnight + ((hour * 60 + minute - offset) * 60 + second) * 1000 + thousandths)
+        .ok()
 }
 
 /// `+02:00` in minutes.
@@ -56,7 +63,8 @@ fn offset(zone: &str) -> Option<i64> {
         Some(rest) => (-1, rest),
         None => (1, zone.strip_prefix('+')?),
     };
-    let (hours, minutes) = rest.split_once(':').filter(|(hours, minutes)| hours.len() == 2 && minutes.len() == 2)?;
+    let (hours, minutes) =
+        rest.split_once(':').filter(|(hours, minutes)| hours.len() == 2 && minutes.len() == 2)?;
     let (hours, minutes): (u8, u8) = (hours.parse().ok()?, minutes.parse().ok()?);
     (hours < 24 && minutes < 60).then(|| sign * (i64::from(hours) * 60 + i64::from(minutes)))
 }
@@ -113,7 +121,11 @@ mod tests {
 
     #[test]
     fn other_ways_to_write_a_moment() {
-        for text in ["2026-01-28T10:30:05Z", "2026-01-28t12:30:05.0+02:00", "2026-01-28 08:00:05.000000-02:30"] {
+        for text in [
+            "2026-01-28T10:30:05Z",
+            "2026-01-28t12:30:05.0+02:00",
+            "2026-01-28 08:00:05.000000-02:30",
+        ] {
             assert_eq!(parse_rfc3339(text), Some(1_769_596_205_000), "{text}");
         }
         assert_eq!(parse_rfc3339("2026-01-28"), Some(1_769_558_400_000));

@@ -83,7 +83,11 @@ impl Flaw {
 }
 
 fn missing(from: &u64, to: &u64) -> String {
-    if from == to { format!("record {from} is missing") } else { format!("records {from} to {to} are missing") }
+    if from == to {
+        format!("record {from} is missing")
+    } else {
+        format!("records {from} to {to} are missing")
+    }
 }
 
 impl Report {
@@ -96,7 +100,8 @@ impl Report {
 /// Goes through every record of the log in `path`; the hashes in `kept`, which somebody wrote
 /// down elsewhere, must be among theirs.
 pub fn verify(path: &Path, kept: &[Hash]) -> Result<Report, AuditError> {
-    let mut walk = Walk { report: Report::default(), kept: kept.to_vec(), next: 1, before: None, blind: 0 };
+    let mut walk =
+        Walk { report: Report::default(), kept: kept.to_vec(), next: 1, before: None, blind: 0 };
     if let Some(directory) = Directory::find(path)? {
         walk.all(&directory)?;
     }
@@ -152,7 +157,11 @@ impl Walk {
                     self.find(&name_of(absent), None, Flaw::NoFile);
                 }
                 if head.seq >= self.next {
-                    self.find(&name_of(head.file), None, Flaw::Cut { from: self.next, to: head.seq });
+                    self.find(
+                        &name_of(head.file),
+                        None,
+                        Flaw::Cut { from: self.next, to: head.seq },
+                    );
                 }
             }
             None if self.report.files > 0 => self.find(head::NAME, None, Flaw::NoHead),
@@ -199,10 +208,16 @@ impl Walk {
         }
         if seq > self.next + self.blind {
             self.find(file, Some(line), Flaw::Missing { from: self.next, to: seq - 1 });
-        } else if seq == self.next && self.before.is_some_and(|(said, had)| previous != said && previous != had) {
+        } else if seq == self.next
+            && self.before.is_some_and(|(said, had)| previous != said && previous != had)
+        {
             self.find(file, Some(line), Flaw::Unlinked { seq });
         }
-        if self.report.head.is_some_and(|head| head.seq == seq && head.hash != hash && head.hash != actual) {
+        if self
+            .report
+            .head
+            .is_some_and(|head| head.seq == seq && head.hash != hash && head.hash != actual)
+        {
             self.find(file, Some(line), Flaw::OtherHead { seq });
         }
         (self.next, self.before, self.blind) = (seq + 1, Some((hash, actual)), 0);
@@ -220,7 +235,8 @@ impl Snapshot {
     fn take(directory: &Directory) -> Result<Snapshot, AuditError> {
         let path = directory.at(head::NAME);
         let file = directory.readable(head::NAME)?.map(std::os::fd::OwnedFd::from);
-        let _lock = file.as_ref().map(|file| Lock::take(file, &path, Share::Readers)).transpose()?;
+        let _lock =
+            file.as_ref().map(|file| Lock::take(file, &path, Share::Readers)).transpose()?;
         let head = file.as_ref().map(|file| Head::load(file, &path)).transpose()?.flatten();
         let mut files = Vec::new();
         for number in directory.numbers()? {

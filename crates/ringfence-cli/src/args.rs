@@ -88,7 +88,11 @@ impl Command {
     pub(crate) fn makes_sandboxes(&self) -> bool {
         match self {
             Command::Session(arguments) => arguments.makes_sandboxes(),
-            Command::Run(_) | Command::Shell(_) | Command::Learn(_) | Command::Mcp(_) | Command::Serve(_) => true,
+            Command::Run(_)
+            | Command::Shell(_)
+            | Command::Learn(_)
+            | Command::Mcp(_)
+            | Command::Serve(_) => true,
             _ => false,
         }
     }
@@ -163,7 +167,12 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,
     /// Run a line of shell instead of a program
-    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
+    #[arg(
+        short = 'c',
+        value_name = "STRING",
+        conflicts_with = "command",
+        required_unless_present = "command"
+    )]
     pub(crate) line: Option<String>,
     /// The shell for `-c`: `sh` or `bash`
     #[arg(long, value_enum, value_name = "SHELL", default_value = "sh", requires = "line")]
@@ -172,7 +181,14 @@ pub(crate) struct Run {
     #[arg(long, hide = true, requires = "line", requires = "session", conflicts_with = "json")]
     pub(crate) keep_directory: bool,
     /// Run the line in the sandbox of this conversation, for hooks that rewrite an agent's command
-    #[arg(long, value_name = "ID", hide = true, requires = "line", requires = "session", conflicts_with = "json")]
+    #[arg(
+        long,
+        value_name = "ID",
+        hide = true,
+        requires = "line",
+        requires = "session",
+        conflicts_with = "json"
+    )]
     pub(crate) conversation: Option<String>,
     /// Run the line beside the shell of the conversation
     #[arg(long, hide = true, requires = "conversation")]
@@ -203,9 +219,12 @@ pub(crate) struct Shell {
 impl From<Shell> for Run {
     /// A program like any other: it has the terminal.
     fn from(Shell { shell, agent, policy }: Shell) -> Self {
-        let is_there =
-            |name: &str| std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|path| path.join(name).is_file());
-        let shell = shell.unwrap_or_else(|| if is_there("bash") { "bash".into() } else { "sh".into() });
+        let is_there = |name: &str| {
+            std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+                .any(|path| path.join(name).is_file())
+        };
+        let shell =
+            shell.unwrap_or_else(|| if is_there("bash") { "bash".into() } else { "sh".into() });
         let command = vec![shell, "-i".into()];
         Self {
             timeout: None,
@@ -348,7 +367,9 @@ pub(crate) enum AskArg {
 
 /// Reads the command line; wrong words end the program with a message and status 125.
 pub(crate) fn parse() -> Arguments {
-    let only = only::<Run>("run").map(Command::Run).or_else(|| only::<HookCommand>("hook").map(Command::Hook));
+    let only = only::<Run>("run")
+        .map(Command::Run)
+        .or_else(|| only::<HookCommand>("hook").map(Command::Hook));
     if let Some(command) = only {
         return Arguments { command };
     }
@@ -369,7 +390,8 @@ fn run_line(words: impl Iterator<Item = OsString>) -> Option<String> {
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let program = words.first().filter(|word| !word.contains('/'))?;
     let search = std::env::var_os("PATH")?;
-    let is_there = std::env::split_paths(&search).any(|directory| directory.join(program).is_file());
+    let is_there =
+        std::env::split_paths(&search).any(|directory| directory.join(program).is_file());
     let quoted: Vec<String> = words.iter().map(|word| typed(word)).collect();
     is_there.then(|| printable(&format!("ringfence run -- {}", quoted.join(" "))))
 }
@@ -390,12 +412,17 @@ fn published_port(text: &str) -> Result<u16, String> {
     match (port(text), text.rsplit_once(':')) {
         (Some(port), _) => Ok(port),
         (None, Some((first, last))) => match (port(last), port(first)) {
-            (Some(last), Some(first)) if first != last => {
-                Err(format!("a port keeps its number: have the server listen on {first}, and write `--bind {first}`"))
-            }
+            (Some(last), Some(first)) if first != last => Err(format!(
+                "a port keeps its number: have the server listen on {first}, and write `--bind {first}`"
+            )),
             (Some(last), Some(_)) => Err(format!("a port keeps its number: write `--bind {last}`")),
-            (Some(last), None) => Err(format!("it is published to this machine's loopback only: write `--bind {last}`")),
-            _ => Err("it is no port: write a number from 1 to 65535, such as `--bind 3000`".to_owned()),
+            (Some(last), None) => Err(format!(
+                "it is published to this machine's loopback only: write `--bind {last}`"
+            )),
+            _ => {
+                Err("it is no port: write a number from 1 to 65535, such as `--bind 3000`"
+                    .to_owned())
+            }
         },
         _ => Err("it is no port: write a number from 1 to 65535, such as `--bind 3000`".to_owned()),
     }
@@ -407,6 +434,8 @@ fn only<T: Args + FromArgMatches>(name: &'static str) -> Option<T> {
     if !names(name) {
         return None;
     }
-    let matches = T::augment_args(clap::Command::new(name)).try_get_matches_from(std::env::args_os().skip(1)).ok()?;
+    let matches = T::augment_args(clap::Command::new(name))
+        .try_get_matches_from(std::env::args_os().skip(1))
+        .ok()?;
     T::from_arg_matches(&matches).ok()
 }

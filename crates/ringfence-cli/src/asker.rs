@@ -40,7 +40,12 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// The terminal of this process, if it has one.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { tty: Tty::open(), patience, turn: Mutex::new(Limits::default()), has_said_why: AtomicBool::new(false) }
+        Self {
+            tty: Tty::open(),
+            patience,
+            turn: Mutex::new(Limits::default()),
+            has_said_why: AtomicBool::new(false),
+        }
     }
 
     /// Whether there is anybody to ask.
@@ -83,7 +88,10 @@ impl Terminal {
                 Line::Late => (Answer::Deny, "no answer: denied"),
                 Line::Gone => (Answer::Deny, "denied"),
             };
-            open.write(&format!("ringfence: {said}\r\n"), Instant::now() + Duration::from_millis(200));
+            open.write(
+                &format!("ringfence: {said}\r\n"),
+                Instant::now() + Duration::from_millis(200),
+            );
             return answer;
         }
     }
@@ -128,7 +136,10 @@ impl Asker for Terminal {
 
     fn note(&self, text: &str) {
         if let Some(tty) = &self.tty {
-            tty.write(&format!("\r\nringfence: {}\r\n", visible(text)), Instant::now() + Duration::from_millis(200));
+            tty.write(
+                &format!("\r\nringfence: {}\r\n", visible(text)),
+                Instant::now() + Duration::from_millis(200),
+            );
         }
     }
 }

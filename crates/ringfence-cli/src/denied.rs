@@ -34,7 +34,8 @@ pub(crate) fn is_silenced() -> bool {
 /// Prints the line for a command that failed and was `blocked`.
 pub(crate) fn report_failure(outcome: &Outcome, home: &AbsPath) {
     if outcome.exit_code() != 0 && outcome.blocked() && !is_silenced() {
-        Denied { denials: &outcome.denials, dropped: outcome.denials_dropped, home: Some(home) }.report();
+        Denied { denials: &outcome.denials, dropped: outcome.denials_dropped, home: Some(home) }
+            .report();
     }
 }
 
@@ -48,20 +49,29 @@ impl Denied<'_> {
 
     /// `ringfence: 1 host was denied (example.org:443); see: ringfence explain --last`
     fn line(&self) -> Option<String> {
-        let mut counted: Vec<&Denial> = self.denials.iter().filter(|denial| !denial.is_done_without()).collect();
+        let mut counted: Vec<&Denial> =
+            self.denials.iter().filter(|denial| !denial.is_done_without()).collect();
         counted.sort_by_key(|denial| denial.report_order());
         let mut found: Vec<Found> = Vec::new();
         for denial in counted {
             let Some(kind) = Kind::of(denial) else { continue };
-            let new = Found { kind, name: self.name(denial, kind), address: Passage::guarded_address(&denial.rule) };
-            match found.iter_mut().find(|known| known.kind == kind && is_same(&known.name, &new.name, kind)) {
+            let new = Found {
+                kind,
+                name: self.name(denial, kind),
+                address: Passage::guarded_address(&denial.rule),
+            };
+            match found
+                .iter_mut()
+                .find(|known| known.kind == kind && is_same(&known.name, &new.name, kind))
+            {
                 // A lookup knows no port; the connection after it does.
                 Some(known) if known.name.len() < new.name.len() => *known = new,
                 Some(_) => {}
                 None => found.push(new),
             }
         }
-        let counts: Vec<String> = Kind::ALL.iter().filter_map(|kind| kind.counted(&found)).collect();
+        let counts: Vec<String> =
+            Kind::ALL.iter().filter_map(|kind| kind.counted(&found)).collect();
         if counts.is_empty() {
             return None;
         }
@@ -142,8 +152,11 @@ impl Kind {
 
 /// True for the same name, and for a host with and without a port.
 fn is_same(left: &str, right: &str, kind: Kind) -> bool {
-    let is_with_port = |whole: &str, host: &str| whole.strip_prefix(host).is_some_and(|rest| rest.starts_with(':') && !host.contains(':'));
-    left == right || (kind == Kind::Host && (is_with_port(left, right) || is_with_port(right, left)))
+    let is_with_port = |whole: &str, host: &str| {
+        whole.strip_prefix(host).is_some_and(|rest| rest.starts_with(':') && !host.contains(':'))
+    };
+    left == right
+        || (kind == Kind::Host && (is_with_port(left, right) || is_with_port(right, left)))
 }
 
 /// The name without control characters, cut in the middle if it is long.
@@ -166,7 +179,14 @@ fn escape(c: char) -> Vec<char> {
 pub(crate) fn from_record(record: &Fields) -> Option<Denial> {
     let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let word = text("operation");
-    let known = [Operation::Read, Operation::Write, Operation::Create, Operation::Rename, Operation::Execute, Operation::Connect];
+    let known = [
+        Operation::Read,
+        Operation::Write,
+        Operation::Create,
+        Operation::Rename,
+        Operation::Execute,
+        Operation::Connect,
+    ];
     Some(Denial {
         operation: known.into_iter().find(|operation| operation.word() == word)?,
         target: text("target"),
@@ -209,19 +229,35 @@ mod tests {
 
     #[track_caller]
     fn check(denials: &[(Operation, &str)], expect: &str) {
-        let denials: Vec<Denial> = denials.iter().map(|(operation, target)| denial(*operation, target)).collect();
-        assert_eq!(line(&denials, 0).as_deref(), Some(format!("ringfence: {expect}; see: ringfence explain --last").as_str()));
+        let denials: Vec<Denial> =
+            denials.iter().map(|(operation, target)| denial(*operation, target)).collect();
+        assert_eq!(
+            line(&denials, 0).as_deref(),
+            Some(format!("ringfence: {expect}; see: ringfence explain --last").as_str())
+        );
     }
 
     #[test]
     fn hosts_and_paths_are_counted_once_each() {
         use Operation::{Connect, Create, Read, Write};
         check(&[(Connect, "a.org:443")], "1 host was denied (a.org:443)");
-        check(&[(Connect, "a.org"), (Connect, "a.org:443"), (Connect, "a.org:443")], "1 host was denied (a.org:443)");
-        check(&[(Connect, "a.org"), (Connect, "a.org.uk")], "2 hosts were denied (a.org, a.org.uk)");
-        check(&[(Connect, "[fd00::1]:80"), (Connect, "[fd00::1]:81")], "2 hosts were denied ([fd00::1]:80, [fd00::1]:81)");
+        check(
+            &[(Connect, "a.org"), (Connect, "a.org:443"), (Connect, "a.org:443")],
+            "1 host was denied (a.org:443)",
+        );
+        check(
+            &[(Connect, "a.org"), (Connect, "a.org.uk")],
+            "2 hosts were denied (a.org, a.org.uk)",
+        );
+        check(
+            &[(Connect, "[fd00::1]:80"), (Connect, "[fd00::1]:81")],
+            "2 hosts were denied ([fd00::1]:80, [fd00::1]:81)",
+        );
         check(&[(Read, "/home/me/.ssh/id_rsa")], "1 path was denied (~/.ssh/id_rsa)");
-        check(&[(Read, "/home/me/.ssh/id_rsa"), (Write, "/home/me/.ssh/id_rsa")], "1 path was denied (~/.ssh/id_rsa)");
+        check(
+            &[(Read, "/home/me/.ssh/id_rsa"), (Write, "/home/me/.ssh/id_rsa")],
+            "1 path was denied (~/.ssh/id_rsa)",
+        );
         check(&[(Read, "/a"), (Write, "/b"), (Create, "/c")], "3 paths were denied (/a, /b, …)");
         check(&[(Connect, "/run/docker.sock")], "1 path was denied (/run/docker.sock)");
         check(&[(Read, "/a"), (Connect, "a.org")], "1 host and 1 path were denied (a.org, /a)");
@@ -230,7 +266,8 @@ mod tests {
 
     #[test]
     fn address_that_an_allowed_name_leads_to_is_named() {
-        let rule = "it stands for 203.0.113.80 (documentation), which has to be allowed itself".to_owned();
+        let rule =
+            "it stands for 203.0.113.80 (documentation), which has to be allowed itself".to_owned();
         let guarded = Denial { rule, ..denial(Operation::Connect, "pypi.org:443") };
         let line = line(&[guarded], 0).unwrap();
         let expected = "1 host was denied (pypi.org: it leads to 203.0.113.80, which is not allowed); see: ringfence explain --last";
@@ -255,9 +292,17 @@ mod tests {
 
     #[test]
     fn names_are_bounded_and_hold_no_control_character() {
-        let line = line(&[denial(Operation::Read, &format!("/\x1b[31m\n{}/end", "é".repeat(9000)))], 7).unwrap();
-        assert!(line.starts_with("ringfence: at least 1 path were denied (/\\u{1b}[31m\\né"), "{line}");
-        assert!(line.contains("…é") && line.ends_with("/end, …); see: ringfence explain --last"), "{line}");
+        let line =
+            line(&[denial(Operation::Read, &format!("/\x1b[31m\n{}/end", "é".repeat(9000)))], 7)
+                .unwrap();
+        assert!(
+            line.starts_with("ringfence: at least 1 path were denied (/\\u{1b}[31m\\né"),
+            "{line}"
+        );
+        assert!(
+            line.contains("…é") && line.ends_with("/end, …); see: ringfence explain --last"),
+            "{line}"
+        );
         assert!(line.chars().count() < 200 && !line.contains(is_hidden), "{line}");
     }
 }

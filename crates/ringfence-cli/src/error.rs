@@ -112,7 +112,11 @@ impl CliError {
     /// What lies behind it, nearest first.
     pub(crate) fn causes(&self) -> Vec<String> {
         // Its own message is the cause's.
-        if matches!(self, CliError::Import { .. }) { Vec::new() } else { ringfence_api::causes(self) }
+        if matches!(self, CliError::Import { .. }) {
+            Vec::new()
+        } else {
+            ringfence_api::causes(self)
+        }
     }
 
     /// For programs.

@@ -21,7 +21,11 @@ use ringfence_local::Local;
 fn main() -> ExitCode {
     ringfence_enforce::apply::helper::enter_if_helper();
     // Begun before anything is understood: it goes on by itself while we read.
-    let local = if args::names("run") && !args::is_of_conversation() { Local::for_one_command() } else { Local::default() };
+    let local = if args::names("run") && !args::is_of_conversation() {
+        Local::for_one_command()
+    } else {
+        Local::default()
+    };
     let arguments = args::parse();
     let wants_json = arguments.command.wants_json();
     match commands::run(arguments, &local) {

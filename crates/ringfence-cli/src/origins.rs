@@ -33,7 +33,8 @@ impl<'a> Origins<'a> {
         if self.flags.env.iter().any(|(flag, _)| flag == name) {
             return Origin::new(Source::Flag, format!("--env {name}"));
         }
-        let setter = self.layers.iter().rev().find(|layer| layer.policy.environment.set.contains_key(name));
+        let setter =
+            self.layers.iter().rev().find(|layer| layer.policy.environment.set.contains_key(name));
         match setter {
             Some(layer) => layer.origin("environment.set", name),
             None => self.entry("environment.allow", |policy| &policy.environment.allow, name),
@@ -41,7 +42,12 @@ impl<'a> Origins<'a> {
     }
 
     /// The strongest that says so at `key`: the flag, else the last file, else nobody.
-    pub(crate) fn setting(&self, key: &str, flag: Option<&str>, says_so: impl Fn(&Policy) -> bool) -> Origin {
+    pub(crate) fn setting(
+        &self,
+        key: &str,
+        flag: Option<&str>,
+        says_so: impl Fn(&Policy) -> bool,
+    ) -> Origin {
         if let Some(flag) = flag {
             return Origin::new(Source::Flag, flag);
         }
@@ -73,7 +79,10 @@ mod tests {
     fn settings_are_traced_to_their_lines() {
         let user = "version = 1\n[network]\nmode = \"none\"\n[environment]\nallow = [\n\"A\"]\n";
         let project = "version = 1\n[environment]\nset = { B = \"1\" }\n";
-        let layers = vec![parse(user, &path("/u"), Source::User).unwrap(), parse(project, &path("/p"), Source::Project).unwrap()];
+        let layers = vec![
+            parse(user, &path("/u"), Source::User).unwrap(),
+            parse(project, &path("/p"), Source::Project).unwrap(),
+        ];
         let mut flags = Flags::none(path("/"));
         flags.env.push(("C".into(), None));
         let origins = Origins { layers, flags: &flags };

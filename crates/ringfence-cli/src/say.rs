@@ -24,7 +24,10 @@ fn write(bytes: &[u8]) {
     const AT_ONCE: usize = 4096;
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };
     for piece in bytes.chunks(AT_ONCE) {
-        let has_room = poll(&mut [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)], Some(&second)) != Ok(0);
+        let has_room = poll(
+            &mut [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)],
+            Some(&second),
+        ) != Ok(0);
         if !has_room || io::stderr().write_all(piece).is_err() {
             return;
         }
@@ -66,7 +69,10 @@ pub(crate) fn ended(outcome: &Outcome) {
     }
     for moved in &outcome.quarantined {
         // Names that the command chose.
-        warning(&printable(&format!("{} was moved to {}: {}", moved.path, moved.moved_to, moved.reason)));
+        warning(&printable(&format!(
+            "{} was moved to {}: {}",
+            moved.path, moved.moved_to, moved.reason
+        )));
     }
     for breach in &outcome.breaches {
         warning(&breach.to_string());

@@ -45,7 +45,11 @@ impl Paint {
     pub(crate) fn for_stdout() -> Self {
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
-        if io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb { Paint::Colour } else { Paint::Plain }
+        if io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb {
+            Paint::Colour
+        } else {
+            Paint::Plain
+        }
     }
 
     pub(crate) fn good(self, text: &str) -> String {

@@ -30,26 +30,35 @@ const DIRECTORY: &str = "a directory of the sandbox's own, in which only what is
 /// What stands at `path` although no rule opens it.
 pub(crate) fn provided(plan: &Plan, path: &AbsPath) -> Option<Provision> {
     let at = plan.steps.iter().find_map(|step| provision(step, path));
-    let leads_on = || plan.steps.iter().filter_map(place).any(|below| below != path && below.is_within(path));
+    let leads_on =
+        || plan.steps.iter().filter_map(place).any(|below| below != path && below.is_within(path));
     at.or_else(|| if leads_on() { fixed(DIRECTORY) } else { None })
 }
 
 fn provision(step: &Step, path: &AbsPath) -> Option<Provision> {
     let is_below = |root: &str| path.as_path().starts_with(root);
     match step {
-        Step::Scratch { path: root } if path.is_within(root) => own("private to the sandbox, gone when it ends"),
+        Step::Scratch { path: root } if path.is_within(root) => {
+            own("private to the sandbox, gone when it ends")
+        }
         Step::Processes { .. } if is_below("/proc") => own("the sandbox's own processes"),
         Step::Devices if is_below("/dev") && is_device(path) => own("a device that programs need"),
-        Step::File { path: at, .. } if at == path => fixed("a file that ringfence writes for the sandbox"),
+        Step::File { path: at, .. } if at == path => {
+            fixed("a file that ringfence writes for the sandbox")
+        }
         Step::Directory { path: at } if at == path => fixed(DIRECTORY),
-        Step::Symlink { path: at, .. } if at == path => fixed("a link that leads to something opened"),
+        Step::Symlink { path: at, .. } if at == path => {
+            fixed("a link that leads to something opened")
+        }
         _ => None,
     }
 }
 
 fn is_device(path: &AbsPath) -> bool {
-    const DEVICES: [&str; 13] =
-        ["null", "zero", "full", "random", "urandom", "tty", "console", "pts", "ptmx", "fd", "stdin", "stdout", "stderr"];
+    const DEVICES: [&str; 13] = [
+        "null", "zero", "full", "random", "urandom", "tty", "console", "pts", "ptmx", "fd",
+        "stdin", "stdout", "stderr",
+    ];
     let below = path.as_path().strip_prefix("/dev").ok().and_then(|below| below.iter().next());
     below.is_none_or(|name| DEVICES.iter().any(|device| name == *device))
 }

@@ -28,10 +28,19 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("a:b\u{fc}?>", "YTpiw7w/Pg==")] {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("a:b\u{fc}?>", "YTpiw7w/Pg=="),
+        ] {
             assert_eq!(base64(bytes.as_bytes()), text);
             assert_eq!(decode(text.as_bytes()), Some(bytes.as_bytes().to_vec()));
-            assert_eq!(decode(text.trim_end_matches('=').as_bytes()), Some(bytes.as_bytes().to_vec()));
+            assert_eq!(
+                decode(text.trim_end_matches('=').as_bytes()),
+                Some(bytes.as_bytes().to_vec())
+            );
         }
         for text in ["Z", "Zg===", "Zm9v!", "Zm 9", "Zg=a"] {
             assert_eq!(decode(text.as_bytes()), None, "{text}");

@@ -94,7 +94,13 @@ impl Dialer {
     /// `judge` is asked about every address before it is tried: what a name leads to is known
     /// here and nowhere earlier. A name that is reached by way of the host's proxy is resolved by
     /// that proxy: its addresses are never known here, and which of them it reaches is its say.
-    pub fn connect<W>(&self, host: &Host, port: u16, options: &Options, judge: &Judge<'_, W>) -> Result<Reached, Failure<W>> {
+    pub fn connect<W>(
+        &self,
+        host: &Host,
+        port: u16,
+        options: &Options,
+        judge: &Judge<'_, W>,
+    ) -> Result<Reached, Failure<W>> {
         self.connect_while(&|| true, host, port, options, judge)
     }
 
@@ -125,7 +131,8 @@ impl Dialer {
     ) -> Result<Reached, Failure<W>> {
         let addresses = self.addresses(host, patience).map_err(Failure::Unresolved)?;
         let known = of_its_kind(permitted(&addresses, judge)?, options)?;
-        race::race(&known, port, options, patience).map_err(|(peer, error)| Failure::Connect { peer, error })
+        race::race(&known, port, options, patience)
+            .map_err(|(peer, error)| Failure::Connect { peer, error })
     }
 
     /// Begins to connect to one address and does not wait: for a caller that does not wait either
@@ -146,7 +153,9 @@ impl Dialer {
         if let Host::Address(address) = host {
             judge(*address).map_err(|why| Failure::Judged { address: *address, why })?;
         }
-        let addresses = self.addresses(&proxy.host, patience).map_err(|why| Failure::Outer(Astray::Unresolved(why)))?;
+        let addresses = self
+            .addresses(&proxy.host, patience)
+            .map_err(|why| Failure::Outer(Astray::Unresolved(why)))?;
         let known = of_its_kind(addresses, options)?;
         let reached = race::race(&known, proxy.port, options, patience);
         let reached = reached.map_err(|(_, error)| Failure::Outer(Astray::Unreached(error)))?;
@@ -164,7 +173,10 @@ impl Dialer {
 
 /// Those that a socket like the caller's knows.
 fn of_its_kind<W>(addresses: Vec<IpAddr>, options: &Options) -> Result<Vec<IpAddr>, Failure<W>> {
-    let known: Vec<IpAddr> = addresses.into_iter().filter(|address| options.family != Family::V4 || address.is_ipv4()).collect();
+    let known: Vec<IpAddr> = addresses
+        .into_iter()
+        .filter(|address| options.family != Family::V4 || address.is_ipv4())
+        .collect();
     if known.is_empty() { Err(Failure::OtherFamily) } else { Ok(known) }
 }
 
@@ -194,7 +206,9 @@ impl<W> Failure<W> {
             Failure::Unresolved(Unresolved::Late) => Errno::TIMEDOUT,
             Failure::Unresolved(_) | Failure::OtherFamily => Errno::HOSTUNREACH,
             Failure::Judged { .. } => Errno::ACCESS,
-            Failure::Connect { error, .. } => return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+            Failure::Connect { error, .. } => {
+                return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+            }
             Failure::Outer(astray) => astray.errno(),
             Failure::Unwanted => Errno::CANCELED,
         };
@@ -207,7 +221,9 @@ impl<W: fmt::Display> fmt::Display for Failure<W> {
         match self {
             Failure::Unresolved(why) => why.fmt(out),
             Failure::Judged { address, why } => write!(out, "{address}: {why}"),
-            Failure::OtherFamily => out.write_str("no address of the kind that the caller's socket knows"),
+            Failure::OtherFamily => {
+                out.write_str("no address of the kind that the caller's socket knows")
+            }
             Failure::Connect { peer, error } => write!(out, "{peer}: {error}"),
             Failure::Outer(astray) => astray.fmt(out),
             Failure::Unwanted => out.write_str("whoever wanted it did not wait for it"),

@@ -82,15 +82,24 @@ impl Ender {
     /// With an authority of its own, for hosts that `bundle` vouches for.
     pub fn new(bundle: &Bundle) -> io::Result<Self> {
         let crypto = Arc::new(rustls::crypto::ring::default_provider());
-        let far = ClientConfig::builder_with_provider(crypto.clone()).with_safe_default_protocol_versions().map_err(failed)?;
+        let far = ClientConfig::builder_with_provider(crypto.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(failed)?;
         let mut far = far.with_root_certificates(bundle.roots()).with_no_client_auth();
         far.alpn_protocols = vec![HTTP.to_vec()];
-        Ok(Self { authority: Authority::new()?, crypto, far: Arc::new(far), places: Arc::new(Places::of(MOST)) })
+        Ok(Self {
+            authority: Authority::new()?,
+            crypto,
+            far: Arc::new(far),
+            places: Arc::new(Places::of(MOST)),
+        })
     }
 
     /// What we are to a program that takes us for `name`.
     fn near(&self, name: &Name) -> io::Result<Arc<ServerConfig>> {
-        let near = ServerConfig::builder_with_provider(self.crypto.clone()).with_safe_default_protocol_versions().map_err(failed)?;
+        let near = ServerConfig::builder_with_provider(self.crypto.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(failed)?;
         let certified = SingleCertAndKey::from(self.authority.vouch_for(name)?);
         let mut near = near.with_no_client_auth().with_cert_resolver(Arc::new(certified));
         near.alpn_protocols = vec![HTTP.to_vec()];
@@ -138,9 +147,14 @@ impl Place {
     /// Waits until one is free.
     fn take(places: &Arc<Places>, patience: Duration) -> io::Result<Self> {
         let free = places.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut free, _) = places.freed.wait_timeout_while(free, patience, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        let (mut free, _) = places
+            .freed
+            .wait_timeout_while(free, patience, |free| *free == 0)
+            .unwrap_or_else(PoisonError::into_inner);
         if *free == 0 {
-            return Err(io::Error::other(format!("{MOST} connections to hosts with secrets are open already")));
+            return Err(io::Error::other(format!(
+                "{MOST} connections to hosts with secrets are open already"
+            )));
         }
         *free -= 1;
         Ok(Self(places.clone()))

@@ -145,7 +145,10 @@ impl Book {
     /// Lets the name go that was used longest ago, if that is long enough.
     fn release_oldest(&mut self, now: Instant) {
         let Some(number) = self.order.first_key_value().map(|(_, number)| *number) else { return };
-        let idle = self.entries.get(&number).is_some_and(|entry| now.saturating_duration_since(entry.used) >= Pool::STAYS);
+        let idle = self
+            .entries
+            .get(&number)
+            .is_some_and(|entry| now.saturating_duration_since(entry.used) >= Pool::STAYS);
         if idle && let Some(entry) = self.entries.remove(&number) {
             self.order.remove(&entry.turn);
             self.numbers.remove(&entry.name);

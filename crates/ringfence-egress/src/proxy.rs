@@ -127,11 +127,23 @@ impl fmt::Debug for Proxy {
 
 impl Proxy {
     /// Serves those who come to `listener`, which should have a long queue.
-    pub fn serve(listener: TcpListener, speaks: Speaks, gate: Arc<dyn Gate>, relay: Arc<Relay>) -> io::Result<Proxy> {
+    pub fn serve(
+        listener: TcpListener,
+        speaks: Speaks,
+        gate: Arc<dyn Gate>,
+        relay: Arc<Relay>,
+    ) -> io::Result<Proxy> {
         listener.set_nonblocking(true)?;
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let desk = Arc::new(Desk { speaks, gate, relay, bell: Arc::clone(&bell), clients: AtomicUsize::new(0) });
-        let thread = thread::Builder::new().name("proxy".into()).spawn(move || desk.listen(&listener))?;
+        let desk = Arc::new(Desk {
+            speaks,
+            gate,
+            relay,
+            bell: Arc::clone(&bell),
+            clients: AtomicUsize::new(0),
+        });
+        let thread =
+            thread::Builder::new().name("proxy".into()).spawn(move || desk.listen(&listener))?;
         Ok(Proxy { bell, thread: Some(thread) })
     }
 }
@@ -158,7 +170,8 @@ struct Desk {
 impl Desk {
     fn listen(self: Arc<Desk>, listener: &TcpListener) {
         loop {
-            let mut polled = [PollFd::new(listener, PollFlags::IN), PollFd::new(&*self.bell, PollFlags::IN)];
+            let mut polled =
+                [PollFd::new(listener, PollFlags::IN), PollFd::new(&*self.bell, PollFlags::IN)];
             match poll(&mut polled, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,

@@ -119,8 +119,12 @@ impl Relay {
     /// Starts the thread.
     pub fn start(limits: Limits) -> io::Result<Relay> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared =
-            Arc::new(Shared { bell, pairs: Mutex::new(Some(Vec::new())), stopped: AtomicBool::new(false), count: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            bell,
+            pairs: Mutex::new(Some(Vec::new())),
+            stopped: AtomicBool::new(false),
+            count: AtomicUsize::new(0),
+        });
         let turns = turn::Turns::new(Arc::clone(&shared), limits)?;
         let thread = thread::Builder::new().name("relay".into()).spawn(move || turns.run())?;
         Ok(Relay { shared, thread: Mutex::new(Some(thread)) })
@@ -142,7 +146,8 @@ impl Relay {
         self.shared.ring();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The last to let go of it may be the thread itself, by way of somebody it told of an end.
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
+        {
             let _ = thread.join();
         }
     }

@@ -13,7 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
 const OTHER: &str = "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n";
-const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const UPGRADE: &str =
+    "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 const FRAME: &[u8] = b"\x81\x85\0\0\0\0hello";
 
 /// A connection from a program to a host, and the relay between them.
@@ -113,7 +114,10 @@ fn a_good_request_goes_out_and_a_bad_one_does_not() {
     say(&line.program, OTHER);
     assert_eq!(rest(&line.host), b"");
     let answer = String::from_utf8(rest(&line.program)).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("it is meant for b.example\n"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("it is meant for b.example\n"),
+        "{answer}"
+    );
 }
 
 #[test]

@@ -245,7 +245,9 @@ impl Addendum {
     /// Those that stand behind `from`, and where the last of them ends. One that is only
     /// half there is read the next time.
     fn read(file: &OwnedFd, from: u64) -> Option<(Vec<Self>, u64)> {
-        let length = (rustix::fs::fstat(file).ok()?.st_size as u64).checked_sub(from).filter(|length| *length > 0)?;
+        let length = (rustix::fs::fstat(file).ok()?.st_size as u64)
+            .checked_sub(from)
+            .filter(|length| *length > 0)?;
         let mut bytes = vec![0; length as usize];
         let filled = rustix::io::pread(file, bytes.as_mut_slice(), from).ok()?;
         let (mut rest, mut found) = (&bytes[..filled], Vec::new());
@@ -400,7 +402,10 @@ trait During<T> {
 
 impl<T> During<T> for std::io::Result<T> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T, Fault> {
-        self.map_err(|error| Fault { what: what(), errno: error.raw_os_error().unwrap_or(libc::EIO) })
+        self.map_err(|error| Fault {
+            what: what(),
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        })
     }
 }
 

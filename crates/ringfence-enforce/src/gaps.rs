@@ -11,7 +11,12 @@ use crate::survey::{Folding, Survey};
 pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut gap = |what: &str, why: &str, hint: &str| {
-        gaps.push(Gap { what: what.into(), why: why.into(), hint: hint.into(), loss: Loss::Enforcement });
+        gaps.push(Gap {
+            what: what.into(),
+            why: why.into(),
+            hint: hint.into(),
+            loss: Loss::Enforcement,
+        });
     };
     if survey.folding == Folding::Hidden {
         gap(
@@ -28,8 +33,14 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
             "use `--net none` or remove `deny` from [network]",
         );
     }
-    if network.bind.entries.iter().any(|entry| entry.ports == Ports::All) && network.mode != NetworkMode::Full {
-        gap("network.bind", "only ports that are listed can be published", "list them: `bind = [3000]`, or use `--net full`");
+    if network.bind.entries.iter().any(|entry| entry.ports == Ports::All)
+        && network.mode != NetworkMode::Full
+    {
+        gap(
+            "network.bind",
+            "only ports that are listed can be published",
+            "list them: `bind = [3000]`, or use `--net full`",
+        );
     }
     if network.mode == NetworkMode::Full && network.secrets.iter().any(|secret| secret.is_set) {
         gap(
@@ -47,7 +58,11 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
     }
     for (limit, _) in grants.limits.asked() {
         if let Some(why) = uncounted(limit, support) {
-            gap(&format!("limits.{limit}"), why, "remove it from [limits] or accept with `--on-gap run`");
+            gap(
+                &format!("limits.{limit}"),
+                why,
+                "remove it from [limits] or accept with `--on-gap run`",
+            );
         }
     }
     gaps
@@ -56,15 +71,15 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
 /// Why a limit cannot be held, if it cannot.
 fn uncounted(limit: Limit, support: &Support) -> Option<&'static str> {
     match (limit, support.accounts) {
-        (Limit::Cpu | Limit::Memory | Limit::Processes | Limit::Disk, Accounts::Nothing) => {
-            Some("this kernel does not tell which processes there are (it was built without CONFIG_PROC_CHILDREN)")
-        }
-        (Limit::Disk, Accounts::WithoutDisk) => {
-            Some("this kernel does not tell what a process writes (it was built without CONFIG_TASK_IO_ACCOUNTING)")
-        }
-        (Limit::Processes, _) if support.uid == 0 && support.numbers == Numbers::Shared => {
-            Some("root may have any number of processes on kernels before 6.14, faster than they can be counted")
-        }
+        (Limit::Cpu | Limit::Memory | Limit::Processes | Limit::Disk, Accounts::Nothing) => Some(
+            "this kernel does not tell which processes there are (it was built without CONFIG_PROC_CHILDREN)",
+        ),
+        (Limit::Disk, Accounts::WithoutDisk) => Some(
+            "this kernel does not tell what a process writes (it was built without CONFIG_TASK_IO_ACCOUNTING)",
+        ),
+        (Limit::Processes, _) if support.uid == 0 && support.numbers == Numbers::Shared => Some(
+            "root may have any number of processes on kernels before 6.14, faster than they can be counted",
+        ),
         _ => None,
     }
 }
@@ -72,20 +87,30 @@ fn uncounted(limit: Limit, support: &Support) -> Option<&'static str> {
 /// Without a tripwire the same is shut, and nobody hears who tried.
 pub(crate) fn untold(fuse: Fuse) -> Gap {
     let (state, hint) = match fuse {
-        Fuse::Opens => ("the kernel lets nobody serve a file system here", "`ringfence doctor` shows what this host can do"),
+        Fuse::Opens => (
+            "the kernel lets nobody serve a file system here",
+            "`ringfence doctor` shows what this host can do",
+        ),
         Fuse::Shut => ("/dev/fuse cannot be opened", "sudo chmod 666 /dev/fuse"),
-        Fuse::Absent => ("there is no /dev/fuse", "sudo modprobe fuse, or for a container `--device /dev/fuse`"),
+        Fuse::Absent => {
+            ("there is no /dev/fuse", "sudo modprobe fuse, or for a container `--device /dev/fuse`")
+        }
     };
-    let lost =
-        "all is enforced, but refused reads are guessed from what a failed command writes to standard error, unless that is a terminal";
-    Gap { what: "denials".into(), why: format!("{state}: {lost}"), hint: hint.into(), loss: Loss::Telling }
+    let lost = "all is enforced, but refused reads are guessed from what a failed command writes to standard error, unless that is a terminal";
+    Gap {
+        what: "denials".into(),
+        why: format!("{state}: {lost}"),
+        hint: hint.into(),
+        loss: Loss::Telling,
+    }
 }
 
 /// Without a tripwire a denied name cannot look absent or empty: it is refused with EACCES.
 pub(crate) fn undisguised(grants: &Grants) -> Option<Gap> {
     grants.disguises.is_any().then(|| Gap {
         what: "filesystem.hide".into(),
-        why: "without /dev/fuse, hidden names are denied: programs that read them get EACCES".into(),
+        why: "without /dev/fuse, hidden names are denied: programs that read them get EACCES"
+            .into(),
         hint: "`ringfence doctor` shows what this host can do".into(),
         loss: Loss::Telling,
     })

@@ -24,6 +24,7 @@ pub use revision::{Act, Revision, View, revision};
 pub use scene::scene;
 pub use support::{Accounts, Fuse, Numbers, Support};
 pub use survey::{
-    Builds, Folding, Found, IndexFault, Known, Linked, ObjectNames, RememberedFiles, Survey, Tracked, digest_own, gitlinks, index_fault,
-    is_index, open_tracked, remember, survey, survey_beside, tracked, vendored,
+    Builds, Folding, Found, IndexFault, Known, Linked, ObjectNames, RememberedFiles, Survey,
+    Tracked, digest_own, gitlinks, index_fault, is_index, open_tracked, remember, survey,
+    survey_beside, tracked, vendored,
 };

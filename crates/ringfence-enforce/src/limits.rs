@@ -6,8 +6,12 @@ use std::io;
 /// it failed for another reason.
 pub fn hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.raw_os_error()? {
-        libc::EMFILE => "this process may not have more files open; `ulimit -n 65536` before it starts allows more",
-        libc::ENFILE => "this host may not have more files open; `sudo sysctl fs.file-max=1048576` allows more",
+        libc::EMFILE => {
+            "this process may not have more files open; `ulimit -n 65536` before it starts allows more"
+        }
+        libc::ENFILE => {
+            "this host may not have more files open; `sudo sysctl fs.file-max=1048576` allows more"
+        }
         libc::EAGAIN => {
             "you may not have more processes and threads; `ulimit -u` shows how many, `sudo sysctl kernel.threads-max` those of this host"
         }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use ringfence_api::Sealed;
-use ringfence_policy::{AbsPath, Access as Wanted, CA_BUNDLE, Effect, Grants, NetworkMode, Observe, Verdict};
+use ringfence_policy::{
+    AbsPath, Access as Wanted, CA_BUNDLE, Effect, Grants, NetworkMode, Observe, Verdict,
+};
 
 use crate::gaps;
 use crate::plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
@@ -88,7 +90,8 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
         copied: BTreeSet::new(),
         gaps: gaps::gaps(grants, survey, support),
     };
-    let network = if grants.network.mode == NetworkMode::Full { Network::Host } else { Network::Own };
+    let network =
+        if grants.network.mode == NetworkMode::Full { Network::Host } else { Network::Own };
     draft.steps.push(Step::Namespaces { network });
     draft.steps.push(Step::Identity(Identity { uid: support.uid, gid: support.gid }));
     match support.fuse {
@@ -163,7 +166,8 @@ impl Draft<'_> {
         self.steps.push(Step::Directory { path: path("/run") });
         for (link, target) in [("/var/run", "/run"), ("/var/tmp", "/tmp")] {
             // A link cannot be passed by what is mounted below it.
-            let is_needed = self.survey.found.values().any(|found| found.real.is_within(&path(link)));
+            let is_needed =
+                self.survey.found.values().any(|found| found.real.is_within(&path(link)));
             if !is_needed {
                 self.steps.push(Step::Symlink { path: path(link), target: target.into() });
             } else if link == "/var/tmp" {
@@ -176,18 +180,26 @@ impl Draft<'_> {
         let others = if *uid == 0 { "" } else { "root:x:0:0:root:/:/sbin/nologin\n" };
         let other_groups = if *gid == 0 { "" } else { "root:x:0:\n" };
         let resolver = match &person.resolver {
-            _ if self.grants.network.has_a_border() => "nameserver 127.0.0.1\noptions timeout:30\n".into(),
+            _ if self.grants.network.has_a_border() => {
+                "nameserver 127.0.0.1\noptions timeout:30\n".into()
+            }
             Some(resolver) => resolver.clone(),
             // No name exists, so a resolver that ignores the answer waits for a second only.
             None => "# ringfence: no network\noptions timeout:1 attempts:1\n".into(),
         };
-        let mut file = |at: AbsPath, content: String| self.steps.push(Step::File { path: at, content });
+        let mut file =
+            |at: AbsPath, content: String| self.steps.push(Step::File { path: at, content });
         file(
             path("/etc/passwd"),
-            format!("{others}{user}:x:{uid}:{gid}:{user}:{home}:{shell}\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"),
+            format!(
+                "{others}{user}:x:{uid}:{gid}:{user}:{home}:{shell}\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"
+            ),
         );
         file(path("/etc/group"), format!("{other_groups}{user}:x:{gid}:\nnogroup:x:65534:\n"));
-        file(path("/etc/hosts"), "127.0.0.1 localhost ringfence\n::1 localhost ip6-localhost ip6-loopback\n".into());
+        file(
+            path("/etc/hosts"),
+            "127.0.0.1 localhost ringfence\n::1 localhost ip6-localhost ip6-loopback\n".into(),
+        );
         file(path("/etc/hostname"), "ringfence\n".into());
         file(path("/etc/resolv.conf"), resolver);
         if let Some(config) = &person.git_config {
@@ -223,7 +235,9 @@ impl Draft<'_> {
                 Verdict::Allowed => Access::ReadWrite,
                 Verdict::ReadOnly => Access::ReadOnly,
                 // A socket that the policy names is opened, whatever is around it.
-                Verdict::Absent if self.grants.network.unix_sockets.contains(&real) => Access::ReadOnly,
+                Verdict::Absent if self.grants.network.unix_sockets.contains(&real) => {
+                    Access::ReadOnly
+                }
                 Verdict::Absent | Verdict::Denied => continue,
             };
             if self.enclosing(&real) == Some(access) {
@@ -238,7 +252,11 @@ impl Draft<'_> {
     fn enclosing(&self, path: &AbsPath) -> Option<Access> {
         let bound = self.binds.iter().map(|(bind, access)| (bind, *access));
         let private = self.private.iter().map(|place| (place, Access::ReadWrite));
-        bound.chain(private).filter(|(root, _)| path.is_within(root)).max_by_key(|(root, _)| root.depth()).map(|(_, access)| access)
+        bound
+            .chain(private)
+            .filter(|(root, _)| path.is_within(root))
+            .max_by_key(|(root, _)| root.depth())
+            .map(|(_, access)| access)
     }
 
     /// Links on the way to opened trees, where no bound tree brings them along.
@@ -275,7 +293,12 @@ impl Draft<'_> {
 
     /// Caches that tools must write.
     fn private(&mut self) {
-        let mut rules: Vec<_> = self.grants.rules.iter().filter(|rule| matches!(rule.effect, Effect::Private { .. })).collect();
+        let mut rules: Vec<_> = self
+            .grants
+            .rules
+            .iter()
+            .filter(|rule| matches!(rule.effect, Effect::Private { .. }))
+            .collect();
         rules.sort_by(|a, b| a.root.depth().cmp(&b.root.depth()).then_with(|| a.root.cmp(&b.root)));
         for rule in rules {
             let Effect::Private { store, host_beneath } = &rule.effect else { continue };
@@ -286,7 +309,9 @@ impl Draft<'_> {
             }
             // Nothing comes in over a network that is shut, and nothing here is built: the
             // host's own cache will do, and an overlay is not made for nothing.
-            let is_idle = *host_beneath && self.grants.network.mode == NetworkMode::None && self.survey.builds == Builds::Nothing;
+            let is_idle = *host_beneath
+                && self.grants.network.mode == NetworkMode::None
+                && self.survey.builds == Builds::Nothing;
             match at.parent().and_then(|above| self.enclosing(&above)) {
                 _ if found.is_some() => {}
                 None => {}
@@ -299,14 +324,23 @@ impl Draft<'_> {
                 && is_idle
             {
                 if self.enclosing(&at).is_none() || self.is_in_cache(&at) {
-                    self.steps.push(Step::Bind { path: at.clone(), access: Access::ReadOnly, kind: found.kind });
+                    self.steps.push(Step::Bind {
+                        path: at.clone(),
+                        access: Access::ReadOnly,
+                        kind: found.kind,
+                    });
                     self.binds.insert(at, Access::ReadOnly);
                 }
                 continue;
             }
             let beneath = beneath.map(|_| at.clone());
             self.private.insert(at.clone());
-            self.steps.push(Step::Private { path: at, store: store.clone(), beneath, beside: None });
+            self.steps.push(Step::Private {
+                path: at,
+                store: store.clone(),
+                beneath,
+                beside: None,
+            });
         }
     }
 
@@ -325,7 +359,8 @@ impl Draft<'_> {
             return;
         }
         let is_meant = |step: &Step| matches!(step, Step::Private { .. }) || is_inner(step);
-        let (mut meant, others): (Vec<Step>, Vec<Step>) = self.steps.iter().cloned().partition(is_meant);
+        let (mut meant, others): (Vec<Step>, Vec<Step>) =
+            self.steps.iter().cloned().partition(is_meant);
         meant.sort_by_key(|step| match step {
             Step::Private { path, .. } | Step::Bind { path, .. } => path.depth(),
             _ => 0,
@@ -345,8 +380,12 @@ impl Draft<'_> {
             if self.copied.contains(at) {
                 continue;
             }
-            let opened_below =
-                self.binds.keys().chain(&self.private).chain(&self.copied).any(|opened| opened != at && opened.is_within(at));
+            let opened_below = self
+                .binds
+                .keys()
+                .chain(&self.private)
+                .chain(&self.copied)
+                .any(|opened| opened != at && opened.is_within(at));
             match (self.enclosing(at), cover) {
                 (Some(_), Cover::Deny(_)) if opened_below => {
                     self.gaps.push(ringfence_api::Gap {
@@ -362,9 +401,13 @@ impl Draft<'_> {
                     self.steps.push(Step::Cover { path: at.clone(), cover: *cover });
                     done = Some(at.clone());
                 }
-                (Some(Access::ReadWrite), _) => self.steps.push(Step::Cover { path: at.clone(), cover: *cover }),
+                (Some(Access::ReadWrite), _) => {
+                    self.steps.push(Step::Cover { path: at.clone(), cover: *cover })
+                }
                 (Some(Access::ReadOnly), _) => {}
-                (None, Cover::Deny(Kind::Directory)) if opened_below => self.steps.push(Step::Passage { path: at.clone() }),
+                (None, Cover::Deny(Kind::Directory)) if opened_below => {
+                    self.steps.push(Step::Passage { path: at.clone() })
+                }
                 (None, Cover::Deny(kind)) => {
                     self.steps.push(Step::Denied { path: at.clone(), kind: *kind });
                     done = Some(at.clone());
@@ -377,15 +420,29 @@ impl Draft<'_> {
     /// Files of `/proc` that root alone may read, and that tell of all processes of the
     /// machine. What else is root's there asks for a capability as well.
     fn kernel_files(&mut self) {
-        for name in ["kpagecount", "kpageflags", "kpagecgroup", "slabinfo", "vmallocinfo", "pagetypeinfo", "timer_list", "latency_stats"] {
-            self.steps.push(Step::Cover { path: path("/proc").join(name), cover: Cover::Deny(Kind::File) });
+        for name in [
+            "kpagecount",
+            "kpageflags",
+            "kpagecgroup",
+            "slabinfo",
+            "vmallocinfo",
+            "pagetypeinfo",
+            "timer_list",
+            "latency_stats",
+        ] {
+            self.steps.push(Step::Cover {
+                path: path("/proc").join(name),
+                cover: Cover::Deny(Kind::File),
+            });
         }
     }
 
     /// What is written into a home that lies in scratch would vanish without a word.
     fn home(&mut self) {
         let home = &self.grants.home;
-        let is_scratch = self.steps.iter().any(|step| matches!(step, Step::Scratch { path } if home.is_within(path) && home != path));
+        let is_scratch = self.steps.iter().any(
+            |step| matches!(step, Step::Scratch { path } if home.is_within(path) && home != path),
+        );
         if is_scratch && self.enclosing(home).is_none() {
             self.steps.push(Step::Cover { path: home.clone(), cover: Cover::Shallow });
         }
@@ -425,7 +482,9 @@ impl Draft<'_> {
         if self.grants.observe == Observe::All {
             self.steps.push(Step::Observe);
         }
-        self.steps.extend(self.grants.limits.asked().into_iter().map(|(limit, most)| Step::Limit { limit, most }));
+        self.steps.extend(
+            self.grants.limits.asked().into_iter().map(|(limit, most)| Step::Limit { limit, most }),
+        );
         self.steps.push(Step::Seccomp);
     }
 }

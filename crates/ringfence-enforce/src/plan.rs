@@ -30,7 +30,9 @@ pub struct OwnPlaces {
 impl OwnPlaces {
     /// True if `path` is in one.
     pub fn contain(&self, path: &AbsPath) -> bool {
-        let depth = |places: &[AbsPath]| places.iter().filter(|place| path.is_within(place)).map(AbsPath::depth).max();
+        let depth = |places: &[AbsPath]| {
+            places.iter().filter(|place| path.is_within(place)).map(AbsPath::depth).max()
+        };
         depth(&self.own) > depth(&self.hosts)
     }
 
@@ -86,8 +88,12 @@ impl Plan {
             Step::Scratch { path } => Some(path),
             _ => None,
         });
-        let top = |scratch: &AbsPath, path: &AbsPath| path.relative_to(scratch)?.iter().next().map(|name| scratch.join(name));
-        let hosts = hosts.flat_map(|scratch| [&grants.home, &grants.workspace].into_iter().filter_map(move |path| top(scratch, path)));
+        let top = |scratch: &AbsPath, path: &AbsPath| {
+            path.relative_to(scratch)?.iter().next().map(|name| scratch.join(name))
+        };
+        let hosts = hosts.flat_map(|scratch| {
+            [&grants.home, &grants.workspace].into_iter().filter_map(move |path| top(scratch, path))
+        });
         OwnPlaces { own: kernels.chain(made).collect(), hosts: hosts.collect() }
     }
 
@@ -324,40 +330,64 @@ impl fmt::Display for Step {
     /// One line for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Step::Namespaces { network: Network::Own } => f.write_str("isolate  mounts, processes, ipc, host name, cgroup, network"),
-            Step::Namespaces { network: Network::Host } => f.write_str("isolate  mounts, processes, ipc, host name, cgroup"),
+            Step::Namespaces { network: Network::Own } => {
+                f.write_str("isolate  mounts, processes, ipc, host name, cgroup, network")
+            }
+            Step::Namespaces { network: Network::Host } => {
+                f.write_str("isolate  mounts, processes, ipc, host name, cgroup")
+            }
             Step::Identity(id) => write!(f, "run as   uid {} gid {}", id.uid, id.gid),
             Step::Symlink { path, target } => write!(f, "link     {path} -> {}", target.display()),
             Step::File { path, .. } => write!(f, "write    {path}"),
             Step::Directory { path } => write!(f, "make     {path}"),
             Step::Bind { path, access: Access::ReadOnly, .. } => write!(f, "read     {path}"),
             Step::Bind { path, access: Access::ReadWrite, .. } => write!(f, "write    {path}"),
-            Step::Private { path, store, beneath: None, .. } => write!(f, "private  {path} (kept in {store})"),
-            Step::Private { path, store, beneath: Some(_), .. } => write!(f, "private  {path} over the host's (kept in {store})"),
+            Step::Private { path, store, beneath: None, .. } => {
+                write!(f, "private  {path} (kept in {store})")
+            }
+            Step::Private { path, store, beneath: Some(_), .. } => {
+                write!(f, "private  {path} over the host's (kept in {store})")
+            }
             Step::Scratch { path } => write!(f, "scratch  {path}"),
             Step::Processes { access: Access::ReadWrite } => f.write_str("private  /proc"),
-            Step::Processes { access: Access::ReadOnly } => f.write_str("private  /proc (read-only)"),
+            Step::Processes { access: Access::ReadOnly } => {
+                f.write_str("private  /proc (read-only)")
+            }
             Step::Tripwire => f.write_str("watch    whatever is not opened"),
             Step::Devices => f.write_str("private  /dev"),
             Step::Cover { path, cover: Cover::Deny(_) } => write!(f, "deny     {path}"),
-            Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => write!(f, "protect  {path}"),
+            Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => {
+                write!(f, "protect  {path}")
+            }
             Step::Instead { path, with } => write!(f, "splice   {path} (shows {with})"),
             Step::Denied { path, .. } => write!(f, "deny     {path}"),
             Step::Passage { path } => write!(f, "pass     {path} (not listed)"),
             Step::Lookout { trees } => {
                 let trees: Vec<String> = trees.iter().map(ToString::to_string).collect();
-                write!(f, "look out for denied and protected names that appear in {}", trees.join(", "))
+                write!(
+                    f,
+                    "look out for denied and protected names that appear in {}",
+                    trees.join(", ")
+                )
             }
             Step::Seal => f.write_str("seal     everything else"),
             Step::Lock => f.write_str("lock     mounts; drop every capability"),
             Step::Landlock => f.write_str("landlock no signals or abstract sockets out"),
             Step::Guards(guards) => {
-                write!(f, "guard    protected and denied names while absent; {} directories keep their names", guards.len())
+                write!(
+                    f,
+                    "guard    protected and denied names while absent; {} directories keep their names",
+                    guards.len()
+                )
             }
             Step::Egress => f.write_str("reach    the hosts that the policy lists"),
-            Step::Secret { env, header, hosts } => write!(f, "secret   {env} is put into {header} for {}", hosts.join(", ")),
+            Step::Secret { env, header, hosts } => {
+                write!(f, "secret   {env} is put into {header} for {}", hosts.join(", "))
+            }
             Step::Proxy => write!(f, "proxy    the same, at 127.0.0.1:{PROXY_PORT}"),
-            Step::Observe => f.write_str("observe  every file opened, program started and host reached"),
+            Step::Observe => {
+                f.write_str("observe  every file opened, program started and host reached")
+            }
             Step::Limit { limit, most } => write!(f, "limit    {limit} to {}", limit.show(*most)),
             Step::Seccomp => f.write_str("seccomp  refuse what a command does not need"),
         }

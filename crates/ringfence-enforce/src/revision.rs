@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use ringfence_policy::{AbsPath, Access, Because, Change, Direction, Effect, Grants, Rule, Source, Turn, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Because, Change, Direction, Effect, Grants, Rule, Source, Turn, Verdict,
+};
 
 use crate::plan::{Cover, Kind, Plan, Step};
 use crate::survey::Survey;
@@ -69,7 +71,9 @@ impl<'a> View<'a> {
     fn roots(&self) -> impl Iterator<Item = (&'a Rule, &'a AbsPath, Kind)> {
         let survey = self.survey;
         let rules = self.grants.rules.iter().filter(|rule| rule.opens());
-        rules.filter_map(|rule| survey.found.get(&rule.root).map(|found| (rule, &found.real, found.kind)))
+        rules.filter_map(|rule| {
+            survey.found.get(&rule.root).map(|found| (rule, &found.real, found.kind))
+        })
     }
 
     fn because(&self, path: &AbsPath) -> Option<Because> {
@@ -80,9 +84,15 @@ impl<'a> View<'a> {
 impl Turning<'_> {
     fn open(&self, plan: &Plan, revision: &mut Revision) {
         let (old, new) = (&self.old, &self.new);
-        let uncovered = old.survey.covers.keys().filter(|path| old.denies(path) && !new.denies(path));
-        let opened: BTreeSet<&AbsPath> =
-            new.roots().map(|(_, real, _)| real).filter(|real| !old.reads(real)).chain(uncovered).filter(|path| new.reads(path)).collect();
+        let uncovered =
+            old.survey.covers.keys().filter(|path| old.denies(path) && !new.denies(path));
+        let opened: BTreeSet<&AbsPath> = new
+            .roots()
+            .map(|(_, real, _)| real)
+            .filter(|real| !old.reads(real))
+            .chain(uncovered)
+            .filter(|path| new.reads(path))
+            .collect();
         let mut above: Option<&AbsPath> = None;
         for path in opened {
             // Sorted by path: what lies below something that is opened comes along with it.
@@ -93,15 +103,20 @@ impl Turning<'_> {
             let change = self.opening(path);
             match change {
                 Some(change) if is_mounted_below(plan, path) => {
-                    revision.left.push(change.pending(format!("something below {path} is there already, and would be hidden")));
+                    revision.left.push(change.pending(format!(
+                        "something below {path} is there already, and would be hidden"
+                    )));
                 }
                 change => revision.open.push(Act { path: path.clone(), what: (), change }),
             }
         }
-        for rule in new.grants.rules.iter().filter(|rule| rule.opens() && is_written(&rule.origin.source)) {
+        for rule in
+            new.grants.rules.iter().filter(|rule| rule.opens() && is_written(&rule.origin.source))
+        {
             let is_there = new.survey.found.contains_key(&rule.root);
             if !is_there && !old.reads(&rule.root) && new.reads(&rule.root) {
-                let change = Change::of(&Because::Rule(rule.clone()), Turn::Added, Direction::Wider);
+                let change =
+                    Change::of(&Because::Rule(rule.clone()), Turn::Added, Direction::Wider);
                 revision.left.push(change.pending("nothing is there yet"));
             }
         }
@@ -115,10 +130,12 @@ impl Turning<'_> {
             // By a name that nothing denies, it is another name of something that is.
             Cover::Deny(_) => !old.denies(path) && old.reads(path),
             Cover::ReadOnly | Cover::Shallow => {
-                !old.survey.covers.contains_key(*path) && old.grants.verdict(path, Access::Write) == Verdict::Allowed
+                !old.survey.covers.contains_key(*path)
+                    && old.grants.verdict(path, Access::Write) == Verdict::Allowed
             }
         });
-        let mut all: Vec<(AbsPath, Cover)> = covered.map(|(path, cover)| (path.clone(), *cover)).chain(closed).collect();
+        let mut all: Vec<(AbsPath, Cover)> =
+            covered.map(|(path, cover)| (path.clone(), *cover)).chain(closed).collect();
         all.sort();
         all.dedup_by(|one, other| one.0 == other.0);
         let mut above: Option<AbsPath> = None;
@@ -128,9 +145,11 @@ impl Turning<'_> {
             }
             let change = self.shutting(&path, cover);
             if matches!(cover, Cover::Deny(_)) {
-                let is_needed = |below: &AbsPath| below != &path && below.is_within(&path) && new.reads(below);
+                let is_needed =
+                    |below: &AbsPath| below != &path && below.is_within(&path) && new.reads(below);
                 if new.roots().any(|(_, real, _)| is_needed(real)) || mounted(plan).any(is_needed) {
-                    let why = format!("something below {path} stays open, and cannot be reached past it");
+                    let why =
+                        format!("something below {path} stays open, and cannot be reached past it");
                     revision.left.extend(change.map(|change| change.pending(why)));
                     continue;
                 }
@@ -146,9 +165,16 @@ impl Turning<'_> {
         for (rule, real, _) in old.roots() {
             let was = old.grants.verdict(real, Access::Write) == Verdict::Allowed;
             let is_covered = new.survey.covers.contains_key(real);
-            if rule.effect != Effect::Read && was && !is_covered && new.grants.verdict(real, Access::Write) == Verdict::ReadOnly {
-                let change = Change::of(&Because::Rule(rule.clone()), Turn::Removed, Direction::Narrower);
-                revision.left.push(change.pending("what is open for writing cannot be made read-only under those who use it"));
+            if rule.effect != Effect::Read
+                && was
+                && !is_covered
+                && new.grants.verdict(real, Access::Write) == Verdict::ReadOnly
+            {
+                let change =
+                    Change::of(&Because::Rule(rule.clone()), Turn::Removed, Direction::Narrower);
+                revision.left.push(change.pending(
+                    "what is open for writing cannot be made read-only under those who use it",
+                ));
             }
         }
     }
@@ -159,7 +185,14 @@ impl Turning<'_> {
         let was = self.old.because(path).filter(|_| !self.old.reads(path));
         match (opener, was) {
             (Some(opener), None) => Some(Change::of(&opener, Turn::Added, Direction::Wider)),
-            (Some(opener), Some(_)) if self.old.grants.rules.iter().all(|rule| Because::Rule(rule.clone()) != opener) => {
+            (Some(opener), Some(_))
+                if self
+                    .old
+                    .grants
+                    .rules
+                    .iter()
+                    .all(|rule| Because::Rule(rule.clone()) != opener) =>
+            {
                 Some(Change::of(&opener, Turn::Added, Direction::Wider))
             }
             (_, was) => was.map(|was| Change::of(&was, Turn::Removed, Direction::Wider)),
@@ -170,8 +203,13 @@ impl Turning<'_> {
         let wanted = if matches!(cover, Cover::Deny(_)) { Access::Read } else { Access::Write };
         let decision = self.new.grants.decide(path, wanted);
         match (decision.verdict, decision.rule) {
-            (Verdict::Denied | Verdict::ReadOnly, Some(rule)) => Some(Change::of(&rule, Turn::Added, Direction::Narrower)),
-            (Verdict::Absent, _) => self.old.because(path).map(|was| Change::of(&was, Turn::Removed, Direction::Narrower)),
+            (Verdict::Denied | Verdict::ReadOnly, Some(rule)) => {
+                Some(Change::of(&rule, Turn::Added, Direction::Narrower))
+            }
+            (Verdict::Absent, _) => self
+                .old
+                .because(path)
+                .map(|was| Change::of(&was, Turn::Removed, Direction::Narrower)),
             _ => None,
         }
     }
@@ -179,7 +217,10 @@ impl Turning<'_> {
 
 /// Whether somebody wrote the rule down, or said so.
 fn is_written(source: &Source) -> bool {
-    matches!(source, Source::Managed | Source::User | Source::Project | Source::Flag | Source::Session)
+    matches!(
+        source,
+        Source::Managed | Source::User | Source::Project | Source::Flag | Source::Session
+    )
 }
 
 fn is_mounted_below(plan: &Plan, path: &AbsPath) -> bool {

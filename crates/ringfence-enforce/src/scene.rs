@@ -16,7 +16,10 @@ pub(crate) const COVERS: &str = "/run/ringfence/covers";
 pub fn scene(plan: &Plan) -> Scene {
     let mut draft = Draft { scene: Scene::default(), mounted: Vec::new() };
     for own in [OWN, COVERS, MASKS, "/proc", "/dev"] {
-        draft.put(&AbsPath::new(own).expect("written here as an absolute path"), PropKind::Directory);
+        draft.put(
+            &AbsPath::new(own).expect("written here as an absolute path"),
+            PropKind::Directory,
+        );
     }
     for step in &plan.steps {
         draft.step(step);
@@ -44,9 +47,16 @@ impl Draft {
             Step::Directory { path } => self.put(path, PropKind::Directory),
             Step::Denied { path, kind } => self.put(path, denied(*kind)),
             Step::Passage { path } => self.put(path, PropKind::Passage),
-            Step::Bind { path, kind, .. } => self.mount(path, if *kind == Kind::Directory { PropKind::Directory } else { PropKind::File }),
-            Step::Scratch { path } | Step::Private { path, .. } => self.mount(path, PropKind::Directory),
-            Step::Cover { path, cover: Cover::Deny(kind) } if tells(path) => drop(self.scene.cover(path, denied(*kind))),
+            Step::Bind { path, kind, .. } => self.mount(
+                path,
+                if *kind == Kind::Directory { PropKind::Directory } else { PropKind::File },
+            ),
+            Step::Scratch { path } | Step::Private { path, .. } => {
+                self.mount(path, PropKind::Directory)
+            }
+            Step::Cover { path, cover: Cover::Deny(kind) } if tells(path) => {
+                drop(self.scene.cover(path, denied(*kind)))
+            }
             _ => {}
         }
     }

@@ -8,7 +8,9 @@ mod table;
 
 pub use bpf::{Action, Instruction};
 pub use ioctls::Commands;
-pub(crate) use table::{EXECUTE, HANDED_OVER, is_only_awaited, is_only_observed, is_only_told, is_writing, refusal};
+pub(crate) use table::{
+    EXECUTE, HANDED_OVER, is_only_awaited, is_only_observed, is_only_told, is_writing, refusal,
+};
 pub use table::{Entry, When, entries};
 
 use std::borrow::Cow;

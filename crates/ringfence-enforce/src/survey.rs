@@ -75,8 +75,17 @@ pub enum Builds {
 }
 
 /// Files by which a project is known to be built.
-const MANIFESTS: &[&str] =
-    &["Cargo.toml", "package.json", "go.mod", "pom.xml", "build.gradle", "build.gradle.kts", "Gemfile", "deno.json", "pyproject.toml"];
+const MANIFESTS: &[&str] = &[
+    "Cargo.toml",
+    "package.json",
+    "go.mod",
+    "pom.xml",
+    "build.gradle",
+    "build.gradle.kts",
+    "Gemfile",
+    "deno.json",
+    "pyproject.toml",
+];
 
 /// Where a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +139,11 @@ pub(crate) fn end_of(path: &AbsPath) -> Option<AbsPath> {
 }
 
 /// Surveys one repository, but for what commands made in it.
-pub(crate) fn repository(grants: &Grants, directory: &AbsPath, is_made: &dyn Fn(&AbsPath) -> bool) -> Survey {
+pub(crate) fn repository(
+    grants: &Grants,
+    directory: &AbsPath,
+    is_made: &dyn Fn(&AbsPath) -> bool,
+) -> Survey {
     let known = Known { is_made, ..Known::default() };
     Surveyor::new(grants, Links::default(), Survey::default(), &known).repository(directory)
 }
@@ -142,9 +155,13 @@ pub(crate) fn look(grants: &Grants) -> Survey {
 
 fn look_by(grants: &Grants, links: &mut Links) -> Survey {
     let mut survey = Survey::default();
-    let walked: HashSet<&AbsPath> = grants.rules.iter().filter(|rule| is_walked(rule)).map(|rule| &rule.root).collect();
+    let walked: HashSet<&AbsPath> =
+        grants.rules.iter().filter(|rule| is_walked(rule)).map(|rule| &rule.root).collect();
     // What is protected in a tree that is walked is found there, by its name.
-    let is_found_anyway = |rule: &&Rule| rule.effect == Effect::Protect && rule.root.parent().is_some_and(|above| walked.contains(&above));
+    let is_found_anyway = |rule: &&Rule| {
+        rule.effect == Effect::Protect
+            && rule.root.parent().is_some_and(|above| walked.contains(&above))
+    };
     let roots = grants.rules.iter().filter(|rule| !is_found_anyway(rule)).map(|rule| &rule.root);
     for root in roots.chain(&grants.network.unix_sockets) {
         if !survey.found.contains_key(root)
@@ -165,7 +182,9 @@ fn is_walked(rule: &Rule) -> bool {
 fn read_small(path: &AbsPath) -> Option<String> {
     const SMALL: u64 = 1 << 20;
     let metadata = fs::metadata(path.as_path()).ok()?;
-    let bytes = (metadata.is_file() && metadata.len() < SMALL).then(|| fs::read(path.as_path()).ok()).flatten()?;
+    let bytes = (metadata.is_file() && metadata.len() < SMALL)
+        .then(|| fs::read(path.as_path()).ok())
+        .flatten()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 

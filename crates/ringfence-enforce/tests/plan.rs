@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 
 use ringfence_api::{Loss, Sealed};
 use ringfence_enforce::{
-    Accounts, Builds, Cover, Folding, Found, Fuse, Guard, GuardKind, Kind, Numbers, Person, Plan, Step, Support, Survey, Trust, plan,
+    Accounts, Builds, Cover, Folding, Found, Fuse, Guard, GuardKind, Kind, Numbers, Person, Plan,
+    Step, Support, Survey, Trust, plan,
 };
-use ringfence_policy::{AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve};
+use ringfence_policy::{
+    AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve,
+};
 
 fn path(text: &str) -> AbsPath {
     AbsPath::new(text).unwrap()
@@ -22,7 +25,9 @@ fn facts() -> Facts {
         user: "me".into(),
         platform: ringfence_policy::command::Platform::Linux,
         variables: BTreeMap::from([("HOME".into(), "/home/me".into())]),
-        path_dirs: ["/usr/local/bin", "/usr/bin", "/home/me/.cargo/bin", "/opt/tool/bin"].map(path).to_vec(),
+        path_dirs: ["/usr/local/bin", "/usr/bin", "/home/me/.cargo/bin", "/opt/tool/bin"]
+            .map(path)
+            .to_vec(),
         installations: BTreeSet::from([path("/opt/tool")]),
         programs: BTreeSet::from(["cargo".into(), "node".into()]),
         git: None,
@@ -34,12 +39,20 @@ fn facts() -> Facts {
 
 /// A host that has these directories and files, and nothing else.
 fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &str)]) -> Survey {
-    let mut survey = Survey { builds: Builds::Something, walked: vec![grants.workspace.clone()], ..Survey::default() };
+    let mut survey = Survey {
+        builds: Builds::Something,
+        walked: vec![grants.workspace.clone()],
+        ..Survey::default()
+    };
     for rule in &grants.rules {
         let text = rule.root.to_string();
         let found = if let Some((_, target)) = links.iter().find(|(link, _)| *link == text) {
             let real = path("/").join(rule.root.parent().unwrap().join(target).as_path());
-            Some(Found { links: vec![(rule.root.clone(), PathBuf::from(target))], real, kind: Kind::Directory })
+            Some(Found {
+                links: vec![(rule.root.clone(), PathBuf::from(target))],
+                real,
+                kind: Kind::Directory,
+            })
         } else if directories.contains(&text.as_str()) {
             Some(Found { links: Vec::new(), real: rule.root.clone(), kind: Kind::Directory })
         } else if files.contains(&text.as_str()) {
@@ -71,7 +84,12 @@ const DIRECTORIES: &[&str] = &[
     "/home/me/app/.vscode",
     "/home/me/data",
 ];
-const FILES: &[&str] = &["/etc/ld.so.cache", "/etc/shadow", "/home/me/.cargo/credentials.toml", "/home/me/app/.mcp.json"];
+const FILES: &[&str] = &[
+    "/etc/ld.so.cache",
+    "/etc/shadow",
+    "/home/me/.cargo/credentials.toml",
+    "/home/me/app/.mcp.json",
+];
 const LINKS: &[(&str, &str)] = &[("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
 
 fn person() -> Person {
@@ -90,7 +108,14 @@ fn person() -> Person {
     }
 }
 
-const SUPPORT: Support = Support { uid: 1000, gid: 1000, landlock: 7, fuse: Fuse::Opens, accounts: Accounts::Full, numbers: Numbers::Own };
+const SUPPORT: Support = Support {
+    uid: 1000,
+    gid: 1000,
+    landlock: 7,
+    fuse: Fuse::Opens,
+    accounts: Accounts::Full,
+    numbers: Numbers::Own,
+};
 
 fn planned(facts: &Facts, flags: &Flags, more: impl FnOnce(&mut Survey)) -> Plan {
     let grants = resolve(&[], flags, facts).unwrap();
@@ -130,11 +155,15 @@ fn workspace_write() {
 
 #[test]
 fn without_fuse_all_is_enforced_and_the_loss_is_told() {
-    let (grants, with) = (resolve(&[], &flags(), &facts()).unwrap(), planned(&facts(), &flags(), |_| {}));
+    let (grants, with) =
+        (resolve(&[], &flags(), &facts()).unwrap(), planned(&facts(), &flags(), |_| {}));
     let survey = host(&grants, DIRECTORIES, FILES, LINKS);
-    for (fuse, hint) in [(Fuse::Shut, "sudo chmod 666 /dev/fuse"), (Fuse::Absent, "sudo modprobe fuse")] {
+    for (fuse, hint) in
+        [(Fuse::Shut, "sudo chmod 666 /dev/fuse"), (Fuse::Absent, "sudo modprobe fuse")]
+    {
         let without = plan(&grants, &survey, &Support { fuse, ..SUPPORT }, &person());
-        let rest: Vec<Step> = with.steps.iter().filter(|step| **step != Step::Tripwire).cloned().collect();
+        let rest: Vec<Step> =
+            with.steps.iter().filter(|step| **step != Step::Tripwire).cloned().collect();
         assert_eq!(without.steps, rest);
         let [gap] = without.gaps.as_slice() else { panic!("{:?}", without.gaps) };
         assert_eq!((gap.what.as_str(), gap.loss, gap.refuses()), ("denials", Loss::Telling, false));
@@ -149,7 +178,10 @@ fn without_fuse_all_is_enforced_and_the_loss_is_told() {
 
 #[test]
 fn read_only() {
-    check("read-only.txt", &planned(&facts(), &Flags { mode: Some(Mode::ReadOnly), ..flags() }, |_| {}));
+    check(
+        "read-only.txt",
+        &planned(&facts(), &Flags { mode: Some(Mode::ReadOnly), ..flags() }, |_| {}),
+    );
 }
 
 #[test]
@@ -159,37 +191,63 @@ fn caught_files_are_covered_and_those_below_a_denied_directory_are_not() {
         survey.covers.insert(path("/home/me/app/secret"), Cover::Deny(Kind::Directory));
         survey.covers.insert(path("/home/me/app/secret/x.pem"), Cover::Deny(Kind::File));
         survey.covers.insert(path("/home/me/app/.git/config"), Cover::ReadOnly);
-        survey.guards.push(Guard { path: path("/home/me/app/.git"), device: 1, inode: 2, kind: GuardKind::Git });
+        survey.guards.push(Guard {
+            path: path("/home/me/app/.git"),
+            device: 1,
+            inode: 2,
+            kind: GuardKind::Git,
+        });
     });
     check("caught.txt", &plan);
 }
 
 #[test]
 fn opened_trees_beside_and_inside_each_other() {
-    let flags = Flags { read: vec!["/home/me/data".into(), "/home/me/.ssh/known_hosts".into()], net: Some(NetworkMode::Full), ..flags() };
+    let flags = Flags {
+        read: vec!["/home/me/data".into(), "/home/me/.ssh/known_hosts".into()],
+        net: Some(NetworkMode::Full),
+        ..flags()
+    };
     let plan = planned(&facts(), &flags, |survey| {
         let known_hosts = path("/home/me/.ssh/known_hosts");
-        survey.found.insert(known_hosts.clone(), Found { links: Vec::new(), real: known_hosts, kind: Kind::File });
+        survey.found.insert(
+            known_hosts.clone(),
+            Found { links: Vec::new(), real: known_hosts, kind: Kind::File },
+        );
     });
     check("opened.txt", &plan);
 }
 
 #[test]
 fn a_linked_worktree_opens_its_repository() {
-    let git = GitLayout { git_dir: path("/home/me/main/.git/worktrees/app"), common_dir: path("/home/me/main/.git") };
+    let git = GitLayout {
+        git_dir: path("/home/me/main/.git/worktrees/app"),
+        common_dir: path("/home/me/main/.git"),
+    };
     let facts = Facts { git: Some(git), ..facts() };
     let grants = resolve(&[], &flags(), &facts).unwrap();
-    let directories: Vec<&str> =
-        DIRECTORIES.iter().copied().chain(["/home/me/main/.git", "/home/me/main/.git/hooks", "/home/me/main/.git/worktrees/app"]).collect();
-    let files: Vec<&str> = FILES.iter().copied().chain(["/home/me/main/.git/config", "/home/me/app/.git"]).collect();
-    check("worktree.txt", &plan(&grants, &host(&grants, &directories, &files, LINKS), &SUPPORT, &person()));
+    let directories: Vec<&str> = DIRECTORIES
+        .iter()
+        .copied()
+        .chain([
+            "/home/me/main/.git",
+            "/home/me/main/.git/hooks",
+            "/home/me/main/.git/worktrees/app",
+        ])
+        .collect();
+    let files: Vec<&str> =
+        FILES.iter().copied().chain(["/home/me/main/.git/config", "/home/me/app/.git"]).collect();
+    check(
+        "worktree.txt",
+        &plan(&grants, &host(&grants, &directories, &files, LINKS), &SUPPORT, &person()),
+    );
 }
 
 #[test]
 fn what_cannot_be_enforced_is_a_gap() {
-    let policy =
-        "version = 1\n[network]\nallow = [\"example.com\"]\nlocalhost = true\n[limits]\nmemory = \"1GiB\"\n[commands]\ndeny = [\"rm\"]\n";
-    let layer = parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
+    let policy = "version = 1\n[network]\nallow = [\"example.com\"]\nlocalhost = true\n[limits]\nmemory = \"1GiB\"\n[commands]\ndeny = [\"rm\"]\n";
+    let layer =
+        parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
     let grants = resolve(&[layer], &flags(), &facts()).unwrap();
     let plan = plan(
         &grants,
@@ -202,15 +260,19 @@ fn what_cannot_be_enforced_is_a_gap() {
 
 #[test]
 fn secrets_bring_their_own_authority_and_stay_out_of_the_plan() {
-    const POLICY: &str =
-        "version = 1\n[network]\nallow = [\"a.org\"]\n[[secrets]]\nenv = \"TOKEN\"\nhosts = [\"a.org\"]\nheader = \"X-Key\"";
-    let layer = parse(POLICY, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
+    const POLICY: &str = "version = 1\n[network]\nallow = [\"a.org\"]\n[[secrets]]\nenv = \"TOKEN\"\nhosts = [\"a.org\"]\nheader = \"X-Key\"";
+    let layer =
+        parse(POLICY, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
     let mut facts = facts();
     facts.variables.insert("TOKEN".into(), "s3cret".into());
     let grants = resolve(&[layer], &flags(), &facts).unwrap();
     let places = vec![path("/etc/ssl/certs/ca-certificates.crt"), path("/opt/unseen.crt")];
     let trust = Some(Trust { bundle: "us\n".into(), places });
-    let person = Person { trust, sealed: [("TOKEN".into(), Sealed::new("s3cret".into()))].into(), ..person() };
+    let person = Person {
+        trust,
+        sealed: [("TOKEN".into(), Sealed::new("s3cret".into()))].into(),
+        ..person()
+    };
     let survey = host(&grants, DIRECTORIES, FILES, LINKS);
     let plan = plan(&grants, &survey, &SUPPORT, &person);
     let text = text(&plan);
@@ -228,7 +290,8 @@ fn secrets_bring_their_own_authority_and_stay_out_of_the_plan() {
 #[test]
 fn what_the_open_network_cannot_deny_is_a_gap() {
     let policy = "version = 1\n[network]\nmode = \"full\"\ndeny = [\"example.com\"]\n";
-    let layer = parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
+    let layer =
+        parse(policy, &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap();
     let grants = resolve(&[layer], &flags(), &facts()).unwrap();
     let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &SUPPORT, &person());
     assert_eq!(plan.gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>(), ["network.deny"]);
@@ -236,36 +299,58 @@ fn what_the_open_network_cannot_deny_is_a_gap() {
 
 #[test]
 fn a_file_system_that_hides_that_it_folds_case_is_a_gap() {
-    let gaps = |folding: Folding| planned(&facts(), &flags(), |survey| survey.folding = folding).gaps.len();
+    let gaps = |folding: Folding| {
+        planned(&facts(), &flags(), |survey| survey.folding = folding).gaps.len()
+    };
     assert_eq!([Folding::None, Folding::Known, Folding::Hidden].map(gaps), [0, 0, 1]);
 }
 
 #[test]
 fn without_landlock_there_is_no_second_wall_and_the_plan_says_so() {
     let grants = resolve(&[], &flags(), &facts()).unwrap();
-    let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { landlock: 0, ..SUPPORT }, &person());
+    let plan = plan(
+        &grants,
+        &host(&grants, DIRECTORIES, FILES, LINKS),
+        &Support { landlock: 0, ..SUPPORT },
+        &person(),
+    );
     assert!(!plan.steps.iter().any(|step| matches!(step, Step::Landlock)));
 }
 
 #[test]
 fn root_does_not_steer_the_kernel() {
     let grants = resolve(&[], &flags(), &facts()).unwrap();
-    let plan = plan(&grants, &host(&grants, DIRECTORIES, FILES, LINKS), &Support { uid: 0, gid: 0, ..SUPPORT }, &person());
+    let plan = plan(
+        &grants,
+        &host(&grants, DIRECTORIES, FILES, LINKS),
+        &Support { uid: 0, gid: 0, ..SUPPORT },
+        &person(),
+    );
     check("root.txt", &plan);
 }
 
 #[test]
 fn what_is_denied_below_a_private_cache_is_covered_there() {
-    let flags = Flags { deny: vec!["/home/me/.npm/token".into(), "/home/me/.cargo/registry/index".into()], ..flags() };
+    let flags = Flags {
+        deny: vec!["/home/me/.npm/token".into(), "/home/me/.cargo/registry/index".into()],
+        ..flags()
+    };
     let plan = planned(&facts(), &flags, |survey| {
-        for (root, kind) in [("/home/me/.npm/token", Kind::File), ("/home/me/.cargo/registry/index", Kind::Directory)] {
+        for (root, kind) in [
+            ("/home/me/.npm/token", Kind::File),
+            ("/home/me/.cargo/registry/index", Kind::Directory),
+        ] {
             survey.covers.insert(path(root), Cover::Deny(kind));
         }
     });
     check("denied-in-a-cache.txt", &plan);
     let at = |found: &dyn Fn(&Step) -> bool| plan.steps.iter().position(found).unwrap();
-    let private = at(&|step| matches!(step, Step::Private { path, .. } if path.to_string().ends_with(".cargo/registry")));
-    let cover = at(&|step| matches!(step, Step::Cover { path, .. } if path.to_string().ends_with("registry/index")));
+    let private = at(
+        &|step| matches!(step, Step::Private { path, .. } if path.to_string().ends_with(".cargo/registry")),
+    );
+    let cover = at(
+        &|step| matches!(step, Step::Cover { path, .. } if path.to_string().ends_with("registry/index")),
+    );
     assert!(private < cover);
 }
 
@@ -273,6 +358,8 @@ fn what_is_denied_below_a_private_cache_is_covered_there() {
 fn without_anything_to_build_the_caches_of_the_host_will_do() {
     let plan = planned(&facts(), &flags(), |survey| survey.builds = Builds::Nothing);
     assert!(!plan.steps.iter().any(|step| matches!(step, Step::Private { beneath: Some(_), .. })));
-    let open = planned(&facts(), &Flags { net: Some(NetworkMode::Full), ..flags() }, |survey| survey.builds = Builds::Nothing);
+    let open = planned(&facts(), &Flags { net: Some(NetworkMode::Full), ..flags() }, |survey| {
+        survey.builds = Builds::Nothing
+    });
     assert!(open.steps.iter().any(|step| matches!(step, Step::Private { beneath: Some(_), .. })));
 }

@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringfence_enforce::{Accounts, Cover, Found, Fuse, Kind, Numbers, Person, Support, Survey, View, plan, revision};
-use ringfence_policy::{AbsPath, Access, Effect, Facts, Flags, Grants, PatternEffect, Source, Verdict, parse, resolve};
+use ringfence_enforce::{
+    Accounts, Cover, Found, Fuse, Kind, Numbers, Person, Support, Survey, View, plan, revision,
+};
+use ringfence_policy::{
+    AbsPath, Access, Effect, Facts, Flags, Grants, PatternEffect, Source, Verdict, parse, resolve,
+};
 
 fn path(text: &str) -> AbsPath {
     AbsPath::new(text).unwrap()
@@ -24,13 +28,30 @@ fn grants(text: &str) -> Grants {
         store: path("/home/me/.cache/ringfence/projects/app"),
         state: path("/home/me/.local/state/ringfence"),
     };
-    let layer = parse(&format!("version = 1\n[filesystem]\n{text}\n"), &path("/home/me/p.toml"), Source::User).unwrap();
+    let layer = parse(
+        &format!("version = 1\n[filesystem]\n{text}\n"),
+        &path("/home/me/p.toml"),
+        Source::User,
+    )
+    .unwrap();
     resolve(&[layer], &Flags::none(path("/home/me/app")), &facts).unwrap()
 }
 
-const DIRECTORIES: &[&str] =
-    &["/usr", "/home/me/app", "/home/me/app/sub", "/home/me/data", "/home/me/data/deep", "/home/me/out", "/home/me/.ssh"];
-const FILES: &[&str] = &["/home/me/app/a.sqlite", "/home/me/app/sub/.env", "/home/me/app/Makefile", "/home/me/notes.txt"];
+const DIRECTORIES: &[&str] = &[
+    "/usr",
+    "/home/me/app",
+    "/home/me/app/sub",
+    "/home/me/data",
+    "/home/me/data/deep",
+    "/home/me/out",
+    "/home/me/.ssh",
+];
+const FILES: &[&str] = &[
+    "/home/me/app/a.sqlite",
+    "/home/me/app/sub/.env",
+    "/home/me/app/Makefile",
+    "/home/me/notes.txt",
+];
 
 /// The host, as far as it matters.
 fn survey(grants: &Grants) -> Survey {
@@ -41,8 +62,13 @@ fn survey(grants: &Grants) -> Survey {
     };
     for rule in &grants.rules {
         if let Some(kind) = kind(&rule.root) {
-            survey.found.insert(rule.root.clone(), Found { links: Vec::new(), real: rule.root.clone(), kind });
-            if rule.effect == Effect::Deny && grants.verdict(&rule.root, Access::Read) == Verdict::Denied {
+            survey.found.insert(
+                rule.root.clone(),
+                Found { links: Vec::new(), real: rule.root.clone(), kind },
+            );
+            if rule.effect == Effect::Deny
+                && grants.verdict(&rule.root, Access::Read) == Verdict::Denied
+            {
                 survey.covers.insert(rule.root.clone(), Cover::Deny(kind));
             }
             if rule.effect == Effect::Protect {
@@ -50,8 +76,15 @@ fn survey(grants: &Grants) -> Survey {
             }
         }
     }
-    for (file, pattern) in FILES.iter().map(|file| path(file)).filter_map(|file| Some((file.clone(), grants.pattern_for(&file)?.effect))) {
-        survey.covers.insert(file, if pattern == PatternEffect::Deny { Cover::Deny(Kind::File) } else { Cover::ReadOnly });
+    for (file, pattern) in FILES
+        .iter()
+        .map(|file| path(file))
+        .filter_map(|file| Some((file.clone(), grants.pattern_for(&file)?.effect)))
+    {
+        survey.covers.insert(
+            file,
+            if pattern == PatternEffect::Deny { Cover::Deny(Kind::File) } else { Cover::ReadOnly },
+        );
     }
     // Made by a command: both find it, and neither policy has a word about it.
     survey.covers.insert(path("/home/me/app/socket"), Cover::Deny(Kind::File));
@@ -63,16 +96,29 @@ fn survey(grants: &Grants) -> Survey {
 fn check(old: &str, new: &str, expect: &[&str]) {
     let (old, new) = (grants(old), grants(new));
     let (was, is) = (survey(&old), survey(&new));
-    let support = Support { uid: 1000, gid: 1000, fuse: Fuse::Opens, landlock: 6, accounts: Accounts::Full, numbers: Numbers::Own };
+    let support = Support {
+        uid: 1000,
+        gid: 1000,
+        fuse: Fuse::Opens,
+        landlock: 6,
+        accounts: Accounts::Full,
+        numbers: Numbers::Own,
+    };
     let plan = plan(&old, &was, &support, &Person::plain(path("/q")));
-    let revision = revision(View { grants: &old, survey: &was }, View { grants: &new, survey: &is }, &plan);
-    let said = |change: &Option<ringfence_policy::Change>| change.as_ref().map_or_else(String::new, |change| format!(" {}", change.rule));
+    let revision =
+        revision(View { grants: &old, survey: &was }, View { grants: &new, survey: &is }, &plan);
+    let said = |change: &Option<ringfence_policy::Change>| {
+        change.as_ref().map_or_else(String::new, |change| format!(" {}", change.rule))
+    };
     let open = revision.open.iter().map(|act| format!("+ {}{}", act.path, said(&act.change)));
     let shut = revision.shut.iter().map(|act| {
         let word = if matches!(act.what, Cover::Deny(_)) { '-' } else { '=' };
         format!("{word} {}{}", act.path, said(&act.change))
     });
-    let left = revision.left.iter().map(|change| format!("{} {}", if change.is_owed() { '!' } else { '?' }, change.rule));
+    let left = revision
+        .left
+        .iter()
+        .map(|change| format!("{} {}", if change.is_owed() { '!' } else { '?' }, change.rule));
     assert_eq!(open.chain(shut).chain(left).collect::<Vec<_>>(), expect);
 }
 
@@ -97,8 +143,16 @@ fn what_is_opened_is_brought_in_as_a_whole() {
 
 #[test]
 fn what_is_denied_is_covered_and_comes_back() {
-    check("", "deny = [\"*.sqlite\", \"~/app/sub\"]", &["- /home/me/app/a.sqlite deny *.sqlite", "- /home/me/app/sub deny ~/app/sub"]);
-    check("deny = [\"*.sqlite\", \"~/app/sub\"]", "", &["+ /home/me/app/a.sqlite deny *.sqlite", "+ /home/me/app/sub deny ~/app/sub"]);
+    check(
+        "",
+        "deny = [\"*.sqlite\", \"~/app/sub\"]",
+        &["- /home/me/app/a.sqlite deny *.sqlite", "- /home/me/app/sub deny ~/app/sub"],
+    );
+    check(
+        "deny = [\"*.sqlite\", \"~/app/sub\"]",
+        "",
+        &["+ /home/me/app/a.sqlite deny *.sqlite", "+ /home/me/app/sub deny ~/app/sub"],
+    );
     check("", "except = [\".env\"]", &["+ /home/me/app/sub/.env deny **/.env"]);
     check("", "protect = [\"Makefile\"]", &["= /home/me/app/Makefile protect Makefile"]);
     // Nothing was open there.

@@ -64,7 +64,10 @@ impl Described {
     pub(crate) fn refuse_writable(&self, grants: &Grants) -> Result<(), EngineError> {
         let is_writable = |path: &AbsPath| grants.verdict(path, Access::Write) == Verdict::Allowed;
         for Agent { file, .. } in self.all().filter(|_| grants.is_confined()) {
-            let real = fs::canonicalize(file.as_path()).ok().and_then(AbsPath::new).unwrap_or_else(|| file.clone());
+            let real = fs::canonicalize(file.as_path())
+                .ok()
+                .and_then(AbsPath::new)
+                .unwrap_or_else(|| file.clone());
             if is_writable(file) || is_writable(&real) {
                 return Err(EngineError::AgentExposed { file: file.clone() });
             }
@@ -86,14 +89,21 @@ pub struct Unread {
 
 impl Unread {
     fn of(file: AbsPath, error: EngineError) -> Self {
-        let text = plain_file(&file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-        let named = text.lines().filter(|line| line.to_lowercase().contains("name")).map(str::to_owned).collect();
+        let text = plain_file(&file)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default();
+        let named = text
+            .lines()
+            .filter(|line| line.to_lowercase().contains("name"))
+            .map(str::to_owned)
+            .collect();
         Self { file, error, named }
     }
 
     /// Whether it may be the definition of this agent.
     fn may_be(&self, name: &str) -> bool {
-        self.file.as_path().file_stem().is_some_and(|stem| stem == name) || self.named.iter().any(|line| line.contains(name))
+        self.file.as_path().file_stem().is_some_and(|stem| stem == name)
+            || self.named.iter().any(|line| line.contains(name))
     }
 }
 
@@ -111,9 +121,17 @@ pub fn agents(facts: &Facts) -> Result<(Vec<Described>, Vec<Unread>), EngineErro
         }
         for agent in here {
             match found.iter_mut().find(|known| known.agent.name == agent.name) {
-                Some(known) if known.all().any(|one| one.file.parent() == agent.file.parent() && one.source == agent.source) => {
+                Some(known)
+                    if known.all().any(|one| {
+                        one.file.parent() == agent.file.parent() && one.source == agent.source
+                    }) =>
+                {
                     let first = known.agent.file.to_string();
-                    let error = EngineError::AgentTwice { name: agent.name.clone(), file: agent.file.clone(), first };
+                    let error = EngineError::AgentTwice {
+                        name: agent.name.clone(),
+                        file: agent.file.clone(),
+                        first,
+                    };
                     unread.push(Unread::of(agent.file, error));
                 }
                 Some(known) => known.others.push(agent),
@@ -164,7 +182,11 @@ fn look(directory: &AbsPath, depth: usize, files: &mut Vec<AbsPath>) -> Result<(
     let fail = |source| EngineError::Unreadable { file: directory.clone(), source };
     let entries = match fs::read_dir(directory.as_path()) {
         Ok(entries) => entries,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            return Ok(());
+        }
         Err(error) => return Err(fail(error)),
     };
     for entry in entries {
@@ -173,9 +195,14 @@ fn look(directory: &AbsPath, depth: usize, files: &mut Vec<AbsPath>) -> Result<(
         let is_directory = entry.file_type().map_err(fail)?.is_dir();
         if is_directory && depth > 0 {
             look(&path, depth - 1, files)?;
-        } else if !is_directory && path.as_path().extension().is_some_and(|extension| extension == "md") {
+        } else if !is_directory
+            && path.as_path().extension().is_some_and(|extension| extension == "md")
+        {
             if files.len() >= MOST {
-                return Err(fail(io::Error::new(io::ErrorKind::QuotaExceeded, "more than 512 definitions of agents stand there")));
+                return Err(fail(io::Error::new(
+                    io::ErrorKind::QuotaExceeded,
+                    "more than 512 definitions of agents stand there",
+                )));
             }
             files.push(path);
         }

@@ -10,8 +10,8 @@ use std::borrow::Cow;
 use std::io;
 
 use ringfence_policy::{
-    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, Permit, PolicyError, Source, Verdict, amend, builtin, parse_bytes,
-    resolve_to_inspect,
+    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, Permit, PolicyError, Source,
+    Verdict, amend, builtin, parse_bytes, resolve_to_inspect,
 };
 
 use crate::EngineError;
@@ -118,7 +118,9 @@ impl AllowError {
             AllowError::Engine(error) => error.code(),
             AllowError::Unnamed { .. } => "allow-unnamed",
             AllowError::Own { .. } => "allow-own",
-            AllowError::Shut { .. } | AllowError::Unreachable { .. } | AllowError::Filtered { .. } => "allow-shut",
+            AllowError::Shut { .. }
+            | AllowError::Unreachable { .. }
+            | AllowError::Filtered { .. } => "allow-shut",
             AllowError::Exposed { .. } => "allow-exposed",
             AllowError::Ignored { .. } => "configure-ignored",
             AllowError::File { .. } => "allow-not-written",
@@ -150,12 +152,21 @@ impl AllowError {
 /// The file keeps its comments, its order, its mode and its owner, and is replaced as a whole
 /// or not at all. Of several who do so at once, each finds what the others wrote. Where the file is a
 /// link, what it leads to is replaced and the link stays. A file with a mistake in it is not touched.
-pub fn allow_permanent(path: &AbsPath, access: Access, files: &Files, facts: &Facts) -> Result<Allowed, AllowError> {
+pub fn allow_permanent(
+    path: &AbsPath,
+    access: Access,
+    files: &Files,
+    facts: &Facts,
+) -> Result<Allowed, AllowError> {
     open_for_good(&Opening::Path(path.clone(), access), files, facts)
 }
 
 /// As [`allow_permanent`], of hosts as well.
-pub fn open_for_good(opening: &Opening, files: &Files, facts: &Facts) -> Result<Allowed, AllowError> {
+pub fn open_for_good(
+    opening: &Opening,
+    files: &Files,
+    facts: &Facts,
+) -> Result<Allowed, AllowError> {
     Amendment::by_default(opening, files, facts).write()
 }
 
@@ -243,7 +254,8 @@ impl<'a> Amendment<'a> {
     /// The outcome of [`Amendment::write`], with nothing written.
     pub fn preview(&self) -> Result<Allowed, AllowError> {
         let text = self.place()?.peek()?;
-        self.outcome(text.as_deref()).map(|(text, origin)| Allowed { origin, is_new: text.is_some() })
+        self.outcome(text.as_deref())
+            .map(|(text, origin)| Allowed { origin, is_new: text.is_some() })
     }
 
     fn file(&self) -> AbsPath {
@@ -254,7 +266,8 @@ impl<'a> Amendment<'a> {
     fn place(&self) -> Result<Place, AllowError> {
         let before = self.resolve(&layers(self.files, self.facts)?)?;
         let place = Place::find(&self.file())?;
-        if before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed {
+        if before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed
+        {
             return Err(AllowError::Exposed { file: place.file().clone() });
         }
         Ok(place)
@@ -270,7 +283,10 @@ impl<'a> Amendment<'a> {
         if let Permitted::Opening(Opening::Path(path, Access::Write)) = self.subject
             && let Some(entry) = builtin::git_protect(path)
         {
-            return Err(AllowError::Shut { path: path.clone(), by: Box::new(Origin::new(Source::BuiltIn, entry.text)) });
+            return Err(AllowError::Shut {
+                path: path.clone(),
+                by: Box::new(Origin::new(Source::BuiltIn, entry.text)),
+            });
         }
         let file = self.file();
         let permit = self.subject.permit(self.facts)?;
@@ -290,10 +306,19 @@ impl<'a> Amendment<'a> {
             Err(shut) => shut,
         };
         // What is not text is told by its place.
-        let text = text.map(|text| parse_bytes(text, &file, Source::User).map(|_| String::from_utf8_lossy(text))).transpose()?;
+        let text = text
+            .map(|text| {
+                parse_bytes(text, &file, Source::User).map(|_| String::from_utf8_lossy(text))
+            })
+            .transpose()?;
         let text = text.or_else(|| fresh(self.scope, self.facts).map(Cow::Owned));
         let Some(amended) = amend(text.as_deref(), &file, &permit)? else { return Err(shut) };
-        put(&mut layers, parse_bytes(amended.as_bytes(), &file, Source::User)?, self.files, self.facts);
+        put(
+            &mut layers,
+            parse_bytes(amended.as_bytes(), &file, Source::User)?,
+            self.files,
+            self.facts,
+        );
         let then = self.subject.opener(&self.resolve(&layers)?, &layers)?;
         Ok((Some(amended), then))
     }
@@ -309,8 +334,12 @@ pub(crate) fn put(layers: &mut Vec<Layer>, layer: Layer, files: &Files, facts: &
     match layers.iter_mut().find(|known| known.file == layer.file && known.source == layer.source) {
         Some(known) => *known = layer,
         None => {
-            let weaker: Vec<AbsPath> = places(files, facts).into_iter().take_while(|place| *place != layer.file).collect();
-            let behind = layers.iter().rposition(|known| weaker.contains(&known.file)).map_or(0, |last| last + 1);
+            let weaker: Vec<AbsPath> =
+                places(files, facts).into_iter().take_while(|place| *place != layer.file).collect();
+            let behind = layers
+                .iter()
+                .rposition(|known| weaker.contains(&known.file))
+                .map_or(0, |last| last + 1);
             layers.insert(behind, layer);
         }
     }

@@ -10,7 +10,8 @@ use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Outcome, Permission, 
 use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
 use ringfence_policy as policy;
 use ringfence_policy::{
-    AbsPath, Access, Because, Decision, Effect, Facts, Grants, HostRule, Listed, OnError, Origin, Rule, Source, Verdict, is_sandboxes_own,
+    AbsPath, Access, Because, Decision, Effect, Facts, Grants, HostRule, Listed, OnError, Origin,
+    Rule, Source, Verdict, is_sandboxes_own,
 };
 
 use crate::allow::{Opening, could_open, is_own, open_for_good};
@@ -24,12 +25,21 @@ pub fn permission(outcome: &Outcome, files: &Files, resolved: &Resolved) -> Opti
 }
 
 /// What a person could be asked about a refusal.
-pub(crate) fn permission_for(denial: &Denial, files: &Files, resolved: &Resolved) -> Option<Permission> {
+pub(crate) fn permission_for(
+    denial: &Denial,
+    files: &Files,
+    resolved: &Resolved,
+) -> Option<Permission> {
     let (grants, facts) = (&resolved.grants, &resolved.surroundings.facts);
     // A name that was not resolved: the port that was meant is not known.
-    if let Some(opening @ Opening::Host(HostRule { subject: policy::Subject::Name(name), port: None })) = &wanted(denial) {
+    if let Some(
+        opening @ Opening::Host(HostRule { subject: policy::Subject::Name(name), port: None }),
+    ) = &wanted(denial)
+    {
         grants.network.lookup(name).remedy()?;
-        let is_offered = |answer: &Answer| *answer != Answer::AllowPermanent || could_open(opening, files, facts);
+        let is_offered = |answer: &Answer| {
+            *answer != Answer::AllowPermanent || could_open(opening, files, facts)
+        };
         let options: Vec<Answer> = Answer::ALL.iter().copied().filter(is_offered).collect();
         return Permission::of(denial, &options);
     }
@@ -38,11 +48,22 @@ pub(crate) fn permission_for(denial: &Denial, files: &Files, resolved: &Resolved
 
 /// Whether a person may be asked about something that was refused: they could open it.
 pub fn is_asked_about(denial: &Denial, files: &Files, resolved: &Resolved) -> bool {
-    wanted(denial).is_some_and(|opening| is_offered(&opening, &resolved.grants, files, &resolved.surroundings.facts))
+    wanted(denial).is_some_and(|opening| {
+        is_offered(&opening, &resolved.grants, files, &resolved.surroundings.facts)
+    })
 }
 
-pub(crate) fn offered(denial: &Denial, options: &[Answer], grants: &Grants, files: &Files, facts: &Facts) -> Vec<Answer> {
-    let Some(opening) = wanted(denial).filter(|opening| is_offered(opening, grants, files, facts)) else { return vec![Answer::Deny] };
+pub(crate) fn offered(
+    denial: &Denial,
+    options: &[Answer],
+    grants: &Grants,
+    files: &Files,
+    facts: &Facts,
+) -> Vec<Answer> {
+    let Some(opening) = wanted(denial).filter(|opening| is_offered(opening, grants, files, facts))
+    else {
+        return vec![Answer::Deny];
+    };
     let lasts = || could_open(&opening, files, facts);
     options.iter().copied().filter(|answer| *answer != Answer::AllowPermanent || lasts()).collect()
 }
@@ -54,12 +75,17 @@ fn is_offered(opening: &Opening, grants: &Grants, files: &Files, facts: &Facts) 
             let decision = grants.decide(path, *access);
             let is_locked = decision.rule.as_ref().is_some_and(|because| because.is_locked());
             // Whoever was left no tool that writes is not helped to one by asking.
-            let is_shut_for_good = || grants.tools.against_writing().is_some() || is_kept(&decision, files, facts);
+            let is_shut_for_good =
+                || grants.tools.against_writing().is_some() || is_kept(&decision, files, facts);
             let could_be = !is_locked && !is_sandboxes_own(path);
-            decision.verdict != Verdict::Allowed && could_be && !(*access == Access::Write && is_shut_for_good())
+            decision.verdict != Verdict::Allowed
+                && could_be
+                && !(*access == Access::Write && is_shut_for_good())
         }
         // An entry would open it: nothing denies it, and no list is locked.
-        Opening::Host(rule) => grants.network.about(rule).is_some_and(|passage| passage.remedy().is_some()),
+        Opening::Host(rule) => {
+            grants.network.about(rule).is_some_and(|passage| passage.remedy().is_some())
+        }
     }
 }
 
@@ -128,7 +154,8 @@ impl Lasting {
         for opening in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             match opening {
                 Opening::Path(path, access) => {
-                    let effect = if *access == Access::Write { Effect::Write } else { Effect::Read };
+                    let effect =
+                        if *access == Access::Write { Effect::Write } else { Effect::Read };
                     let origin = Origin::new(Source::Session, path.to_string_lossy());
                     grants.rules.push(Rule { root: path.clone(), effect, origin, locked: false });
                 }
@@ -144,7 +171,12 @@ impl Lasting {
 }
 
 impl Witness {
-    pub(crate) fn new(asker: Arc<dyn Asker>, asked: &Asked, resolved: &Resolved, lasting: Arc<Lasting>) -> Self {
+    pub(crate) fn new(
+        asker: Arc<dyn Asker>,
+        asked: &Asked,
+        resolved: &Resolved,
+        lasting: Arc<Lasting>,
+    ) -> Self {
         Self {
             asker,
             lasting,
@@ -173,7 +205,8 @@ impl Witness {
             Some(log) => log.append(&[record]),
             None => {
                 let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
-                Log::open(rules.directory.as_path(), options).and_then(|opened| log.insert(opened).append(&[record]))
+                Log::open(rules.directory.as_path(), options)
+                    .and_then(|opened| log.insert(opened).append(&[record]))
             }
         };
         match written {
@@ -186,17 +219,26 @@ impl Witness {
     /// sandbox lives: the person has said yes to that as well.
     fn keep(&self, denial: &Denial, options: &[Answer]) -> Answer {
         let Some(opening) = wanted(denial) else { return Answer::Deny };
-        let rule = opening.permit(&self.facts).map_or_else(|_| String::new(), |permit| format!("{} {}", permit.key(), permit.text()));
+        let rule = opening
+            .permit(&self.facts)
+            .map_or_else(|_| String::new(), |permit| format!("{} {}", permit.key(), permit.text()));
         let allowed = open_for_good(&opening, &self.files, &self.facts);
         let (note, record) = match &allowed {
-            Ok(allowed) if allowed.is_new => (format!("`{rule}` now stands in {}", allowed.place()), Ok(allowed.place())),
-            Ok(allowed) => (format!("it is open by {} already", allowed.place()), Ok(allowed.place())),
+            Ok(allowed) if allowed.is_new => {
+                (format!("`{rule}` now stands in {}", allowed.place()), Ok(allowed.place()))
+            }
+            Ok(allowed) => {
+                (format!("it is open by {} already", allowed.place()), Ok(allowed.place()))
+            }
             Err(error) => (format!("not written down: {}", whole(error)), Err(whole(error))),
         };
         self.asker.note(&note);
         // The answer is on record, and the file speaks for itself.
-        let _ = self.record(Record::permitted(&self.subject, now_ms(), &denial.target, &rule, record));
-        let lesser = [Answer::AllowSession, Answer::AllowOnce].into_iter().find(|answer| options.contains(answer));
+        let _ =
+            self.record(Record::permitted(&self.subject, now_ms(), &denial.target, &rule, record));
+        let lesser = [Answer::AllowSession, Answer::AllowOnce]
+            .into_iter()
+            .find(|answer| options.contains(answer));
         if allowed.is_ok() { Answer::AllowPermanent } else { lesser.unwrap_or(Answer::Deny) }
     }
 }
@@ -210,10 +252,14 @@ impl Asker for Witness {
         let said = self.asker.ask(&Ask { denial: ask.denial.clone(), options: options.clone() });
         let said = if options.contains(&said) { said } else { Answer::Deny };
         if let Err(error) = self.record(Record::asked(&self.subject, now_ms(), &ask.denial, said)) {
-            self.asker.note(&format!("the answer cannot be recorded, and nothing goes through unrecorded: {}", whole(&error)));
+            self.asker.note(&format!(
+                "the answer cannot be recorded, and nothing goes through unrecorded: {}",
+                whole(&error)
+            ));
             return Answer::Deny;
         }
-        let said = if said == Answer::AllowPermanent { self.keep(&ask.denial, &options) } else { said };
+        let said =
+            if said == Answer::AllowPermanent { self.keep(&ask.denial, &options) } else { said };
         if matches!(said, Answer::AllowSession | Answer::AllowPermanent) {
             self.lasting.note(&ask.denial);
         }

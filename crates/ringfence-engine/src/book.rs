@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 
 use ringfence_api::{Denial, Gap, Outcome, typed, whole};
-use ringfence_audit::{Act, AuditError, Begun, Details, Ended, Log, Options, Record, Subject, Verdict, digest, now_ms};
+use ringfence_audit::{
+    Act, AuditError, Begun, Details, Ended, Log, Options, Record, Subject, Verdict, digest, now_ms,
+};
 use ringfence_policy::{AbsPath, Asking, Grants, Mode, Observe, OnError};
 
 use crate::{Asked, EngineError, Resolved, guard};
@@ -23,7 +25,11 @@ pub(crate) struct Book<'a> {
 }
 
 impl<'a> Book<'a> {
-    pub(crate) fn open(asked: &'a Asked, resolved: &'a Resolved, tell: &'a mut dyn FnMut(&AuditError)) -> Result<Self, EngineError> {
+    pub(crate) fn open(
+        asked: &'a Asked,
+        resolved: &'a Resolved,
+        tell: &'a mut dyn FnMut(&AuditError),
+    ) -> Result<Self, EngineError> {
         let rules = &resolved.grants.audit;
         let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
         let subject = Subject { agent: asked.agent.clone(), session: asked.session.clone() };
@@ -45,7 +51,11 @@ impl<'a> Book<'a> {
     }
 
     /// The same for a command that was recorded to be about to run.
-    pub(crate) fn resume(asked: &'a Asked, resolved: &'a Resolved, tell: &'a mut dyn FnMut(&AuditError)) -> Result<Self, EngineError> {
+    pub(crate) fn resume(
+        asked: &'a Asked,
+        resolved: &'a Resolved,
+        tell: &'a mut dyn FnMut(&AuditError),
+    ) -> Result<Self, EngineError> {
         Ok(Book { has_begun: true, ..Self::open(asked, resolved, tell)? })
     }
 
@@ -54,7 +64,9 @@ impl<'a> Book<'a> {
         // That there is no sandbox, and who said so, is never to be looked for elsewhere.
         let off = self.resolved.grants.sandbox.off.as_ref();
         let reason = off.map(|off| format!("not confined: {} ({off})", off.text));
-        let reason = reason.or_else(|| guard::doubted(&self.resolved.grants, guard::Text::Words(&self.asked.command)));
+        let reason = reason.or_else(|| {
+            guard::doubted(&self.resolved.grants, guard::Text::Words(&self.asked.command))
+        });
         let record = self.record(Act::Begin, Verdict::Allowed, reason, self.begun(gaps));
         self.has_begun = true;
         match self.append(&[record]) {
@@ -71,7 +83,8 @@ impl<'a> Book<'a> {
             Err(error) => self.failed(error),
             Ok(outcome) => self.ended(outcome),
         };
-        let written = self.append(&records).and_then(|()| self.log.as_mut().map_or(Ok(()), Log::finish));
+        let written =
+            self.append(&records).and_then(|()| self.log.as_mut().map_or(Ok(()), Log::finish));
         if let Err(error) = written {
             (self.tell)(&error);
         }
@@ -92,7 +105,13 @@ impl<'a> Book<'a> {
         }
     }
 
-    fn record(&self, operation: Act, result: Verdict, reason: Option<String>, details: Details) -> Record {
+    fn record(
+        &self,
+        operation: Act,
+        result: Verdict,
+        reason: Option<String>,
+        details: Details,
+    ) -> Record {
         Record {
             timestamp: now_ms(),
             agent: self.subject.agent.clone(),
@@ -149,7 +168,12 @@ impl<'a> Book<'a> {
             connections_dropped: 0,
         };
         let mut records: Vec<Record> = denials.iter().map(|denial| self.denied(denial)).collect();
-        records.push(self.record(Act::End, Verdict::Failed, Some(whole(error)), Details::Ended(ended)));
+        records.push(self.record(
+            Act::End,
+            Verdict::Failed,
+            Some(whole(error)),
+            Details::Ended(ended),
+        ));
         records
     }
 
@@ -163,17 +187,29 @@ impl<'a> Book<'a> {
     }
 
     fn ended(&self, outcome: &Outcome) -> Vec<Record> {
-        let reason = outcome.blocked_by().map(|denial| format!("{} ({})", denial.rule, denial.origin));
+        let reason =
+            outcome.blocked_by().map(|denial| format!("{} ({})", denial.rule, denial.origin));
         let allowed = outcome.observed.iter().flat_map(|observed| &observed.allowed);
-        let mut records: Vec<Record> = allowed.map(|allowance| Record::allowed(&self.subject, allowance)).collect();
+        let mut records: Vec<Record> =
+            allowed.map(|allowance| Record::allowed(&self.subject, allowance)).collect();
         if !self.has_begun {
             // Refused by what it says: it never was about to run.
             let why = outcome.refusal.as_ref().map(|refusal| refusal.reason.clone());
             records.push(self.record(Act::Begin, Verdict::Blocked, why, self.begun(&[])));
         }
-        records.extend(outcome.connections.iter().map(|connection| Record::connected(&self.subject, connection)));
+        records.extend(
+            outcome
+                .connections
+                .iter()
+                .map(|connection| Record::connected(&self.subject, connection)),
+        );
         records.extend(outcome.denials.iter().map(|denial| self.denied(denial)));
-        records.extend(outcome.quarantined.iter().map(|moved| Record::quarantined(&self.subject, now_ms(), moved)));
+        records.extend(
+            outcome
+                .quarantined
+                .iter()
+                .map(|moved| Record::quarantined(&self.subject, now_ms(), moved)),
+        );
         let verdict = if outcome.blocked() { Verdict::Blocked } else { Verdict::Allowed };
         let ended = Ended {
             exit_code: outcome.exit_code(),
@@ -183,7 +219,11 @@ impl<'a> Book<'a> {
             denials: outcome.denials.len(),
             denials_dropped: outcome.denials_dropped,
             allowed: outcome.observed.as_ref().map(|observed| observed.allowed.len()),
-            allowed_dropped: outcome.observed.as_ref().map(|observed| observed.dropped).filter(|dropped| *dropped > 0),
+            allowed_dropped: outcome
+                .observed
+                .as_ref()
+                .map(|observed| observed.dropped)
+                .filter(|dropped| *dropped > 0),
             connections_dropped: outcome.connections_dropped,
             error: None,
         };
@@ -201,9 +241,14 @@ fn policy(grants: &Grants) -> &'static str {
 /// through is told of or not, and whether somebody is asked or not.
 pub fn policy_digest(grants: &Grants) -> String {
     let is_plain = grants.observe == Observe::Denials && grants.ask == Asking::Never;
-    let plain =
-        (!is_plain).then(|| Grants { observe: Observe::Denials, ask: Asking::Never, network: grants.network.unasked(), ..grants.clone() });
-    let packed = postcard::to_stdvec(plain.as_ref().unwrap_or(grants)).expect("grants are plain data");
+    let plain = (!is_plain).then(|| Grants {
+        observe: Observe::Denials,
+        ask: Asking::Never,
+        network: grants.network.unasked(),
+        ..grants.clone()
+    });
+    let packed =
+        postcard::to_stdvec(plain.as_ref().unwrap_or(grants)).expect("grants are plain data");
     digest(&packed).to_string()
 }
 

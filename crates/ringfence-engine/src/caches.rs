@@ -119,7 +119,9 @@ fn lock(store: &OwnedFd, locks: &mut Vec<OwnedFd>) -> io::Result<Lock> {
 }
 
 fn take(directory: &OwnedFd) -> io::Result<Lock> {
-    match rustix::io::retry_on_intr(|| rustix::fs::flock(directory, FlockOperation::NonBlockingLockExclusive)) {
+    match rustix::io::retry_on_intr(|| {
+        rustix::fs::flock(directory, FlockOperation::NonBlockingLockExclusive)
+    }) {
         Ok(()) => Ok(Lock::Taken),
         Err(Errno::AGAIN) => Ok(Lock::Held),
         Err(error) => Err(error.into()),
@@ -130,19 +132,29 @@ fn take(directory: &OwnedFd) -> io::Result<Lock> {
 fn stores(project: &OwnedFd) -> io::Result<Vec<(std::ffi::CString, OwnedFd)>> {
     let caches = names(project)?.into_iter().filter_map(|name| {
         let store = open(project, name.as_c_str()).ok()?;
-        let is_cache = rustix::fs::statat(&store, "upper", AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|upper| is_directory(upper.st_mode));
+        let is_cache = rustix::fs::statat(&store, "upper", AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|upper| is_directory(upper.st_mode));
         is_cache.then_some((name, store))
     });
     Ok(caches.collect())
 }
 
 fn open(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::openat(
+        at,
+        name,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 fn names(directory: &OwnedFd) -> io::Result<Vec<std::ffi::CString>> {
     let entries = Dir::read_from(directory)?.collect::<Result<Vec<_>, _>>()?;
-    Ok(entries.iter().map(|entry| entry.file_name().to_owned()).filter(|name| !matches!(name.to_bytes(), b"." | b"..")).collect())
+    Ok(entries
+        .iter()
+        .map(|entry| entry.file_name().to_owned())
+        .filter(|name| !matches!(name.to_bytes(), b"." | b".."))
+        .collect())
 }
 
 fn is_directory(mode: u32) -> bool {
@@ -158,7 +170,9 @@ impl Usage {
     /// Adds what is in a directory; parts that cannot be read count as nothing.
     fn add(&mut self, directory: &OwnedFd, depth: usize) {
         for name in names(directory).unwrap_or_default() {
-            let Ok(status) = rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(status) = rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
             self.blocks += u64::try_from(status.st_blocks).unwrap_or(0);
             if is_directory(status.st_mode)
                 && depth < DEEPEST
@@ -173,7 +187,9 @@ impl Usage {
 /// The newest change of a cache or of the marks that each run leaves.
 fn last_use(project: &OwnedFd, caches: &[(std::ffi::CString, OwnedFd)]) -> Option<SystemTime> {
     let marks = rustix::fs::statat(project, "runs", AtFlags::SYMLINK_NOFOLLOW).ok();
-    let uppers = caches.iter().filter_map(|(_, cache)| rustix::fs::statat(cache, "upper", AtFlags::SYMLINK_NOFOLLOW).ok());
+    let uppers = caches.iter().filter_map(|(_, cache)| {
+        rustix::fs::statat(cache, "upper", AtFlags::SYMLINK_NOFOLLOW).ok()
+    });
     let newest = marks.into_iter().chain(uppers).map(|status| status.st_mtime).max()?;
     Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(newest).ok()?))
 }

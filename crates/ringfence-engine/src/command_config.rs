@@ -18,7 +18,9 @@ const LARGEST: u64 = 16;
 /// Answers whether a command may have written the config of the git directory `git`. A list that
 /// cannot be read tells nothing, so that it may have.
 pub(crate) fn is_by_command(store: &AbsPath, git: &AbsPath) -> bool {
-    let (Ok(directory), Ok(config)) = (fs::symlink_metadata(git.as_path()), fs::symlink_metadata(git.join("config").as_path())) else {
+    let (Ok(directory), Ok(config)) =
+        (fs::symlink_metadata(git.as_path()), fs::symlink_metadata(git.join("config").as_path()))
+    else {
         return false;
     };
     let runs = store.join("runs");
@@ -40,7 +42,8 @@ fn lists(list: &[u8], config: &Metadata) -> bool {
     let stamp = format!("{}.{}.{};", config.ino(), config.ctime(), config.ctime_nsec());
     list.split(|byte| *byte == 0).any(|line| {
         let mut words = line.split(|byte| *byte == b' ');
-        matches!(words.next(), Some(b"git" | b"head")) && words.nth(3).is_some_and(|found| found.starts_with(stamp.as_bytes()))
+        matches!(words.next(), Some(b"git" | b"head"))
+            && words.nth(3).is_some_and(|found| found.starts_with(stamp.as_bytes()))
     })
 }
 
@@ -49,8 +52,15 @@ fn may_have_written(mark: &[u8], directory: &Metadata, config: &Metadata) -> boo
     let born = directory.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
     let born = born.map_or((0, 0), |born| (born.as_secs(), born.subsec_nanos()));
     let device = directory.dev();
-    let birth =
-        format!("{}:{}:{}:{}:{}", rustix::fs::major(device), rustix::fs::minor(device), directory.ino(), born.0, born.1).into_bytes();
+    let birth = format!(
+        "{}:{}:{}:{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device),
+        directory.ino(),
+        born.0,
+        born.1
+    )
+    .into_bytes();
     let (mut begun, mut is_guarded) = (None, false);
     for line in mark.split(|byte| *byte == 0) {
         let mut words = line.splitn(4, |byte| *byte == b' ');

@@ -66,9 +66,16 @@ fn is_certificates_only(text: &str) -> bool {
     let (mut count, mut is_inside) = (0, false);
     for line in text.lines().map(str::trim_end) {
         match line {
-            "-----BEGIN CERTIFICATE-----" | "-----BEGIN TRUSTED CERTIFICATE-----" if !is_inside => is_inside = true,
-            "-----END CERTIFICATE-----" | "-----END TRUSTED CERTIFICATE-----" if is_inside => (is_inside, count) = (false, count + 1),
-            _ if is_inside && line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte)) => {}
+            "-----BEGIN CERTIFICATE-----" | "-----BEGIN TRUSTED CERTIFICATE-----" if !is_inside => {
+                is_inside = true
+            }
+            "-----END CERTIFICATE-----" | "-----END TRUSTED CERTIFICATE-----" if is_inside => {
+                (is_inside, count) = (false, count + 1)
+            }
+            _ if is_inside
+                && line
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte)) => {}
             _ if !is_inside && (line.is_empty() || line.starts_with('#')) => {}
             _ => return false,
         }
@@ -81,7 +88,10 @@ pub(crate) fn copies(variables: &[(OsString, OsString)], grants: &Grants) -> Vec
     let mut copies: Vec<SettingsCopy> = Vec::new();
     for (name, value) in variables {
         let check = name.to_str().and_then(|name| grants.environment.value_check(name));
-        let Some(path) = AbsPath::new(value).filter(|_| check == Some(ValueCheck::Certificates)) else { continue };
+        let Some(path) = AbsPath::new(value).filter(|_| check == Some(ValueCheck::Certificates))
+        else {
+            continue;
+        };
         if is_copied(&path, grants) && copies.iter().all(|copy| copy.path != path) {
             copies.extend(certificates(&path).map(|content| SettingsCopy { path, content }));
         }
@@ -105,7 +115,8 @@ pub fn filtered_variables(resolved: &Resolved) -> Vec<FilteredVariable> {
             Some(Err(why)) => Some(why),
             None => None,
         };
-        (!grants.environment.decide(name).passes()).then(|| FilteredVariable { name: name.to_owned(), why })
+        (!grants.environment.decide(name).passes())
+            .then(|| FilteredVariable { name: name.to_owned(), why })
     });
     let mut filtered: Vec<FilteredVariable> = filtered.collect();
     filtered.sort_by(|a, b| a.name.cmp(&b.name));
@@ -122,10 +133,18 @@ mod tests {
         assert!(is_certificates_only(one));
         assert!(is_certificates_only(&format!("# Company\n{one}\n{one}")));
         let key = "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n";
-        for text in [String::new(), format!("{one}{key}"), format!("{key}{one}"), format!("{one}password\n"), one.replace("END", "BEGIN")] {
+        for text in [
+            String::new(),
+            format!("{one}{key}"),
+            format!("{key}{one}"),
+            format!("{one}password\n"),
+            one.replace("END", "BEGIN"),
+        ] {
             assert!(!is_certificates_only(&text), "{text}");
         }
         assert!(!is_certificates_only("-----BEGIN CERTIFICATE-----\nMIIB\n"));
-        assert!(!is_certificates_only("-----BEGIN CERTIFICATE-----\nnot base 64\n-----END CERTIFICATE-----\n"));
+        assert!(!is_certificates_only(
+            "-----BEGIN CERTIFICATE-----\nnot base 64\n-----END CERTIFICATE-----\n"
+        ));
     }
 }

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::io;
 
 use ringfence_policy::configure::{Document, Key};
-use ringfence_policy::{AbsPath, Access, Facts, Flags, Grants, Layer, Source, Verdict, parse_bytes, resolve_to_inspect};
+use ringfence_policy::{
+    AbsPath, Access, Facts, Flags, Grants, Layer, Source, Verdict, parse_bytes, resolve_to_inspect,
+};
 
 use crate::allow::{AllowError, Place, fresh, put};
 use crate::files::{Files, layers, of_the_person, of_the_project};
@@ -58,7 +60,11 @@ fn source(scope: Scope) -> Source {
 }
 
 /// What the file of this scope says of a setting, or of all that it says something of.
-pub fn configured(scope: Scope, key: Option<&Key>, facts: &Facts) -> Result<Vec<(String, String)>, AllowError> {
+pub fn configured(
+    scope: Scope,
+    key: Option<&Key>,
+    facts: &Facts,
+) -> Result<Vec<(String, String)>, AllowError> {
     let (file, source) = (policy_file(scope, facts), source(scope));
     let bytes = Place::find(&file)?.peek()?;
     let text = text(bytes.as_deref(), &file, &source)?;
@@ -73,7 +79,12 @@ pub fn configured(scope: Scope, key: Option<&Key>, facts: &Facts) -> Result<Vec<
 ///
 /// What comes out is read and resolved with all other files before it is written; the file is
 /// replaced as a whole or not at all, and keeps its comments, its order, its mode and its owner.
-pub fn configure(scope: Scope, key: &Key, edit: Edit<'_>, facts: &Facts) -> Result<Configured, AllowError> {
+pub fn configure(
+    scope: Scope,
+    key: &Key,
+    edit: Edit<'_>,
+    facts: &Facts,
+) -> Result<Configured, AllowError> {
     let (file, source) = (policy_file(scope, facts), source(scope));
     let place = Place::find(&file)?;
     let before = grants(&layers(&Files::default(), facts)?, facts)?;
@@ -89,7 +100,12 @@ pub fn configure(scope: Scope, key: &Key, edit: Edit<'_>, facts: &Facts) -> Resu
         };
         let Some(edited) = edited else { return Ok(None) };
         let mut layers = layers(&Files::default(), facts)?;
-        put(&mut layers, parse_bytes(edited.as_bytes(), &file, source.clone())?, &Files::default(), facts);
+        put(
+            &mut layers,
+            parse_bytes(edited.as_bytes(), &file, source.clone())?,
+            &Files::default(),
+            facts,
+        );
         Ok(Some((edited, grants(&layers, facts)?.warnings)))
     };
     let unchanged = Configured { file: file.clone(), is_new: false, warnings: Vec::new() };
@@ -121,7 +137,12 @@ pub fn replace_policy(file: &AbsPath, before: Option<&str>, after: &str) -> Resu
 fn newly_ignored(before: &[String], after: &[String], file: &AbsPath) -> Option<String> {
     let here = format!("{file}:");
     // Without its place, which moves when a line is added.
-    let text = |warning: &String| warning.strip_prefix(&here).and_then(|rest| rest.split_once(": ")).map(|(_, text)| text.to_owned());
+    let text = |warning: &String| {
+        warning
+            .strip_prefix(&here)
+            .and_then(|rest| rest.split_once(": "))
+            .map(|(_, text)| text.to_owned())
+    };
     let known: Vec<String> = before.iter().filter_map(text).collect();
     after.iter().filter_map(text).find(|text| text.contains(" is ignored") && !known.contains(text))
 }
@@ -132,6 +153,14 @@ fn grants(layers: &[Layer], facts: &Facts) -> Result<Grants, AllowError> {
 }
 
 /// What is not text is told by its place.
-fn text<'a>(bytes: Option<&'a [u8]>, file: &AbsPath, source: &Source) -> Result<Option<Cow<'a, str>>, AllowError> {
-    Ok(bytes.map(|bytes| parse_bytes(bytes, file, source.clone()).map(|_| String::from_utf8_lossy(bytes))).transpose()?)
+fn text<'a>(
+    bytes: Option<&'a [u8]>,
+    file: &AbsPath,
+    source: &Source,
+) -> Result<Option<Cow<'a, str>>, AllowError> {
+    Ok(bytes
+        .map(|bytes| {
+            parse_bytes(bytes, file, source.clone()).map(|_| String::from_utf8_lossy(bytes))
+        })
+        .transpose()?)
 }

@@ -36,7 +36,8 @@ impl Surroundings {
 
     /// Who the command is, in the files that are written for it.
     pub fn person(&self, grants: &Grants) -> Person {
-        let resolver = (grants.network.mode == NetworkMode::Full).then(|| fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
+        let resolver = (grants.network.mode == NetworkMode::Full)
+            .then(|| fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
         Person {
             user: self.facts.user.clone(),
             shell: self.shell.clone(),
@@ -47,7 +48,12 @@ impl Surroundings {
             quarantine: self.facts.store.join("quarantine"),
             sealed: self.sealed(grants),
             proxies: self.proxies(),
-            certificates: self.facts.variables.get("SSL_CERT_FILE").filter(|file| !file.is_empty()).map(PathBuf::from),
+            certificates: self
+                .facts
+                .variables
+                .get("SSL_CERT_FILE")
+                .filter(|file| !file.is_empty())
+                .map(PathBuf::from),
             trust: None,
         }
     }
@@ -62,22 +68,31 @@ impl Surroundings {
     /// By which proxies the network of this machine is left.
     fn proxies(&self) -> BTreeMap<String, Sealed> {
         let known = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
-        let are_meant = self.facts.variables.iter().filter(|(name, _)| known.iter().any(|known| known.eq_ignore_ascii_case(name)));
+        let are_meant = self
+            .facts
+            .variables
+            .iter()
+            .filter(|(name, _)| known.iter().any(|known| known.eq_ignore_ascii_case(name)));
         are_meant.map(|(name, value)| (name.clone(), Sealed::new(value.clone()))).collect()
     }
 
     /// The values that the policy has put into requests, outside.
     fn sealed(&self, grants: &Grants) -> BTreeMap<String, Sealed> {
         let kept = grants.network.secrets.iter().filter(|secret| secret.is_set);
-        kept.filter_map(|secret| Some((secret.env.clone(), Sealed::new(self.facts.variables.get(&secret.env)?.clone())))).collect()
+        kept.filter_map(|secret| {
+            Some((secret.env.clone(), Sealed::new(self.facts.variables.get(&secret.env)?.clone())))
+        })
+        .collect()
     }
 }
 
 /// Looks around from `cwd`.
 pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
     let variables: Vec<(OsString, OsString)> = env::vars_os().collect();
-    let text: BTreeMap<String, String> =
-        variables.iter().filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()))).collect();
+    let text: BTreeMap<String, String> = variables
+        .iter()
+        .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
+        .collect();
     let uid = rustix::process::geteuid().as_raw();
     let account = Account::of(uid);
     let home = match text.get("HOME").filter(|home| !home.is_empty()) {
@@ -85,15 +100,21 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
         None => account.home.clone(),
     };
     // A home that is not there is nobody's, and common: services and `nobody` have none.
-    let home = canonical(Path::new(&home))
-        .or_else(|source| AbsPath::new(&home).ok_or(EngineError::Surroundings { what: "the home directory", source }))?;
+    let home = canonical(Path::new(&home)).or_else(|source| {
+        AbsPath::new(&home).ok_or(EngineError::Surroundings { what: "the home directory", source })
+    })?;
     let workspace = project(cwd, &home);
-    let (path_dirs, programs) = programs(text.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str));
+    let (path_dirs, programs) =
+        programs(text.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str));
     // Whoever writes in the project could lead the store anywhere by a link.
-    let cache = text.get("XDG_CACHE_HOME").and_then(AbsPath::new).filter(|cache| is_outside(cache, &workspace));
+    let cache = text
+        .get("XDG_CACHE_HOME")
+        .and_then(AbsPath::new)
+        .filter(|cache| is_outside(cache, &workspace));
     let cache = cache.unwrap_or_else(|| home.join(".cache"));
     // One that is missing will be made: whoever looks for records looks where they were told.
-    let is_usable = |state: &AbsPath| !state.is_within(&workspace) && is_outside(&nearest(state), &workspace);
+    let is_usable =
+        |state: &AbsPath| !state.is_within(&workspace) && is_outside(&nearest(state), &workspace);
     let state = text.get("XDG_STATE_HOME").and_then(AbsPath::new).filter(is_usable);
     let state = state.unwrap_or_else(|| home.join(".local/state"));
     let git = git_layout(&workspace);
@@ -119,7 +140,10 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
 pub fn platform() -> Platform {
     static KNOWN: OnceLock<Platform> = OnceLock::new();
     // WSL's kernels say whose they are.
-    let is_wsl = || fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| release.to_lowercase().contains("microsoft"));
+    let is_wsl = || {
+        fs::read_to_string("/proc/sys/kernel/osrelease")
+            .is_ok_and(|release| release.to_lowercase().contains("microsoft"))
+    };
     *KNOWN.get_or_init(|| match Platform::of(env::consts::OS) {
         Some(Platform::Linux) if is_wsl() => Platform::Wsl,
         known => known.unwrap_or(Platform::Linux),
@@ -129,13 +153,18 @@ pub fn platform() -> Platform {
 /// Where the person's settings are. Not in the project, whatever the variable says: what is
 /// there speaks with the person's voice.
 pub(crate) fn config_directory(facts: &Facts) -> AbsPath {
-    let moved = facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).filter(|config| is_outside(config, &facts.workspace));
+    let moved = facts
+        .variables
+        .get("XDG_CONFIG_HOME")
+        .and_then(AbsPath::new)
+        .filter(|config| is_outside(config, &facts.workspace));
     moved.unwrap_or_else(|| facts.home.join(".config"))
 }
 
 /// Whether a directory is there and not in the project, by any name.
 fn is_outside(directory: &AbsPath, workspace: &AbsPath) -> bool {
-    !directory.is_within(workspace) && canonical(directory.as_path()).is_ok_and(|real| !real.is_within(workspace))
+    !directory.is_within(workspace)
+        && canonical(directory.as_path()).is_ok_and(|real| !real.is_within(workspace))
 }
 
 /// The nearest part of a path that is there.
@@ -159,16 +188,21 @@ fn canonical(path: &Path) -> io::Result<AbsPath> {
 fn project(cwd: &AbsPath, home: &AbsPath) -> AbsPath {
     // Ours, or of whoever has the directory we stand in: somebody else could make one above,
     // in `/tmp`, say, and with it open all that is there.
-    let owners = [Some(rustix::process::geteuid().as_raw()), fs::metadata(cwd.as_path()).ok().map(|metadata| metadata.uid())];
+    let owners = [
+        Some(rustix::process::geteuid().as_raw()),
+        fs::metadata(cwd.as_path()).ok().map(|metadata| metadata.uid()),
+    ];
     let is_ours = |metadata: &fs::Metadata| owners.contains(&Some(metadata.uid()));
     // A policy first, however far up: a repository made below it must not hide it.
     let around = |has: &dyn Fn(&Path) -> Option<fs::Metadata>| {
         let up = cwd.ancestors().take_while(|directory| !home.is_within(directory));
         up.into_iter().find(|directory| has(directory.as_path()).as_ref().is_some_and(is_ours))
     };
-    around(&|directory| fs::metadata(directory.join(".ringfence")).ok().filter(fs::Metadata::is_dir))
-        .or_else(|| around(&|directory| fs::metadata(directory.join(".git")).ok()))
-        .unwrap_or_else(|| cwd.clone())
+    around(&|directory| {
+        fs::metadata(directory.join(".ringfence")).ok().filter(fs::Metadata::is_dir)
+    })
+    .or_else(|| around(&|directory| fs::metadata(directory.join(".git")).ok()))
+    .unwrap_or_else(|| cwd.clone())
 }
 
 /// The directories on `PATH`, and which of the known programs are in them.
@@ -181,9 +215,14 @@ fn programs(path: &str) -> (Vec<AbsPath>, BTreeSet<String>) {
             directories.push(real);
         }
     }
-    let is_there = |name: &str| directories.iter().any(|directory| directory.as_path().join(name).symlink_metadata().is_ok());
+    let is_there = |name: &str| {
+        directories
+            .iter()
+            .any(|directory| directory.as_path().join(name).symlink_metadata().is_ok())
+    };
     // One program of a preset is as good as another: the first that is there will do.
-    let first = |probes: &[&str]| probes.iter().find(|name| is_there(name)).map(|name| (*name).to_owned());
+    let first =
+        |probes: &[&str]| probes.iter().find(|name| is_there(name)).map(|name| (*name).to_owned());
     let programs = PRESETS.iter().filter_map(|preset| first(preset.probes)).collect();
     (directories, programs)
 }
@@ -192,19 +231,38 @@ fn programs(path: &str) -> (Vec<AbsPath>, BTreeSet<String>) {
 /// like beside `bin`, and nothing that a project has.
 fn installations(path_dirs: &[AbsPath], home: &AbsPath) -> BTreeSet<AbsPath> {
     const BINS: [&str; 4] = ["bin", "sbin", "shims", "libexec"];
-    let is_bin = |directory: &&AbsPath| directory.name().is_some_and(|name| BINS.iter().any(|bin| name == *bin));
-    path_dirs.iter().filter(is_bin).filter_map(AbsPath::parent).filter(|around| is_installation(around, home)).collect()
+    let is_bin = |directory: &&AbsPath| {
+        directory.name().is_some_and(|name| BINS.iter().any(|bin| name == *bin))
+    };
+    path_dirs
+        .iter()
+        .filter(is_bin)
+        .filter_map(AbsPath::parent)
+        .filter(|around| is_installation(around, home))
+        .collect()
 }
 
 fn is_installation(directory: &AbsPath, home: &AbsPath) -> bool {
-    const INSTALLED: [&str; 7] = ["lib", "lib64", "libexec", "share", "libs", "conda-meta", "pyvenv.cfg"];
-    const PROJECTS: [&str; 9] =
-        [".git", ".hg", ".svn", "Cargo.toml", "package.json", "go.mod", "pyproject.toml", "Gemfile", "composer.json"];
+    const INSTALLED: [&str; 7] =
+        ["lib", "lib64", "libexec", "share", "libs", "conda-meta", "pyvenv.cfg"];
+    const PROJECTS: [&str; 9] = [
+        ".git",
+        ".hg",
+        ".svn",
+        "Cargo.toml",
+        "package.json",
+        "go.mod",
+        "pyproject.toml",
+        "Gemfile",
+        "composer.json",
+    ];
     // Outside of a home, only the administrator installs.
     let mut is_installed = !directory.is_within(home);
     for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        if PROJECTS.iter().any(|known| name == *known) || name.as_encoded_bytes().starts_with(b".env") {
+        if PROJECTS.iter().any(|known| name == *known)
+            || name.as_encoded_bytes().starts_with(b".env")
+        {
             return false;
         }
         is_installed |= INSTALLED.iter().any(|known| name == *known);
@@ -221,7 +279,8 @@ fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
     };
     let dot_git = workspace.join(".git");
     let pointer = read(dot_git.as_path())?;
-    let git_dir = canonical(workspace.join(pointer.strip_prefix("gitdir:")?.trim()).as_path()).ok()?;
+    let git_dir =
+        canonical(workspace.join(pointer.strip_prefix("gitdir:")?.trim()).as_path()).ok()?;
     let of_git_dir = |name: &str| read(git_dir.join(name).as_path());
     let common_dir = match of_git_dir("commondir") {
         Some(common) => canonical(git_dir.join(common.trim()).as_path()).ok()?,
@@ -229,7 +288,9 @@ fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
     };
     // The pointer is a file of the project, which anybody may have written: it opens what
     // git made for this very directory, and nothing else.
-    let is_git = |path: &Path| path.join("HEAD").is_file() && path.join("objects").is_dir() && path.join("refs").is_dir();
+    let is_git = |path: &Path| {
+        path.join("HEAD").is_file() && path.join("objects").is_dir() && path.join("refs").is_dir()
+    };
     let points_back = match of_git_dir("gitdir") {
         Some(back) => canonical(git_dir.join(back.trim()).as_path()).ok()? == dot_git,
         None => match gitconfig::worktree(&of_git_dir("config")?) {
@@ -239,8 +300,11 @@ fn git_layout(workspace: &AbsPath) -> Option<GitLayout> {
             None => git_dir.name()? != ".git" && is_checked_out_in(&git_dir, workspace),
         },
     };
-    (is_git(common_dir.as_path()) && git_dir.is_within(&common_dir) && points_back && !git_dir.is_within(workspace))
-        .then_some(GitLayout { git_dir, common_dir })
+    (is_git(common_dir.as_path())
+        && git_dir.is_within(&common_dir)
+        && points_back
+        && !git_dir.is_within(workspace))
+    .then_some(GitLayout { git_dir, common_dir })
 }
 
 /// Answers whether the index of a git directory knows files of this very working tree: by inode,
@@ -250,12 +314,18 @@ fn is_checked_out_in(git_dir: &AbsPath, workspace: &AbsPath) -> bool {
     const LONGEST: u64 = 1 << 26;
     const ENOUGH: usize = 256;
     let index = git_dir.join("index");
-    let is_plain = fs::symlink_metadata(index.as_path()).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LONGEST);
-    let Some(bytes) = is_plain.then(|| fs::read(index.as_path()).ok()).flatten() else { return false };
+    let is_plain = fs::symlink_metadata(index.as_path())
+        .is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LONGEST);
+    let Some(bytes) = is_plain.then(|| fs::read(index.as_path()).ok()).flatten() else {
+        return false;
+    };
     ringfence_enforce::tracked(&bytes).iter().take(ENOUGH).any(|entry| {
         let found = fs::symlink_metadata(workspace.join(&entry.path).as_path());
         let seen = (entry.inode, entry.modified, entry.size);
-        found.is_ok_and(|found| found.is_file() && seen == (found.ino() as u32, found.mtime() as u32, found.size() as u32))
+        found.is_ok_and(|found| {
+            found.is_file()
+                && seen == (found.ino() as u32, found.mtime() as u32, found.size() as u32)
+        })
     })
 }
 
@@ -264,10 +334,13 @@ fn is_checked_out_in(git_dir: &AbsPath, workspace: &AbsPath) -> bool {
 fn remotes(workspace: &AbsPath, layout: Option<&GitLayout>, store: &AbsPath) -> Vec<Remote> {
     let dot_git = workspace.join(".git");
     let directory = layout.map_or(&dot_git, |layout| &layout.common_dir);
-    let is_linked = |path: &AbsPath| fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink());
+    let is_linked = |path: &AbsPath| {
+        fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink())
+    };
     let config = directory.join("config");
     // A link would have the names of a file that is not the repository's.
-    if is_linked(directory) || is_linked(&config) || command_config::is_by_command(store, directory) {
+    if is_linked(directory) || is_linked(&config) || command_config::is_by_command(store, directory)
+    {
         return Vec::new();
     }
     let text = files::plain_file(&config).ok().and_then(|bytes| String::from_utf8(bytes).ok());
@@ -291,7 +364,9 @@ pub(crate) fn slug(workspace: &AbsPath) -> PathBuf {
     }
     if name.len() > LONGEST {
         // FNV-1a over all of it, behind what fits.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
         let cut = (0..=LONGEST).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
         name.truncate(cut);
         name.push_str(&format!("%{hash:016x}"));
@@ -315,7 +390,11 @@ impl Account {
         let found = file.lines().find_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
             let [name, _, id, _, _, home, shell] = fields.as_slice() else { return None };
-            (id.parse() == Ok(uid)).then(|| Account { name: (*name).into(), home: (*home).into(), shell: (*shell).into() })
+            (id.parse() == Ok(uid)).then(|| Account {
+                name: (*name).into(),
+                home: (*home).into(),
+                shell: (*shell).into(),
+            })
         });
         found.unwrap_or_else(|| Account {
             name: env::var("USER").unwrap_or_else(|_| uid.to_string()),
@@ -342,13 +421,16 @@ mod tests {
         check("/home/me+project", "home+me%2Bproject");
         check("/home/me%2Bproject", "home+me%252Bproject");
         check("/", "%root");
-        let odd = |byte: u8| super::slug(&AbsPath::new(std::ffi::OsStr::from_bytes(&[b'/', b'a', byte])).unwrap());
+        let odd = |byte: u8| {
+            super::slug(&AbsPath::new(std::ffi::OsStr::from_bytes(&[b'/', b'a', byte])).unwrap())
+        };
         assert_ne!(odd(0xfe), odd(0xff));
     }
 
     #[test]
     fn long_paths_are_told_apart() {
-        let long = |end: &str| super::slug(&AbsPath::new(format!("/{}/{end}", "x".repeat(300))).unwrap());
+        let long =
+            |end: &str| super::slug(&AbsPath::new(format!("/{}/{end}", "x".repeat(300))).unwrap());
         assert_ne!(long("a"), long("b"));
         assert!(long("a").as_os_str().len() < 255);
     }

@@ -12,10 +12,18 @@ use ringfence_policy::{Host, NetworkMode, NetworkRules};
 const RETRIES: &[(&str, &str, &[&str])] = &[
     // npm, and pnpm up to version 10.
     ("npm_config_fetch_retries", "registry.npmjs.org", &["npm_config_registry"]),
-    ("pnpm_config_fetch_retries", "registry.npmjs.org", &["npm_config_registry", "pnpm_config_registry"]),
+    (
+        "pnpm_config_fetch_retries",
+        "registry.npmjs.org",
+        &["npm_config_registry", "pnpm_config_registry"],
+    ),
     ("YARN_HTTP_RETRY", "registry.yarnpkg.com", &["YARN_NPM_REGISTRY_SERVER"]),
     ("PIP_RETRIES", "pypi.org", &["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"]),
-    ("UV_HTTP_RETRIES", "pypi.org", &["UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"]),
+    (
+        "UV_HTTP_RETRIES",
+        "pypi.org",
+        &["UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"],
+    ),
     ("CARGO_NET_RETRY", "index.crates.io", &[]),
     ("BUNDLE_RETRY", "rubygems.org", &[]),
 ];
@@ -36,7 +44,9 @@ pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>, network: &
     if network.mode == NetworkMode::Full {
         return;
     }
-    let has = |variables: &[(OsString, OsString)], name: &str| variables.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+    let has = |variables: &[(OsString, OsString)], name: &str| {
+        variables.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+    };
     for (name, registry, others) in RETRIES {
         if !has(variables, name) {
             let names_another = others.iter().any(|other| has(variables, other));
@@ -60,7 +70,9 @@ pub(crate) fn is_setting(name: &OsString) -> bool {
 fn is_denied(registry: &str, network: &NetworkRules, names_another: bool) -> bool {
     match (network.mode, Host::new(registry)) {
         (NetworkMode::None, _) => true,
-        (NetworkMode::AllowList, Ok(Host::Name(name))) => !names_another && !network.lookup(&name).is_open(),
+        (NetworkMode::AllowList, Ok(Host::Name(name))) => {
+            !names_another && !network.lookup(&name).is_open()
+        }
         _ => false,
     }
 }
@@ -72,16 +84,21 @@ mod tests {
     use super::*;
 
     fn network(mode: NetworkMode, allow: &[&str]) -> NetworkRules {
-        let listed = |text: &&str| Listed { rule: HostRule::parse(text).unwrap(), origin: Origin::new(Source::Flag, *text) };
+        let listed = |text: &&str| Listed {
+            rule: HostRule::parse(text).unwrap(),
+            origin: Origin::new(Source::Flag, *text),
+        };
         NetworkRules { mode, allow: allow.iter().map(listed).collect(), ..NetworkRules::default() }
     }
 
     #[track_caller]
     fn check(network: &NetworkRules, given: &[(&str, &str)], expected: &[&str]) {
-        let mut variables: Vec<(OsString, OsString)> = given.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let mut variables: Vec<(OsString, OsString)> =
+            given.iter().map(|(name, value)| (name.into(), value.into())).collect();
         add_settings(&mut variables, network);
         let is_retry = |name: &OsString| RETRIES.iter().any(|(known, ..)| name == known);
-        let added = variables[given.len()..].iter().filter(|(name, value)| is_retry(name) && value == "0");
+        let added =
+            variables[given.len()..].iter().filter(|(name, value)| is_retry(name) && value == "0");
         let added: Vec<&str> = added.map(|(name, _)| name.to_str().unwrap()).collect();
         assert_eq!(added, expected);
     }
@@ -100,17 +117,30 @@ mod tests {
     #[test]
     fn one_retry_stays_where_the_registry_is_open() {
         check(&network(NetworkMode::Full, &[]), &[], &[]);
-        let listed = network(NetworkMode::AllowList, &["registry.npmjs.org", "*.crates.io:443", "rubygems.org", "registry.yarnpkg.com"]);
+        let listed = network(
+            NetworkMode::AllowList,
+            &["registry.npmjs.org", "*.crates.io:443", "rubygems.org", "registry.yarnpkg.com"],
+        );
         check(&listed, &[], &["PIP_RETRIES", "UV_HTTP_RETRIES"]);
-        check(&listed, &[("PIP_INDEX_URL", "https://mirror.example/simple"), ("UV_INDEX", "x")], &[]);
+        check(
+            &listed,
+            &[("PIP_INDEX_URL", "https://mirror.example/simple"), ("UV_INDEX", "x")],
+            &[],
+        );
     }
 
     #[test]
     fn list_leaves_one_retry_after_a_short_pause() {
         let added = |given: &[(&str, &str)], network: &NetworkRules| {
-            let mut variables: Vec<(OsString, OsString)> = given.iter().map(|(name, value)| (name.into(), value.into())).collect();
+            let mut variables: Vec<(OsString, OsString)> =
+                given.iter().map(|(name, value)| (name.into(), value.into())).collect();
             add_settings(&mut variables, network);
-            move |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.to_str().unwrap().to_owned())
+            move |name: &str| {
+                variables
+                    .iter()
+                    .find(|(known, _)| known == name)
+                    .map(|(_, value)| value.to_str().unwrap().to_owned())
+            }
         };
         let listed = network(NetworkMode::AllowList, &["pypi.org"]);
         let value = added(&[("npm_config_fetch_retry_maxtimeout", "9")], &listed);

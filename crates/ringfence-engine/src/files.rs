@@ -38,7 +38,10 @@ pub fn places(files: &Files, facts: &Facts) -> Vec<AbsPath> {
     let unless_served = |file: fn(&Facts) -> AbsPath| files.service.is_none().then(|| file(facts));
     let beneath = [managed].into_iter().chain(files.service.clone());
     let users = [of_the_person(facts)].into_iter().chain(unless_served(own_policy_file));
-    beneath.chain(users).chain(files.project.clone().or_else(|| unless_served(of_the_project))).collect()
+    beneath
+        .chain(users)
+        .chain(files.project.clone().or_else(|| unless_served(of_the_project)))
+        .collect()
 }
 
 pub(crate) fn of_the_project(facts: &Facts) -> AbsPath {
@@ -51,7 +54,10 @@ pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
 }
 
 /// The same, with the agent as it was read for them, if there is one of that name.
-pub(crate) fn layers_and_agent(files: &Files, facts: &Facts) -> Result<(Vec<Layer>, Option<Described>), EngineError> {
+pub(crate) fn layers_and_agent(
+    files: &Files,
+    facts: &Facts,
+) -> Result<(Vec<Layer>, Option<Described>), EngineError> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
     let mut layers = layers_if_there(&managed, &Source::Managed)?;
     if let Some(file) = &files.service {
@@ -82,10 +88,18 @@ pub(crate) fn layers_and_agent(files: &Files, facts: &Facts) -> Result<(Vec<Laye
 }
 
 /// Reads a policy file that is named from another file, with the voice of whoever wrote that one.
-pub(crate) fn layers_beside(file: &AbsPath, named: &str, source: &Source) -> Result<Vec<Layer>, EngineError> {
+pub(crate) fn layers_beside(
+    file: &AbsPath,
+    named: &str,
+    source: &Source,
+) -> Result<Vec<Layer>, EngineError> {
     let named = file.parent().unwrap_or_else(AbsPath::root).join(named);
     if *source == Source::Project {
-        stay_within(&named, std::slice::from_ref(file), "the policy of a project's agent lies beside its definition")?;
+        stay_within(
+            &named,
+            std::slice::from_ref(file),
+            "the policy of a project's agent lies beside its definition",
+        )?;
     }
     layers_of(&named, source)
 }
@@ -99,7 +113,11 @@ pub fn layers_of(file: &AbsPath, source: &Source) -> Result<Vec<Layer>, EngineEr
 
 fn layers_if_there(file: &AbsPath, source: &Source) -> Result<Vec<Layer>, EngineError> {
     match layers_of(file, source) {
-        Err(EngineError::Unreadable { file: missing, source }) if missing == *file && is_absent(&source) => Ok(Vec::new()),
+        Err(EngineError::Unreadable { file: missing, source })
+            if missing == *file && is_absent(&source) =>
+        {
+            Ok(Vec::new())
+        }
         other => other,
     }
 }
@@ -109,22 +127,33 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// Reads a file and, beneath it, those it extends.
-fn read(file: &AbsPath, source: &Source, stack: &mut Vec<AbsPath>, layers: &mut Vec<Layer>) -> Result<(), EngineError> {
+fn read(
+    file: &AbsPath,
+    source: &Source,
+    stack: &mut Vec<AbsPath>,
+    layers: &mut Vec<Layer>,
+) -> Result<(), EngineError> {
     // Files that extend the same ones twice over, again and again, would never end.
     const MOST: usize = 128;
     if layers.len() >= MOST {
-        let source = io::Error::new(io::ErrorKind::QuotaExceeded, "more than 128 policy files are extended");
+        let source =
+            io::Error::new(io::ErrorKind::QuotaExceeded, "more than 128 policy files are extended");
         return Err(EngineError::Unreadable { file: file.clone(), source });
     }
     check_cycle(stack, file)?;
-    let bytes = plain_file(file).map_err(|source| EngineError::Unreadable { file: file.clone(), source })?;
+    let bytes = plain_file(file)
+        .map_err(|source| EngineError::Unreadable { file: file.clone(), source })?;
     let layer = parse_bytes(&bytes, file, source.clone())?;
     stack.push(file.clone());
     let directory = file.parent().unwrap_or_else(AbsPath::root);
     for (beneath, _) in layer.extends() {
         let beneath = directory.join(beneath);
         if *source == Source::Project {
-            stay_within(&beneath, stack, "a project's policy extends files in its own `.ringfence` only")?;
+            stay_within(
+                &beneath,
+                stack,
+                "a project's policy extends files in its own `.ringfence` only",
+            )?;
         }
         read(&beneath, source, stack, layers)?;
     }
@@ -147,7 +176,11 @@ pub fn read_plain(file: &Path, mebibytes: u64) -> io::Result<Vec<u8>> {
         return Err(not_plain());
     }
     // What took its place since is not waited for.
-    let opened = rustix::fs::open(file, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+    let opened = rustix::fs::open(
+        file,
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
     let opened = fs::File::from(opened);
     if !opened.metadata()?.is_file() {
         return Err(not_plain());
@@ -156,7 +189,10 @@ pub fn read_plain(file: &Path, mebibytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     opened.take(longest + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > longest {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {mebibytes} MiB")));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("longer than {mebibytes} MiB"),
+        ));
     }
     Ok(bytes)
 }
@@ -181,17 +217,27 @@ mod tests {
 
     #[test]
     fn only_a_plain_file_of_some_size_is_read() {
-        let directory = std::env::temp_dir().join(format!("ringfence-plain-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("ringfence-plain-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
         let file = directory.join("file");
-        let kind = |file: &Path| read_plain(file, 1).map(|bytes| bytes.len()).map_err(|error| error.kind());
+        let kind = |file: &Path| {
+            read_plain(file, 1).map(|bytes| bytes.len()).map_err(|error| error.kind())
+        };
         assert_eq!(kind(&file), Err(io::ErrorKind::NotFound));
         fs::write(&file, vec![b'x'; 1 << 20]).unwrap();
         assert_eq!(kind(&file), Ok(1 << 20));
         fs::write(&file, vec![b'x'; (1 << 20) + 1]).unwrap();
         assert_eq!(kind(&file), Err(io::ErrorKind::FileTooLarge));
         let pipe = directory.join("pipe");
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
         for none in [&pipe, &directory, Path::new("/dev/zero")] {
             assert_eq!(kind(none), Err(io::ErrorKind::InvalidInput), "{}", none.display());
         }

@@ -10,13 +10,17 @@ const SETTINGS: [(&str, &str); 2] = [("rerere.enabled", "false"), ("merge.autoSt
 
 /// Adds the settings behind those that the user passes by variables.
 pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>) {
-    let given = variables.iter().find(|(name, _)| name == COUNT).map(|(_, value)| value.as_os_str());
+    let given =
+        variables.iter().find(|(name, _)| name == COUNT).map(|(_, value)| value.as_os_str());
     // Git refuses to start with a number that is none; that is left to it.
     let Some(first) = given.map_or(Some(0), count) else { return };
     let last = first + SETTINGS.len();
     variables.retain(|(name, _)| name != COUNT);
     for (number, (key, value)) in (first..last).zip(SETTINGS) {
-        for (name, value) in [(format!("GIT_CONFIG_KEY_{number}"), key), (format!("GIT_CONFIG_VALUE_{number}"), value)] {
+        for (name, value) in [
+            (format!("GIT_CONFIG_KEY_{number}"), key),
+            (format!("GIT_CONFIG_VALUE_{number}"), value),
+        ] {
             variables.retain(|(known, _)| known.as_os_str() != OsStr::new(&name));
             variables.push((name.into(), value.into()));
         }
@@ -38,14 +42,22 @@ mod tests {
     fn check(given: &[(&str, &str)], expected: &[(&str, &str)]) {
         let mut variables = given.iter().map(|(name, value)| (name.into(), value.into())).collect();
         add_settings(&mut variables);
-        let mut found: Vec<_> = variables.iter().map(|(name, value)| (name.to_str().unwrap(), value.to_str().unwrap())).collect();
+        let mut found: Vec<_> = variables
+            .iter()
+            .map(|(name, value)| (name.to_str().unwrap(), value.to_str().unwrap()))
+            .collect();
         found.sort_unstable();
         assert_eq!(found, expected);
     }
 
     #[test]
     fn settings_stand_behind_those_of_the_user() {
-        let own = [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "a.b"), ("GIT_CONFIG_VALUE_0", "c"), ("GIT_CONFIG_KEY_1", "stale")];
+        let own = [
+            ("GIT_CONFIG_COUNT", "1"),
+            ("GIT_CONFIG_KEY_0", "a.b"),
+            ("GIT_CONFIG_VALUE_0", "c"),
+            ("GIT_CONFIG_KEY_1", "stale"),
+        ];
         check(
             &own,
             &[

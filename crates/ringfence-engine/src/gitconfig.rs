@@ -57,21 +57,27 @@ const OF_FILTER: &[&str] = &["clean", "smudge", "process", "required"];
 /// The settings to write into the sandbox's own `~/.gitconfig`; `None` if there are none.
 pub(crate) fn shown(home: &AbsPath, config: &AbsPath) -> Option<String> {
     let files = [config.join("git/config"), home.join(".gitconfig")];
-    let read = |file: &AbsPath| plain_file(file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let read =
+        |file: &AbsPath| plain_file(file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let text: String = files.iter().filter_map(read).map(|text| filter(&text)).collect();
     (!text.is_empty()).then_some(text)
 }
 
 /// What git is to ignore everywhere, by the person's own settings; `None` if there is nothing.
 pub(crate) fn ignored(home: &AbsPath, config: &AbsPath) -> Option<String> {
-    let text = |file: &AbsPath| plain_file(file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    let named = [home.join(".gitconfig"), config.join("git/config")].iter().find_map(|file| setting(&text(file)?, "core", "excludesfile"));
+    let text =
+        |file: &AbsPath| plain_file(file).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let named = [home.join(".gitconfig"), config.join("git/config")]
+        .iter()
+        .find_map(|file| setting(&text(file)?, "core", "excludesfile"));
     let file = match named {
         // A list of names to ignore is called so; whatever else stands there stays there.
-        Some(named) => {
-            AbsPath::new(named.strip_prefix("~/").map_or_else(|| named.clone().into(), |rest| home.join(rest).as_path().to_owned()))
-                .filter(|file| file.name().is_some_and(|name| name.to_string_lossy().contains("ignore")))?
-        }
+        Some(named) => AbsPath::new(
+            named
+                .strip_prefix("~/")
+                .map_or_else(|| named.clone().into(), |rest| home.join(rest).as_path().to_owned()),
+        )
+        .filter(|file| file.name().is_some_and(|name| name.to_string_lossy().contains("ignore")))?,
         None => config.join("git/ignore"),
     };
     text(&file).filter(|text| !text.is_empty())
@@ -90,7 +96,8 @@ pub(crate) fn remotes(text: &str) -> Vec<Remote> {
         if let Some(section) = line.strip_prefix('[') {
             here = quoted_name(section, "remote");
         } else if let (Some(name), Some((key, value))) = (&here, line.split_once('='))
-            && (key.trim().eq_ignore_ascii_case("url") || key.trim().eq_ignore_ascii_case("pushurl"))
+            && (key.trim().eq_ignore_ascii_case("url")
+                || key.trim().eq_ignore_ascii_case("pushurl"))
         {
             // A comment behind it is no part of it; no host has these characters.
             let url = value.split([';', '#']).next().unwrap_or_default().trim().trim_matches('"');
@@ -143,7 +150,11 @@ fn filter(text: &str) -> String {
         let (key, value) = line.split_once('=').unwrap_or((line, "true"));
         let key = key.trim().to_ascii_lowercase();
         let name = format!("{section}.{key}");
-        let is_shown = || SHOWN.iter().any(|known| *known == name || known.strip_suffix('*').is_some_and(|all| name.starts_with(all)));
+        let is_shown = || {
+            SHOWN.iter().any(|known| {
+                *known == name || known.strip_suffix('*').is_some_and(|all| name.starts_with(all))
+            })
+        };
         let is_of_filter = section.starts_with("filter ") && OF_FILTER.contains(&key.as_str());
         if !section.is_empty()
             && is_name(&key)
@@ -183,8 +194,15 @@ mod tests {
     #[test]
     fn the_last_working_tree_counts() {
         let worktree = |text: &str| super::worktree(text);
-        assert_eq!(worktree("[core]\n\tworktree = ../../../a\n[remote \"x\"]\n\tworktree = b\n").as_deref(), Some("../../../a"));
-        assert_eq!(worktree("[core]\nworktree=\"a b\"\n[core]\nWorkTree = c").as_deref(), Some("c"));
+        assert_eq!(
+            worktree("[core]\n\tworktree = ../../../a\n[remote \"x\"]\n\tworktree = b\n")
+                .as_deref(),
+            Some("../../../a")
+        );
+        assert_eq!(
+            worktree("[core]\nworktree=\"a b\"\n[core]\nWorkTree = c").as_deref(),
+            Some("c")
+        );
         assert_eq!(worktree("[core]\nbare = true\n"), None);
     }
 
@@ -192,30 +210,58 @@ mod tests {
     fn remotes_are_read_with_both_of_their_addresses() {
         let text = "[core]\n\turl = no\n[remote \"origin\"]\n\turl = git@a.org:me/x.git\n\tfetch = +refs/*\n\tpushurl=\"https://b.org/x\"\n\
                     [branch \"url\"]\nurl = no\n[REMOTE \"o 2\"]\nURL = ssh://c.org/x ; a comment\n[remote]\nurl = no\n[remote \"broken\nurl = no";
-        let found: Vec<String> = super::remotes(text).into_iter().map(|remote| format!("{} {}", remote.name, remote.url)).collect();
-        assert_eq!(found, ["origin git@a.org:me/x.git", "origin https://b.org/x", "o 2 ssh://c.org/x"]);
+        let found: Vec<String> = super::remotes(text)
+            .into_iter()
+            .map(|remote| format!("{} {}", remote.name, remote.url))
+            .collect();
+        assert_eq!(
+            found,
+            ["origin git@a.org:me/x.git", "origin https://b.org/x", "o 2 ssh://c.org/x"]
+        );
     }
 
     #[test]
     fn filters_pass_without_what_may_be_a_secret() {
         let lfs = "[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n\tsmudge = git-lfs smudge -- %f\n\tprocess = git-lfs filter-process\n\trequired = true\n";
         let shown = super::filter(lfs);
-        for line in ["\tclean = git-lfs clean -- %f\n", "\tprocess = git-lfs filter-process\n", "\trequired = true\n"] {
+        for line in [
+            "\tclean = git-lfs clean -- %f\n",
+            "\tprocess = git-lfs filter-process\n",
+            "\trequired = true\n",
+        ] {
             assert!(shown.contains(&format!("[filter \"lfs\"]\n{line}")), "{shown}");
         }
-        check("[filter \"x\"]\nother = y\n[filter \"x\\\"y\"]\nclean = z\n[filter]\nclean = z\n", "");
+        check(
+            "[filter \"x\"]\nother = y\n[filter \"x\\\"y\"]\nclean = z\n[filter]\nclean = z\n",
+            "",
+        );
         check("[lfs]\n\tconcurrenttransfers = 8\n", "[lfs]\n\tconcurrenttransfers = 8\n");
-        for value in ["x --token=abc", "x https://me:pw@host/", "x ghp_abcdef", "x 0123456789abcdef0123456789abcdef", "PASSWORD=y x"] {
+        for value in [
+            "x --token=abc",
+            "x https://me:pw@host/",
+            "x ghp_abcdef",
+            "x 0123456789abcdef0123456789abcdef",
+            "PASSWORD=y x",
+        ] {
             check(&format!("[filter \"x\"]\nclean = {value}\n"), "");
         }
         check("[status]\nhunter2 secret\n", "");
-        check("[filter \"x\"]\nrequired = true ; pw hunter6\n", "[filter \"x\"]\n\trequired = true\n");
-        check("[lfs \"https://host/\"]\naccess = basic\n[credential]\nhelper = x\n[diff \"x\"]\ntextconv = y\n", "");
+        check(
+            "[filter \"x\"]\nrequired = true ; pw hunter6\n",
+            "[filter \"x\"]\n\trequired = true\n",
+        );
+        check(
+            "[lfs \"https://host/\"]\naccess = basic\n[credential]\nhelper = x\n[diff \"x\"]\ntextconv = y\n",
+            "",
+        );
     }
 
     #[test]
     fn names_pass_and_credentials_do_not() {
-        check("[user]\n\tname = A B\n  email=a@b\n\tsigningkey = X\n", "[user]\n\tname = A B\n[user]\n\temail = a@b\n");
+        check(
+            "[user]\n\tname = A B\n  email=a@b\n\tsigningkey = X\n",
+            "[user]\n\tname = A B\n[user]\n\temail = a@b\n",
+        );
         check("[credential]\n\thelper = store\n[http]\n\textraheader = Authorization: x\n", "");
         check("[url \"https://token@host/\"]\n\tinsteadOf = https://host/\n", "");
         check("[alias]\n\tx = !curl evil\n[core]\n\tfsmonitor = evil\n\teditor = evil\n", "");

@@ -2,7 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use ringfence_api::{Denial, Evidence, Operation, Outcome, Output, Refusal, Status, Usage, visible};
+use ringfence_api::{
+    Denial, Evidence, Operation, Outcome, Output, Refusal, Status, Usage, visible,
+};
 use ringfence_audit::now_ms;
 use ringfence_policy::command::{Dialect, Line, Problem};
 use ringfence_policy::{CommandRules, Grants};
@@ -14,8 +16,7 @@ pub fn telling_directory(line: OsString) -> Vec<OsString> {
 }
 
 /// What is said is said by something untrusted, and to be doubted like anything else it says.
-const TELLING: &str =
-    r#"exec {ringfence}>&0 </dev/null; ringfence_line=$1; set --; eval "$ringfence_line" && { pwd -P >&$ringfence || :; } 2>/dev/null"#;
+const TELLING: &str = r#"exec {ringfence}>&0 </dev/null; ringfence_line=$1; set --; eval "$ringfence_line" && { pwd -P >&$ringfence || :; } 2>/dev/null"#;
 
 /// A command that somebody wants to run.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +34,8 @@ impl Text<'_> {
             Text::Words(words) => match of_a_shell(words) {
                 Some((line, dialect)) => rules.read(text(line.as_encoded_bytes())?, dialect),
                 None => {
-                    let words: Result<Vec<&str>, Problem> = words.iter().map(|word| text(word.as_encoded_bytes())).collect();
+                    let words: Result<Vec<&str>, Problem> =
+                        words.iter().map(|word| text(word.as_encoded_bytes())).collect();
                     Line::of_words(&words?)
                 }
             },
@@ -73,7 +75,10 @@ fn of_a_shell(words: &[OsString]) -> Option<(&OsStr, Dialect)> {
 }
 
 fn text(bytes: &[u8]) -> Result<&str, Problem> {
-    let wrong = |error: std::str::Utf8Error| Problem { position: error.valid_up_to(), reason: "it is not UTF-8".into() };
+    let wrong = |error: std::str::Utf8Error| Problem {
+        position: error.valid_up_to(),
+        reason: "it is not UTF-8".into(),
+    };
     std::str::from_utf8(bytes).map_err(wrong)
 }
 
@@ -87,7 +92,8 @@ pub(crate) fn refused(grants: &Grants, command: Text<'_>) -> Option<Outcome> {
     let line = command.line(&grants.commands);
     let refusal = grants.commands.refusal(line.as_ref())?;
     let whole = line.map_or_else(|_| command.shown(), |line| line.text);
-    let characters = |end: usize| whole.get(..end.min(whole.len())).map_or(0, |text| text.chars().count());
+    let characters =
+        |end: usize| whole.get(..end.min(whole.len())).map_or(0, |text| text.chars().count());
     let position = characters(refusal.span.start);
     let length = characters(refusal.span.end).saturating_sub(position);
     let target = if refusal.what.is_empty() { whole.clone() } else { refusal.what };
@@ -140,5 +146,8 @@ pub(crate) fn doubted(grants: &Grants, command: Text<'_>) -> Option<String> {
 fn sentence(denial: &Denial, refusal: &Refusal) -> String {
     let Refusal { reason, position, .. } = refusal;
     let (reason, rule, origin) = (visible(reason), visible(&denial.rule), visible(&denial.origin));
-    format!("ringfence: the command was not started: {reason}, at character {}; refused by {rule} ({origin})\n", position + 1)
+    format!(
+        "ringfence: the command was not started: {reason}, at character {}; refused by {rule} ({origin})\n",
+        position + 1
+    )
 }

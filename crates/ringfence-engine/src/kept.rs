@@ -40,7 +40,9 @@ pub(crate) fn stamps(files: &Files, resolved: &Resolved) -> Vec<(AbsPath, Stamp)
 fn is_telling(stamp: Stamp, now: SystemTime) -> bool {
     const STEP: Duration = Duration::from_secs(2);
     let Some([_, _, _, _, _, seconds, nanos]) = stamp else { return true };
-    let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u64::try_from(nanos)) else { return true };
+    let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u64::try_from(nanos)) else {
+        return true;
+    };
     let changed = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_nanos(nanos);
     now.duration_since(changed).is_ok_and(|age| age > STEP)
 }
@@ -56,14 +58,20 @@ pub struct Kept {
 impl Kept {
     /// Resolves it. There is nothing to keep of one whose files changed a moment ago or
     /// meanwhile, or name others.
-    pub fn resolve(surroundings: Surroundings, flags: &Flags, files: &Files) -> Result<(Resolved, Option<Self>), EngineError> {
+    pub fn resolve(
+        surroundings: Surroundings,
+        flags: &Flags,
+        files: &Files,
+    ) -> Result<(Resolved, Option<Self>), EngineError> {
         let now = SystemTime::now();
         let seen = stamped(files::places(files, &surroundings.facts));
         let resolved = resolve_in(surroundings, flags, files)?;
         let is_known = |file: &AbsPath| seen.iter().any(|(known, _)| known == file);
         let are_telling = seen.iter().all(|(_, stamp)| is_telling(*stamp, now));
         let is_kept = are_telling && files.agent.is_none() && resolved.files.iter().all(is_known);
-        let kept = is_kept.then(|| Self { resolved: resolved.clone(), seen }).filter(|kept| kept.current().is_some());
+        let kept = is_kept
+            .then(|| Self { resolved: resolved.clone(), seen })
+            .filter(|kept| kept.current().is_some());
         Ok((resolved, kept))
     }
 

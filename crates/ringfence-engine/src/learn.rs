@@ -46,14 +46,26 @@ pub const FIRST_LINE: &str = "# Proposed by `ringfence learn`";
 ///
 /// The policy holds what `--policy` and the flags of the run say, and whatever else would have
 /// to be opened. What other files say holds beside it.
-pub fn learn(asked: &Asked, resolved: &Resolved, outcome: &Outcome) -> Result<Learned, EngineError> {
+pub fn learn(
+    asked: &Asked,
+    resolved: &Resolved,
+    outcome: &Outcome,
+) -> Result<Learned, EngineError> {
     let facts = &resolved.surroundings.facts;
     let host = Host::new(&facts.workspace, &facts.home);
-    let (files, rest): (Vec<&Denial>, Vec<&Denial>) = outcome.denials.iter().partition(|denial| denial.target.starts_with('/'));
+    let (files, rest): (Vec<&Denial>, Vec<&Denial>) =
+        outcome.denials.iter().partition(|denial| denial.target.starts_with('/'));
     let wishes: Vec<Wish> = files.iter().filter_map(|denial| wish(denial, &host)).collect();
-    let files: Vec<&Denial> = files.into_iter().filter(|denial| AbsPath::new(&denial.target).is_some()).collect();
+    let files: Vec<&Denial> =
+        files.into_iter().filter(|denial| AbsPath::new(&denial.target).is_some()).collect();
     let proposal = propose(&resolved.grants, facts, &host, &wishes);
-    let mut draft = Draft { asked, resolved, outcome, comments: Comments::default(), policy: base(asked, resolved)? };
+    let mut draft = Draft {
+        asked,
+        resolved,
+        outcome,
+        comments: Comments::default(),
+        policy: base(asked, resolved)?,
+    };
     draft.keep();
     draft.take_flags();
     draft.take_host_flags();
@@ -82,7 +94,10 @@ fn wish(denial: &Denial, host: &Host) -> Option<Wish> {
 /// The policy that `--policy` names, to be gone on from.
 fn base(asked: &Asked, resolved: &Resolved) -> Result<Policy, EngineError> {
     let Some(file) = &asked.files.project else { return Ok(Policy::default()) };
-    let found = layers(&asked.files, &resolved.surroundings.facts)?.into_iter().rev().find(|layer| layer.file == *file);
+    let found = layers(&asked.files, &resolved.surroundings.facts)?
+        .into_iter()
+        .rev()
+        .find(|layer| layer.file == *file);
     Ok(found.map(|layer| layer.policy).unwrap_or_default())
 }
 
@@ -101,9 +116,12 @@ impl Draft<'_> {
 
     /// Says of the entries that are there already what came of them.
     fn keep(&mut self) {
-        for (key, entries) in [("read", &self.policy.filesystem.read), ("write", &self.policy.filesystem.write)] {
+        for (key, entries) in
+            [("read", &self.policy.filesystem.read), ("write", &self.policy.filesystem.write)]
+        {
             for (number, entry) in entries.iter().enumerate() {
-                let used: Vec<&Allowance> = self.allowed().filter(|allowance| allowance.rule == entry.path()).collect();
+                let used: Vec<&Allowance> =
+                    self.allowed().filter(|allowance| allowance.rule == entry.path()).collect();
                 let comment = format!("kept: {}", usage(&used));
                 self.comments.set(format!("filesystem.{key}.{number}"), comment);
             }
@@ -113,19 +131,29 @@ impl Draft<'_> {
     /// What flags opened has to stand in the file, to be open without them.
     fn take_flags(&mut self) {
         let grants = &self.resolved.grants;
-        let is_flag = |rule: &&Rule| rule.origin.source == Source::Flag && matches!(rule.effect, Effect::Read | Effect::Write);
+        let is_flag = |rule: &&Rule| {
+            rule.origin.source == Source::Flag
+                && matches!(rule.effect, Effect::Read | Effect::Write)
+        };
         let flags: Vec<Rule> = grants.rules.iter().filter(is_flag).cloned().collect();
         for rule in flags {
-            let used: Vec<&Allowance> = self.allowed().filter(|allowance| allowance.rule == rule.origin.text).collect();
+            let used: Vec<&Allowance> =
+                self.allowed().filter(|allowance| allowance.rule == rule.origin.text).collect();
             let comment = format!("given as `{}`: {}", rule.origin.text, usage(&used));
             let text = words::short(&rule.root, &grants.workspace, &grants.home);
             self.add(&rule.effect, text, comment);
         }
         if self.asked.flags.net == Some(NetworkMode::Full) {
-            let hosts = self.allowed().filter(|allowance| allowance.operation == Operation::Connect).count();
+            let hosts = self
+                .allowed()
+                .filter(|allowance| allowance.operation == Operation::Connect)
+                .count();
             if hosts > 0 {
                 self.policy.network.mode = Some(NetworkMode::Full);
-                self.comments.set("network.mode".into(), format!("given as `--net full`: {hosts} addresses were reached"));
+                self.comments.set(
+                    "network.mode".into(),
+                    format!("given as `--net full`: {hosts} addresses were reached"),
+                );
             }
         }
     }
@@ -143,10 +171,14 @@ impl Draft<'_> {
 
     fn open(&mut self, openings: &[Opening], denials: &[&Denial]) -> Vec<Lesson> {
         let lesson = |opening: &Opening| {
-            let denials: Vec<&Denial> = opening.wishes.iter().map(|number| denials[*number]).collect();
+            let denials: Vec<&Denial> =
+                opening.wishes.iter().map(|number| denials[*number]).collect();
             let mut why = words::wanted(&denials, opening.folded);
             if let Some(project) = &opening.project {
-                why.push_str(&format!("; it is in another project, {}", words::place(project, self.resolved)));
+                why.push_str(&format!(
+                    "; it is in another project, {}",
+                    words::place(project, self.resolved)
+                ));
             }
             Lesson { what: opening.text.clone(), why }
         };
@@ -160,7 +192,8 @@ impl Draft<'_> {
     fn left(&self, proposal: &Proposal, denials: &[&Denial]) -> Vec<Lesson> {
         let lesson = |(number, why): &(usize, Why)| {
             let denial = denials[*number];
-            let what = AbsPath::new(&denial.target).map_or_else(|| denial.target.clone(), |path| words::place(&path, self.resolved));
+            let what = AbsPath::new(&denial.target)
+                .map_or_else(|| denial.target.clone(), |path| words::place(&path, self.resolved));
             Lesson { what, why: words::why(why, denial, self.resolved) }
         };
         proposal.left.iter().map(lesson).collect()
@@ -169,8 +202,13 @@ impl Draft<'_> {
     /// What is not about files.
     fn beyond(&self, denial: &Denial) -> Lesson {
         let why = match denial.operation {
-            Operation::Connect => format!("not proposed: {}; {}", self.left_host(denial), who(denial)),
-            _ => format!("not proposed: no command needs this call, and no policy opens it; {}", who(denial)),
+            Operation::Connect => {
+                format!("not proposed: {}; {}", self.left_host(denial), who(denial))
+            }
+            _ => format!(
+                "not proposed: no command needs this call, and no policy opens it; {}",
+                who(denial)
+            ),
         };
         Lesson { what: denial.target.clone(), why }
     }
@@ -194,5 +232,9 @@ fn usage(used: &[&Allowance]) -> String {
     if count == 0 {
         return "not seen in use".into();
     }
-    format!("{} by {}", times("used", count), words::programs(used.iter().map(|allowance| allowance.program.as_str())))
+    format!(
+        "{} by {}",
+        times("used", count),
+        words::programs(used.iter().map(|allowance| allowance.program.as_str()))
+    )
 }

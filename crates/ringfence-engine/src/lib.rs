@@ -32,7 +32,9 @@ mod tool_directories;
 mod watched;
 
 pub use agents::{Described, Unread, agent, agents};
-pub use allow::{AllowError, Allowed, Amendment, Opening, Permitted, allow_permanent, open_for_good};
+pub use allow::{
+    AllowError, Allowed, Amendment, Opening, Permitted, allow_permanent, open_for_good,
+};
 pub use asking::{is_asked_about, permission};
 pub use book::policy_digest;
 pub use caches::{Cleared, ProjectCaches, caches, clear_caches};
@@ -44,7 +46,9 @@ pub use files::{Files, layers, layers_of, of_the_person, places, read_plain};
 pub use guard::telling_directory;
 pub use kept::Kept;
 pub use learn::{Learned, Lesson, learn};
-pub use own_policy::{OwnPolicy, OwnPolicyState, new_own_policy, own_policies, own_policy_file, own_policy_file_of};
+pub use own_policy::{
+    OwnPolicy, OwnPolicyState, new_own_policy, own_policies, own_policy_file, own_policy_file_of,
+};
 pub use watched::{Watcher, run_watched};
 
 use std::ffi::OsString;
@@ -55,7 +59,8 @@ use ringfence_api::{Asker, Gap, Loss, Outcome, Request, Stdio};
 use ringfence_audit::AuditError;
 use ringfence_enforce::{Plan, SettingsCopy};
 use ringfence_policy::{
-    AbsPath, Access, Effect, Facts, Flags, Grants, Layer, OnGap, Origin, PolicyError, Rule, Source, Verdict, resolve, resolve_to_inspect,
+    AbsPath, Access, Effect, Facts, Flags, Grants, Layer, OnGap, Origin, PolicyError, Rule, Source,
+    Verdict, resolve, resolve_to_inspect,
 };
 use ringfence_provider::{Provider, Session};
 
@@ -109,22 +114,40 @@ pub fn resolve_for(cwd: &AbsPath, flags: &Flags, files: &Files) -> Result<Resolv
 }
 
 /// The same where it is known what is around.
-pub fn resolve_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
+pub fn resolve_in(
+    surroundings: Surroundings,
+    flags: &Flags,
+    files: &Files,
+) -> Result<Resolved, EngineError> {
     resolve_with(resolve, surroundings, flags, files)
 }
 
 /// The same for showing what holds, where no command is to run: also in the home directory.
-pub fn inspect_in(surroundings: Surroundings, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
+pub fn inspect_in(
+    surroundings: Surroundings,
+    flags: &Flags,
+    files: &Files,
+) -> Result<Resolved, EngineError> {
     resolve_with(resolve_to_inspect, surroundings, flags, files)
 }
 
 type Resolve = fn(&[Layer], &Flags, &Facts) -> Result<Grants, PolicyError>;
 
-fn resolve_with(resolve: Resolve, surroundings: Surroundings, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
+fn resolve_with(
+    resolve: Resolve,
+    surroundings: Surroundings,
+    flags: &Flags,
+    files: &Files,
+) -> Result<Resolved, EngineError> {
     let (layers, described) = layers_and_agent(files, &surroundings.facts)?;
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
     let settings = facts::config_directory(&surroundings.facts).join("ringfence");
-    let asked = surroundings.facts.variables.get("XDG_CONFIG_HOME").and_then(AbsPath::new).map(|config| config.join("ringfence"));
+    let asked = surroundings
+        .facts
+        .variables
+        .get("XDG_CONFIG_HOME")
+        .and_then(AbsPath::new)
+        .map(|config| config.join("ringfence"));
     if asked.is_some_and(|asked| asked != settings && asked.as_path().exists()) {
         grants.warnings.push("XDG_CONFIG_HOME leads into the project, and what is there does not speak for you: it is not obeyed".into());
     }
@@ -144,7 +167,11 @@ fn resolve_with(resolve: Resolve, surroundings: Surroundings, flags: &Flags, fil
             "the project belongs to user {owner}, and root in a sandbox has no power over other people's files: run ringfence as that user"
         ));
     }
-    Ok(Resolved { grants, surroundings, files: layers.into_iter().map(|layer| layer.file).collect() })
+    Ok(Resolved {
+        grants,
+        surroundings,
+        files: layers.into_iter().map(|layer| layer.file).collect(),
+    })
 }
 
 /// What would be enforced.
@@ -162,14 +189,24 @@ fn open(provider: &dyn Provider, resolved: &Resolved) -> Result<Box<dyn Session>
 ///
 /// `tell` hears what could not be recorded and stops nobody: because the policy says so, or
 /// because the command has run already.
-pub fn run(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, tell: &mut dyn FnMut(&AuditError)) -> Result<Outcome, EngineError> {
+pub fn run(
+    provider: &dyn Provider,
+    asked: &Asked,
+    resolved: &Resolved,
+    tell: &mut dyn FnMut(&AuditError),
+) -> Result<Outcome, EngineError> {
     let mut book = Book::open(asked, resolved, tell)?;
     let result = attempt(provider, asked, resolved, &mut book);
     book.finish(&result);
     result
 }
 
-fn attempt(provider: &dyn Provider, asked: &Asked, resolved: &Resolved, book: &mut Book<'_>) -> Result<Outcome, EngineError> {
+fn attempt(
+    provider: &dyn Provider,
+    asked: &Asked,
+    resolved: &Resolved,
+    book: &mut Book<'_>,
+) -> Result<Outcome, EngineError> {
     let grants = &resolved.grants;
     if let Some(refused) = guard::refused(grants, guard::Text::Words(&asked.command)) {
         return Ok(refused);
@@ -222,10 +259,12 @@ fn kept(stdio: Stdio, limit: Option<u64>) -> Stdio {
 
 /// What a command writes to the person's own streams cannot be counted.
 fn output_gap(grants: &Grants, stdio: Stdio) -> Option<Gap> {
-    let is_asked = grants.is_confined() && grants.limits.output.is_some() && stdio == Stdio::Inherit;
+    let is_asked =
+        grants.is_confined() && grants.limits.output.is_some() && stdio == Stdio::Inherit;
     is_asked.then(|| Gap {
         what: "limits.output".into(),
-        why: "the command has your own standard streams, and what it writes there is not counted".into(),
+        why: "the command has your own standard streams, and what it writes there is not counted"
+            .into(),
         hint: "use `--json`, remove it from [limits], or accept with `--on-gap run`".into(),
         loss: Loss::Enforcement,
     })
@@ -238,8 +277,13 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
     }
     let mut variables = grants.environment.filter(resolved.surroundings.variables.iter().cloned());
     // A shell looks where its person was before as soon as it starts: nobody asked for that.
-    let is_open = |path: &OsString| AbsPath::new(path).is_some_and(|path| grants.verdict(&path, Access::Read) == Verdict::Allowed);
-    variables.retain(|(name, value)| name != "OLDPWD" || grants.environment.set.contains_key("OLDPWD") || is_open(value));
+    let is_open = |path: &OsString| {
+        AbsPath::new(path)
+            .is_some_and(|path| grants.verdict(&path, Access::Read) == Verdict::Allowed)
+    };
+    variables.retain(|(name, value)| {
+        name != "OLDPWD" || grants.environment.set.contains_key("OLDPWD") || is_open(value)
+    });
     let mut set = |name: &str, value: OsString| {
         variables.retain(|(known, _)| known != name);
         variables.push((name.into(), value));

@@ -80,7 +80,9 @@ fn toml_string(text: &str) -> String {
     for character in text.chars() {
         match character {
             '"' | '\\' => quoted.extend(['\\', character]),
-            control if control.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(control))),
+            control if control.is_control() => {
+                quoted.push_str(&format!("\\u{:04X}", u32::from(control)))
+            }
             other => quoted.push(other),
         }
     }
@@ -96,7 +98,11 @@ pub(crate) fn check_own(layers: &[Layer], facts: &Facts) -> Result<(), EngineErr
     if named.as_deref() == Some(&*facts.workspace.to_string_lossy()) {
         return Ok(());
     }
-    Err(EngineError::OtherProject { file: own.file.clone(), named, workspace: facts.workspace.clone() })
+    Err(EngineError::OtherProject {
+        file: own.file.clone(),
+        named,
+        workspace: facts.workspace.clone(),
+    })
 }
 
 /// Refuses `project` in files that hold for every project.
@@ -118,14 +124,18 @@ pub(crate) fn check_named(layers: &[Layer], facts: &Facts) -> Result<(), EngineE
 /// Every file below `projects`, by name.
 pub fn own_policies(facts: &Facts) -> Vec<OwnPolicy> {
     let entries = fs::read_dir(directory(facts).as_path()).into_iter().flatten().flatten();
-    let is_policy = |name: &OsString| !name.as_encoded_bytes().starts_with(b".") && name.as_encoded_bytes().ends_with(b".toml");
-    let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).filter(is_policy).collect();
+    let is_policy = |name: &OsString| {
+        !name.as_encoded_bytes().starts_with(b".") && name.as_encoded_bytes().ends_with(b".toml")
+    };
+    let mut names: Vec<OsString> =
+        entries.map(|entry| entry.file_name()).filter(is_policy).collect();
     names.sort();
     names.iter().map(|name| own_policy(&directory(facts).join(name), facts)).collect()
 }
 
 fn own_policy(file: &AbsPath, facts: &Facts) -> OwnPolicy {
-    let layer = plain_file(file).ok().and_then(|bytes| parse_bytes(&bytes, file, Source::User).ok());
+    let layer =
+        plain_file(file).ok().and_then(|bytes| parse_bytes(&bytes, file, Source::User).ok());
     let project = layer.and_then(|layer| layer.policy.project).and_then(AbsPath::new);
     let state = match &project {
         None => OwnPolicyState::Broken,
@@ -139,7 +149,9 @@ fn own_policy(file: &AbsPath, facts: &Facts) -> OwnPolicy {
 /// A directory that cannot be looked at, such as one on a disk that is not mounted, is not known to be
 /// gone unless the kernel says so.
 fn is_gone(path: &AbsPath) -> bool {
-    fs::metadata(path.as_path()).is_err_and(|error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory))
+    fs::metadata(path.as_path()).is_err_and(|error| {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    })
 }
 
 /// Protects what the user's files lead to, where they are links out of the settings directory: into
@@ -150,7 +162,10 @@ pub(crate) fn protect_targets(grants: &mut Grants, facts: &Facts) {
         let Ok(target) = fs::read_link(link.as_path()) else { continue };
         let textual = link.parent().unwrap_or_else(AbsPath::root).join(target);
         let root = fs::canonicalize(link.as_path()).ok().and_then(AbsPath::new).unwrap_or(textual);
-        let origin = Origin { reason: Some("it says what commands may do".into()), ..Origin::new(Source::BuiltIn, root.to_string()) };
+        let origin = Origin {
+            reason: Some("it says what commands may do".into()),
+            ..Origin::new(Source::BuiltIn, root.to_string())
+        };
         grants.rules.push(Rule { root, effect: Effect::Protect, origin, locked: false });
     }
 }
@@ -163,7 +178,9 @@ mod tests {
 
     #[track_caller]
     fn check_code(home: &Home, expect: Result<usize, &str>) {
-        let found = layers(&Files::default(), &home.facts()).map(|layers| layers.len()).map_err(|error| error.code());
+        let found = layers(&Files::default(), &home.facts())
+            .map(|layers| layers.len())
+            .map_err(|error| error.code());
         assert_eq!(found, expect);
     }
 
@@ -206,7 +223,11 @@ mod tests {
             let file = own_policy_file(&facts);
             fs::create_dir_all(file.parent().unwrap().as_path()).unwrap();
             fs::write(file.as_path(), new_own_policy(&facts)).unwrap();
-            assert_eq!(layers(&Files::default(), &facts).map(|layers| layers.len()).ok(), Some(1), "{name:?}");
+            assert_eq!(
+                layers(&Files::default(), &facts).map(|layers| layers.len()).ok(),
+                Some(1),
+                "{name:?}"
+            );
         }
     }
 
@@ -221,7 +242,8 @@ mod tests {
         fs::write(beside("zz-copy.toml").as_path(), new_own_policy(&facts)).unwrap();
         fs::write(beside("zz-wrong.toml").as_path(), "version = 1\n").unwrap();
         fs::write(beside(".x.toml.new").as_path(), "").unwrap();
-        let mut states: Vec<_> = own_policies(&facts).into_iter().map(|own| own.state.word()).collect();
+        let mut states: Vec<_> =
+            own_policies(&facts).into_iter().map(|own| own.state.word()).collect();
         states.sort_unstable();
         assert_eq!(states, ["broken", "gone", "misnamed", "used"]);
     }

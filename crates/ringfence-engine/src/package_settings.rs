@@ -9,7 +9,8 @@ mod yarn;
 
 use ringfence_enforce::SettingsCopy;
 use ringfence_policy::{
-    AbsPath, Access, Because, Facts, Grants, Source, Verdict, are_public_urls, is_host, is_public_url, shown_url, shown_urls,
+    AbsPath, Access, Because, Facts, Grants, Source, Verdict, are_public_urls, is_host,
+    is_public_url, shown_url, shown_urls,
 };
 
 use crate::files::plain_file;
@@ -32,7 +33,8 @@ const IN_ETC: &[(&str, Filter)] = &[("/etc/pip.conf", ini::pip), ("/etc/npmrc", 
 pub(crate) fn copies(facts: &Facts, grants: &Grants) -> Vec<SettingsCopy> {
     // A sandbox with another home is not the user's own.
     let is_own = facts.home == grants.home;
-    let in_home = IN_HOME.iter().filter(|_| is_own).map(|(name, filter)| (facts.home.join(name), filter));
+    let in_home =
+        IN_HOME.iter().filter(|_| is_own).map(|(name, filter)| (facts.home.join(name), filter));
     let in_etc = IN_ETC.iter().filter_map(|(name, filter)| Some((AbsPath::new(name)?, filter)));
     let copy = |(path, filter): (AbsPath, &Filter)| {
         let bytes = is_copied(&path, grants).then(|| plain_file(&path).ok()).flatten()?;
@@ -78,11 +80,18 @@ impl Value {
             Value::Url => is_public_url(text),
             Value::Urls => are_public_urls(text, &[]),
             Value::Hosts => {
-                let mut hosts = text.split(|c: char| c.is_whitespace() || c == ',').filter(|host| !host.is_empty()).peekable();
+                let mut hosts = text
+                    .split(|c: char| c.is_whitespace() || c == ',')
+                    .filter(|host| !host.is_empty())
+                    .peekable();
                 hosts.peek().is_some() && hosts.all(is_host)
             }
             Value::Switch => ["true", "false", "1", "0", "yes", "no", "on", "off"].contains(&text),
-            Value::Number => !text.is_empty() && text.len() <= 7 && text.bytes().all(|byte| byte.is_ascii_digit()),
+            Value::Number => {
+                !text.is_empty()
+                    && text.len() <= 7
+                    && text.bytes().all(|byte| byte.is_ascii_digit())
+            }
             Value::OneOf(words) => words.contains(&text),
         }
     }
@@ -118,5 +127,7 @@ fn unquoted(text: &str) -> &str {
 /// True for `@scope`, as npm lets it be written.
 fn is_scope(name: &str) -> bool {
     let letters = name.strip_prefix('@').unwrap_or_default();
-    !letters.is_empty() && letters.len() <= 64 && letters.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    !letters.is_empty()
+        && letters.len() <= 64
+        && letters.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }

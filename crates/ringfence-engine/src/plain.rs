@@ -91,13 +91,15 @@ pub(crate) fn words(command: &[OsString]) -> Option<Vec<OsString>> {
         return None;
     }
     let line = line.to_str()?;
-    let stands_for_itself = |letter: char| letter.is_ascii_alphanumeric() || " _-./,:=+@%".contains(letter);
+    let stands_for_itself =
+        |letter: char| letter.is_ascii_alphanumeric() || " _-./,:=+@%".contains(letter);
     if !line.chars().all(stands_for_itself) {
         return None;
     }
     let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
     let program = *words.first()?;
-    let is_name = program.starts_with(|first: char| first.is_ascii_alphanumeric()) && !program.contains(['/', '=', '%', ':']);
+    let is_name = program.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && !program.contains(['/', '=', '%', ':']);
     let is_alike = ALIKE.contains(&program) && words.len() == 1;
     let is_of_bash = OF_BASH.contains(&program) || (ALIKE.contains(&program) && !is_alike);
     (is_name && !is_of_bash).then(|| words.into_iter().map(OsString::from).collect())
@@ -109,7 +111,8 @@ mod tests {
 
     fn check(line: &str, expect: Option<&[&str]>) {
         let found = words(&["/bin/bash".into(), "-c".into(), line.into()]);
-        let expect = expect.map(|words| words.iter().map(Into::into).collect::<Vec<std::ffi::OsString>>());
+        let expect =
+            expect.map(|words| words.iter().map(Into::into).collect::<Vec<std::ffi::OsString>>());
         assert_eq!(found, expect, "{line}");
     }
 
@@ -123,9 +126,10 @@ mod tests {
     #[test]
     fn whatever_means_something_to_bash_is_left_to_it() {
         for line in [
-            "", "  ", "true x", "echo a", "cd x", "x=1", "x=1 ls", "ls *", "ls ~", "ls $x", "ls 'a b'", "ls \"a\"", "a|b", "a&", "a;b",
-            "a\nb", "a\tb", "a>b", "(a)", "{ a", "! a", "[ a ]", "ls a\\ b", "ls {a,b}", "ls #x", "%1", "./x", "/bin/ls", "time ls",
-            "ls é", "a^b", "",
+            "", "  ", "true x", "echo a", "cd x", "x=1", "x=1 ls", "ls *", "ls ~", "ls $x",
+            "ls 'a b'", "ls \"a\"", "a|b", "a&", "a;b", "a\nb", "a\tb", "a>b", "(a)", "{ a", "! a",
+            "[ a ]", "ls a\\ b", "ls {a,b}", "ls #x", "%1", "./x", "/bin/ls", "time ls", "ls é",
+            "a^b", "",
         ] {
             check(line, None);
         }
@@ -135,8 +139,15 @@ mod tests {
 
     #[test]
     fn no_builtin_and_no_keyword_of_bash_is_missing() {
-        let told = std::process::Command::new("bash").args(["-c", "compgen -b; compgen -k"]).output().expect("bash is here");
-        for word in String::from_utf8(told.stdout).expect("words").lines().filter(|word| !["true", "false"].contains(word)) {
+        let told = std::process::Command::new("bash")
+            .args(["-c", "compgen -b; compgen -k"])
+            .output()
+            .expect("bash is here");
+        for word in String::from_utf8(told.stdout)
+            .expect("words")
+            .lines()
+            .filter(|word| !["true", "false"].contains(word))
+        {
             check(&format!("{word} x"), None);
             check(word, None);
         }

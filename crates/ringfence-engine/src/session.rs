@@ -11,10 +11,14 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Denial, Gap, Input, Line, Outcome, Output, Permission, Quarantined, Stream};
+use ringfence_api::{
+    Afterwards, Denial, Gap, Input, Line, Outcome, Output, Permission, Quarantined, Stream,
+};
 use ringfence_audit::AuditError;
 use ringfence_policy::{AbsPath, Change};
-use ringfence_provider::{Feeder, Interrupter, Provider, ProviderError, Shell, ShellStart, Sink, Streams};
+use ringfence_provider::{
+    Feeder, Interrupter, Provider, ProviderError, Shell, ShellStart, Sink, Streams,
+};
 
 use crate::asking::permission_for;
 use crate::book::Book;
@@ -98,9 +102,15 @@ pub struct Standings {
 
 impl Opened {
     /// Opens a session; `program` is its shell. The command of `asked` is not looked at.
-    pub fn open(provider: Box<dyn Provider + Send>, asked: Asked, resolved: Resolved, program: OsString) -> Result<Self, EngineError> {
+    pub fn open(
+        provider: Box<dyn Provider + Send>,
+        asked: Asked,
+        resolved: Resolved,
+        program: OsString,
+    ) -> Result<Self, EngineError> {
         let (flags, files) = (asked.flags.clone(), asked.files.clone());
-        let resolve = move |before: &Resolved| resolve_in(before.surroundings.clone(), &flags, &files);
+        let resolve =
+            move |before: &Resolved| resolve_in(before.surroundings.clone(), &flags, &files);
         Self::open_with(provider, asked, resolved, program, Box::new(resolve))
     }
 
@@ -128,7 +138,8 @@ impl Opened {
             commands: 0,
         };
         let policy = Mutex::new(Following::new(&asked, resolved, resolve));
-        let opened = Self { asked, program, shell: Mutex::new(None), policy, sandbox: Mutex::new(sandbox) };
+        let opened =
+            Self { asked, program, shell: Mutex::new(None), policy, sandbox: Mutex::new(sandbox) };
         opened.renew(&mut lock(&opened.shell))?;
         Ok(opened)
     }
@@ -226,12 +237,21 @@ impl Opened {
         self.follow();
         let resolved = self.policy();
         let mut book = Book::open(&asked, &resolved, tell)?;
-        let (result, (cwd, background, shell)) = match self.attempt((line, call), begun, sink, &mut book) {
-            Ok(Executed { outcome, cwd, background, shell, .. }) => (Ok(outcome), (cwd, background, shell)),
-            Err(error) => (Err(error), (None, Output::default(), Afterwards::Ended)),
-        };
+        let (result, (cwd, background, shell)) =
+            match self.attempt((line, call), begun, sink, &mut book) {
+                Ok(Executed { outcome, cwd, background, shell, .. }) => {
+                    (Ok(outcome), (cwd, background, shell))
+                }
+                Err(error) => (Err(error), (None, Output::default(), Afterwards::Ended)),
+            };
         book.finish(&result);
-        result.map(|outcome| Executed { outcome, cwd, background, shell, news: lock(&self.policy).news() })
+        result.map(|outcome| Executed {
+            outcome,
+            cwd,
+            background,
+            shell,
+            news: lock(&self.policy).news(),
+        })
     }
 
     fn attempt(
@@ -244,11 +264,19 @@ impl Opened {
         let mut slot = lock(&self.shell);
         // It may have been waited for while a file was changed.
         let resolved = self.policy_to_begin()?;
-        if let Some(outcome) = guard::refused(&resolved.grants, guard::Text::Line(&line.text, &self.program)) {
+        if let Some(outcome) =
+            guard::refused(&resolved.grants, guard::Text::Line(&line.text, &self.program))
+        {
             sink(Stream::Err, &outcome.stderr.head);
             let cwd = slot.as_ref().and_then(|shell| shell.cwd());
             let background = Output::default();
-            return Ok(Executed { outcome, cwd, background, shell: Afterwards::LivesOn, news: News::default() });
+            return Ok(Executed {
+                outcome,
+                cwd,
+                background,
+                shell: Afterwards::LivesOn,
+                news: News::default(),
+            });
         }
         self.renew(&mut slot)?;
         let shell = slot.as_mut().expect("renewed just now");
@@ -259,7 +287,8 @@ impl Opened {
             book.begin(&sandbox.gaps)
         };
         recorded?;
-        let feeder = (line.input == Input::Fed).then(|| shell.feeder()).transpose().map_err(not_fed)?;
+        let feeder =
+            (line.input == Input::Fed).then(|| shell.feeder()).transpose().map_err(not_fed)?;
         if begun(Reach { interrupter: shell.interrupter(), feeder }) == Turn::Left {
             return Err(EngineError::Unwanted);
         }
@@ -320,20 +349,36 @@ impl Opened {
         let mut book = Book::open(&asked, &resolved, tell)?;
         let permitted = policy.permits(&asked.session);
         if permitted.is_ok()
-            && let Some(refused) = guard::refused(&resolved.grants, guard::Text::Words(&asked.command))
+            && let Some(refused) =
+                guard::refused(&resolved.grants, guard::Text::Words(&asked.command))
         {
             let result = Ok(refused.clone());
             book.finish(&result);
             drop(book);
             let course = Course::Refused(Box::new(refused));
-            return Ok(Beside { course, enforced: Vec::new(), gaps: Vec::new(), asked, resolved, news: policy.news() });
+            return Ok(Beside {
+                course,
+                enforced: Vec::new(),
+                gaps: Vec::new(),
+                asked,
+                resolved,
+                news: policy.news(),
+            });
         }
-        let started = permitted.and_then(|()| sandbox.start(&asked, &resolved, &mut book, (streams, deadline)));
+        let started = permitted
+            .and_then(|()| sandbox.start(&asked, &resolved, &mut book, (streams, deadline)));
         match started {
             Ok(process) => {
                 drop(book);
                 let (enforced, gaps) = (sandbox.enforced.clone(), sandbox.gaps.clone());
-                Ok(Beside { course: Course::Runs(process), enforced, gaps, asked, resolved, news: policy.news() })
+                Ok(Beside {
+                    course: Course::Runs(process),
+                    enforced,
+                    gaps,
+                    asked,
+                    resolved,
+                    news: policy.news(),
+                })
             }
             Err(error) => {
                 let result = Err(error);

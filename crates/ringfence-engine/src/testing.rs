@@ -19,7 +19,9 @@ impl Home {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = fs::canonicalize(std::env::temp_dir()).unwrap().join(format!("ringfence-allow-{}-{number}", std::process::id()));
+        let path = fs::canonicalize(std::env::temp_dir())
+            .unwrap()
+            .join(format!("ringfence-allow-{}-{number}", std::process::id()));
         fs::create_dir_all(path.join("p")).unwrap();
         Self(AbsPath::new(path).unwrap())
     }
@@ -80,10 +82,20 @@ impl Home {
         self.amend(name, access, |amendment| amendment.preview())
     }
 
-    fn amend(&self, name: &str, access: Access, with: fn(&Amendment<'_>) -> Result<Allowed, AllowError>) -> Result<Allowed, AllowError> {
+    fn amend(
+        &self,
+        name: &str,
+        access: Access,
+        with: fn(&Amendment<'_>) -> Result<Allowed, AllowError>,
+    ) -> Result<Allowed, AllowError> {
         let opening = Opening::Path(self.0.join(name), access);
         let (files, facts) = (Files::default(), self.facts());
-        with(&Amendment { subject: Permitted::Opening(&opening), scope: Scope::Global, files: &files, facts: &facts })
+        with(&Amendment {
+            subject: Permitted::Opening(&opening),
+            scope: Scope::Global,
+            files: &files,
+            facts: &facts,
+        })
     }
 
     /// Allows it in this project.

@@ -48,6 +48,9 @@ fn uses_pnpm(workspace: &AbsPath) -> bool {
         return true;
     }
     let package = plain_file(&workspace.join("package.json")).ok();
-    let package: Option<serde_json::Value> = package.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    package.is_some_and(|package| package["packageManager"].as_str().is_some_and(|manager| manager.starts_with("pnpm@")))
+    let package: Option<serde_json::Value> =
+        package.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    package.is_some_and(|package| {
+        package["packageManager"].as_str().is_some_and(|manager| manager.starts_with("pnpm@"))
+    })
 }

@@ -59,7 +59,10 @@ fn attempt(
         command: asked.command.clone(),
         variables: variables(grants, &asked.cwd, resolved),
         cwd: asked.cwd.clone(),
-        streams: Streams::Pipes { input: Input::Nothing, limit: kept(asked.stdio, grants.limits.output) },
+        streams: Streams::Pipes {
+            input: Input::Nothing,
+            limit: kept(asked.stdio, grants.limits.output),
+        },
         deadline: grants.limits.wall_ms.map(Duration::from_millis),
     };
     let ran = begin(standing.as_ref(), &start).and_then(|process| {
@@ -76,7 +79,8 @@ fn attempt(
 /// Starts it; where a shell would only start a program, without one. What is not found or cannot be
 /// executed, the shell has its own words for.
 fn begin(standing: &dyn Standing, start: &ProcessStart) -> Result<Box<dyn Process>, ProviderError> {
-    let plain = plain::words(&start.command).map(|command| ProcessStart { command, ..start.clone() });
+    let plain =
+        plain::words(&start.command).map(|command| ProcessStart { command, ..start.clone() });
     match plain.map(|plain| standing.start(&plain)) {
         None | Some(Err(ProviderError::NotExecuted { .. })) => standing.start(start),
         Some(started) => started,

@@ -27,7 +27,11 @@ pub(crate) struct Problem {
 impl Problem {
     /// Nobody knows any more what became of it.
     pub(crate) fn lost() -> Self {
-        Self { code: "lost".into(), message: "what became of it is not known any more".into(), hint: Some("begin it again".into()) }
+        Self {
+            code: "lost".into(),
+            message: "what became of it is not known any more".into(),
+            hint: Some("begin it again".into()),
+        }
     }
 }
 
@@ -44,7 +48,11 @@ pub(crate) type Answer<T> = Result<T, Fault>;
 
 impl Fault {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, problem: Problem { code: code.into(), message: message.into(), hint: None }, retry_after: None }
+        Self {
+            status,
+            problem: Problem { code: code.into(), message: message.into(), hint: None },
+            retry_after: None,
+        }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -63,8 +71,12 @@ impl Fault {
 
     /// There is no room for what the service has to write.
     pub(crate) fn disk_full() -> Self {
-        Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", "the disk that the service keeps its data on is full")
-            .hint("the operator of the service has to make room")
+        Self::new(
+            StatusCode::INSUFFICIENT_STORAGE,
+            "disk-full",
+            "the disk that the service keeps its data on is full",
+        )
+        .hint("the operator of the service has to make room")
     }
 
     /// The policy that holds for a tenant cannot be used, so nothing is run by it.
@@ -93,13 +105,19 @@ pub(crate) fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        let of_call = error.downcast_ref::<rustix::io::Errno>().map(|errno| io::Error::from(*errno).kind());
-        if matches!(kind.or(of_call), Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
+        let of_call =
+            error.downcast_ref::<rustix::io::Errno>().map(|errno| io::Error::from(*errno).kind());
+        if matches!(
+            kind.or(of_call),
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        ) {
             return true;
         }
         // `io::Error` does not name what it wraps as its source.
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = wrapped.map(|wrapped| wrapped as &(dyn std::error::Error + 'static)).or_else(|| error.source());
+        next = wrapped
+            .map(|wrapped| wrapped as &(dyn std::error::Error + 'static))
+            .or_else(|| error.source());
     }
     false
 }
@@ -111,7 +129,9 @@ impl IntoResponse for Fault {
             answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            answer
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         answer
     }
@@ -134,11 +154,16 @@ impl From<StoreError> for Fault {
             | StoreError::NotText { .. }
             | StoreError::Lines { .. } => StatusCode::BAD_REQUEST,
             StoreError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            StoreError::Changed { .. } | StoreError::Busy { .. } | StoreError::NeedsUnknown { .. } | StoreError::NeedsChanged { .. } => {
-                StatusCode::CONFLICT
+            StoreError::Changed { .. }
+            | StoreError::Busy { .. }
+            | StoreError::NeedsUnknown { .. }
+            | StoreError::NeedsChanged { .. } => StatusCode::CONFLICT,
+            StoreError::Quota { .. } | StoreError::Uncountable { .. } => {
+                StatusCode::INSUFFICIENT_STORAGE
             }
-            StoreError::Quota { .. } | StoreError::Uncountable { .. } => StatusCode::INSUFFICIENT_STORAGE,
-            StoreError::Root { .. } | StoreError::InUse { .. } | StoreError::System { .. } => return Self::ours(&error),
+            StoreError::Root { .. } | StoreError::InUse { .. } | StoreError::System { .. } => {
+                return Self::ours(&error);
+            }
         };
         let hint = error.hint();
         let fault = Self::new(status, error.code(), whole(&error));
@@ -153,18 +178,23 @@ impl From<EngineError> for Fault {
     fn from(error: EngineError) -> Self {
         match &error {
             // A program that is not there, or none: what the caller wrote.
-            EngineError::Provider(ProviderError::NotExecuted { .. } | ProviderError::NoLine { .. }) => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.code(), whole(&error))
+            EngineError::Provider(
+                ProviderError::NotExecuted { .. } | ProviderError::NoLine { .. },
+            ) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.code(), whole(&error)),
+            EngineError::Provider(ProviderError::Gone { .. }) => {
+                Self::new(StatusCode::GONE, "gone", error.to_string())
             }
-            EngineError::Provider(ProviderError::Gone { .. }) => Self::new(StatusCode::GONE, "gone", error.to_string()),
             EngineError::Narrowed { .. } => {
-                Self::new(StatusCode::CONFLICT, error.code(), error.to_string()).hint("delete the sandbox, and make another")
+                Self::new(StatusCode::CONFLICT, error.code(), error.to_string())
+                    .hint("delete the sandbox, and make another")
             }
             EngineError::Policy(_) | EngineError::Unreadable { .. } => {
                 crate::door::log::failed(&error);
                 Self::unusable_policy()
             }
-            EngineError::Unwanted => Self::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began"),
+            EngineError::Unwanted => {
+                Self::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began")
+            }
             _ => Self::ours(&error),
         }
     }

@@ -68,12 +68,19 @@ impl Asks {
     pub(crate) fn answer(&self, id: &str, answer: Answer) -> bool {
         let mut waiting = lock(&self.waiting);
         // What was not offered leaves the question where it is.
-        if !waiting.get(id).is_some_and(|waiting| waiting.question.permission.options.contains(&answer)) {
+        if !waiting
+            .get(id)
+            .is_some_and(|waiting| waiting.question.permission.options.contains(&answer))
+        {
             return false;
         }
         let Some(waited) = waiting.remove(id) else { return false };
         drop(waiting);
-        self.events.tell("ask-answered", &waited.question.user_id, json!({ "id": id, "answer": answer.to_string() }));
+        self.events.tell(
+            "ask-answered",
+            &waited.question.user_id,
+            json!({ "id": id, "answer": answer.to_string() }),
+        );
         waited.answer.send(answer).is_ok()
     }
 
@@ -110,11 +117,14 @@ impl Desk {
             Operation::Write | Operation::Create | Operation::Rename => Access::Write,
             Operation::Connect => {
                 let rule = HostRule::parse(&denial.target).ok();
-                return rule.and_then(|rule| self.ceiling.network.about(&rule)).is_some_and(|passage| passage.is_open());
+                return rule
+                    .and_then(|rule| self.ceiling.network.about(&rule))
+                    .is_some_and(|passage| passage.is_open());
             }
             Operation::Call | Operation::Command => return false,
         };
-        AbsPath::new(&denial.target).is_some_and(|path| self.ceiling.decide(&path, access).verdict == Verdict::Allowed)
+        AbsPath::new(&denial.target)
+            .is_some_and(|path| self.ceiling.decide(&path, access).verdict == Verdict::Allowed)
     }
 }
 
@@ -134,19 +144,29 @@ impl Asker for Desk {
         let id = session_id();
         let is_within_policy = self.is_within_policy(&ask.denial);
         let (user_id, about, since_ms) = (self.user.clone(), self.about.clone(), now_ms());
-        let question = Question { id: id.clone(), user_id, about, since_ms, is_within_policy, permission };
+        let question =
+            Question { id: id.clone(), user_id, about, since_ms, is_within_policy, permission };
         {
             let mut waiting = lock(&self.asks.waiting);
-            if waiting.values().filter(|other| other.question.user_id == self.user).count() >= MOST {
+            if waiting.values().filter(|other| other.question.user_id == self.user).count() >= MOST
+            {
                 return Answer::Deny;
             }
             waiting.insert(id.clone(), Waiting { question: question.clone(), answer });
         }
-        self.asks.events.tell("ask", &self.user, serde_json::to_value(&question).unwrap_or_default());
+        self.asks.events.tell(
+            "ask",
+            &self.user,
+            serde_json::to_value(&question).unwrap_or_default(),
+        );
         let said = hears.recv_timeout(PATIENCE).unwrap_or(Answer::Deny);
         if lock(&self.asks.waiting).remove(&id).is_some() {
             // Nobody said anything.
-            self.asks.events.tell("ask-answered", &self.user, json!({ "id": id, "answer": said.to_string() }));
+            self.asks.events.tell(
+                "ask-answered",
+                &self.user,
+                json!({ "id": id, "answer": said.to_string() }),
+            );
         }
         said
     }

@@ -58,7 +58,11 @@ const BODY: usize = 16 << 20;
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// Serves until a signal says no more. `ready` hears where.
-pub fn serve(settings: Settings, place: Place, ready: impl FnOnce(&Ready)) -> Result<(), ServeError> {
+pub fn serve(
+    settings: Settings,
+    place: Place,
+    ready: impl FnOnce(&Ready),
+) -> Result<(), ServeError> {
     let address = settings.listen;
     if !address.ip().is_loopback() && settings.tls.is_none() {
         return Err(ServeError::Exposed { address });
@@ -68,7 +72,10 @@ pub fn serve(settings: Settings, place: Place, ready: impl FnOnce(&Ready)) -> Re
     let tls = settings.tls.as_ref().map(|(chain, key)| tls::acceptor(chain, key)).transpose()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // All that wait take turns, and each keeps memory: after many at once, few are to be left.
-    runtime.enable_all().max_blocking_threads(MOST_THREADS).thread_keep_alive(Duration::from_millis(100));
+    runtime
+        .enable_all()
+        .max_blocking_threads(MOST_THREADS)
+        .thread_keep_alive(Duration::from_millis(100));
     let runtime = runtime.build().map_err(at)?;
     // The address first: one that is taken is told before anything is made.
     let listener = runtime.block_on(TcpListener::bind(address)).map_err(at)?;
@@ -84,7 +91,14 @@ pub fn serve(settings: Settings, place: Place, ready: impl FnOnce(&Ready)) -> Re
     // Whoever hears where it serves may tell it to end at once.
     let mut signals = runtime.block_on(async { Signals::new() }).map_err(at)?;
     let (lost, resumed) = (recovered.lost, recovered.waiting.len());
-    ready(&Ready { address: bound, is_secure: tls.is_some(), admin_token, lost, resumed, lost_sandboxes });
+    ready(&Ready {
+        address: bound,
+        is_secure: tls.is_some(),
+        admin_token,
+        lost,
+        resumed,
+        lost_sandboxes,
+    });
     let (ends, ending) = watch::channel(false);
     runtime.block_on(async {
         resume(&house, recovered.waiting);
@@ -108,7 +122,10 @@ struct Signals {
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn come(&mut self) {
@@ -131,7 +148,9 @@ fn make_room() {
 async fn leave(house: &House, patience: Duration) {
     let until = |limit: Duration| async move {
         let end = tokio::time::Instant::now() + limit;
-        while house.executions.busy() + house.sandboxes.busy() > 0 && tokio::time::Instant::now() < end {
+        while house.executions.busy() + house.sandboxes.busy() > 0
+            && tokio::time::Instant::now() < end
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -144,12 +163,17 @@ async fn leave(house: &House, patience: Duration) {
         }
     };
     // What does not end in time ends with us, and is taken away by the next one.
-    let _ = tokio::time::timeout(Duration::from_secs(6), async { tokio::join!(until(Duration::from_secs(6)), ended) }).await;
+    let _ = tokio::time::timeout(Duration::from_secs(6), async {
+        tokio::join!(until(Duration::from_secs(6)), ended)
+    })
+    .await;
 }
 
 fn router(house: Shared, bound: SocketAddr) -> Router {
     let entry = Arc::new(entry::Entry::new(house.clone(), bound));
-    let archive = usize::try_from(house.settings.bounds.archive).unwrap_or(usize::MAX).saturating_add(64 << 10);
+    let archive = usize::try_from(house.settings.bounds.archive)
+        .unwrap_or(usize::MAX)
+        .saturating_add(64 << 10);
     let skills = Router::new()
         .route("/upload", post(skills::upload).layer(DefaultBodyLimit::max(archive)))
         .route("/list", get(skills::list))
@@ -183,10 +207,17 @@ fn router(house: Shared, bound: SocketAddr) -> Router {
         .route("/openapi.json", get(openapi::document))
         .route("/", get(page::index))
         .route("/page/{*path}", get(page::part))
-        .fallback(|| async { Fault::absent("no-such-path", "nothing is served there").hint("/openapi.json lists what is") })
+        .fallback(|| async {
+            Fault::absent("no-such-path", "nothing is served there")
+                .hint("/openapi.json lists what is")
+        })
         .method_not_allowed_fallback(|| async {
-            Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this path does not know that method")
-                .hint("/openapi.json lists what it knows")
+            Fault::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method",
+                "this path does not know that method",
+            )
+            .hint("/openapi.json lists what it knows")
         })
         .layer(DefaultBodyLimit::max(BODY))
         .layer(axum::middleware::from_fn_with_state(entry, entry::admit))
@@ -202,7 +233,10 @@ fn of_sandboxes() -> Router<Shared> {
         .route("/{id}/terminal", get(sandboxes::terminal::terminal))
         .route(
             "/{id}/files",
-            get(sandboxes::files::get).put(sandboxes::files::put).post(sandboxes::files::make).delete(sandboxes::files::remove),
+            get(sandboxes::files::get)
+                .put(sandboxes::files::put)
+                .post(sandboxes::files::make)
+                .delete(sandboxes::files::remove),
         )
         .route("/{id}/watch", get(sandboxes::files::watch))
         .route("/{id}/grants", get(sandboxes::grants::list).post(sandboxes::grants::grant))
@@ -229,12 +263,15 @@ impl Hall {
                 }
             };
             let _ = stream.set_nodelay(true);
-            let (router, ending, tls) = (self.router.clone(), self.ending.clone(), self.tls.clone());
+            let (router, ending, tls) =
+                (self.router.clone(), self.ending.clone(), self.tls.clone());
             tokio::spawn(async move {
                 match tls {
                     None => attend(stream, peer, router, ending).await,
                     Some(tls) => {
-                        if let Ok(Ok(stream)) = tokio::time::timeout(HEADS, tls.accept(stream)).await {
+                        if let Ok(Ok(stream)) =
+                            tokio::time::timeout(HEADS, tls.accept(stream)).await
+                        {
                             attend(stream, peer, router, ending).await;
                         }
                     }

@@ -60,7 +60,10 @@ impl Events {
     pub(crate) fn hear(&self, user: Option<&Name>) -> Receiver<Event> {
         match user {
             None => self.all.subscribe(),
-            Some(user) => lock(&self.of).entry(user.clone()).or_insert_with(|| broadcast::channel(KEPT).0).subscribe(),
+            Some(user) => lock(&self.of)
+                .entry(user.clone())
+                .or_insert_with(|| broadcast::channel(KEPT).0)
+                .subscribe(),
         }
     }
 }
@@ -71,12 +74,16 @@ mod tests {
 
     #[test]
     fn a_tenant_hears_of_its_own_however_much_others_do() {
-        let (events, alice, bob) = (Events::default(), Name::try_from("alice").unwrap(), Name::try_from("bob").unwrap());
+        let (events, alice, bob) =
+            (Events::default(), Name::try_from("alice").unwrap(), Name::try_from("bob").unwrap());
         let mut hears = events.hear(Some(&alice));
         events.tell("first", &alice, Value::Null);
         (0..2 * KEPT).for_each(|_| events.tell("flood", &bob, Value::Null));
         events.tell("last", &alice, Value::Null);
-        assert_eq!((hears.try_recv().unwrap().kind, hears.try_recv().unwrap().kind), ("first", "last"));
+        assert_eq!(
+            (hears.try_recv().unwrap().kind, hears.try_recv().unwrap().kind),
+            ("first", "last")
+        );
         // Nothing is kept for those who have left.
         drop(hears);
         events.tell("none", &alice, Value::Null);

@@ -41,7 +41,8 @@ const DISK: usize = 256 << 20;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// What lists leave out of results.
-pub(crate) const OUTPUT: &[&str] = &["stdout", "stderr", "stdoutBase64", "stderrBase64", "enforced"];
+pub(crate) const OUTPUT: &[&str] =
+    &["stdout", "stderr", "stdoutBase64", "stderrBase64", "enforced"];
 
 /// How far it is with a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -150,7 +151,10 @@ pub(crate) struct Execution {
 impl Execution {
     fn new(house: &House, id: String, wanted: &Wanted) -> Self {
         let Wanted { skill, command, is_kept, key, timeout, asks } = wanted.clone();
-        let request = is_kept.then(|| Request { timeout_ms: timeout.map(|timeout| timeout.as_millis() as u64), asks });
+        let request = is_kept.then(|| Request {
+            timeout_ms: timeout.map(|timeout| timeout.as_millis() as u64),
+            asks,
+        });
         let status = Status {
             id: id.clone(),
             user_id: skill.user.clone(),
@@ -185,7 +189,10 @@ impl Execution {
     /// Why there is no result.
     pub(crate) fn fault(&self) -> Fault {
         let told = lock(&self.fault).clone();
-        told.unwrap_or_else(|| Fault::new(StatusCode::CONFLICT, "lost", "the service stopped while the command ran").hint("begin it again"))
+        told.unwrap_or_else(|| {
+            Fault::new(StatusCode::CONFLICT, "lost", "the service stopped while the command ran")
+                .hint("begin it again")
+        })
     }
 
     /// How it stands; of one that ended long ago the result may be missing.
@@ -196,7 +203,11 @@ impl Execution {
     /// The same with its result, from wherever that is kept.
     pub(crate) fn whole(&self) -> Status {
         let status = self.status();
-        if status.state == State::Ended && status.result.is_none() { kept::read(&self.file).unwrap_or(status) } else { status }
+        if status.state == State::Ended && status.result.is_none() {
+            kept::read(&self.file).unwrap_or(status)
+        } else {
+            status
+        }
     }
 
     /// Whether somebody may ask for its result much later.
@@ -367,12 +378,20 @@ impl Executions {
     /// Those of a tenant that wait or run.
     pub(crate) fn running_of(&self, user: &Name) -> usize {
         let known = lock(&self.known);
-        known.by_user.get(user).into_iter().flatten().filter(|execution| !execution.state().is_over()).count()
+        known
+            .by_user
+            .get(user)
+            .into_iter()
+            .flatten()
+            .filter(|execution| !execution.state().is_over())
+            .count()
     }
 
     /// One that was asked for with this key.
     fn keyed(&self, skill: &SkillId, key: &str) -> Option<Arc<Execution>> {
-        let is_it = |execution: &&Arc<Execution>| execution.key.as_ref().is_some_and(|(own, _)| own == key) && execution.skill == *skill;
+        let is_it = |execution: &&Arc<Execution>| {
+            execution.key.as_ref().is_some_and(|(own, _)| own == key) && execution.skill == *skill
+        };
         lock(&self.known).by_user.get(&skill.user)?.iter().rev().find(is_it).cloned()
     }
 
@@ -393,7 +412,12 @@ impl Executions {
             }
             let is_much = number > REMEMBERED || bytes > BYTES;
             match other.outlives() {
-                true if kept > KEPT || disk > DISK || lock(&other.status).created_ms < yesterday => gone.push(other.clone()),
+                true if kept > KEPT
+                    || disk > DISK
+                    || lock(&other.status).created_ms < yesterday =>
+                {
+                    gone.push(other.clone())
+                }
                 // It is on the disk.
                 true if is_much => other.slim(),
                 false if is_much => gone.push(other.clone()),
@@ -412,7 +436,10 @@ impl Executions {
 
     /// Where a command of a tenant waits until it may run.
     pub(crate) fn places(&self, user: &Name, most: usize) -> [Arc<Semaphore>; 2] {
-        let own = lock(&self.of_users).entry(user.clone()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone();
+        let own = lock(&self.of_users)
+            .entry(user.clone())
+            .or_insert_with(|| Arc::new(Semaphore::new(most)))
+            .clone();
         [own, self.places.clone()]
     }
 
@@ -420,7 +447,10 @@ impl Executions {
     pub(crate) fn making(&self, user: &Name) -> [Arc<Semaphore>; 2] {
         let processors: usize = thread::available_parallelism().map_or(2, Into::into);
         let own = || Arc::new(Semaphore::new(2 * processors));
-        [lock(&self.making_of_users).entry(user.clone()).or_insert_with(own).clone(), self.making.clone()]
+        [
+            lock(&self.making_of_users).entry(user.clone()).or_insert_with(own).clone(),
+            self.making.clone(),
+        ]
     }
 
     fn forget(&self, execution: &Execution) {
@@ -435,8 +465,14 @@ impl Executions {
     /// Number of commands that the service waits for before it ends.
     pub(crate) fn busy(&self) -> usize {
         let is_closing = self.is_closing();
-        let is_left = |execution: &Execution| is_closing && execution.is_kept && execution.state() == State::Waiting;
-        lock(&self.known).by_id.values().filter(|execution| !execution.state().is_over() && !is_left(execution)).count()
+        let is_left = |execution: &Execution| {
+            is_closing && execution.is_kept && execution.state() == State::Waiting
+        };
+        lock(&self.known)
+            .by_id
+            .values()
+            .filter(|execution| !execution.state().is_over() && !is_left(execution))
+            .count()
     }
 
     fn is_closing(&self) -> bool {
@@ -446,6 +482,9 @@ impl Executions {
     /// Cancels those that run. From now on none begins.
     pub(crate) fn close(&self) {
         self.is_closing.store(true, Ordering::SeqCst);
-        self.list().iter().filter(|execution| !execution.state().is_over()).for_each(|execution| execution.course.cancel());
+        self.list()
+            .iter()
+            .filter(|execution| !execution.state().is_over())
+            .for_each(|execution| execution.course.cancel());
     }
 }

@@ -78,13 +78,17 @@ pub(crate) struct House {
 }
 
 impl House {
-    pub(crate) fn open(settings: Settings, place: Place) -> Result<(Self, Option<String>), ServeError> {
+    pub(crate) fn open(
+        settings: Settings,
+        place: Place,
+    ) -> Result<(Self, Option<String>), ServeError> {
         let data = prepared(&settings.data)?;
         // Locked for as long as it is open: two services would replace what the other one runs.
         let store = Store::open(data.as_path(), settings.bounds.clone())?;
         let profile = settings.profile.unwrap_or_default();
         must_be_of(&data.join("policy.toml"), settings.profile)?;
-        for (name, text) in [("policy.toml", profile.policy()), ("sandboxes.toml", SANDBOX_POLICY)] {
+        for (name, text) in [("policy.toml", profile.policy()), ("sandboxes.toml", SANDBOX_POLICY)]
+        {
             let policy = data.join(name);
             if !policy.as_path().exists() {
                 put(policy.as_path(), text.as_bytes()).map_err(|source| of(&policy, source))?;
@@ -123,7 +127,11 @@ impl House {
     pub(crate) fn trial(&self) -> Result<(), ServeError> {
         let no_skill = self.data.join("skills");
         for files in [self.files(), self.sandbox_files()] {
-            let resolved = resolve_in(self.surroundings("-", &no_skill), &Flags::none(no_skill.clone()), &files)?;
+            let resolved = resolve_in(
+                self.surroundings("-", &no_skill),
+                &Flags::none(no_skill.clone()),
+                &files,
+            )?;
             let provider = (self.place)();
             ringfence_engine::plan(provider.as_ref(), &resolved)?;
         }
@@ -132,7 +140,8 @@ impl House {
 
     /// Tries to write as much data as the records of a command need.
     pub(crate) fn has_room(&self) -> io::Result<()> {
-        let probe = self.data.join("staging").join(format!("probe-{}", ringfence_audit::session_id()));
+        let probe =
+            self.data.join("staging").join(format!("probe-{}", ringfence_audit::session_id()));
         let written = put_lightly(probe.as_path(), &[0; PROBED]);
         let _ = fs::remove_file(probe.as_path());
         written
@@ -141,16 +150,23 @@ impl House {
     /// Number of tenants whose policy cannot be used. The log names each once.
     pub(crate) fn broken_policies(&self) -> usize {
         let mut known = lock(&self.broken);
-        if let Some((_, broken)) = known.as_ref().filter(|(since, _)| since.elapsed() < BROKEN_KNOWN) {
+        if let Some((_, broken)) =
+            known.as_ref().filter(|(since, _)| since.elapsed() < BROKEN_KNOWN)
+        {
             return broken.len();
         }
         let before = known.take().map(|(_, broken)| broken).unwrap_or_default();
         let Ok(tenants) = fs::read_dir(self.data.join("tenants").as_path()) else { return 0 };
-        let names = tenants.flatten().filter(|tenant| tenant.path().join("ringfence/policy.toml").exists());
+        let names =
+            tenants.flatten().filter(|tenant| tenant.path().join("ringfence/policy.toml").exists());
         let names = names.map(|tenant| tenant.file_name().to_string_lossy().into_owned());
         let no_skill = self.data.join("skills");
         let is_broken = |user: &String| {
-            let resolved = resolve_in(self.surroundings(user, &no_skill), &Flags::none(no_skill.clone()), &self.files());
+            let resolved = resolve_in(
+                self.surroundings(user, &no_skill),
+                &Flags::none(no_skill.clone()),
+                &self.files(),
+            );
             let is_new = !before.contains(user);
             resolved
                 .inspect_err(|error| {
@@ -189,7 +205,8 @@ impl House {
     fn around(&self, user: &str, workspace: &AbsPath, inside: &str) -> Surroundings {
         let own = self.tenant(user);
         let passed = |name: &str| std::env::var_os(name).map(|value| (OsString::from(name), value));
-        let mut variables: Vec<(OsString, OsString)> = ["LANG", "LC_ALL"].iter().filter_map(|name| passed(name)).collect();
+        let mut variables: Vec<(OsString, OsString)> =
+            ["LANG", "LC_ALL"].iter().filter_map(|name| passed(name)).collect();
         variables.push(("USER".into(), inside.into()));
         let mut facts = Facts::plain(workspace.clone(), own.join("home"), own.join("store"));
         facts.user = inside.into();
@@ -197,17 +214,23 @@ impl House {
         facts.state = own.clone();
         // The tenant's own policy is found where a person's would be.
         facts.variables.insert("XDG_CONFIG_HOME".into(), own.to_string());
-        facts.path_dirs = ["/usr/local/bin", "/usr/bin", "/bin"].iter().filter_map(AbsPath::new).collect();
+        facts.path_dirs =
+            ["/usr/local/bin", "/usr/bin", "/bin"].iter().filter_map(AbsPath::new).collect();
         Surroundings::of_somebody(facts, variables)
     }
 
     /// The policy for a skill: the tenant's, before anything of it is taken away.
-    pub(crate) fn policy(&self, id: &SkillId, directory: &AbsPath) -> Result<Resolved, EngineError> {
+    pub(crate) fn policy(
+        &self,
+        id: &SkillId,
+        directory: &AbsPath,
+    ) -> Result<Resolved, EngineError> {
         let mut resolved = match self.known_policy(directory) {
             Some(known) => known,
             None => {
                 let surroundings = self.surroundings(id.user.as_ref(), directory);
-                let (resolved, kept) = Kept::resolve(surroundings, &Flags::none(directory.clone()), &self.files())?;
+                let (resolved, kept) =
+                    Kept::resolve(surroundings, &Flags::none(directory.clone()), &self.files())?;
                 let mut policies = lock(&self.policies);
                 if policies.len() >= POLICIES {
                     policies.clear();
@@ -231,9 +254,14 @@ impl House {
     }
 
     /// The policy for a sandbox: the tenant's, before anything of it is taken away.
-    pub(crate) fn sandbox_policy(&self, user: &Name, workspace: &AbsPath) -> Result<Resolved, EngineError> {
+    pub(crate) fn sandbox_policy(
+        &self,
+        user: &Name,
+        workspace: &AbsPath,
+    ) -> Result<Resolved, EngineError> {
         let surroundings = self.around(user.as_ref(), workspace, "sandbox");
-        let mut resolved = resolve_in(surroundings, &Flags::none(workspace.clone()), &self.sandbox_files())?;
+        let mut resolved =
+            resolve_in(surroundings, &Flags::none(workspace.clone()), &self.sandbox_files())?;
         self.fence(&mut resolved.grants);
         Ok(resolved)
     }
@@ -246,9 +274,12 @@ impl House {
             let opens_host = matches!(rule.effect, Effect::Read | Effect::Write);
             opens_host && is_ours(&rule.root, &self.data, &workspace)
         };
-        let (exposed, kept): (Vec<Rule>, Vec<Rule>) = std::mem::take(&mut grants.rules).into_iter().partition(is_exposed);
+        let (exposed, kept): (Vec<Rule>, Vec<Rule>) =
+            std::mem::take(&mut grants.rules).into_iter().partition(is_exposed);
         grants.rules = kept;
-        let said = exposed.iter().map(|rule| format!("{} is not opened: the service's own data lies there", rule.root));
+        let said = exposed
+            .iter()
+            .map(|rule| format!("{} is not opened: the service's own data lies there", rule.root));
         grants.warnings.extend(said);
     }
 
@@ -281,7 +312,12 @@ impl House {
         }
     }
 
-    fn record_in(&self, directory: &AbsPath, agent: Option<String>, make: impl FnOnce(&Subject) -> Record) {
+    fn record_in(
+        &self,
+        directory: &AbsPath,
+        agent: Option<String>,
+        make: impl FnOnce(&Subject) -> Record,
+    ) {
         let subject = Subject { agent, session: "service".into() };
         let record = make(&subject);
         if let Err(error) = append(directory.as_path(), &record) {
@@ -313,8 +349,12 @@ pub(crate) fn append(directory: &Path, record: &Record) -> Result<(), AuditError
 
 /// Refuses a policy file that another profile wrote: its rules are not those that the operator asks for.
 fn must_be_of(file: &AbsPath, profile: Option<Profile>) -> Result<(), ServeError> {
-    let (Some(profile), Ok(text)) = (profile, fs::read_to_string(file.as_path())) else { return Ok(()) };
-    let is_others = [Profile::Sandbox, Profile::Filesecbox].iter().any(|other| *other != profile && text == other.policy());
+    let (Some(profile), Ok(text)) = (profile, fs::read_to_string(file.as_path())) else {
+        return Ok(());
+    };
+    let is_others = [Profile::Sandbox, Profile::Filesecbox]
+        .iter()
+        .any(|other| *other != profile && text == other.policy());
     if is_others { Err(ServeError::Profile { path: file.as_path().to_owned() }) } else { Ok(()) }
 }
 
@@ -327,7 +367,10 @@ fn prepared(path: &Path) -> Result<AbsPath, ServeError> {
     let metadata = fs::metadata(&real).map_err(fail)?;
     let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
     if !is_ours || metadata.mode() & 0o022 != 0 {
-        return Err(fail(io::Error::new(io::ErrorKind::PermissionDenied, "others can write there")));
+        return Err(fail(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "others can write there",
+        )));
     }
     let data = AbsPath::new(&real).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
     make_directory(data.join("tenants").as_path()).map_err(fail)?;
@@ -359,10 +402,13 @@ fn put_by(path: &Path, bytes: &[u8], settle: fn(&File) -> io::Result<()>) -> io:
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", ringfence_audit::session_id()));
     let beside: PathBuf = path.with_file_name(name);
-    let written = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&beside).and_then(|mut file| {
-        file.write_all(bytes)?;
-        settle(&file)?;
-        fs::rename(&beside, path)
-    });
+    let written =
+        OpenOptions::new().create_new(true).write(true).mode(0o600).open(&beside).and_then(
+            |mut file| {
+                file.write_all(bytes)?;
+                settle(&file)?;
+                fs::rename(&beside, path)
+            },
+        );
     written.inspect_err(|_| drop(fs::remove_file(&beside)))
 }

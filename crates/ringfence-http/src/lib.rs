@@ -121,10 +121,14 @@ pub enum ServeError {
         path: PathBuf,
     },
     /// A token that anybody could guess, or that no header can hold.
-    #[error("the administrator's token is no token: it needs {SHORTEST_TOKEN} characters or more, and no blanks")]
+    #[error(
+        "the administrator's token is no token: it needs {SHORTEST_TOKEN} characters or more, and no blanks"
+    )]
     Token,
     /// Plain HTTP to other machines would tell everybody the tokens.
-    #[error("{address} can be reached from other machines, and without TLS everybody on the way reads the tokens")]
+    #[error(
+        "{address} can be reached from other machines, and without TLS everybody on the way reads the tokens"
+    )]
     Exposed {
         /// Where it was to listen.
         address: SocketAddr,

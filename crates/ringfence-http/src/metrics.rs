@@ -46,9 +46,14 @@ impl Metrics {
         };
         *lock(&self.executions).entry(what).or_default() += 1;
         let Some(result) = result else { return };
-        self.denials.fetch_add(result["denials"].as_array().map_or(0, |denials| denials.len() as u64), Ordering::Relaxed);
+        self.denials.fetch_add(
+            result["denials"].as_array().map_or(0, |denials| denials.len() as u64),
+            Ordering::Relaxed,
+        );
         for breach in result["breaches"].as_array().into_iter().flatten() {
-            *lock(&self.breaches).entry(breach["limit"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+            *lock(&self.breaches)
+                .entry(breach["limit"].as_str().unwrap_or_default().to_owned())
+                .or_default() += 1;
         }
         let took = result["durationMs"].as_u64().unwrap_or_default();
         for (bound, count) in BOUNDS.iter().zip(&self.durations) {
@@ -64,13 +69,22 @@ impl Metrics {
     pub(crate) fn text(&self, gauges: &[(&str, &str, u64)]) -> String {
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
-            let _ = writeln!(text, "# HELP ringfence_{name} {help}\n# TYPE ringfence_{name} {kind}");
+            let _ =
+                writeln!(text, "# HELP ringfence_{name} {help}\n# TYPE ringfence_{name} {kind}");
         };
         head(&mut text, "requests_total", "counter", "Requests, by path, method and status.");
         for ((path, method, status), count) in &*lock(&self.requests) {
-            let _ = writeln!(text, "ringfence_requests_total{{path=\"{path}\",method=\"{method}\",status=\"{status}\"}} {count}");
+            let _ = writeln!(
+                text,
+                "ringfence_requests_total{{path=\"{path}\",method=\"{method}\",status=\"{status}\"}} {count}"
+            );
         }
-        head(&mut text, "executions_total", "counter", "Commands that were run, by what came of them.");
+        head(
+            &mut text,
+            "executions_total",
+            "counter",
+            "Commands that were run, by what came of them.",
+        );
         for (what, count) in &*lock(&self.executions) {
             let _ = writeln!(text, "ringfence_executions_total{{result=\"{what}\"}} {count}");
         }
@@ -90,12 +104,19 @@ impl Metrics {
         head(&mut text, "execution_seconds", "histogram", "How long commands took.");
         for (bound, count) in BOUNDS.iter().zip(&self.durations) {
             let bound = *bound as f64 / 1000.0;
-            let _ = writeln!(text, "ringfence_execution_seconds_bucket{{le=\"{bound}\"}} {}", count.load(Ordering::Relaxed));
+            let _ = writeln!(
+                text,
+                "ringfence_execution_seconds_bucket{{le=\"{bound}\"}} {}",
+                count.load(Ordering::Relaxed)
+            );
         }
         let count = self.duration_count.load(Ordering::Relaxed);
         let sum = self.duration_sum.load(Ordering::Relaxed) as f64 / 1000.0;
         let _ = writeln!(text, "ringfence_execution_seconds_bucket{{le=\"+Inf\"}} {count}");
-        let _ = writeln!(text, "ringfence_execution_seconds_sum {sum}\nringfence_execution_seconds_count {count}");
+        let _ = writeln!(
+            text,
+            "ringfence_execution_seconds_sum {sum}\nringfence_execution_seconds_count {count}"
+        );
         for (name, help, value) in gauges {
             head(&mut text, name, "gauge", help);
             let _ = writeln!(text, "ringfence_{name} {value}");

@@ -8,12 +8,16 @@ use serde::de::{Error, Visitor};
 
 /// A whole number, also one that is written as `5.0`: to JSON they are the same. None is larger
 /// than what every client can hold.
-pub(crate) fn integer<'de, T: TryFrom<u64>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+pub(crate) fn integer<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     deserializer.deserialize_u64(Whole(PhantomData))
 }
 
 /// The same, or nothing.
-pub(crate) fn perhaps<'de, T: TryFrom<u64>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub(crate) fn perhaps<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     deserializer.deserialize_option(Perhaps(PhantomData))
 }
 
@@ -32,7 +36,9 @@ impl<T: TryFrom<u64>> Visitor<'_> for Whole<T> {
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
-        u64::try_from(number).map_err(|_| E::custom(format_args!("{number} is too small"))).and_then(|number| self.visit_u64(number))
+        u64::try_from(number)
+            .map_err(|_| E::custom(format_args!("{number} is too small")))
+            .and_then(|number| self.visit_u64(number))
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {

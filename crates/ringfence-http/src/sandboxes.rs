@@ -152,8 +152,12 @@ impl Sandbox {
         if self.brought.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok() {
             return Ok(());
         }
-        Err(Fault::new(StatusCode::INSUFFICIENT_STORAGE, "disk", format!("more than {most} bytes would have been put into this sandbox"))
-            .hint("the limit `disk` of the policy says how much; another sandbox begins anew"))
+        Err(Fault::new(
+            StatusCode::INSUFFICIENT_STORAGE,
+            "disk",
+            format!("more than {most} bytes would have been put into this sandbox"),
+        )
+        .hint("the limit `disk` of the policy says how much; another sandbox begins anew"))
     }
 
     /// Interrupts the command that has the shell. Answers whether there was one.
@@ -174,14 +178,24 @@ impl Sandbox {
         let before = self.terminals.fetch_add(1, Ordering::SeqCst);
         let seat = Seat(self.terminals.clone());
         if before >= TERMINALS {
-            return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "terminals", format!("this sandbox has {TERMINALS} terminals already"))
-                .hint("close one"));
+            return Err(Fault::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "terminals",
+                format!("this sandbox has {TERMINALS} terminals already"),
+            )
+            .hint("close one"));
         }
         let _stands = self.standing()?;
         let command: Vec<OsString> = vec!["/bin/bash".into(), "-i".into()];
-        let beside = self.opened.start(command, Streams::Terminal(size), None, &mut |error| crate::door::log::failed(error))?;
+        let beside = self.opened.start(command, Streams::Terminal(size), None, &mut |error| {
+            crate::door::log::failed(error)
+        })?;
         if let Some(refusal) = beside.refused().and_then(|outcome| outcome.refusal.as_ref()) {
-            return Err(Fault::new(StatusCode::UNPROCESSABLE_ENTITY, "command-refused", refusal.reason.clone()));
+            return Err(Fault::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "command-refused",
+                refusal.reason.clone(),
+            ));
         }
         Ok((beside, seat))
     }
@@ -219,13 +233,17 @@ impl Drop for Seat {
 }
 
 /// A descriptor that can be waited for.
-#[expect(deprecated, reason = "what takes its place wants a promise that every `OwnedFd` keeps, as unsafe code")]
+#[expect(
+    deprecated,
+    reason = "what takes its place wants a promise that every `OwnedFd` keeps, as unsafe code"
+)]
 pub(crate) fn awaited(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(descriptor)
 }
 
 pub(crate) fn gone() -> Fault {
-    Fault::new(StatusCode::GONE, "gone", "the sandbox has ended").hint("POST /v1/sandboxes makes another")
+    Fault::new(StatusCode::GONE, "gone", "the sandbox has ended")
+        .hint("POST /v1/sandboxes makes another")
 }
 
 /// All that stand.
@@ -256,12 +274,20 @@ impl Sandboxes {
     /// Room for one more.
     fn place(&self, user: &Name, most: usize) -> Answer<Place> {
         self.places.take(user, most, MOST).map_err(|full| match full {
-            Full::Own => Fault::new(StatusCode::TOO_MANY_REQUESTS, "quota", format!("`{user}` may have {most} sandboxes, and has them"))
-                .hint("DELETE one, or ask whoever runs the service for a larger quota `sandboxes`")
-                .after(1),
-            Full::All => {
-                Fault::new(StatusCode::SERVICE_UNAVAILABLE, "full", format!("{MOST} sandboxes stand")).hint("try again later").after(10)
-            }
+            Full::Own => Fault::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "quota",
+                format!("`{user}` may have {most} sandboxes, and has them"),
+            )
+            .hint("DELETE one, or ask whoever runs the service for a larger quota `sandboxes`")
+            .after(1),
+            Full::All => Fault::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "full",
+                format!("{MOST} sandboxes stand"),
+            )
+            .hint("try again later")
+            .after(10),
         })
     }
 

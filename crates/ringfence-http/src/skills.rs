@@ -1,7 +1,9 @@
 //! What a skill says it needs, as a ceiling.
 
 use axum::http::StatusCode;
-use ringfence_policy::{Effect, Grants, HostRule, Limit, Listed, NetworkMode, OpenPorts, Origin, Rule, Source};
+use ringfence_policy::{
+    Effect, Grants, HostRule, Limit, Listed, NetworkMode, OpenPorts, Origin, Rule, Source,
+};
 use ringfence_skills::Needs;
 
 use crate::answer::{Answer, Fault};
@@ -11,14 +13,19 @@ use crate::answer::{Answer, Fault};
 /// it was said.
 pub(crate) fn narrow(grants: &mut Grants, needs: &Needs, place: &str) -> Answer<()> {
     if let Some(hosts) = &needs.hosts {
-        let hosts: Result<Vec<HostRule>, _> = hosts.iter().map(|host| HostRule::parse(host)).collect();
+        let hosts: Result<Vec<HostRule>, _> =
+            hosts.iter().map(|host| HostRule::parse(host)).collect();
         narrow_hosts(grants, &hosts.map_err(|error| unread(&error))?, place);
     }
     if let Some(writes) = &needs.writes {
         narrow_writes(grants, writes, place);
     }
     for (name, amount) in needs.limits.iter().flatten() {
-        let limit = Limit::ALL.iter().copied().find(|limit| limit.word() == name).ok_or_else(|| unread(&"there is no such limit"))?;
+        let limit = Limit::ALL
+            .iter()
+            .copied()
+            .find(|limit| limit.word() == name)
+            .ok_or_else(|| unread(&"there is no such limit"))?;
         let most = limit.amount(amount).ok_or_else(|| unread(&limit.expected()))?;
         let least = [grants.limits.of(limit), Some(most)].into_iter().flatten().min();
         grants.limits = grants.limits.with(limit, least);
@@ -28,7 +35,12 @@ pub(crate) fn narrow(grants: &mut Grants, needs: &Needs, place: &str) -> Answer<
 
 /// It could be read when the skill was brought: a ceiling is never guessed away.
 fn unread(why: &dyn std::fmt::Display) -> Fault {
-    Fault::new(StatusCode::CONFLICT, "needs", format!("what the skill says it needs cannot be read: {why}")).hint("upload the skill again")
+    Fault::new(
+        StatusCode::CONFLICT,
+        "needs",
+        format!("what the skill says it needs cannot be read: {why}"),
+    )
+    .hint("upload the skill again")
 }
 
 fn origin(text: String) -> Origin {
@@ -42,21 +54,26 @@ fn narrow_hosts(grants: &mut Grants, hosts: &[HostRule], place: &str) {
         NetworkMode::None => Vec::new(),
         NetworkMode::Full => hosts.iter().cloned().map(listed).collect(),
         NetworkMode::AllowList => {
-            let both = network.allow.iter().flat_map(|allowed| hosts.iter().filter_map(|host| allowed.rule.meet(host)));
+            let both = network
+                .allow
+                .iter()
+                .flat_map(|allowed| hosts.iter().filter_map(|host| allowed.rule.meet(host)));
             both.map(listed).collect()
         }
     };
     // What is reached by no list would not be narrowed by one.
     network.localhost = OpenPorts::default();
     network.git = false;
-    network.mode = if network.allow.is_empty() { NetworkMode::None } else { NetworkMode::AllowList };
+    network.mode =
+        if network.allow.is_empty() { NetworkMode::None } else { NetworkMode::AllowList };
     network.mode_origin = Some(origin(format!("{place}.hosts")));
 }
 
 fn narrow_writes(grants: &mut Grants, writes: &[String], place: &str) {
     let workspace = grants.workspace.clone();
     let within: Vec<_> = writes.iter().map(|path| workspace.join(path)).collect();
-    let was_writable = grants.rules.iter().any(|rule| rule.effect == Effect::Write && rule.root == workspace);
+    let was_writable =
+        grants.rules.iter().any(|rule| rule.effect == Effect::Write && rule.root == workspace);
     for rule in grants.rules.iter_mut().filter(|rule| rule.effect == Effect::Write) {
         if !within.iter().any(|path| rule.root.is_within(path)) {
             rule.effect = Effect::Read;
@@ -79,13 +96,20 @@ mod tests {
 
     fn grants(policy: &str) -> Grants {
         let path = |text: &str| AbsPath::new(text).unwrap();
-        let facts = Facts::plain(path("/data/skills/u/a/s"), path("/data/tenants/u/home"), path("/data/tenants/u/store"));
+        let facts = Facts::plain(
+            path("/data/skills/u/a/s"),
+            path("/data/tenants/u/home"),
+            path("/data/tenants/u/store"),
+        );
         let layer = parse(policy, &path("/data/policy.toml"), Source::User).unwrap();
         resolve(&[layer], &Flags::none(facts.workspace.clone()), &facts).unwrap()
     }
 
     fn hosts(list: &[&str]) -> Needs {
-        Needs { hosts: Some(list.iter().map(|host| (*host).to_owned()).collect()), ..Needs::default() }
+        Needs {
+            hosts: Some(list.iter().map(|host| (*host).to_owned()).collect()),
+            ..Needs::default()
+        }
     }
 
     fn allowed(policy: &str, needs: &Needs) -> Vec<String> {
@@ -98,18 +122,34 @@ mod tests {
     #[test]
     fn hosts_are_those_that_both_name() {
         let tenant = "version = 1\n[network]\nmode = \"allow-list\"\nallow = [\"*.example.org\", \"api.test:443\"]\n";
-        assert_eq!(allowed(tenant, &hosts(&["a.example.org", "example.org", "evil.test", "api.test"])), ["a.example.org", "api.test:443"]);
-        assert_eq!(allowed(tenant, &hosts(&["*.b.example.org:80", "api.test:80"])), ["*.b.example.org:80"]);
+        assert_eq!(
+            allowed(tenant, &hosts(&["a.example.org", "example.org", "evil.test", "api.test"])),
+            ["a.example.org", "api.test:443"]
+        );
+        assert_eq!(
+            allowed(tenant, &hosts(&["*.b.example.org:80", "api.test:80"])),
+            ["*.b.example.org:80"]
+        );
         assert_eq!(allowed(tenant, &hosts(&[])), [""; 0]);
-        assert_eq!(allowed("version = 1\n[network]\nmode = \"full\"\n", &hosts(&["one.test"])), ["one.test"]);
+        assert_eq!(
+            allowed("version = 1\n[network]\nmode = \"full\"\n", &hosts(&["one.test"])),
+            ["one.test"]
+        );
         assert_eq!(allowed("version = 1\n", &hosts(&["one.test"])), [""; 0]);
     }
 
     #[test]
     fn only_what_it_names_may_be_written() {
         let mut grants = grants("version = 1\n");
-        narrow(&mut grants, &Needs { writes: Some(vec!["out".into()]), ..Needs::default() }, "test").unwrap();
-        let may = |path: &str, how| grants.decide(&AbsPath::new(path).unwrap(), how).verdict == Verdict::Allowed;
+        narrow(
+            &mut grants,
+            &Needs { writes: Some(vec!["out".into()]), ..Needs::default() },
+            "test",
+        )
+        .unwrap();
+        let may = |path: &str, how| {
+            grants.decide(&AbsPath::new(path).unwrap(), how).verdict == Verdict::Allowed
+        };
         assert!(may("/data/skills/u/a/s/out/x", Access::Write));
         assert!(!may("/data/skills/u/a/s/x", Access::Write));
         assert!(may("/data/skills/u/a/s/x", Access::Read));

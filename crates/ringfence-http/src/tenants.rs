@@ -78,7 +78,10 @@ impl Weighed {
 
 impl Tenants {
     /// Answers also the administrator's token, if it was made just now.
-    pub(crate) fn open(data: &AbsPath, settings: &Settings) -> Result<(Self, Option<String>), ServeError> {
+    pub(crate) fn open(
+        data: &AbsPath,
+        settings: &Settings,
+    ) -> Result<(Self, Option<String>), ServeError> {
         let path = data.join("tokens.json");
         let key_path = data.join("key");
         let tokens: Vec<Kept> = match fs::read(path.as_path()) {
@@ -90,7 +93,11 @@ impl Tenants {
             Err(source) => return Err(of(&path, source)),
         };
         if !tokens.is_empty() && !key_path.as_path().exists() {
-            return Err(ServeError::NoKey { key: key_path.as_path().to_owned(), tokens: path.as_path().to_owned(), count: tokens.len() });
+            return Err(ServeError::NoKey {
+                key: key_path.as_path().to_owned(),
+                tokens: path.as_path().to_owned(),
+                count: tokens.len(),
+            });
         }
         let key = Key::open(&key_path)?;
         let given = match &settings.admin_token {
@@ -114,7 +121,8 @@ impl Tenants {
         if has_admin {
             return Ok((tenants, None));
         }
-        let made = Made { label: "the administrator's, of the first start".into(), ..Made::default() };
+        let made =
+            Made { label: "the administrator's, of the first start".into(), ..Made::default() };
         let word = tenants.make_as(ADMIN.into(), made).map_err(|source| of(&path, source))?.1;
         Ok((tenants, Some(word)))
     }
@@ -143,7 +151,11 @@ impl Tenants {
     }
 
     /// How many bytes a tenant has. To count takes a while: of several who ask, one counts.
-    pub(crate) fn weigh<E>(&self, user: &Name, count: impl FnOnce() -> Result<Weight, E>) -> Result<Weight, E> {
+    pub(crate) fn weigh<E>(
+        &self,
+        user: &Name,
+        count: impl FnOnce() -> Result<Weight, E>,
+    ) -> Result<Weight, E> {
         let weighed = self.weighed(user);
         let _one = lock(&weighed.counting);
         if let Some(weight) = weighed.fresh() {
@@ -218,7 +230,8 @@ impl Tenants {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let yesterday = now_ms().saturating_sub(DAY_MS);
-        let mut next = self.read().without(|token| token.expires_ms.is_some_and(|end| end < yesterday));
+        let mut next =
+            self.read().without(|token| token.expires_ms.is_some_and(|end| end < yesterday));
         next.add(kept.clone());
         self.keep(next)?;
         Ok((kept, word))
@@ -231,7 +244,14 @@ impl Tenants {
             let tokens = self.read();
             let gone = tokens.descent(id);
             let next = tokens.without(|token| gone.contains(&token.id));
-            (tokens.all().filter(|token| gone.contains(&token.id)).cloned().collect::<Vec<Kept>>(), next)
+            (
+                tokens
+                    .all()
+                    .filter(|token| gone.contains(&token.id))
+                    .cloned()
+                    .collect::<Vec<Kept>>(),
+                next,
+            )
         };
         if !gone.is_empty() {
             self.keep(next)?;
@@ -245,7 +265,8 @@ impl Tenants {
 
     /// Writes them down, then lets them hold. Requests are authenticated meanwhile.
     fn keep(&self, next: Registry) -> io::Result<()> {
-        let text = serde_json::to_vec_pretty(&next.all().collect::<Vec<_>>()).map_err(io::Error::other)?;
+        let text =
+            serde_json::to_vec_pretty(&next.all().collect::<Vec<_>>()).map_err(io::Error::other)?;
         put(self.data.join("tokens.json").as_path(), &text)?;
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())
@@ -254,10 +275,12 @@ impl Tenants {
     /// What a tenant may use.
     pub(crate) fn quotas(&self, user: &Name) -> Quotas {
         let mut known = lock(&self.quotas);
-        *known.entry(user.clone()).or_insert_with(|| match fs::read(self.quotas_file(user).as_path()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.usual,
-            Err(error) => unread(&error),
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| unread(&error)),
+        *known.entry(user.clone()).or_insert_with(|| {
+            match fs::read(self.quotas_file(user).as_path()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.usual,
+                Err(error) => unread(&error),
+                Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| unread(&error)),
+            }
         })
     }
 

@@ -21,7 +21,9 @@ const WARM: u32 = 200;
 fn main() -> Result<(), Box<dyn Error>> {
     ringfence_enforce::apply::helper::enter_if_helper();
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [what, count, who] = words.as_slice() else { return Err("rounds true|output COUNT bare|ringfence".into()) };
+    let [what, count, who] = words.as_slice() else {
+        return Err("rounds true|output COUNT bare|ringfence".into());
+    };
     let count: u32 = count.parse()?;
     let bytes = u64::from(count) << 20;
     let nanoseconds = match (what.as_str(), who.as_str()) {
@@ -72,7 +74,8 @@ struct Bare {
 
 impl Bare {
     fn start() -> Result<Self, Box<dyn Error>> {
-        let mut child = Command::new("bash").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut child =
+            Command::new("bash").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdout = BufReader::with_capacity(64 * 1024, child.stdout.take().ok_or("no output")?);
         Ok(Self { stdin: child.stdin.take(), stdout, child, line: String::new() })
     }
@@ -87,7 +90,9 @@ impl Speaks for Bare {
         self.tell("true; echo MARK $?\n")?;
         self.line.clear();
         self.stdout.read_line(&mut self.line)?;
-        (self.line == "MARK 0\n").then_some(()).ok_or_else(|| format!("bash said `{}`", self.line).into())
+        (self.line == "MARK 0\n")
+            .then_some(())
+            .ok_or_else(|| format!("bash said `{}`", self.line).into())
     }
 
     fn output(&mut self, bytes: u64) -> Result<(), Box<dyn Error>> {
@@ -124,7 +129,8 @@ impl Ours {
         let cwd = at(std::env::current_dir()?.into_os_string())?;
         let home = at(std::env::var_os("HOME").unwrap_or_else(|| "/".into()))?;
         let store = cwd.join(".rounds");
-        let facts = Facts { state: store.join("state"), ..Facts::plain(cwd.clone(), home, store.clone()) };
+        let facts =
+            Facts { state: store.join("state"), ..Facts::plain(cwd.clone(), home, store.clone()) };
         let person = Person::plain(store.join("quarantine"));
         let grants = resolve(&[], &Flags::none(cwd.clone()), &facts)?;
         let standing = Local::default().open(&grants, &person)?.raise(&cwd)?;
@@ -138,11 +144,15 @@ impl Ours {
 impl Speaks for Ours {
     fn turn(&mut self) -> Result<(), Box<dyn Error>> {
         let ran = self.shell.execute(&self.line, &mut |_, _| {})?;
-        (ran.exit_code() == 0).then_some(()).ok_or_else(|| format!("it ended with {}", ran.exit_code()).into())
+        (ran.exit_code() == 0)
+            .then_some(())
+            .ok_or_else(|| format!("it ended with {}", ran.exit_code()).into())
     }
 
     fn output(&mut self, bytes: u64) -> Result<(), Box<dyn Error>> {
-        let ran = self.shell.execute(&Line { text: pour(bytes).into(), ..self.line.clone() }, &mut |_, _| {})?;
+        let ran = self
+            .shell
+            .execute(&Line { text: pour(bytes).into(), ..self.line.clone() }, &mut |_, _| {})?;
         let all = ran.stdout.dropped + ran.stdout.bytes().len() as u64;
         (all == bytes).then_some(()).ok_or_else(|| format!("{all} bytes came of {bytes}").into())
     }

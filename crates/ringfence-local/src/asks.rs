@@ -80,8 +80,19 @@ impl fmt::Debug for Asks {
 }
 
 impl Asks {
-    pub(crate) fn of(asker: Arc<dyn Asker>, ground: Arc<Ground>, denials: Arc<Mutex<Denials>>) -> Arc<Self> {
-        Arc::new(Self { asker, book: Mutex::default(), granted: Mutex::default(), ground, denials, clerk: OnceLock::new() })
+    pub(crate) fn of(
+        asker: Arc<dyn Asker>,
+        ground: Arc<Ground>,
+        denials: Arc<Mutex<Denials>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            asker,
+            book: Mutex::default(),
+            granted: Mutex::default(),
+            ground,
+            denials,
+            clerk: OnceLock::new(),
+        })
     }
 
     /// To be called once there may be threads: a program of one thread is copied to make the
@@ -126,7 +137,8 @@ impl Asks {
             }
             Some(_) | None => Some(waiting),
         };
-        let is_to_be_minded = is_minded && refused.is_none() && !std::mem::replace(&mut book.is_minded, true);
+        let is_to_be_minded =
+            is_minded && refused.is_none() && !std::mem::replace(&mut book.is_minded, true);
         drop(book);
         if let Some(Waiting { denial, held }) = refused {
             self.refused(denial);
@@ -181,11 +193,16 @@ impl Asks {
         let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |one: &Granted| {
             let (one, other) = ((&one.denial, one.answer), (&denial, answer));
-            one.1 == other.1 && one.0.target == other.0.target && one.0.operation == other.0.operation && one.0.program == other.0.program
+            one.1 == other.1
+                && one.0.target == other.0.target
+                && one.0.operation == other.0.operation
+                && one.0.program == other.0.program
         };
         match granted.iter().position(is_same) {
             Some(at) => granted[at].denial.count += count,
-            None if granted.len() < READABLE => granted.push(Granted { denial: Denial { count, ..denial }, answer }),
+            None if granted.len() < READABLE => {
+                granted.push(Granted { denial: Denial { count, ..denial }, answer })
+            }
             None => {}
         }
     }
@@ -214,7 +231,9 @@ impl Turn {
         let mut options = self.asks.ground.offers(&self.matter);
         options.push(Answer::Deny);
         let ask = Ask { denial, options };
-        let mut answer = Some(self.asks.asker.ask(&ask)).filter(|answer| ask.options.contains(answer)).unwrap_or(Answer::Deny);
+        let mut answer = Some(self.asks.asker.ask(&ask))
+            .filter(|answer| ask.options.contains(answer))
+            .unwrap_or(Answer::Deny);
         match answer {
             Answer::Deny => {
                 self.asks.book().refused.extend(self.key.clone().map(|key| (key, Instant::now())));
@@ -242,7 +261,9 @@ impl Turn {
     fn open(&self) -> bool {
         match &self.matter {
             Matter::Read(target) => self.asks.ground.open_to_read(target),
-            Matter::Write(place) => self.asks.ground.open_to_write(place, || place.ready(self.deed())),
+            Matter::Write(place) => {
+                self.asks.ground.open_to_write(place, || place.ready(self.deed()))
+            }
             Matter::Connect(wanted) => {
                 self.asks.ground.open_host(&wanted.rule);
                 true
@@ -253,8 +274,13 @@ impl Turn {
     /// What the first of those who still wait in a call wants done.
     fn deed(&self) -> Option<Deed> {
         let book = self.asks.book();
-        let waiting = book.waiting.get(self.key.as_ref()?)?.iter().filter(|one| one.held.is_waiting());
-        waiting.filter_map(|one| if let Held::Call(plea) = &one.held { Some(plea.deed()) } else { None }).next()
+        let waiting =
+            book.waiting.get(self.key.as_ref()?)?.iter().filter(|one| one.held.is_waiting());
+        waiting
+            .filter_map(
+                |one| if let Held::Call(plea) = &one.held { Some(plea.deed()) } else { None },
+            )
+            .next()
     }
 
     fn waiting(&mut self) -> Vec<Waiting> {

@@ -10,8 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Connection, Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage};
-use ringfence_enforce::apply::{Birth, Event, Group, Inside, LaunchError, Made, Planted, Reins, Running};
+use ringfence_api::{
+    Connection, Denial, Granted, Operation, Outcome, Output, Request, Status, Stdio, Usage,
+};
+use ringfence_enforce::apply::{
+    Birth, Event, Group, Inside, LaunchError, Made, Planted, Reins, Running,
+};
 use ringfence_enforce::{Plan, RememberedFiles};
 use ringfence_policy::{AbsPath, Limits};
 use ringfence_provider::ProviderError;
@@ -167,7 +171,12 @@ impl Seen {
     /// All that was refused so far; what follows is counted anew.
     pub(crate) fn refused(&mut self) -> (Vec<Denial>, u64) {
         let own = std::mem::take(&mut self.denials);
-        let others = self.watch.as_ref().map(Watch::take).into_iter().chain(self.gate.as_ref().map(|gate| gate.take()));
+        let others = self
+            .watch
+            .as_ref()
+            .map(Watch::take)
+            .into_iter()
+            .chain(self.gate.as_ref().map(|gate| gate.take()));
         let others = others.chain([self.lookups.take()]);
         others.fold(own, Denials::with).into_parts()
     }
@@ -178,7 +187,11 @@ impl Seen {
     }
 
     /// Takes note of what an event tells of the sandbox; answers what it tells of a process.
-    pub(crate) fn heed(&mut self, event: Event, subject: &dyn Subject) -> Result<Option<Event>, ProviderError> {
+    pub(crate) fn heed(
+        &mut self,
+        event: Event,
+        subject: &dyn Subject,
+    ) -> Result<Option<Event>, ProviderError> {
         match event {
             Event::Denied(denial) if is_nowhere(&denial) => {}
             Event::Denied(denial) => {
@@ -189,7 +202,12 @@ impl Seen {
                 let Some(reins) = subject.reins() else { return Ok(None) };
                 // Whoever connects may come before the sandbox is known to stand.
                 self.watch.iter().for_each(Watch::begin);
-                self.egress = Some(Egress::open(doors, gate.clone(), std::mem::take(&mut self.ports), reins)?);
+                self.egress = Some(Egress::open(
+                    doors,
+                    gate.clone(),
+                    std::mem::take(&mut self.ports),
+                    reins,
+                )?);
             }
             Event::Socket(socket) => {
                 if let Some(egress) = &self.egress {
@@ -200,9 +218,15 @@ impl Seen {
                 Some(egress) => egress.connects(program),
                 None => drop(program),
             },
-            Event::Sent { to, pid, program } => self.gate.iter().for_each(|gate| gate.sent(to, pid, program.clone())),
-            Event::LooksUp { name, pid, program } => self.gate.iter().for_each(|gate| gate.looks_up(&name, pid, &program)),
-            Event::Queries(pid, program, socket) => self.lookups.answer(socket, (pid, program), self.ground.clone()),
+            Event::Sent { to, pid, program } => {
+                self.gate.iter().for_each(|gate| gate.sent(to, pid, program.clone()))
+            }
+            Event::LooksUp { name, pid, program } => {
+                self.gate.iter().for_each(|gate| gate.looks_up(&name, pid, &program))
+            }
+            Event::Queries(pid, program, socket) => {
+                self.lookups.answer(socket, (pid, program), self.ground.clone())
+            }
             Event::Pleads(plea) if is_nowhere(plea.denial()) => drop(plea),
             Event::Pleads(plea) => match &self.watch {
                 Some(watch) => watch.plead(plea),
@@ -220,8 +244,12 @@ impl Seen {
                 }
             }
             Event::Settled => self.live.settled(),
-            Event::Account(account) => self.steward.iter().for_each(|steward| steward.told(account)),
-            Event::TookSpace(taken) => self.steward.iter().for_each(|steward| steward.took_space(taken)),
+            Event::Account(account) => {
+                self.steward.iter().for_each(|steward| steward.told(account))
+            }
+            Event::TookSpace(taken) => {
+                self.steward.iter().for_each(|steward| steward.took_space(taken))
+            }
             Event::Paused => self.live.paused(),
             Event::Inside(inside) => self.look_out(inside, subject)?,
             Event::Wired(device, init) => {
@@ -243,7 +271,10 @@ impl Seen {
 
     /// Notes something that was refused.
     fn note_denial(&mut self, denial: Denial) {
-        let denial = self.ground.as_ref().map_or_else(|| denial.clone(), |ground| ground.read(|grants| marked(denial.clone(), grants)));
+        let denial = self.ground.as_ref().map_or_else(
+            || denial.clone(),
+            |ground| ground.read(|grants| marked(denial.clone(), grants)),
+        );
         self.denials.note(denial);
     }
 
@@ -259,7 +290,10 @@ impl Seen {
         let made = std::mem::take(made);
         let begun = subject.reins().ok_or_else(|| std::io::ErrorKind::Unsupported.into());
         let begun = begun.and_then(|reins| Live::begin(inside, props, reins, made));
-        let live = begun.map_err(|source| ProviderError::System { what: "look out for what appears", source })?;
+        let live = begun.map_err(|source| ProviderError::System {
+            what: "look out for what appears",
+            source,
+        })?;
         if let Some(ground) = &self.ground {
             ground.looked_out_for_by(live.renewal());
         }
@@ -271,7 +305,10 @@ impl Seen {
         const MANY: usize = 256;
         match made.directory.as_ref().and_then(identity) {
             Some(place)
-                if self.made.iter().any(|known| known.what == made.what && known.directory.as_ref().and_then(identity) == Some(place)) => {}
+                if self.made.iter().any(|known| {
+                    known.what == made.what
+                        && known.directory.as_ref().and_then(identity) == Some(place)
+                }) => {}
             Some(_) if self.made.len() < MANY => self.made.push(made),
             // What is in it would have to be looked for everywhere.
             Some(_) if made.what == Planted::Tree => self.has_unknown = true,
@@ -300,7 +337,8 @@ where
     F: FnMut([BorrowedFd<'_>; 3], &Set) -> Result<Box<dyn Subject>, LaunchError>,
 {
     let set = Set::of(&passed_on());
-    Attendance::start(request, &set, &masked.0, seen, &mut start).and_then(|attendance| attendance.stay(farewell))
+    Attendance::start(request, &set, &masked.0, seen, &mut start)
+        .and_then(|attendance| attendance.stay(farewell))
 }
 
 struct Attendance<'a> {
@@ -321,16 +359,33 @@ struct Attendance<'a> {
 }
 
 impl<'a> Attendance<'a> {
-    fn start(request: &'a Request, set: &Set, mask: &Set, seen: &'a mut Seen, start: &mut Start<'_>) -> Result<Self, ProviderError> {
-        let system = |what: &'static str| move |error: rustix::io::Errno| ProviderError::System { what, source: error.into() };
-        let signals = signal::descriptor(set).map_err(|source| ProviderError::System { what: "receive signals", source })?;
+    fn start(
+        request: &'a Request,
+        set: &Set,
+        mask: &Set,
+        seen: &'a mut Seen,
+        start: &mut Start<'_>,
+    ) -> Result<Self, ProviderError> {
+        let system = |what: &'static str| {
+            move |error: rustix::io::Errno| ProviderError::System { what, source: error.into() }
+        };
+        let signals = signal::descriptor(set)
+            .map_err(|source| ProviderError::System { what: "receive signals", source })?;
         // They came while the sandbox was prepared. The terminal's, too, have to be passed on: there
         // was no command yet that could have got them.
-        let early: Vec<i32> = std::iter::from_fn(|| signal::next(signals.as_fd()).ok().flatten()).map(|arrived| arrived.signal).collect();
+        let early: Vec<i32> = std::iter::from_fn(|| signal::next(signals.as_fd()).ok().flatten())
+            .map(|arrived| arrived.signal)
+            .collect();
         let (mut pipes, mut relay) = (Vec::new(), None);
         let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let started = match request.stdio {
-            Stdio::Inherit => match seen.is_guessed.then(Relay::new).transpose().map_err(system("make a pipe"))?.flatten() {
+            Stdio::Inherit => match seen
+                .is_guessed
+                .then(Relay::new)
+                .transpose()
+                .map_err(system("make a pipe"))?
+                .flatten()
+            {
                 None => start(own, mask),
                 Some((made, ends)) => {
                     relay = Some(made);
@@ -339,7 +394,10 @@ impl<'a> Attendance<'a> {
                 }
             },
             Stdio::Capture { limit } => {
-                let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(system("make a pipe"));
+                let pipe = || {
+                    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+                        .map_err(system("make a pipe"))
+                };
                 let ((out, out_end), (err, err_end)) = (pipe()?, pipe()?);
                 for reader in [out, err] {
                     rustix::io::ioctl_fionbio(&reader, true).map_err(system("make a pipe"))?;
@@ -352,7 +410,10 @@ impl<'a> Attendance<'a> {
         let subject = started.map_err(|error| not_started(request, error))?;
         seen.keep_account(subject.as_ref());
         seen.starts()?;
-        early.iter().filter(|signal| **signal != libc::SIGXFSZ).for_each(|signal| subject.signal(*signal));
+        early
+            .iter()
+            .filter(|signal| **signal != libc::SIGXFSZ)
+            .for_each(|signal| subject.signal(*signal));
         Ok(Self {
             request,
             subject,
@@ -377,9 +438,11 @@ impl<'a> Attendance<'a> {
             }
             self.drain();
             if ready.event {
-                let event = self.subject.next().map_err(|error| not_started(self.request, error))?;
+                let event =
+                    self.subject.next().map_err(|error| not_started(self.request, error))?;
                 // A helper that went without a word may have got that far.
-                self.seen.is_started |= !matches!(event, Event::NotExecuted(_) | Event::Wired(..) | Event::Inside(_));
+                self.seen.is_started |=
+                    !matches!(event, Event::NotExecuted(_) | Event::Wired(..) | Event::Inside(_));
                 match event {
                     Event::Closed => break,
                     event => self.note(event)?,
@@ -408,17 +471,21 @@ impl<'a> Attendance<'a> {
     }
 
     fn finish(self, status: Status, usage: Usage, duration: Duration) -> Outcome {
-        let breaches = self.spent.finish(status, self.seen.steward.take().iter().flat_map(Steward::breaches).collect());
+        let breaches = self
+            .spent
+            .finish(status, self.seen.steward.take().iter().flat_map(Steward::breaches).collect());
         let granted = self.seen.granted();
         // What is still carried ends with it, and is told of.
         self.seen.egress = None;
         let (connections, connections_dropped) = self.seen.connections();
         let (denials, denials_dropped) = self.seen.refused();
         let mut output = self.pipes.into_iter().map(|(_, capture)| capture.finish());
-        let (stdout, mut stderr): (Output, Output) = (output.next().unwrap_or_default(), output.next().unwrap_or_default());
+        let (stdout, mut stderr): (Output, Output) =
+            (output.next().unwrap_or_default(), output.next().unwrap_or_default());
         if let Some(relay) = self.relay {
             let is_cut = self.timed_out || self.is_ending;
-            stderr = relay.finish(if is_cut { Some(Instant::now()) } else { self.deadline }).finish();
+            stderr =
+                relay.finish(if is_cut { Some(Instant::now()) } else { self.deadline }).finish();
         }
         Outcome {
             stdout,
@@ -443,14 +510,30 @@ impl<'a> Attendance<'a> {
 
     /// Until something happens or the time is up.
     fn wait(&self) -> Result<Ready, ProviderError> {
-        let mut waits = vec![PollFd::from_borrowed_fd(self.subject.descriptor(), PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+        let mut waits = vec![
+            PollFd::from_borrowed_fd(self.subject.descriptor(), PollFlags::IN),
+            PollFd::new(&self.signals, PollFlags::IN),
+        ];
         waits.extend(self.relay.iter().filter_map(Relay::polled));
-        waits.extend(self.pipes.iter().filter_map(|(pipe, _)| pipe.as_ref()).map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        waits.extend(
+            self.pipes
+                .iter()
+                .filter_map(|(pipe, _)| pipe.as_ref())
+                .map(|pipe| PollFd::new(pipe, PollFlags::IN)),
+        );
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = left.map(|left| rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        let left = left.map(|left| rustix::time::Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        });
         match poll(&mut waits, left.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(ProviderError::System { what: "wait for the command", source: error.into() }),
+            Err(error) => {
+                return Err(ProviderError::System {
+                    what: "wait for the command",
+                    source: error.into(),
+                });
+            }
         }
         Ok(Ready { event: !waits[0].revents().is_empty(), signal: !waits[1].revents().is_empty() })
     }
@@ -495,11 +578,16 @@ impl<'a> Attendance<'a> {
         match self.seen.heed(event, self.subject.as_ref())? {
             Some(Event::NotExecuted(errno)) => {
                 let command = self.request.command[0].to_string_lossy().into_owned();
-                return Err(ProviderError::NotExecuted { command, source: std::io::Error::from_raw_os_error(errno) });
+                return Err(ProviderError::NotExecuted {
+                    command,
+                    source: std::io::Error::from_raw_os_error(errno),
+                });
             }
             // Whoever started us sees a job that stopped, as if it were the command. With a
             // time limit we stay awake: a command must not stop the clock.
-            Some(Event::Stopped(_)) if self.request.stdio == Stdio::Inherit && self.deadline.is_none() => {
+            Some(Event::Stopped(_))
+                if self.request.stdio == Stdio::Inherit && self.deadline.is_none() =>
+            {
                 // Nobody would look out or tell meanwhile: all of it stops with us.
                 let reins = self.subject.reins();
                 reins.iter().for_each(Reins::pause);
@@ -534,7 +622,8 @@ impl<'a> Attendance<'a> {
             self.timed_out = true;
             self.spent.took(self.begun.elapsed(), self.request.deadline);
             self.subject.signal(libc::SIGTERM);
-            self.deadline = self.request.deadline.map(|limit| Deadline::new(self.begun, limit).hard);
+            self.deadline =
+                self.request.deadline.map(|limit| Deadline::new(self.begun, limit).hard);
         }
     }
 }
@@ -545,7 +634,8 @@ struct Ready {
 }
 
 fn not_started(request: &Request, error: LaunchError) -> ProviderError {
-    let command = request.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let command =
+        request.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     ProviderError::NotStarted { command, hint: error.hint().into(), source: Box::new(error) }
 }
 
@@ -555,7 +645,9 @@ fn is_nowhere(denial: &Denial) -> bool {
     let target = std::path::Path::new(&denial.target);
     let is_absent = |path: &std::path::Path| std::fs::symlink_metadata(path).is_err();
     match denial.operation {
-        Operation::Create | Operation::Rename => denial.rule == Denial::NOTHING_OPENS_IT && target.parent().is_some_and(is_absent),
+        Operation::Create | Operation::Rename => {
+            denial.rule == Denial::NOTHING_OPENS_IT && target.parent().is_some_and(is_absent)
+        }
         // The notify handler had it open when it refused: a command may have removed it since.
         Operation::Write if Denial::OF_THE_SANDBOX.contains(&denial.rule.as_str()) => false,
         Operation::Read | Operation::Write | Operation::Execute => is_absent(target),

@@ -36,7 +36,10 @@ fn unheld(grants: &Grants) -> Option<Gap> {
     let tool = grants.tools.against_writing()?;
     Some(Gap {
         what: "tools".into(),
-        why: format!("`{}` ({}) leaves no tool that writes, and without a sandbox any program writes", tool.name, tool.origin),
+        why: format!(
+            "`{}` ({}) leaves no tool that writes, and without a sandbox any program writes",
+            tool.name, tool.origin
+        ),
         hint: "run it in the sandbox, or accept with `--on-gap run`".into(),
         loss: Loss::Enforcement,
     })
@@ -53,12 +56,19 @@ impl Session for Bare {
 
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         let command = request.command[0].to_string_lossy().into_owned();
-        let program = find(request).ok_or(ProviderError::NotExecuted { command, source: io::Error::from_raw_os_error(libc::ENOENT) })?;
+        let program = find(request).ok_or(ProviderError::NotExecuted {
+            command,
+            source: io::Error::from_raw_os_error(libc::ENOENT),
+        })?;
         let mut seen = attend::Seen::default();
         let masked = attend::Masked::begin()?;
-        let ran = attend::run(request, crate::orphans::Farewell::Wait, &mut seen, &masked, |streams, mask| {
-            start(request, &program, streams, mask)
-        });
+        let ran = attend::run(
+            request,
+            crate::orphans::Farewell::Wait,
+            &mut seen,
+            &masked,
+            |streams, mask| start(request, &program, streams, mask),
+        );
         drop(masked);
         ran.map(|outcome| Outcome { gaps: self.plan.gaps.clone(), ..outcome })
     }
@@ -88,22 +98,43 @@ fn find(request: &Request) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
-fn start(request: &Request, program: &std::path::Path, streams: [BorrowedFd<'_>; 3], mask: &Set) -> Result<Box<dyn Subject>, LaunchError> {
+fn start(
+    request: &Request,
+    program: &std::path::Path,
+    streams: [BorrowedFd<'_>; 3],
+    mask: &Set,
+) -> Result<Box<dyn Subject>, LaunchError> {
     let failed = |what: &'static str| move |source: io::Error| LaunchError::Helper { what, source };
-    let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| failed("read the command")(io::ErrorKind::InvalidInput.into()));
-    let arguments = request.command.iter().map(|word| text(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    let text = |bytes: &[u8]| {
+        CString::new(bytes)
+            .map_err(|_| failed("read the command")(io::ErrorKind::InvalidInput.into()))
+    };
+    let arguments =
+        request.command.iter().map(|word| text(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;
     let variables = request
         .variables
         .iter()
         .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()))
         .collect::<Result<Vec<_>, _>>()?;
-    std::env::set_current_dir(request.cwd.as_path()).map_err(failed("enter the working directory"))?;
-    let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 10).map_err(|error| failed("copy a descriptor")(error.into()));
+    std::env::set_current_dir(request.cwd.as_path())
+        .map_err(failed("enter the working directory"))?;
+    let copy = |fd: BorrowedFd<'_>| {
+        rustix::io::fcntl_dupfd_cloexec(fd, 10)
+            .map_err(|error| failed("copy a descriptor")(error.into()))
+    };
     let streams = [copy(streams[0])?, copy(streams[1])?, copy(streams[2])?];
     let descriptors = [(streams[0].as_fd(), 0), (streams[1].as_fd(), 1), (streams[2].as_fd(), 2)];
-    let pid = process::spawn(&text(program.as_os_str().as_bytes())?, &arguments, &variables, &descriptors, mask)
-        .map_err(failed("start the command"))?;
-    Child::watch(pid).map(|child| Box::new(child) as Box<dyn Subject>).map_err(failed("watch the command"))
+    let pid = process::spawn(
+        &text(program.as_os_str().as_bytes())?,
+        &arguments,
+        &variables,
+        &descriptors,
+        mask,
+    )
+    .map_err(failed("start the command"))?;
+    Child::watch(pid)
+        .map(|child| Box::new(child) as Box<dyn Subject>)
+        .map_err(failed("watch the command"))
 }
 
 struct Child {
@@ -119,7 +150,8 @@ struct Child {
 impl Child {
     /// With several threads, SIGCHLD may go to another one; the end is never missed.
     fn watch(pid: i32) -> io::Result<Self> {
-        let (pidfd, changes) = (process::pidfd(pid)?, signal::descriptor(&Set::of(&[libc::SIGCHLD]))?);
+        let (pidfd, changes) =
+            (process::pidfd(pid)?, signal::descriptor(&Set::of(&[libc::SIGCHLD]))?);
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for descriptor in [&pidfd, &changes] {
             epoll::add(&both, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
@@ -144,7 +176,11 @@ impl Subject for Child {
             Ok(None) => return Ok(Event::Continued),
             Err(_) => return Ok(Event::Closed),
         };
-        let usage = Usage { user_us: usage.user_us, system_us: usage.system_us, max_rss_kb: usage.max_rss_kb };
+        let usage = Usage {
+            user_us: usage.user_us,
+            system_us: usage.system_us,
+            max_rss_kb: usage.max_rss_kb,
+        };
         Ok(match change {
             Change::Exited(status) => {
                 self.is_over = true;

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Input, Ran, Stream};
 use ringfence_enforce::apply::{Job, Orphans, Start};
-use ringfence_provider::{Feeder, Interrupter, Process, ProcessStart, ProviderError, Sink, Streams};
+use ringfence_provider::{
+    Feeder, Interrupter, Process, ProcessStart, ProviderError, Sink, Streams,
+};
 use ringfence_shell::Capture;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -67,7 +69,9 @@ impl Beside {
             Streams::Pipes { input, limit: most } | Streams::Merged { input, limit: most } => {
                 limit = *most;
                 let is_merged = matches!(how.streams, Streams::Merged { .. });
-                for (number, stream) in [1, 2].into_iter().zip(&mut streams).take(if is_merged { 1 } else { 2 }) {
+                for (number, stream) in
+                    [1, 2].into_iter().zip(&mut streams).take(if is_merged { 1 } else { 2 })
+                {
                     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
                     rustix::io::ioctl_fionbio(&ours, true).map_err(system)?;
                     *stream = Some(ours);
@@ -113,19 +117,31 @@ impl Beside {
     /// Until something happens; answers whether it has ended.
     fn look(&self) -> Result<bool, ProviderError> {
         let mut waits = vec![PollFd::new(&self.started.pidfd, PollFlags::IN)];
-        waits.extend(self.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
-        waits.extend(self.intake.as_ref().and_then(Intake::waits).map(|(what, flags)| PollFd::from_borrowed_fd(what, flags)));
-        let left = self.deadline.map_or(LOOK, |deadline| LOOK.min(deadline.saturating_duration_since(Instant::now())));
+        waits
+            .extend(self.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
+        waits.extend(
+            self.intake
+                .as_ref()
+                .and_then(Intake::waits)
+                .map(|(what, flags)| PollFd::from_borrowed_fd(what, flags)),
+        );
+        let left = self
+            .deadline
+            .map_or(LOOK, |deadline| LOOK.min(deadline.saturating_duration_since(Instant::now())));
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut waits, Some(&left)) {
             Ok(_) => Ok(!waits[0].revents().is_empty()),
             Err(Errno::INTR) => Ok(false),
-            Err(error) => Err(ProviderError::System { what: "wait for a process", source: error.into() }),
+            Err(error) => {
+                Err(ProviderError::System { what: "wait for a process", source: error.into() })
+            }
         }
     }
 
     fn read(&mut self, buffer: &mut [u8], sink: &mut Sink<'_>) {
-        for ((end, stream), kept) in self.streams.iter_mut().zip([Stream::Out, Stream::Err]).zip(&mut self.kept) {
+        for ((end, stream), kept) in
+            self.streams.iter_mut().zip([Stream::Out, Stream::Err]).zip(&mut self.kept)
+        {
             while let Some(open) = end {
                 match rustix::io::read(open, &mut *buffer) {
                     Ok(0) => *end = None,
@@ -160,8 +176,13 @@ impl Beside {
                 family::signal_group(self.pid, *signal);
             }
             self.firmer = if firmer.is_empty() { self.firmer } else { firmer };
-            let own = self.allowed.filter(|_| self.timed_out).map(|limit| Deadline::new(self.begun, limit));
-            self.deadline = Some(own.and_then(|own| own.after(*signal)).unwrap_or_else(|| Instant::now() + GRACE));
+            let own = self
+                .allowed
+                .filter(|_| self.timed_out)
+                .map(|limit| Deadline::new(self.begun, limit));
+            self.deadline = Some(
+                own.and_then(|own| own.after(*signal)).unwrap_or_else(|| Instant::now() + GRACE),
+            );
         }
     }
 }

@@ -14,14 +14,17 @@ impl Connections {
     /// One more, or what is known of one only now: then it counts for none.
     pub(crate) fn note(&mut self, connection: Connection) {
         const READABLE: usize = 1000;
-        let key = |one: &Connection| (one.target.clone(), one.address.clone(), one.program.clone(), one.failed.clone());
+        let key = |one: &Connection| {
+            (one.target.clone(), one.address.clone(), one.program.clone(), one.failed.clone())
+        };
         match self.kept.iter().position(|one| key(one) == key(&connection)) {
             Some(at) => {
                 let known = &mut self.kept[at];
                 known.count += connection.count;
                 known.sent = sum(known.sent, connection.sent);
                 known.received = sum(known.received, connection.received);
-                let unknown = connection.secrets.into_iter().filter(|name| !known.secrets.contains(name));
+                let unknown =
+                    connection.secrets.into_iter().filter(|name| !known.secrets.contains(name));
                 known.secrets.extend(unknown.collect::<Vec<_>>());
             }
             None if self.kept.len() < READABLE => self.kept.push(connection),
@@ -74,7 +77,12 @@ mod tests {
         connections.note(connection(1));
         connections.note(connection(1));
         for _ in 0..2 {
-            connections.note(Connection { sent: Some(3), received: Some(5), count: 0, ..connection(1) });
+            connections.note(Connection {
+                sent: Some(3),
+                received: Some(5),
+                count: 0,
+                ..connection(1)
+            });
         }
         for name in ["A", "B", "A"] {
             connections.note(Connection { secrets: vec![name.into()], count: 0, ..connection(1) });

@@ -49,15 +49,27 @@ impl Cradle {
     pub(crate) fn shared() -> Self {
         let processors = rustix::thread::sched_getaffinity(None).unwrap_or_default();
         let bay = |processor| Bay { processor, ..Bay::default() };
-        Self(Some((0..CpuSet::MAX_CPU).filter(|processor| processors.is_set(*processor)).take(MOST).map(bay).collect()))
+        Self(Some(
+            (0..CpuSet::MAX_CPU)
+                .filter(|processor| processors.is_set(*processor))
+                .take(MOST)
+                .map(bay)
+                .collect(),
+        ))
     }
 
     /// Starts a warden, and goes to where it is. What is left of those of a `circle` only others of
     /// it may get.
-    pub(crate) fn start(&self, plan: &Plan, circle: &AbsPath, mask: &Set) -> Result<(Ahead, Option<Seat>), LaunchError> {
+    pub(crate) fn start(
+        &self,
+        plan: &Plan,
+        circle: &AbsPath,
+        mask: &Set,
+    ) -> Result<(Ahead, Option<Seat>), LaunchError> {
         let network = plan.network();
         let is_served = plan.steps.contains(&Step::Egress);
-        let serves = if is_served { Serves::Hosts } else { Serves::Nobody(circle.as_bytes().to_vec()) };
+        let serves =
+            if is_served { Serves::Hosts } else { Serves::Nobody(circle.as_bytes().to_vec()) };
         // Whoever is in the host's network cannot come from one who has left it.
         match self.seat().filter(|_| network == Network::Own) {
             Some(mut seat) => Ok((seat.start(serves, mask)?, Some(seat))),
@@ -93,7 +105,9 @@ impl Seat {
             let mut nursery = lock(&self.bay().nursery);
             match &*nursery {
                 Some(nursery) => nursery.clone(),
-                None => nursery.insert(Arc::new(Nursery::start(mask, Some(self.bay().processor))?)).clone(),
+                None => nursery
+                    .insert(Arc::new(Nursery::start(mask, Some(self.bay().processor))?))
+                    .clone(),
             }
         };
         self.home = stay_at(self.bay().processor);

@@ -75,7 +75,11 @@ impl Drop for Says {
 
 /// Does `work` on another thread, which is called `name` meanwhile: one that is at `processor`, if
 /// that is of use and there is one.
-pub(crate) fn lend(name: &'static str, processor: Option<usize>, work: impl FnOnce() + Send + 'static) -> io::Result<Hand> {
+pub(crate) fn lend(
+    name: &'static str,
+    processor: Option<usize>,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<Hand> {
     let done = Arc::<Done>::default();
     let says = Says(done.clone());
     let mut work: Work = Box::new(move || {
@@ -109,7 +113,8 @@ pub(crate) fn lend(name: &'static str, processor: Option<usize>, work: impl FnOn
 /// Somebody idle: at this processor, if anybody is, since to move there takes a while.
 fn one_at(processor: Option<usize>) -> Option<Idle> {
     let mut waiting = lock(&WAITING);
-    let there = processor.and_then(|processor| waiting.iter().rposition(|idle| idle.processor == processor));
+    let there = processor
+        .and_then(|processor| waiting.iter().rposition(|idle| idle.processor == processor));
     there.map(|there| waiting.remove(there)).or_else(|| waiting.pop())
 }
 
@@ -124,7 +129,11 @@ fn wait_for_more() {
             if KEPT.get().is_none() || waiting.len() >= MOST {
                 return;
             }
-            waiting.push(Idle { number, processor: rustix::thread::sched_getcpu(), work: sender.clone() });
+            waiting.push(Idle {
+                number,
+                processor: rustix::thread::sched_getcpu(),
+                work: sender.clone(),
+            });
         }
         match next(&more, number) {
             Some(work) => work(),
@@ -164,8 +173,10 @@ mod tests {
         let mut threads = std::collections::HashSet::new();
         for number in 0..200 {
             let told = told.clone();
-            let hand =
-                lend("test", None, move || told.send((number, std::thread::current().id())).expect("somebody hears")).expect("a thread");
+            let hand = lend("test", None, move || {
+                told.send((number, std::thread::current().id())).expect("somebody hears")
+            })
+            .expect("a thread");
             hand.join();
             let (done, thread) = heard.try_recv().expect("it was done when it was joined");
             assert_eq!(done, number);
@@ -175,7 +186,10 @@ mod tests {
         let many: Vec<_> = (0..100)
             .map(|number| {
                 let told = told.clone();
-                lend("test", None, move || told.send((number, std::thread::current().id())).expect("somebody hears")).expect("a thread")
+                lend("test", None, move || {
+                    told.send((number, std::thread::current().id())).expect("somebody hears")
+                })
+                .expect("a thread")
             })
             .collect();
         many.into_iter().for_each(super::Hand::join);

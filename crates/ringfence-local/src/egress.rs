@@ -89,18 +89,27 @@ impl std::fmt::Debug for Egress {
 
 impl Egress {
     /// Serves these, and lets those in who come to `ports`.
-    pub(crate) fn open(doors: Doors, gate: Arc<Gate>, ports: Reserved, reins: Reins) -> Result<Opened, ProviderError> {
+    pub(crate) fn open(
+        doors: Doors,
+        gate: Arc<Gate>,
+        ports: Reserved,
+        reins: Reins,
+    ) -> Result<Opened, ProviderError> {
         let system = |source| ProviderError::System { what: "open the way to hosts", source };
         let pool = Arc::new(Pool::new());
         let sockets = Sockets { datagrams: doors.names, streams: doors.long_names };
-        let names = Server::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
+        let names =
+            Server::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
         let inlet = Inlet::new(doors.v4, doors.v6).map_err(system)?;
         let relay = Arc::new(Relay::start(Limits::default()).map_err(system)?);
         let pending = Arc::<Pending>::default();
         let window = || Arc::new(Window::of(gate.clone(), pool.clone(), pending.clone()));
-        let proxy = doors.proxy.map(|listener| Proxy::serve(listener, Speaks::Either, window(), relay.clone()));
+        let proxy = doors
+            .proxy
+            .map(|listener| Proxy::serve(listener, Speaks::Either, window(), relay.clone()));
         let proxy = proxy.transpose().map_err(system)?;
-        let published = Published::open(ports, publish::PATIENCE, move || reins.ask_for_socket()).map_err(system)?;
+        let published = Published::open(ports, publish::PATIENCE, move || reins.ask_for_socket())
+            .map_err(system)?;
         let (dialer, quick) = (gate.dialer(PATIENCE), gate.dialer(IMPATIENCE));
         Ok(Opened::of(Self {
             published: Mutex::new(Some(published)),
@@ -124,11 +133,12 @@ impl Egress {
         let Some(guest) = lock(&self.published).as_ref().and_then(Published::next) else { return };
         let relay = self.relay.clone();
         // Whoever is to let it in may not do so for a long time, or at all.
-        let _ = thread::Builder::new().name("published".into()).stack_size(STACK).spawn(move || {
-            if let Some((inside, outside)) = guest.let_in(socket) {
-                relay.carry(Pair::new(inside, outside));
-            }
-        });
+        let _ =
+            thread::Builder::new().name("published".into()).stack_size(STACK).spawn(move || {
+                if let Some((inside, outside)) = guest.let_in(socket) {
+                    relay.carry(Pair::new(inside, outside));
+                }
+            });
     }
 
     /// Connects a program, or refuses to, on a thread of its own.
@@ -153,7 +163,8 @@ impl Egress {
     fn stays(&self, to: SocketAddr) -> bool {
         let address = to.ip().to_canonical();
         let is_loopback = address.is_loopback() || address.is_unspecified();
-        Pool::is_own(address) || is_loopback && !self.gate.hosts_loopback(address, to.port()).is_open()
+        Pool::is_own(address)
+            || is_loopback && !self.gate.hosts_loopback(address, to.port()).is_open()
     }
 
     fn connect(&self, program: Connecting) {
@@ -198,14 +209,18 @@ impl Egress {
         };
         let judge = |address: IpAddr| {
             let named = named.map(|name| self.gate.address_of(name, address, port, also.as_ref()));
-            named.filter(|passage| !passage.is_open()).map_or(Ok(()), |passage| Err(Box::new(passage)))
+            named
+                .filter(|passage| !passage.is_open())
+                .map_or(Ok(()), |passage| Err(Box::new(passage)))
         };
         let sealing = named.and_then(|name| self.gate.sealing(name, port));
         let goal = Goal { host, port, judge: &judge, caller, passage: &passage, sealing };
         match (passage.way, named) {
             // What is said inside of TLS is looked at, so its hello need not be.
             _ if goal.sealing.is_some() => self.relay(program, None, &goal),
-            (Some(Way::Checked(check)), Some(name)) => self.relay(program, Some(look(check, name, port)), &goal),
+            (Some(Way::Checked(check)), Some(name)) => {
+                self.relay(program, Some(look(check, name, port)), &goal)
+            }
             _ => self.hand_over(program, &goal),
         }
     }
@@ -258,7 +273,9 @@ impl Egress {
     fn relay(&self, program: Connecting, check: Option<Look>, goal: &Goal<'_>) {
         let options = Options::of(program.socket()).unwrap_or_default();
         let (waiting, far) = (options.waiting(), options.for_the_way());
-        let dial = |is_wanted: &dyn Fn() -> bool| self.dialer.connect_while(is_wanted, &goal.host, goal.port, &far, goal.judge);
+        let dial = |is_wanted: &dyn Fn() -> bool| {
+            self.dialer.connect_while(is_wanted, &goal.host, goal.port, &far, goal.judge)
+        };
         let attempt = self.pending.begin(goal.unfinished());
         let is_open = || !self.pending.is_closed();
         if waiting == Waiting::Never {
@@ -297,9 +314,18 @@ impl Egress {
         }
     }
 
-    fn carry(&self, inside: OwnedFd, outside: Reached, check: Option<Look>, goal: &Goal<'_>, attempt: Attempt<'_>) {
+    fn carry(
+        &self,
+        inside: OwnedFd,
+        outside: Reached,
+        check: Option<Look>,
+        goal: &Goal<'_>,
+        attempt: Attempt<'_>,
+    ) {
         match attempt.settle(|| goal.carried(&self.gate, outside)) {
-            Some(Ok((outside, ended))) => self.relay.carry(Pair { inside, outside, said: Vec::new(), check, ended }),
+            Some(Ok((outside, ended))) => {
+                self.relay.carry(Pair { inside, outside, said: Vec::new(), check, ended })
+            }
             Some(Err(_)) | None => reset(&inside),
         }
     }
@@ -308,14 +334,19 @@ impl Egress {
 /// What a program is told that was not connected. One whose own time is over is told what the
 /// kernel says then.
 fn number(failure: &Failure<Box<Passage>>, deadline: Deadline) -> i32 {
-    if matches!(failure, Failure::Unwanted) && deadline.is_over() { libc::EINPROGRESS } else { failure.errno() }
+    if matches!(failure, Failure::Unwanted) && deadline.is_over() {
+        libc::EINPROGRESS
+    } else {
+        failure.errno()
+    }
 }
 
 /// Whether whoever is connected to the other end is gone, as far as that can be told: who has
 /// closed it may as well have said everything and wait for an answer.
 fn is_broken_off(socket: &OwnedFd) -> bool {
     let mut looked_at = [PollFd::new(socket, PollFlags::empty())];
-    poll(&mut looked_at, Some(&Timespec::default())).is_ok() && looked_at[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    poll(&mut looked_at, Some(&Timespec::default())).is_ok()
+        && looked_at[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 /// Whoever is connected to the other end is told that it was broken off.

@@ -59,9 +59,15 @@ pub(crate) fn parse(text: &[u8]) -> Option<Vec<Entry>> {
 fn written(entries: &[Entry]) -> String {
     let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
     let setting = |entry: &Entry| {
-        let subsection = entry.subsection.as_ref().map_or(String::new(), |name| format!(" \"{}\"", escaped(name)));
-        let value = |value: &String| escaped(value).replace('\n', "\\n").replace('\t', "\\t").replace('\u{8}', "\\b");
-        let value = entry.value.as_ref().map_or(String::new(), |text| format!(" = \"{}\"", value(text)));
+        let subsection = entry
+            .subsection
+            .as_ref()
+            .map_or(String::new(), |name| format!(" \"{}\"", escaped(name)));
+        let value = |value: &String| {
+            escaped(value).replace('\n', "\\n").replace('\t', "\\t").replace('\u{8}', "\\b")
+        };
+        let value =
+            entry.value.as_ref().map_or(String::new(), |text| format!(" = \"{}\"", value(text)));
         format!("[{}{subsection}]\n{}{value}\n", entry.section, entry.key)
     };
     entries.iter().map(setting).collect()
@@ -194,18 +200,30 @@ mod tests {
     fn check(text: &str, expected: &[&str]) {
         let shown = |text: &str| {
             parse(text.as_bytes()).map(|entries| {
-                let value = |value: &Option<String>| value.as_ref().map_or("(true)".to_owned(), |value| format!("{value:?}"));
-                entries.iter().map(|entry| format!("{}={}", entry.name(), value(&entry.value))).collect::<Vec<_>>()
+                let value = |value: &Option<String>| {
+                    value.as_ref().map_or("(true)".to_owned(), |value| format!("{value:?}"))
+                };
+                entries
+                    .iter()
+                    .map(|entry| format!("{}={}", entry.name(), value(&entry.value)))
+                    .collect::<Vec<_>>()
             })
         };
-        assert_eq!(shown(text).as_deref(), Some(expected.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>().as_slice()), "{text}");
+        assert_eq!(
+            shown(text).as_deref(),
+            Some(expected.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>().as_slice()),
+            "{text}"
+        );
     }
 
     /// The same list as `git config --list -f FILE` gives.
     #[test]
     fn settings_are_read_as_git_reads_them() {
         check("", &[]);
-        check("# x\n; y\n[Core]\n\tBare = false # z\n\tfileMode\n", &["core.bare=\"false\"", "core.filemode=(true)"]);
+        check(
+            "# x\n; y\n[Core]\n\tBare = false # z\n\tfileMode\n",
+            &["core.bare=\"false\"", "core.filemode=(true)"],
+        );
         check("[core] bare = true\n", &["core.bare=\"true\""]);
         check("[a \"B c\\\"d\\\\\"]k-1=\"x ; y\" ; z\n", &["a.B c\"d\\.k-1=\"x ; y\""]);
         check("[a]\nk = x\\\n  y\\tz\\\"\n", &["a.k=\"x  y\\tz\\\"\""]);

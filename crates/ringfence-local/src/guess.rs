@@ -87,8 +87,11 @@ impl<'a> Guess<'a> {
             return None;
         }
         let real = || AbsPath::new(fs::canonicalize(path.as_path()).ok()?);
-        let is_untold = |path: &AbsPath| if self.is_wired { self.own.surround(path) } else { !self.own.contain(path) };
-        let is_why = |decision: &Decision| verdicts.contains(&decision.verdict) && is_untold(&decision.path);
+        let is_untold = |path: &AbsPath| {
+            if self.is_wired { self.own.surround(path) } else { !self.own.contain(path) }
+        };
+        let is_why =
+            |decision: &Decision| verdicts.contains(&decision.verdict) && is_untold(&decision.path);
         let decision = self.grants.decide(path, wanted);
         if is_why(&decision) {
             return Some(decision);
@@ -117,7 +120,8 @@ impl Guess<'_> {
 fn denial(decision: &Decision) -> Denial {
     let (rule, origin) = because(decision);
     let is_opener = matches!(&decision.rule, Some(Because::Rule(rule)) if rule.opens());
-    let operation = if decision.access == Access::Write { Operation::Write } else { Operation::Read };
+    let operation =
+        if decision.access == Access::Write { Operation::Write } else { Operation::Read };
     Denial {
         operation,
         target: decision.path.to_string_lossy().into_owned(),
@@ -126,7 +130,9 @@ fn denial(decision: &Decision) -> Denial {
         explicit: decision.verdict != Verdict::Absent && !is_opener,
         pid: 0,
         program: String::new(),
-        time_ms: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+        time_ms: SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis() as u64),
         evidence: Evidence::Guessed,
         count: 1,
         optional: false,
@@ -137,7 +143,11 @@ fn denial(decision: &Decision) -> Denial {
 fn lines(output: &Output) -> impl Iterator<Item = &[u8]> {
     let (head, tail) = (output.head.as_slice(), output.tail.as_slice());
     let (first, rest) = head.split_at(head.len().min(READ));
-    let last = if tail.is_empty() { &rest[rest.len().saturating_sub(READ)..] } else { &tail[tail.len().saturating_sub(READ)..] };
+    let last = if tail.is_empty() {
+        &rest[rest.len().saturating_sub(READ)..]
+    } else {
+        &tail[tail.len().saturating_sub(READ)..]
+    };
     // A line that was cut may name another path than the one that was meant.
     let cut = |byte: &u8| *byte == b'\n';
     let is_whole = rest.is_empty() && tail.is_empty();
@@ -149,8 +159,13 @@ fn lines(output: &Output) -> impl Iterator<Item = &[u8]> {
 
 /// Which error a line speaks of: the last, where several are named.
 fn error_in(line: &[u8]) -> Option<usize> {
-    let place = |text: &[u8]| line.windows(text.len()).rposition(|window| window.eq_ignore_ascii_case(text));
-    (0..ERRORS.len()).filter_map(|error| Some((place(ERRORS[error].0)?, error))).max().map(|(_, error)| error)
+    let place = |text: &[u8]| {
+        line.windows(text.len()).rposition(|window| window.eq_ignore_ascii_case(text))
+    };
+    (0..ERRORS.len())
+        .filter_map(|error| Some((place(ERRORS[error].0)?, error)))
+        .max()
+        .map(|(_, error)| error)
 }
 
 /// What may be a path: whatever stands between two quotes, and between two colons all of it
@@ -158,12 +173,17 @@ fn error_in(line: &[u8]) -> Option<usize> {
 fn paths(line: &[u8]) -> Vec<&[u8]> {
     // The last two bytes of the quotes that GNU's programs put around names.
     let is_quote = |byte: &u8| matches!(byte, b'\'' | b'"' | b'`' | 0x98 | 0x99);
-    let quoted = line.split(is_quote).skip(1).map(|part| part.strip_suffix(b"\xe2\x80").unwrap_or(part));
+    let quoted =
+        line.split(is_quote).skip(1).map(|part| part.strip_suffix(b"\xe2\x80").unwrap_or(part));
     let bare = line.split(|byte| *byte == b':').map(<[u8]>::trim_ascii).flat_map(|field| {
         let word = field.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
         [field, if word.len() == field.len() { b"" } else { word }]
     });
-    quoted.take(PARTS).chain(bare.take(PARTS)).filter(|part| !part.is_empty() && !part.contains(&0)).collect()
+    quoted
+        .take(PARTS)
+        .chain(bare.take(PARTS))
+        .filter(|part| !part.is_empty() && !part.contains(&0))
+        .collect()
 }
 
 #[cfg(test)]

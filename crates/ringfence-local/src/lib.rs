@@ -76,8 +76,15 @@ impl Local {
     pub fn for_one_command() -> Self {
         // The mask of this moment is the one the command is to start with. What fails
         // here fails again, and is told, when the command is run.
-        let ahead = signal::block(&Set::of(&[])).ok().and_then(|mask| Ahead::start_early(Network::Own, &mask).ok());
-        Self { farewell: Farewell::Leave, ahead: RefCell::new(ahead), files: Files::ours(), cradle: Cradle::default() }
+        let ahead = signal::block(&Set::of(&[]))
+            .ok()
+            .and_then(|mask| Ahead::start_early(Network::Own, &mask).ok());
+        Self {
+            farewell: Farewell::Leave,
+            ahead: RefCell::new(ahead),
+            files: Files::ours(),
+            cradle: Cradle::default(),
+        }
     }
 
     /// For a program that is there for a sandbox and for nothing else: where hosts may be reached,
@@ -146,7 +153,9 @@ struct Planned {
 fn planned(grants: &Arc<Grants>, person: &Person) -> Planned {
     let begun = Moment::now();
     let listed = Runs::open(&person.quarantine).map(|runs| runs.listed(grants)).unwrap_or_default();
-    let is_made = |path: &AbsPath| Birth::of(CWD, path.as_path()).is_some_and(|birth| listed.made().contains(&birth));
+    let is_made = |path: &AbsPath| {
+        Birth::of(CWD, path.as_path()).is_some_and(|birth| listed.made().contains(&birth))
+    };
     let found = survey_beside(grants, &Known { is_made: &is_made, ..Known::default() });
     let mut held = grants.clone();
     if !found.tracked.is_empty() {
@@ -207,17 +216,26 @@ impl Session for Confined {
         // Until what was planted is moved away.
         let masked = Masked::begin()?;
         let command = request.command.iter().map(|word| word.as_bytes().to_vec()).collect();
-        let (mut launch, campaign) = self.prepare(command, packed(&request.variables), &request.cwd);
+        let (mut launch, campaign) =
+            self.prepare(command, packed(&request.variables), &request.cwd);
         ports.tell(&mut launch.plan.gaps);
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
         let mut seen = self.seen(&launch.plan, ports, &campaign);
         seen.is_guessed = Guess::is_needed(&launch.plan, &self.held);
         let attended = attend::run(request, self.farewell, &mut seen, &masked, |streams, mask| {
-            let ahead =
-                ahead.take().map_or_else(|| self.cradle.start(&launch.plan, &self.person.quarantine, mask).map(|(ahead, _)| ahead), Ok)?;
+            let ahead = ahead.take().map_or_else(
+                || {
+                    self.cradle
+                        .start(&launch.plan, &self.person.quarantine, mask)
+                        .map(|(ahead, _)| ahead)
+                },
+                Ok,
+            )?;
             let lock = campaign.lock();
-            ahead.launch(&launch, streams, lock.as_ref().map(AsFd::as_fd)).map(|running| Box::new(running) as Box<dyn attend::Subject>)
+            ahead
+                .launch(&launch, streams, lock.as_ref().map(AsFd::as_fd))
+                .map(|running| Box::new(running) as Box<dyn attend::Subject>)
         });
         self.plan = launch.plan;
         seen.foreign = seen.live.foreign();
@@ -226,7 +244,11 @@ impl Session for Confined {
         if attended.is_err() {
             self.refused = seen.refused();
         }
-        let observed = self.plan.steps.contains(&Step::Observe).then(|| std::mem::take(&mut seen.observed).finish());
+        let observed = self
+            .plan
+            .steps
+            .contains(&Step::Observe)
+            .then(|| std::mem::take(&mut seen.observed).finish());
         // Also after an error: by then the command may have made what it wanted.
         let quarantined = campaign.conclude(&mut seen, attended.is_ok());
         drop(masked);
@@ -244,22 +266,38 @@ impl Session for Confined {
 
 impl Confined {
     /// What to launch, with the host as it is now, and what is to be done about it later.
-    fn prepare(&mut self, command: Vec<Vec<u8>>, variables: Vec<Vec<u8>>, cwd: &AbsPath) -> (Launch, Campaign) {
+    fn prepare(
+        &mut self,
+        command: Vec<Vec<u8>>,
+        variables: Vec<Vec<u8>>,
+        cwd: &AbsPath,
+    ) -> (Launch, Campaign) {
         // What a killed run planted must not be found by the survey: it would be protected.
         let runs = Runs::make(&self.person.quarantine);
         let left_over = runs.as_ref().and_then(Runs::sweep_for_the_killed);
         // A secret that appeared since is covered like those that stood there before.
         let looked = self.looked.take().filter(|_| left_over.is_none());
         if looked.is_none_or(|looked| looked.elapsed() > FRESH) {
-            Planned { plan: self.plan, held: self.held, begun: self.begun, listed: self.listed } = planned(&self.grants, &self.person);
+            Planned { plan: self.plan, held: self.held, begun: self.begun, listed: self.listed } =
+                planned(&self.grants, &self.person);
         }
         let stores = stores::make(&mut self.plan);
         let plan = std::mem::take(&mut self.plan);
-        let ground = Ground::of(&plan, self.begun, self.listed.heads(), vendored(&self.held)).beside(self.listed.made());
+        let ground = Ground::of(&plan, self.begun, self.listed.heads(), vendored(&self.held))
+            .beside(self.listed.made());
         let mark = runs.as_ref().and_then(|runs| runs.mark(&ground).ok());
         let listed = std::mem::take(&mut self.listed);
-        let campaign = Campaign { runs, left_over, mark, ground, listed, quarantine: self.person.quarantine.clone(), stores };
-        let asker = if self.asker.is_some() { apply::Asker::Somebody } else { apply::Asker::Nobody };
+        let campaign = Campaign {
+            runs,
+            left_over,
+            mark,
+            ground,
+            listed,
+            quarantine: self.person.quarantine.clone(),
+            stores,
+        };
+        let asker =
+            if self.asker.is_some() { apply::Asker::Somebody } else { apply::Asker::Nobody };
         let open_files = plan.steps.contains(&Step::Egress).then(|| self.files.raise()).flatten();
         (
             Launch {
@@ -283,7 +321,8 @@ impl Confined {
     }
 
     fn seen(&self, plan: &Plan, ports: Reserved, campaign: &Campaign) -> attend::Seen {
-        let ground = Arc::new(asks::Ground::new(self.held.clone(), plan.is_wired().then(|| scene(plan))));
+        let ground =
+            Arc::new(asks::Ground::new(self.held.clone(), plan.is_wired().then(|| scene(plan))));
         let watch = Watch::over(plan, &ground, self.asker.as_ref());
         let gate = plan.steps.contains(&Step::Egress).then(|| {
             let asks = watch.as_ref().and_then(Watch::asks);
@@ -296,7 +335,10 @@ impl Confined {
             ports,
             ground: Some(ground),
             live: LookingOut::over(plan, campaign.listed.made()),
-            configs: KnownConfigs::at_start(plan, campaign.runs.as_ref().map(|_| campaign.quarantine.clone())),
+            configs: KnownConfigs::at_start(
+                plan,
+                campaign.runs.as_ref().map(|_| campaign.quarantine.clone()),
+            ),
             ..attend::Seen::default()
         }
     }
@@ -390,12 +432,19 @@ impl Campaign {
 
 /// Variables as the helper takes them.
 fn packed(variables: &[(OsString, OsString)]) -> Vec<Vec<u8>> {
-    variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()
+    variables
+        .iter()
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .collect()
 }
 
 /// A directory handed over as a standard stream leads out: `openat(0, "..")`.
 fn refuse_directories() -> Result<(), ProviderError> {
-    let streams = [("input", rustix::stdio::stdin()), ("output", rustix::stdio::stdout()), ("error", rustix::stdio::stderr())];
+    let streams = [
+        ("input", rustix::stdio::stdin()),
+        ("output", rustix::stdio::stdout()),
+        ("error", rustix::stdio::stderr()),
+    ];
     for (stream, descriptor) in streams {
         let status = rustix::fs::fstat(descriptor.as_fd());
         if status.is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_dir()) {

@@ -106,7 +106,9 @@ impl Told {
     fn gaps(&self) -> Vec<Gap> {
         let gap = |(count, shortage): (usize, Shortage)| Gap {
             what: "filesystem.deny".into(),
-            why: format!("{count} directories could not be watched, and were looked through again and again instead"),
+            why: format!(
+                "{count} directories could not be watched, and were looked through again and again instead"
+            ),
             hint: format!("sudo sysctl {}", shortage.setting()),
             loss: Loss::Enforcement,
         };
@@ -194,12 +196,24 @@ impl LookingOut {
 
 impl Live {
     /// Begins, on a thread of its own.
-    pub(crate) fn begin(inside: Arc<Inside>, props: Option<Props>, reins: Reins, made: HashSet<Birth>) -> std::io::Result<Self> {
+    pub(crate) fn begin(
+        inside: Arc<Inside>,
+        props: Option<Props>,
+        reins: Reins,
+        made: HashSet<Birth>,
+    ) -> std::io::Result<Self> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let bell = Arc::new(Bell { event, is_over: AtomicBool::new(false) });
         let told = Arc::new(Mutex::new(Told { made, ..Told::default() }));
         let changed = Arc::new(Condvar::new());
-        let post = Post { inside, props, reins, told: told.clone(), changed: changed.clone(), bell: bell.clone() };
+        let post = Post {
+            inside,
+            props,
+            reins,
+            told: told.clone(),
+            changed: changed.clone(),
+            bell: bell.clone(),
+        };
         let thread = crew::lend("lookout", None, move || post.keep())?;
         Ok(Self { told, changed, bell, thread })
     }
@@ -221,7 +235,10 @@ impl Live {
         }
         let mut told = lock(&self.told);
         if let Some(source) = told.failed.take() {
-            return Err(ProviderError::System { what: "look out for what appears, so the command was ended", source });
+            return Err(ProviderError::System {
+                what: "look out for what appears, so the command was ended",
+                source,
+            });
         }
         Ok(told.gaps())
     }
@@ -276,11 +293,17 @@ impl Post {
             }
             match lookout.next() {
                 Some(Sighting::Wanted(question, count, kind)) => {
-                    let kind = if kind == Kind::Directory { PropKind::DeniedDirectory } else { PropKind::DeniedFile };
+                    let kind = if kind == Kind::Directory {
+                        PropKind::DeniedDirectory
+                    } else {
+                        PropKind::DeniedFile
+                    };
                     lookout.answer(question, self.scene()?.spare_covers(count, &kind));
                 }
                 Some(Sighting::Appeared(number, path)) => self.scene()?.name_cover(number, path),
-                Some(Sighting::Repository(question, birth)) => lookout.answer(question, if self.is_own(birth) { OWN } else { FOREIGN }),
+                Some(Sighting::Repository(question, birth)) => {
+                    lookout.answer(question, if self.is_own(birth) { OWN } else { FOREIGN })
+                }
                 Some(Sighting::Overrun(question)) => {
                     self.pause();
                     is_paused = true;
@@ -291,7 +314,9 @@ impl Post {
                     is_paused = false;
                 }
                 Some(Sighting::Caught) => {}
-                Some(Sighting::Unwatched(count, shortage)) => lock(&self.told).unwatched = Some((count, shortage)),
+                Some(Sighting::Unwatched(count, shortage)) => {
+                    lock(&self.told).unwatched = Some((count, shortage))
+                }
                 // It ends by itself only when the sandbox is gone, or something went wrong.
                 None if matches!(self.wait(None, Some(PATIENCE)), Next::Stop) => return Ok(()),
                 None => return Err(std::io::Error::other("the lookout ended")),
@@ -343,7 +368,10 @@ impl Post {
     }
 
     fn scene(&self) -> std::io::Result<RwLockWriteGuard<'_, Scene>> {
-        let props = self.props.as_ref().ok_or_else(|| std::io::Error::other("there is no tripwire to cover it with"))?;
+        let props = self
+            .props
+            .as_ref()
+            .ok_or_else(|| std::io::Error::other("there is no tripwire to cover it with"))?;
         Ok(props.scene.write().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -353,13 +381,22 @@ impl Post {
         let end = limit.map(|limit| Instant::now() + limit);
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+            let left = left.map(|left| Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            });
             let mut ends = vec![PollFd::new(&self.bell.event, PollFlags::IN)];
-            ends.extend(lookout.map(|lookout| PollFd::from_borrowed_fd(lookout.descriptor(), PollFlags::IN)));
+            ends.extend(
+                lookout
+                    .map(|lookout| PollFd::from_borrowed_fd(lookout.descriptor(), PollFlags::IN)),
+            );
             if poll(&mut ends, left.as_ref()).is_err() {
                 return Next::Wait;
             }
-            match (ends.iter().map(|end| !end.revents().is_empty()).collect::<Vec<_>>().as_slice(), lookout) {
+            match (
+                ends.iter().map(|end| !end.revents().is_empty()).collect::<Vec<_>>().as_slice(),
+                lookout,
+            ) {
                 _ if self.bell.is_over() => return Next::Stop,
                 ([true, ..], None) => self.bell.hush(),
                 ([true, ..], Some(_)) => return Next::Renew,

@@ -33,14 +33,21 @@ impl Lookups {
     }
 
     /// Answers what this process and program asks on a socket, in a thread of its own.
-    pub(crate) fn answer(&self, socket: UdpSocket, asker: (u32, String), ground: Option<Arc<Ground>>) {
+    pub(crate) fn answer(
+        &self,
+        socket: UdpSocket,
+        asker: (u32, String),
+        ground: Option<Arc<Ground>>,
+    ) {
         // Each thread holds a clone.
         if Arc::strong_count(&self.0) > MOST_SOCKETS {
             return;
         }
         let lookups = self.clone();
         // Without a thread, the socket is closed and the lookup gets no answer.
-        let _ = std::thread::Builder::new().name("lookups".into()).spawn(move || lookups.serve(&socket, &asker, ground.as_deref()));
+        let _ = std::thread::Builder::new()
+            .name("lookups".into())
+            .spawn(move || lookups.serve(&socket, &asker, ground.as_deref()));
     }
 
     fn serve(&self, socket: &UdpSocket, asker: &(u32, String), ground: Option<&Ground>) {
@@ -70,7 +77,9 @@ impl Lookups {
 }
 
 fn denial(target: String, (pid, program): &(u32, String)) -> Denial {
-    let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let time_ms = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64);
     Denial {
         operation: Operation::Connect,
         target,

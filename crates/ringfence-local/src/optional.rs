@@ -36,13 +36,16 @@ fn is_optional(denial: &Denial, grants: &Grants) -> bool {
 /// for such files at every start, and the policy says that a command does without.
 fn is_disguised_read(denial: &Denial, grants: &Grants) -> bool {
     let path = || AbsPath::new(&denial.target);
-    denial.operation == Operation::Read && path().is_some_and(|path| grants.disguise(&path) != Disguise::Deny)
+    denial.operation == Operation::Read
+        && path().is_some_and(|path| grants.disguise(&path) != Disguise::Deny)
 }
 
 /// Tells whether the program was refused to make something in a cache of its own. The policy lets it
 /// write there, so it counts on that.
 fn is_made_in_cache(denial: &Denial, grants: &Grants) -> bool {
-    let is_cache = |path: AbsPath| grants.opener(&path).is_some_and(|rule| matches!(rule.effect, Effect::Private { .. }));
+    let is_cache = |path: AbsPath| {
+        grants.opener(&path).is_some_and(|rule| matches!(rule.effect, Effect::Private { .. }))
+    };
     denial.operation == Operation::Create && AbsPath::new(&denial.target).is_some_and(is_cache)
 }
 
@@ -51,7 +54,8 @@ fn is_made_in_cache(denial: &Denial, grants: &Grants) -> bool {
 fn command_line(pid: u32) -> Vec<u8> {
     const LONGEST: u64 = 64 * 1024;
     let mut line = Vec::new();
-    let read = File::open(format!("/proc/{pid}/cmdline")).and_then(|file| file.take(LONGEST).read_to_end(&mut line));
+    let read = File::open(format!("/proc/{pid}/cmdline"))
+        .and_then(|file| file.take(LONGEST).read_to_end(&mut line));
     if read.is_err() {
         line.clear();
     }
@@ -73,7 +77,12 @@ mod tests {
         let facts = Facts::plain(path("/home/me/app"), path("/home/me"), path("/home/me/store"));
         let mut grants = resolve(&[], &Flags::none(path("/home/me/app")), &facts).unwrap();
         let origin = Origin::new(Source::BuiltIn, "cargo");
-        grants.rules.push(Rule { root: path("/home/me/.cargo/registry"), effect, origin, locked: false });
+        grants.rules.push(Rule {
+            root: path("/home/me/.cargo/registry"),
+            effect,
+            origin,
+            locked: false,
+        });
         grants
     }
 
@@ -97,11 +106,16 @@ mod tests {
 
     #[test]
     fn refused_create_in_a_private_cache_is_never_optional() {
-        let private = grants(Effect::Private { store: path("/home/me/store/registry"), host_beneath: true });
+        let private =
+            grants(Effect::Private { store: path("/home/me/store/registry"), host_beneath: true });
         assert!(!is_optional(&private, Operation::Create, "/home/me/.cargo/registry"));
         assert!(!is_optional(&private, Operation::Create, "/home/me/.cargo/registry/cache/x"));
         // Beside the cache, and without one, cargo does without.
         assert!(is_optional(&private, Operation::Create, "/home/me/.cargo/other"));
-        assert!(is_optional(&grants(Effect::Read), Operation::Create, "/home/me/.cargo/registry/cache/x"));
+        assert!(is_optional(
+            &grants(Effect::Read),
+            Operation::Create,
+            "/home/me/.cargo/registry/cache/x"
+        ));
     }
 }

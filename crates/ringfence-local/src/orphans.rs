@@ -44,7 +44,9 @@ pub(crate) enum Farewell {
 /// Answers whether PID 1 reaps orphans.
 pub(crate) fn are_reaped() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
-    *KNOWN.get_or_init(|| fs::read_to_string("/proc/1/comm").is_ok_and(|name| REAPERS.contains(&name.trim_end())))
+    *KNOWN.get_or_init(|| {
+        fs::read_to_string("/proc/1/comm").is_ok_and(|name| REAPERS.contains(&name.trim_end()))
+    })
 }
 
 /// Reaps what is left around an ended sandbox where PID 1 does not, for a caller about to exit.

@@ -18,11 +18,15 @@ const HIGHEST: i32 = 535;
 /// whatever it failed at, and one that is to be handed over would just be missing.
 pub(crate) fn make_sure(any: &OwnedFd) -> Result<(), ProviderError> {
     let copy = |from| rustix::io::fcntl_dupfd_cloexec(any, from);
-    let tried = copy(HIGHEST).and_then(|_| (0..DESCRIPTORS).map(|_| copy(3)).collect::<Result<Vec<_>, _>>());
+    let tried = copy(HIGHEST)
+        .and_then(|_| (0..DESCRIPTORS).map(|_| copy(3)).collect::<Result<Vec<_>, _>>());
     tried.map(drop).map_err(|error| {
         // So a number is refused that is higher than any may be.
         let error = if error == Errno::INVAL { Errno::MFILE } else { error };
-        ProviderError::System { what: "open a sandbox beside what is open already", source: error.into() }
+        ProviderError::System {
+            what: "open a sandbox beside what is open already",
+            source: error.into(),
+        }
     })
 }
 
@@ -54,7 +58,9 @@ impl Files {
     pub(crate) fn raise(&self) -> Option<u64> {
         let raised = || {
             let before = getrlimit(Resource::Nofile);
-            setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before }).ok().and(before.current)
+            setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before })
+                .ok()
+                .and(before.current)
         };
         self.before.as_ref().and_then(|before| *before.get_or_init(raised))
     }

@@ -47,7 +47,10 @@ impl Runs {
     /// `None` where there is no store: a home that is not there, or is read-only.
     pub(crate) fn make(quarantine: &AbsPath) -> Option<Self> {
         Self::open(quarantine).or_else(|| {
-            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(place(quarantine)?.as_path());
+            let _ = fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(place(quarantine)?.as_path());
             Self::open(quarantine)
         })
     }
@@ -55,7 +58,8 @@ impl Runs {
     /// `None` also where no command has run yet.
     pub(crate) fn open(quarantine: &AbsPath) -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | PLAIN;
-        let directory = rustix::fs::open(place(quarantine)?.as_path(), flags, Mode::empty()).ok()?;
+        let directory =
+            rustix::fs::open(place(quarantine)?.as_path(), flags, Mode::empty()).ok()?;
         Some(Self { directory: Arc::new(directory), quarantine: quarantine.clone() })
     }
 
@@ -81,7 +85,8 @@ impl Runs {
                 // Also what earlier commands made: the killed one could write to it.
                 let (mut made, _) = self.made_until_now(&Listed::default());
                 made.retain(|made| !ground.is_covered(made));
-                let Swept { moved, spotted } = sweep(made, Look::Everywhere, &ground, &self.quarantine);
+                let Swept { moved, spotted } =
+                    sweep(made, Look::Everywhere, &ground, &self.quarantine);
                 swept.get_or_insert_default().extend(moved);
                 found.extend(spotted);
             }
@@ -96,9 +101,17 @@ impl Runs {
     fn marks(&self) -> impl Iterator<Item = (CString, OwnedFd)> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | PLAIN;
         let entries = rustix::fs::Dir::read_from(&self.directory).into_iter().flatten().flatten();
-        let names = entries.map(|entry| entry.file_name().to_owned()).filter(|name| !name.to_bytes().starts_with(b"."));
-        let open = move |name| Some((rustix::fs::openat(&*self.directory, &name, flags, Mode::empty()).ok()?, name));
-        names.collect::<Vec<CString>>().into_iter().filter_map(open).map(|(file, name)| (name, file))
+        let names = entries
+            .map(|entry| entry.file_name().to_owned())
+            .filter(|name| !name.to_bytes().starts_with(b"."));
+        let open = move |name| {
+            Some((rustix::fs::openat(&*self.directory, &name, flags, Mode::empty()).ok()?, name))
+        };
+        names
+            .collect::<Vec<CString>>()
+            .into_iter()
+            .filter_map(open)
+            .map(|(file, name)| (name, file))
     }
 
     /// Whether another run began and has not swept. `own` is the mark of the one that asks.
@@ -110,13 +123,17 @@ impl Runs {
     /// Marks a run that begins now.
     pub(crate) fn mark(&self, ground: &Ground) -> io::Result<Mark> {
         let _turn = self.turn()?;
-        let moment = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let moment = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos());
         let name = format!("{}-{moment}", std::process::id());
         let directory = self.directory.clone();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | PLAIN;
-        let file = fs::File::from(rustix::fs::openat(&directory, &name, flags, Mode::RUSR | Mode::WUSR)?);
+        let file =
+            fs::File::from(rustix::fs::openat(&directory, &name, flags, Mode::RUSR | Mode::WUSR)?);
         let mut mark = Mark { directory, name, file };
-        let locked = rustix::fs::flock(&mark.file, FlockOperation::NonBlockingLockExclusive).map_err(Into::into);
+        let locked = rustix::fs::flock(&mark.file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(Into::into);
         if let Err(error) = locked.and_then(|()| mark.file.write_all(&ground.written())) {
             mark.remove();
             return Err(error);
@@ -128,7 +145,9 @@ impl Runs {
     pub(crate) fn read_configs(&self) -> Option<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | PLAIN;
         let mut text = Vec::new();
-        fs::File::from(rustix::fs::openat(&*self.directory, CONFIGS, flags, Mode::empty()).ok()?).read_to_end(&mut text).ok()?;
+        fs::File::from(rustix::fs::openat(&*self.directory, CONFIGS, flags, Mode::empty()).ok()?)
+            .read_to_end(&mut text)
+            .ok()?;
         Some(text)
     }
 
@@ -136,9 +155,16 @@ impl Runs {
     pub(crate) fn write_configs(&self, text: &[u8]) -> io::Result<()> {
         let next = format!("{CONFIGS}.{}", std::process::id());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | PLAIN;
-        let mut file = fs::File::from(rustix::fs::openat(&*self.directory, &next, flags, Mode::RUSR | Mode::WUSR)?);
+        let mut file = fs::File::from(rustix::fs::openat(
+            &*self.directory,
+            &next,
+            flags,
+            Mode::RUSR | Mode::WUSR,
+        )?);
         let written = file.write_all(text);
-        match written.and_then(|()| Ok(rustix::fs::renameat(&*self.directory, &next, &*self.directory, CONFIGS)?)) {
+        match written.and_then(|()| {
+            Ok(rustix::fs::renameat(&*self.directory, &next, &*self.directory, CONFIGS)?)
+        }) {
             Ok(()) => Ok(()),
             Err(error) => {
                 let _ = rustix::fs::unlinkat(&*self.directory, &next, AtFlags::empty());

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Breach, Connection, Denial, Granted, Line, Output, Ran, Status, Usage};
+use ringfence_api::{
+    Afterwards, Breach, Connection, Denial, Granted, Line, Output, Ran, Status, Usage,
+};
 use ringfence_enforce::apply::{Job, Orphans, Start};
 use ringfence_policy::{AbsPath, Limits};
 use ringfence_provider::{Feeder, Interrupter, ProviderError, Shell, ShellStart, Sink};
@@ -36,7 +38,11 @@ pub(crate) trait Place: Send + Sync {
     fn runner(&self) -> &str;
 
     /// Starts a process with these descriptors.
-    fn start(&self, start: &Start, descriptors: &[BorrowedFd<'_>]) -> Result<(Job, Started), ProviderError>;
+    fn start(
+        &self,
+        start: &Start,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Job, Started), ProviderError>;
 
     /// Lets process `pid`, and nobody else, open these, each by what is answered with its number
     /// behind, until they are taken back; `None` where another process must have them for it.
@@ -85,7 +91,11 @@ pub(crate) trait Place: Send + Sync {
 
 /// How a process ended of which it is known that it has. The whole sandbox may have, because of
 /// something that was used too much.
-pub(crate) fn ended(place: &dyn Place, job: Job, spent: &mut Spent) -> Result<(Status, Usage), ProviderError> {
+pub(crate) fn ended(
+    place: &dyn Place,
+    job: Job,
+    spent: &mut Spent,
+) -> Result<(Status, Usage), ProviderError> {
     if let Some(ended) = place.ended(job) {
         return Ok(ended);
     }
@@ -108,7 +118,10 @@ pub(crate) struct Over {
 }
 
 /// A command that is over, with what its place has to tell of it.
-pub(crate) fn ran(place: &dyn Place, Over { status, usage, duration, timed_out, kept, spent }: Over) -> Ran {
+pub(crate) fn ran(
+    place: &dyn Place,
+    Over { status, usage, duration, timed_out, kept, spent }: Over,
+) -> Ran {
     let [stdout, stderr] = kept.map(Capture::finish);
     let (denials, denials_dropped) = place.refused();
     Ran {
@@ -179,7 +192,10 @@ struct Ends {
 
 impl Persistent {
     pub(crate) fn start(place: Arc<dyn Place>, how: &ShellStart) -> Result<Self, ProviderError> {
-        let system = |error: rustix::io::Errno| ProviderError::System { what: "make the pipes of a shell", source: error.into() };
+        let system = |error: rustix::io::Errno| ProviderError::System {
+            what: "make the pipes of a shell",
+            source: error.into(),
+        };
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(system);
         let ((script_end, script), (report, report_end), (out, out_end), (err, err_end)) =
             (pipe()?, reports().map_err(system)?, stream()?, stream()?);
@@ -196,11 +212,17 @@ impl Persistent {
             terminal: None,
             orphans: Orphans::Kept,
         };
-        let path = start.variables.iter().find_map(|variable| variable.strip_prefix(b"PATH=")).unwrap_or_default().to_vec();
+        let path = start
+            .variables
+            .iter()
+            .find_map(|variable| variable.strip_prefix(b"PATH="))
+            .unwrap_or_default()
+            .to_vec();
         let given = [out_end.as_fd(), err_end.as_fd(), report_end.as_fd(), script_end.as_fd()];
         let (job, Started { pidfd, .. }) = place.start(&start, &given)?;
         let pid = number(&pidfd).ok_or(ProviderError::Gone { what: "shell" })?;
-        let ends = Ends { script, report, streams: [Some(out), Some(err)], shared: [None, None], pidfd };
+        let ends =
+            Ends { script, report, streams: [Some(out), Some(err)], shared: [None, None], pidfd };
         rustix::io::write(&ends.script, &prelude(kind, &program)).map_err(system)?;
         Ok(Self {
             place,
@@ -234,12 +256,14 @@ impl Persistent {
         const WORDS: usize = 64;
         if self.random.is_empty() {
             let mut random = vec![0; WORDS * Word::LENGTH];
-            let length = rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
+            let length =
+                rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
             random.truncate(length - length % Word::LENGTH);
             self.random = random;
         }
         let rest = self.random.len().saturating_sub(Word::LENGTH);
-        let word = self.random.split_off(rest).try_into().map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        let word =
+            self.random.split_off(rest).try_into().map_err(|_| io::ErrorKind::UnexpectedEof)?;
         Ok(Word::new(word))
     }
 }
@@ -253,7 +277,8 @@ const BUFFER: usize = 64 * 1024;
 /// Where a shell tells of ends. A socket and no pipe: programs get the descriptor as well, and a
 /// pipe can be opened anew to read from it what the shell says. And the kernel tells who speaks.
 fn reports() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_passcred(&ours, true)?;
     Ok((ours, theirs))
 }
@@ -261,7 +286,8 @@ fn reports() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
 /// The number of a process on this host.
 pub(crate) fn number(pidfd: &OwnedFd) -> Option<i32> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
-    let number: i32 = text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
+    let number: i32 =
+        text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
     (number > 0).then_some(number)
 }
 
@@ -286,7 +312,11 @@ impl Shell for Persistent {
     }
 
     fn interrupter(&self) -> Box<dyn Interrupter> {
-        Box::new(Interrupts { asked: self.interrupted.clone(), beginning: self.beginning.clone(), pid: self.pid })
+        Box::new(Interrupts {
+            asked: self.interrupted.clone(),
+            beginning: self.beginning.clone(),
+            pid: self.pid,
+        })
     }
 
     fn pid(&self) -> i32 {
@@ -298,7 +328,8 @@ impl Shell for Persistent {
     }
 
     fn cwd(&self) -> Option<AbsPath> {
-        AbsPath::new(std::fs::read_link(format!("/proc/{}/cwd", self.pid)).ok()?).filter(|_| !self.is_over)
+        AbsPath::new(std::fs::read_link(format!("/proc/{}/cwd", self.pid)).ok()?)
+            .filter(|_| !self.is_over)
     }
 }
 

@@ -10,7 +10,9 @@ use ringfence_api::{Breach, Connection, Denial, Gap, Granted, Output, Quarantine
 use ringfence_enforce::apply::{Event, Job, LaunchError, OFFERED, Running, Start, What};
 use ringfence_enforce::{Plan, Step};
 use ringfence_policy::{AbsPath, Grants, Limits};
-use ringfence_provider::{Process, ProcessStart, ProviderError, Revised, Shell, ShellStart, Standing};
+use ringfence_provider::{
+    Process, ProcessStart, ProviderError, Revised, Shell, ShellStart, Standing,
+};
 use ringfence_shell::{RUNNER, RUNNER_TEXT};
 use ringfence_sys::signal::{self, Set};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -86,11 +88,17 @@ impl Sandbox {
         let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
         room::make_sure(&null)?;
         let ahead = confined.ahead.take().filter(|ahead| ahead.network() == network);
-        let started =
-            ahead.map_or_else(|| confined.cradle.start(&launch.plan, &confined.person.quarantine, &mask), |ahead| Ok((ahead, None)));
+        let started = ahead.map_or_else(
+            || confined.cradle.start(&launch.plan, &confined.person.quarantine, &mask),
+            |ahead| Ok((ahead, None)),
+        );
         let (ahead, seat) = started.map_err(not_raised)?;
         let lock = campaign.lock();
-        let running = ahead.launch(&launch, [null.as_fd(), null.as_fd(), null.as_fd()], lock.as_ref().map(AsFd::as_fd));
+        let running = ahead.launch(
+            &launch,
+            [null.as_fd(), null.as_fd(), null.as_fd()],
+            lock.as_ref().map(AsFd::as_fd),
+        );
         let running = running.map_err(not_raised)?;
         drop(lock);
         seen.keep_account(&running);
@@ -105,14 +113,29 @@ impl Sandbox {
             over: None,
             is_over: false,
         };
-        let ground = Arc::new(Ground { state: Mutex::new(state), changed: Condvar::new(), next: AtomicU64::new(1) });
-        let (kept, processor) = (ground.clone(), ground.lock().running.processor().filter(|_| seat.is_some()));
+        let ground = Arc::new(Ground {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            next: AtomicU64::new(1),
+        });
+        let (kept, processor) =
+            (ground.clone(), ground.lock().running.processor().filter(|_| seat.is_some()));
         let keeper = crew::lend("keeper", processor, move || kept.keep(&control));
         let keeper = keeper.map_err(system("start a thread"))?;
         let policy = InForce::of(confined.grants.clone(), confined.person.clone());
         let (keeper, campaign, policy) = (Some(keeper), Some(campaign), Mutex::new(policy));
-        let mut sandbox = Self { plan: launch.plan, ground, keeper, campaign, suspension: Mutex::default(), policy };
-        sandbox.ground.wait(PATIENCE, |state| state.is_standing.then_some(())).ok_or_else(|| sandbox.ground.why())?;
+        let mut sandbox = Self {
+            plan: launch.plan,
+            ground,
+            keeper,
+            campaign,
+            suspension: Mutex::default(),
+            policy,
+        };
+        sandbox
+            .ground
+            .wait(PATIENCE, |state| state.is_standing.then_some(()))
+            .ok_or_else(|| sandbox.ground.why())?;
         drop(seat);
         let mut state = sandbox.ground.lock();
         state.seen.own_up(&mut sandbox.plan);
@@ -128,7 +151,8 @@ impl Sandbox {
     fn close(&mut self) -> Result<Vec<Quarantined>, ProviderError> {
         let Some(campaign) = self.campaign.take() else { return Ok(Vec::new()) };
         self.ground.lock().running.end();
-        let ended = self.ground.wait_until(Instant::now() + PATIENCE, |state| state.is_over.then_some(()));
+        let ended =
+            self.ground.wait_until(Instant::now() + PATIENCE, |state| state.is_over.then_some(()));
         let mut state = self.ground.lock();
         if ended.is_none() {
             state.running.kill();
@@ -151,8 +175,14 @@ impl Sandbox {
 /// A file that every command of a shell goes through.
 fn furnish(plan: &mut Plan) {
     let at = AbsPath::new(RUNNER).expect("an absolute path");
-    let behind = plan.steps.iter().position(|step| matches!(step, Step::Directory { path } if at.is_within(path)));
-    plan.steps.insert(behind.map_or(0, |behind| behind + 1), Step::File { path: at, content: RUNNER_TEXT.into() });
+    let behind = plan
+        .steps
+        .iter()
+        .position(|step| matches!(step, Step::Directory { path } if at.is_within(path)));
+    plan.steps.insert(
+        behind.map_or(0, |behind| behind + 1),
+        Step::File { path: at, content: RUNNER_TEXT.into() },
+    );
 }
 
 impl Standing for Sandbox {
@@ -200,7 +230,9 @@ impl Standing for Sandbox {
         let mut state = self.ground.lock();
         let (changed, ground) = (state.seen.disown_changed(), state.seen.ground.clone());
         drop(state);
-        if let Some(Err(error)) = ground.filter(|_| !changed.is_empty()).map(|ground| ground.mask_changed(changed)) {
+        if let Some(Err(error)) =
+            ground.filter(|_| !changed.is_empty()).map(|ground| ground.mask_changed(changed))
+        {
             // No command may read them.
             let mut state = self.ground.lock();
             state.over = Some(error);
@@ -213,7 +245,9 @@ impl Standing for Sandbox {
     }
 
     fn revise(&self, grants: &Grants) -> Result<Revised, ProviderError> {
-        let ground = self.ground.wait(PATIENCE, |state| state.seen.inside.as_ref().and(state.seen.ground.clone()));
+        let ground = self
+            .ground
+            .wait(PATIENCE, |state| state.seen.inside.as_ref().and(state.seen.ground.clone()));
         let ground = ground.ok_or_else(|| self.ground.why())?;
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         let (changes, mut plan) = ground.revise(&mut policy, grants)?;
@@ -238,7 +272,11 @@ impl Place for Ground {
         RUNNER
     }
 
-    fn start(&self, start: &Start, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<(Job, Started), ProviderError> {
+    fn start(
+        &self,
+        start: &Start,
+        descriptors: &[std::os::fd::BorrowedFd<'_>],
+    ) -> Result<(Job, Started), ProviderError> {
         let job = self.next.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
         state.seen.starts()?;
@@ -246,20 +284,28 @@ impl Place for Ground {
         let told = state.running.start(job, start, descriptors);
         drop(state);
         told.map_err(|_| self.why())?;
-        let started = self.wait(PATIENCE, |state| state.jobs.get_mut(&job)?.started.take()).ok_or_else(|| self.why())?;
+        let started = self
+            .wait(PATIENCE, |state| state.jobs.get_mut(&job)?.started.take())
+            .ok_or_else(|| self.why())?;
         match started {
             Ok(started) => Ok((job, started)),
             Err(errno) => {
                 self.lock().jobs.remove(&job);
-                let command = String::from_utf8_lossy(start.command.first().map_or(b"", Vec::as_slice)).into_owned();
-                Err(ProviderError::NotExecuted { command, source: std::io::Error::from_raw_os_error(errno) })
+                let command =
+                    String::from_utf8_lossy(start.command.first().map_or(b"", Vec::as_slice))
+                        .into_owned();
+                Err(ProviderError::NotExecuted {
+                    command,
+                    source: std::io::Error::from_raw_os_error(errno),
+                })
             }
         }
     }
 
     fn offer(&self, pid: i32, given: &[OwnedFd]) -> Result<Option<&str>, ProviderError> {
         let copies = given.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
-        let copies = copies.map_err(|source| ProviderError::System { what: "copy a descriptor", source })?;
+        let copies =
+            copies.map_err(|source| ProviderError::System { what: "copy a descriptor", source })?;
         self.lock().offered.insert(pid, copies);
         Ok(Some(OFFERED))
     }
@@ -304,7 +350,9 @@ impl Place for Ground {
 
     fn guess(&self, cwd: &AbsPath, stderr: &Output, told: &[Denial]) -> Vec<Denial> {
         let state = self.lock();
-        let (Some(plan), Some(ground)) = (state.blind.clone(), state.seen.ground.clone()) else { return Vec::new() };
+        let (Some(plan), Some(ground)) = (state.blind.clone(), state.seen.ground.clone()) else {
+            return Vec::new();
+        };
         drop(state);
         ground.read(|held| Guess::new(&plan, held, cwd).at(stderr, told))
     }
@@ -324,14 +372,19 @@ impl Ground {
         })?
     }
 
-    fn wait_until<T>(&self, end: Instant, mut is: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
+    fn wait_until<T>(
+        &self,
+        end: Instant,
+        mut is: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
         let mut state = self.lock();
         loop {
             if let Some(found) = is(&mut state) {
                 return Some(found);
             }
             let left = end.checked_duration_since(Instant::now())?;
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -369,7 +422,10 @@ impl State {
                 Ok(Some(Event::Standing)) => self.is_standing = true,
                 Ok(Some(Event::Of(job, what))) => self.note(job, what),
                 Ok(Some(Event::Takes { number, on_execute, call })) => {
-                    let offered = self.offered.get(&(call.pid() as i32)).and_then(|offered| offered.get(number as usize));
+                    let offered = self
+                        .offered
+                        .get(&(call.pid() as i32))
+                        .and_then(|offered| offered.get(number as usize));
                     // Whoever is gone by now takes nothing.
                     let _ = offered.map(|offered| call.give(offered, on_execute));
                 }
@@ -386,13 +442,16 @@ impl State {
 
     fn is_heard(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::from_borrowed_fd(self.running.descriptor(), PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+        poll(&mut [PollFd::from_borrowed_fd(self.running.descriptor(), PollFlags::IN)], Some(&now))
+            .is_ok_and(|ready| ready > 0)
     }
 
     fn note(&mut self, job: Job, what: What) {
         let Some(known) = self.jobs.get_mut(&job) else { return };
         match what {
-            What::Started { pidfd, terminal } => known.started = Some(Ok(Started { pidfd, terminal })),
+            What::Started { pidfd, terminal } => {
+                known.started = Some(Ok(Started { pidfd, terminal }))
+            }
             What::NotExecuted(errno) => known.started = Some(Err(errno)),
             What::Ended(status, usage) => known.ended = Some((status, usage)),
         }
@@ -400,5 +459,9 @@ impl State {
 }
 
 fn not_raised(error: LaunchError) -> ProviderError {
-    ProviderError::NotStarted { command: "a shell".into(), hint: error.hint().into(), source: Box::new(error) }
+    ProviderError::NotStarted {
+        command: "a shell".into(),
+        hint: error.hint().into(),
+        source: Box::new(error),
+    }
 }

@@ -82,11 +82,21 @@ impl State {
 
 impl Steward {
     /// For what will come from `warden`; nobody where there is nothing to keep account of.
-    pub(crate) fn over(limits: &Limits, warden: i32, reins: Reins, group: Option<Arc<Group>>) -> Option<Self> {
-        const WATCHED: [Limit; 5] = [Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::Disk];
+    pub(crate) fn over(
+        limits: &Limits,
+        warden: i32,
+        reins: Reins,
+        group: Option<Arc<Group>>,
+    ) -> Option<Self> {
+        const WATCHED: [Limit; 5] =
+            [Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::Disk];
         let is_watched = WATCHED.iter().any(|limit| limits.of(*limit).is_some());
         let charge = Charge { most: *limits, warden, reins, group };
-        (is_watched || share::is_shared()).then(|| Self { shared: Arc::default(), charge: Arc::new(charge), keeper: None })
+        (is_watched || share::is_shared()).then(|| Self {
+            shared: Arc::default(),
+            charge: Arc::new(charge),
+            keeper: None,
+        })
     }
 
     /// Keeps account from now on: something is about to run.
@@ -96,7 +106,9 @@ impl Steward {
         }
         let (kept, charge) = (self.shared.clone(), self.charge.clone());
         let keeper = crew::lend("steward", None, move || kept.keep(&charge));
-        self.keeper = Some(keeper.map_err(|source| ProviderError::System { what: "start a thread", source })?);
+        self.keeper = Some(
+            keeper.map_err(|source| ProviderError::System { what: "start a thread", source })?,
+        );
         Ok(())
     }
 
@@ -154,7 +166,8 @@ impl Shared {
         let is_first = rustix::process::setpriority_process(None, FIRST).is_ok();
         self.look_on(charge);
         // Others have the thread after us.
-        let _ = before.map(|before| is_first.then(|| rustix::process::setpriority_process(None, before)));
+        let _ = before
+            .map(|before| is_first.then(|| rustix::process::setpriority_process(None, before)));
     }
 
     fn look_on(&self, charge: &Charge) {
@@ -181,7 +194,11 @@ impl Shared {
                 ledger.give_way();
             }
             let is_idle = share::is_shared() && tally == last;
-            pause = if is_idle { (pause * 2).clamp(LOOK, IDLE_LOOK) } else { next_pause(most, &tally, begun.elapsed()) };
+            pause = if is_idle {
+                (pause * 2).clamp(LOOK, IDLE_LOOK)
+            } else {
+                next_pause(most, &tally, begun.elapsed())
+            };
             last = tally;
         }
     }
@@ -198,7 +215,9 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let rest = end.saturating_duration_since(Instant::now());
-            let waited = self.changed.wait_timeout_while(state, rest, |state| !state.is_over && !state.has_begun);
+            let waited = self
+                .changed
+                .wait_timeout_while(state, rest, |state| !state.is_over && !state.has_begun);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.is_over || !std::mem::take(&mut state.has_begun) {
                 return !state.is_over;
@@ -234,12 +253,19 @@ impl Shared {
             (Limit::Disk, most.disk, tally.disk),
         ];
         let beyond = |(limit, most, observed): &(Limit, Option<u64>, u64)| {
-            most.filter(|most| observed > most).map(|configured| Breach { limit: *limit, configured, observed: *observed })
+            most.filter(|most| observed > most).map(|configured| Breach {
+                limit: *limit,
+                configured,
+                observed: *observed,
+            })
         };
         let found: Vec<Breach> = ends.iter().filter_map(beyond).collect();
         // The kernel refuses what goes beyond it: nobody is ended for standing there.
         if let Some(configured) = most.open_files.filter(|most| tally.open_files >= *most) {
-            note(&mut state.breaches, Breach { limit: Limit::OpenFiles, configured, observed: tally.open_files });
+            note(
+                &mut state.breaches,
+                Breach { limit: Limit::OpenFiles, configured, observed: tally.open_files },
+            );
         }
         found.iter().for_each(|breach| note(&mut state.breaches, *breach));
         !found.is_empty()

@@ -105,10 +105,14 @@ fn take(store: &OwnedFd) -> io::Result<(OwnedFd, Option<u16>)> {
 fn put_together(store: &OwnedFd, upper: &OwnedFd) {
     let Ok(beside) = plain(store, BESIDE) else { return };
     let Ok(entries) = readable(&beside).and_then(Dir::new) else { return };
-    for entry in entries.flatten().filter(|entry| entry.file_name().to_bytes().iter().all(u8::is_ascii_digit)) {
+    for entry in entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_bytes().iter().all(u8::is_ascii_digit))
+    {
         let Ok(layer) = plain(&beside, entry.file_name()) else { continue };
         let Ok(lock) = readable(&layer) else { continue };
-        if is_locked(&lock, FlockOperation::NonBlockingLockExclusive).is_ok_and(|is_locked| is_locked)
+        if is_locked(&lock, FlockOperation::NonBlockingLockExclusive)
+            .is_ok_and(|is_locked| is_locked)
             && let Ok(theirs) = plain(&layer, UPPER)
         {
             merge::merge(&theirs, upper);
@@ -127,7 +131,12 @@ fn is_locked(lock: &OwnedFd, how: FlockOperation) -> io::Result<bool> {
 
 /// The same directory, to be listed and locked.
 fn readable(directory: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::openat(
+        directory,
+        ".",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 fn store_at(path: &AbsPath) -> io::Result<OwnedFd> {
@@ -146,7 +155,12 @@ fn directory(at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
 }
 
 fn plain(at: impl AsFd, name: impl Arg) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(at, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::openat(
+        at,
+        name,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 /// A volatile overlay marks where it works (`work/incompat/volatile/dirty`), and refuses a
@@ -157,7 +171,9 @@ fn unmark(work: &OwnedFd) -> io::Result<()> {
     let Some(incompat) = opened(&inner, "incompat")? else { return Ok(()) };
     if let Some(volatile) = opened(&incompat, "volatile")? {
         match rustix::fs::unlinkat(volatile, "dirty", AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => rustix::fs::unlinkat(&incompat, "volatile", AtFlags::REMOVEDIR)?,
+            Ok(()) | Err(Errno::NOENT) => {
+                rustix::fs::unlinkat(&incompat, "volatile", AtFlags::REMOVEDIR)?
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -169,7 +185,10 @@ fn opened(at: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     match plain(at, name) {
         Ok(directory) => {
             // A descriptor that only names a directory cannot change it but by that name.
-            fs::set_permissions(format!("/proc/self/fd/{}", directory.as_raw_fd()), fs::Permissions::from_mode(0o700))?;
+            fs::set_permissions(
+                format!("/proc/self/fd/{}", directory.as_raw_fd()),
+                fs::Permissions::from_mode(0o700),
+            )?;
             Ok(Some(directory))
         }
         Err(Errno::NOENT) => Ok(None),

@@ -95,7 +95,12 @@ impl Spotted {
 }
 
 /// Looks through what the command made of git's.
-pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine: &AbsPath) -> Swept {
+pub(crate) fn sweep(
+    made: Vec<Made>,
+    mut look: Look,
+    ground: &Ground,
+    quarantine: &AbsPath,
+) -> Swept {
     let mut sweep = Sweep {
         store: Store::new(quarantine),
         swept: Swept::default(),
@@ -109,9 +114,13 @@ pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine
         let Some(directory) = directory else { continue };
         let found = ground.roots.find(&directory, &path);
         let spot = match found {
-            Some((directory, path)) => Spot { directory, path, standing: Standing::OnHost, came: Came::Alone },
+            Some((directory, path)) => {
+                Spot { directory, path, standing: Standing::OnHost, came: Came::Alone }
+            }
             None => match held::hold(&directory, Want::Look) {
-                Ok(directory) => Spot { directory, path, standing: Standing::Adrift, came: Came::Alone },
+                Ok(directory) => {
+                    Spot { directory, path, standing: Standing::Adrift, came: Came::Alone }
+                }
                 Err(_) => {
                     look = Look::Everywhere;
                     continue;
@@ -125,9 +134,13 @@ pub(crate) fn sweep(made: Vec<Made>, mut look: Look, ground: &Ground, quarantine
         for root in ground.roots.iter() {
             sweep.everywhere(root, |directory, path| match &look {
                 Look::Made => false,
-                Look::Known(known) => identity(directory).is_some_and(|identity| known.contains(&identity)),
+                Look::Known(known) => {
+                    identity(directory).is_some_and(|identity| known.contains(&identity))
+                }
                 // What the survey would have found is new, wherever it was made.
-                Look::Everywhere => ground.was_surveyed(path) || ground.begun.may_precede_change_of(directory),
+                Look::Everywhere => {
+                    ground.was_surveyed(path) || ground.begun.may_precede_change_of(directory)
+                }
             });
         }
     }
@@ -208,14 +221,21 @@ impl Sweep<'_> {
                 let has_settings = settings::may_have_settings(directory);
                 let is_candidate = has_git || has_head || has_settings;
                 // A path of its own for every directory would be quadratic in a deep tree.
-                let path = is_candidate.then(|| root.join(way)).filter(|path| wanted(directory, path));
+                let path =
+                    is_candidate.then(|| root.join(way)).filter(|path| wanted(directory, path));
                 if let Some(path) = path {
                     let is_new = |name: &str| !self.ground.covered.contains(&path.join(name));
                     // Where the survey does not look, the user may have repositories too.
-                    let is_mine = has_git && self.ground.was_skipped(&path) && self.is_older(directory, ".git", self.ground.begun);
-                    let (has_git, has_head) = (has_git && !is_mine && is_new(".git"), has_head && is_new("HEAD"));
-                    let Ok(directory) = held::hold(directory, Want::Look) else { return Ok(Next::Below) };
-                    let spot = Spot { directory, path, standing: Standing::OnHost, came: Came::Alone };
+                    let is_mine = has_git
+                        && self.ground.was_skipped(&path)
+                        && self.is_older(directory, ".git", self.ground.begun);
+                    let (has_git, has_head) =
+                        (has_git && !is_mine && is_new(".git"), has_head && is_new("HEAD"));
+                    let Ok(directory) = held::hold(directory, Want::Look) else {
+                        return Ok(Next::Below);
+                    };
+                    let spot =
+                        Spot { directory, path, standing: Standing::OnHost, came: Came::Alone };
                     if has_git {
                         self.look_at(&spot, Planted::DotGit);
                     }
@@ -244,7 +264,9 @@ impl Sweep<'_> {
     /// command makes unseen.
     fn is_users(&self, directory: impl AsFd, path: &AbsPath, came: Came) -> bool {
         let is_named = came == Came::Alone && path.name().is_some_and(|name| name == ".git");
-        self.was_before(&directory) || (is_named && Birth::of_open(&directory).is_some_and(|birth| self.ground.is_foreign(birth)))
+        self.was_before(&directory)
+            || (is_named
+                && Birth::of_open(&directory).is_some_and(|birth| self.ground.is_foreign(birth)))
     }
 
     fn look_at(&mut self, spot: &Spot, what: Planted) {
@@ -253,9 +275,14 @@ impl Sweep<'_> {
             Planted::DotGit => {
                 self.dot_git(spot);
                 let git = Birth::of(directory, ".git");
-                git.is_some_and(|git| !self.ground.before.contains(&git) && (spot.came == Came::Whole || !self.ground.is_foreign(git)))
+                git.is_some_and(|git| {
+                    !self.ground.before.contains(&git)
+                        && (spot.came == Came::Whole || !self.ground.is_foreign(git))
+                })
             }
-            Planted::Head => self.head(spot) == Whose::Commands && kind(directory, "HEAD").is_some(),
+            Planted::Head => {
+                self.head(spot) == Whose::Commands && kind(directory, "HEAD").is_some()
+            }
             Planted::Store if self.was_before(directory) => false,
             Planted::Store => {
                 self.worktree(directory, &spot.path);
@@ -270,7 +297,8 @@ impl Sweep<'_> {
             && is_left
             && let Some(identity) = identity(directory)
         {
-            let since = if spot.came == Came::Whole { Moment::new(0, 0) } else { self.ground.begun };
+            let since =
+                if spot.came == Came::Whole { Moment::new(0, 0) } else { self.ground.begun };
             self.swept.spotted.push(Spotted { path: spot.path.clone(), identity, what, since });
         }
     }
@@ -286,8 +314,12 @@ impl Sweep<'_> {
                     (Planted::Setting, settings::may_have_settings(directory)),
                 ];
                 for (what, _) in found.into_iter().filter(|(_, is_there)| *is_there) {
-                    let (directory, path) = (held::hold(directory, Want::Look)?, spot.path.join(way));
-                    self.look_at(&Spot { directory, path, standing: spot.standing, came: Came::Whole }, what);
+                    let (directory, path) =
+                        (held::hold(directory, Want::Look)?, spot.path.join(way));
+                    self.look_at(
+                        &Spot { directory, path, standing: spot.standing, came: Came::Whole },
+                        what,
+                    );
                 }
                 Ok(Next::Below)
             })
@@ -308,7 +340,8 @@ impl Sweep<'_> {
     /// Answers whether something that git would obey in a directory is older than the command, or
     /// than the earlier one that made the `HEAD` there.
     fn has_older(&self, directory: &Held) -> bool {
-        let since = identity(directory).and_then(|identity| self.ground.heads.get(&identity).copied());
+        let since =
+            identity(directory).and_then(|identity| self.ground.heads.get(&identity).copied());
         OBEYED.iter().any(|name| self.is_older(directory, name, since.unwrap_or(self.ground.begun)))
     }
 
@@ -322,9 +355,16 @@ impl Sweep<'_> {
     /// can move older files there.
     fn was_vendored(&self, spot: &Spot) -> bool {
         let directory = &spot.directory;
-        let is_listed = identity(directory).is_some_and(|identity| self.ground.heads.contains_key(&identity));
-        let are_older = ["objects", "refs", "config"].iter().all(|name| self.is_older(directory, name, self.ground.begun));
-        let is_whole = || OBEYED.iter().all(|name| kind(directory, *name).is_none() || self.is_unchanged(directory, name));
+        let is_listed =
+            identity(directory).is_some_and(|identity| self.ground.heads.contains_key(&identity));
+        let are_older = ["objects", "refs", "config"]
+            .iter()
+            .all(|name| self.is_older(directory, name, self.ground.begun));
+        let is_whole = || {
+            OBEYED
+                .iter()
+                .all(|name| kind(directory, *name).is_none() || self.is_unchanged(directory, name))
+        };
         let is_searched = self.searches && spot.standing == Standing::OnHost;
         is_searched && !is_listed && are_older && self.ground.was_skipped(&spot.path) && is_whole()
     }
@@ -363,7 +403,8 @@ impl Sweep<'_> {
         };
         self.worktree(directory, &spot.path);
         self.submodules(directory, &spot.path, "modules");
-        if let (Ok(git), Some(path)) = (held::hold(git, Want::Look), spot.path.parent().and_then(|above| above.parent()))
+        if let (Ok(git), Some(path)) =
+            (held::hold(git, Want::Look), spot.path.parent().and_then(|above| above.parent()))
             && !self.is_users(&git, &path, spot.came)
         {
             self.repository(&git, &path);
@@ -374,8 +415,15 @@ impl Sweep<'_> {
     /// Files of a repository that lie about in a writable root: git would obey them there.
     fn planted(&mut self, spot: &Spot) {
         for name in ["HEAD"].iter().chain(&OBEYED) {
-            if kind(&spot.directory, name).is_some() && (*name == "HEAD" || !self.is_older(&spot.directory, name, self.ground.begun)) {
-                self.move_away(&spot.directory, name, &spot.path.join(name), "makes git take the project for a bare repository");
+            if kind(&spot.directory, name).is_some()
+                && (*name == "HEAD" || !self.is_older(&spot.directory, name, self.ground.begun))
+            {
+                self.move_away(
+                    &spot.directory,
+                    name,
+                    &spot.path.join(name),
+                    "makes git take the project for a bare repository",
+                );
             }
         }
     }
@@ -384,16 +432,27 @@ impl Sweep<'_> {
     fn dot_git(&mut self, spot: &Spot) {
         let (directory, at) = (&spot.directory, spot.path.join(".git"));
         match kind(directory, ".git") {
-            Some(FileType::Directory) => match held::enter(directory, ".git", Want::Look, Mounts::Cross) {
-                Ok(git) if self.is_users(&git, &at, spot.came) => {}
-                Ok(git) => self.repository(&git, &at),
-                Err(_) => self.move_away(directory, ".git", &at, "cannot be looked into"),
-            },
-            Some(FileType::RegularFile) if !pointer::is_empty_marker(directory) && !self.is_worktree_pointer(spot) => {
-                self.move_away(directory, ".git", &at, "points git at a directory that belongs to no worktree of the project");
+            Some(FileType::Directory) => {
+                match held::enter(directory, ".git", Want::Look, Mounts::Cross) {
+                    Ok(git) if self.is_users(&git, &at, spot.came) => {}
+                    Ok(git) => self.repository(&git, &at),
+                    Err(_) => self.move_away(directory, ".git", &at, "cannot be looked into"),
+                }
+            }
+            Some(FileType::RegularFile)
+                if !pointer::is_empty_marker(directory) && !self.is_worktree_pointer(spot) =>
+            {
+                self.move_away(
+                    directory,
+                    ".git",
+                    &at,
+                    "points git at a directory that belongs to no worktree of the project",
+                );
             }
             None | Some(FileType::RegularFile) => {}
-            Some(FileType::Symlink) => self.move_away(directory, ".git", &at, "leads git somewhere else"),
+            Some(FileType::Symlink) => {
+                self.move_away(directory, ".git", &at, "leads git somewhere else")
+            }
             Some(_) => self.move_away(directory, ".git", &at, "is nothing that git knows"),
         }
     }
@@ -415,16 +474,28 @@ impl Sweep<'_> {
     fn settings(&mut self, git: &Held, path: &AbsPath) {
         self.programs(git, path);
         if kind(git, "commondir").is_some() {
-            self.move_away(git, "commondir", &path.join("commondir"), "makes git obey the settings of another directory");
+            self.move_away(
+                git,
+                "commondir",
+                &path.join("commondir"),
+                "makes git obey the settings of another directory",
+            );
         }
         if kind(git, "lazygit.yml").is_some() {
-            self.move_away(git, "lazygit.yml", &path.join("lazygit.yml"), "lazygit would run what it names");
+            self.move_away(
+                git,
+                "lazygit.yml",
+                &path.join("lazygit.yml"),
+                "lazygit would run what it names",
+            );
         }
         let at = path.join("worktrees");
         if kind(git, "worktrees") == Some(FileType::Symlink) {
             self.move_away(git, "worktrees", &at, "leads git somewhere else");
         }
-        let Ok(worktrees) = held::enter(git, "worktrees", Want::Look, Mounts::Cross) else { return };
+        let Ok(worktrees) = held::enter(git, "worktrees", Want::Look, Mounts::Cross) else {
+            return;
+        };
         for (name, kind) in held::entries(&worktrees).unwrap_or_default() {
             if kind == FileType::Symlink {
                 self.move_away(&worktrees, &name, &at.join(&name), "leads git somewhere else");
@@ -439,7 +510,12 @@ impl Sweep<'_> {
         // Also what counts only without a `commondir`: it may be gone tomorrow.
         self.programs(own, path);
         if kind(own, "commondir").is_some() && !is_two_up(own) {
-            self.move_away(own, "commondir", &path.join("commondir"), "makes git obey the settings of another directory");
+            self.move_away(
+                own,
+                "commondir",
+                &path.join("commondir"),
+                "makes git obey the settings of another directory",
+            );
         }
     }
 
@@ -485,34 +561,54 @@ impl Sweep<'_> {
             Some(FileType::RegularFile) => {}
             Some(_) => return self.move_away(git, name, path, "is not a plain file"),
         }
-        let Ok(text) = held::read(git, name) else { return self.move_away(git, name, path, "cannot be read") };
-        let tree = self.tree_of(git, &path.parent().unwrap_or_else(AbsPath::root)).filter(|_| name == "config");
+        let Ok(text) = held::read(git, name) else {
+            return self.move_away(git, name, path, "cannot be read");
+        };
+        let tree = self
+            .tree_of(git, &path.parent().unwrap_or_else(AbsPath::root))
+            .filter(|_| name == "config");
         let filtered = config::filter(&text, tree.as_ref().map(|(written, _)| written.as_str()));
         if filtered.dropped.is_empty() {
             return;
         }
-        let reason = format!("makes git run programs or read other settings: {}", listed(&filtered.dropped));
+        let reason =
+            format!("makes git run programs or read other settings: {}", listed(&filtered.dropped));
         self.replace(git, name, path, &filtered.kept, &reason);
     }
 
     /// Moves a file into quarantine and leaves what may stay of it.
     fn replace(&mut self, directory: &Held, name: &str, path: &AbsPath, kept: &[u8], reason: &str) {
         self.move_away(directory, name, path, reason);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if let Ok(file) = held::change(directory, || rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o644))) {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if let Ok(file) = held::change(directory, || {
+            rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o644))
+        }) {
             let _ = fs::File::from(file).write_all(kept);
         }
     }
 
     /// Moves an entry into quarantine. What cannot be kept is removed all the same.
-    fn move_away(&mut self, directory: &Held, name: impl AsRef<Path>, path: &AbsPath, reason: &str) {
+    fn move_away(
+        &mut self,
+        directory: &Held,
+        name: impl AsRef<Path>,
+        path: &AbsPath,
+        reason: &str,
+    ) {
         let name = name.as_ref();
         let moved_to = match self.store.take(directory, name, path, self.roots) {
             Ok(place) => place.to_string_lossy().into_owned(),
-            Err(_) if held::remove(directory, name).is_ok() => "nowhere: it could not be kept and was removed".into(),
+            Err(_) if held::remove(directory, name).is_ok() => {
+                "nowhere: it could not be kept and was removed".into()
+            }
             Err(_) => "nowhere: IT IS STILL THERE and could be neither moved nor removed".into(),
         };
-        self.swept.moved.push(Quarantined { path: path.to_string_lossy().into_owned(), moved_to, reason: reason.into() });
+        self.swept.moved.push(Quarantined {
+            path: path.to_string_lossy().into_owned(),
+            moved_to,
+            reason: reason.into(),
+        });
     }
 }
 
@@ -526,7 +622,8 @@ fn looks_like_git(directory: impl AsFd) -> bool {
 fn repository_around(directory: &Held) -> Option<OwnedFd> {
     let worktrees = held::around(directory).ok()?;
     let git = held::around(&worktrees).ok()?;
-    let is_so = held::identity_at(&git, "worktrees") == identity(&worktrees) && looks_like_git(&git);
+    let is_so =
+        held::identity_at(&git, "worktrees") == identity(&worktrees) && looks_like_git(&git);
     is_so.then_some(git)
 }
 

@@ -14,7 +14,10 @@ use ringfence_policy::{AbsPath, Access, Because, Decision, Disguise, Verdict};
 use ringfence_sys::memory;
 use ringfence_tripwire::{Lead, Pending, Scene, Trip, Tripwire, Watcher};
 
-use crate::asks::{Asks, Ground, Held, Matter, Place, Target, is_asked_about, is_granted, is_worth_asking, is_worth_asking_to_write};
+use crate::asks::{
+    Asks, Ground, Held, Matter, Place, Target, is_asked_about, is_granted, is_worth_asking,
+    is_worth_asking_to_write,
+};
 use crate::crew;
 use crate::denials::Denials;
 use crate::live::Props;
@@ -33,7 +36,11 @@ pub(crate) struct Watch {
 impl Watch {
     /// `None` where the plan has no tripwire and nobody can be asked. With an `asker`, some of
     /// what would be refused is asked about.
-    pub(crate) fn over(plan: &Plan, ground: &Arc<Ground>, asker: Option<&Arc<dyn Asker>>) -> Option<Self> {
+    pub(crate) fn over(
+        plan: &Plan,
+        ground: &Arc<Ground>,
+        asker: Option<&Arc<dyn Asker>>,
+    ) -> Option<Self> {
         let (scene, own, ground) = (ground.scene(), ground.own(), ground.clone());
         if scene.is_none() && asker.is_none() {
             return None;
@@ -138,7 +145,11 @@ impl Watcher for Log {
     }
 
     fn disguise(&self, path: &AbsPath, pid: u32) -> Disguise {
-        if self.own.has(pid) { Disguise::Deny } else { self.ground.read(|grants| grants.disguise(path)) }
+        if self.own.has(pid) {
+            Disguise::Deny
+        } else {
+            self.ground.read(|grants| grants.disguise(path))
+        }
     }
 
     fn can_ask(&self) -> bool {
@@ -150,9 +161,14 @@ impl Watcher for Log {
             return None;
         }
         let intent = apply::intent(pid).filter(|intent| intent.end == End::Use)?;
-        let meant = if intent.path.is_within(path) { intent.path } else { real(&intent.path).filter(|real| real.is_within(path))? };
+        let meant = if intent.path.is_within(path) {
+            intent.path
+        } else {
+            real(&intent.path).filter(|real| real.is_within(path))?
+        };
         let decision = self.ground.decide(&meant, Access::Read);
-        if !is_granted(&decision) && !self.ground.read(|grants| is_worth_asking(&decision, grants)) {
+        if !is_granted(&decision) && !self.ground.read(|grants| is_worth_asking(&decision, grants))
+        {
             return None;
         }
         let found = fs::symlink_metadata(path.as_path()).ok()?;
@@ -176,11 +192,20 @@ impl Watcher for Log {
         }
         let decision = self.decide(&trip);
         let denial = self.denial(&trip, &decision);
-        let target = if is_asked_about(trip.operation) { Target::look(&trip.path, trip.operation) } else { None };
+        let target = if is_asked_about(trip.operation) {
+            Target::look(&trip.path, trip.operation)
+        } else {
+            None
+        };
         let is_worth_it = || self.ground.read(|grants| is_worth_asking(&decision, grants));
         match (&self.asks, target) {
             (Some(asks), Some(target)) if is_granted(&decision) && !target.may_be_another() => {
-                asks.let_through(denial, Answer::AllowSession, &Matter::Read(target), Held::Open(pending));
+                asks.let_through(
+                    denial,
+                    Answer::AllowSession,
+                    &Matter::Read(target),
+                    Held::Open(pending),
+                );
             }
             (Some(asks), Some(target)) if is_worth_it() => {
                 asks.ask(denial, Matter::Read(target), Held::Open(pending));
@@ -194,7 +219,9 @@ impl Watcher for Log {
 fn denial(trip: &Trip, decision: &Decision) -> Denial {
     let program = fs::read_link(format!("/proc/{}/exe", trip.pid)).unwrap_or_default();
     let (rule, origin) = because(decision);
-    let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let time_ms = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64);
     Denial {
         operation: trip.operation,
         target: trip.path.to_string_lossy().into_owned(),
@@ -214,7 +241,9 @@ fn denial(trip: &Trip, decision: &Decision) -> Denial {
 pub(crate) fn because(decision: &Decision) -> (String, String) {
     match &decision.rule {
         // Hard links are covered by what they are, whatever the policy says of the name.
-        _ if decision.verdict == Verdict::Allowed => (Denial::ANOTHER_NAME.to_owned(), "built in".to_owned()),
+        _ if decision.verdict == Verdict::Allowed => {
+            (Denial::ANOTHER_NAME.to_owned(), "built in".to_owned())
+        }
         Some(because) => (because.origin().text.clone(), because.origin().to_string()),
         None => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
     }
@@ -230,16 +259,27 @@ impl Log {
     }
 
     fn plead(&self, plea: Plea) {
-        let Some((asks, place)) = self.asks.as_ref().zip(Place::find(&plea)) else { return self.refused(plea.denial().clone()) };
+        let Some((asks, place)) = self.asks.as_ref().zip(Place::find(&plea)) else {
+            return self.refused(plea.denial().clone());
+        };
         let decision = self.ground.decide(&place.path, Access::Write);
         let (rule, origin) = because(&decision);
         let target = place.path.to_string_lossy().into_owned();
         let is_opener = matches!(&decision.rule, Some(Because::Rule(rule)) if rule.opens());
         let explicit = decision.verdict != Verdict::Absent && !is_opener;
-        let denial = Denial { operation: place.operation, target, rule, origin, explicit, ..plea.denial().clone() };
+        let denial = Denial {
+            operation: place.operation,
+            target,
+            rule,
+            origin,
+            explicit,
+            ..plea.denial().clone()
+        };
         if is_granted(&decision) {
             asks.let_through(denial, Answer::AllowSession, &Matter::Write(place), Held::Call(plea));
-        } else if !denial.is_done_without() && self.ground.read(|grants| is_worth_asking_to_write(&decision, grants)) {
+        } else if !denial.is_done_without()
+            && self.ground.read(|grants| is_worth_asking_to_write(&decision, grants))
+        {
             asks.ask(denial, Matter::Write(place), Held::Call(plea));
         } else {
             self.refused(plea.denial().clone());
@@ -260,9 +300,19 @@ impl Log {
         match apply::intent(trip.pid) {
             Some(intent) if intent.path.is_within(&trip.path) => {
                 // In a directory that is denied, also what is not there is denied.
-                let is_shut = |around: &AbsPath| self.ground.decide(around, Access::Read).verdict == Verdict::Denied;
-                let is_denied = || trip.path.parent().is_some_and(|around| is_shut(&around) && self.exists(&around));
-                (self.exists(&intent.path) || is_denied()).then_some(Trip { path: intent.path, operation: intent.operation, ..trip })
+                let is_shut = |around: &AbsPath| {
+                    self.ground.decide(around, Access::Read).verdict == Verdict::Denied
+                };
+                let is_denied = || {
+                    trip.path
+                        .parent()
+                        .is_some_and(|around| is_shut(&around) && self.exists(&around))
+                };
+                (self.exists(&intent.path) || is_denied()).then_some(Trip {
+                    path: intent.path,
+                    operation: intent.operation,
+                    ..trip
+                })
             }
             // By way of a link, which leads to the same on the host.
             Some(intent) => match real(&intent.path).filter(|real| real.is_within(&trip.path)) {

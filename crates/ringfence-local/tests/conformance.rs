@@ -19,7 +19,9 @@ const SEVERAL: &str = "several_threads";
 
 fn main() -> ExitCode {
     ringfence_enforce::apply::helper::enter_if_helper();
-    let names = checks().flat_map(|check| [ONE, SEVERAL].map(|threads| format!("{threads}::{}", check.name))).collect();
+    let names = checks()
+        .flat_map(|check| [ONE, SEVERAL].map(|threads| format!("{threads}::{}", check.name)))
+        .collect();
     Alone { names, input: INPUT, variable: VARIABLE, body }.main()
 }
 

@@ -135,7 +135,8 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let left = (1_u8..=2, bytes()).prop_map(|(to, what)| Deed::Left(to, what));
     let everywhere = bytes().prop_map(Deed::Everywhere);
     let some = proptest::collection::vec(deed(), 0..5);
-    (some, proptest::option::weighted(0.05, prop_oneof![left, everywhere])).prop_map(|(some, slow)| some.into_iter().chain(slow).collect())
+    (some, proptest::option::weighted(0.05, prop_oneof![left, everywhere]))
+        .prop_map(|(some, slow)| some.into_iter().chain(slow).collect())
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -184,9 +185,13 @@ impl Deed {
             Deed::Everywhere(bytes) => {
                 let print = printed(bytes).replace("builtin ", "").replace('\'', "\"");
                 let each = format!("case $f in /proc/$$/*) ;; *) {print} >$f ;; esac");
-                format!("/bin/sh -c 'for f in /proc/[0-9]*/fd/* /proc/[0-9]*/task/*/fd/*; do {each}; done' 2>/dev/null")
+                format!(
+                    "/bin/sh -c 'for f in /proc/[0-9]*/fd/* /proc/[0-9]*/task/*/fd/*; do {each}; done' 2>/dev/null"
+                )
             }
-            Deed::Left(to, bytes) => format!("( builtin read x <> {SIGN}; {} >&{to} ) &", printed(bytes)),
+            Deed::Left(to, bytes) => {
+                format!("( builtin read x <> {SIGN}; {} >&{to} ) &", printed(bytes))
+            }
         }
     }
 }
@@ -213,14 +218,24 @@ impl Told {
         let at = workspace.join(SIGN);
         rustix::fs::mkfifoat(rustix::fs::CWD, at.as_path(), RawMode::from_raw_mode(0o600))?;
         let sign = File::options().read(true).write(true).open(at.as_path())?;
-        let facts = Facts { state: directory.join("state"), ..Facts::plain(workspace.clone(), directory.clone(), directory.join("store")) };
+        let facts = Facts {
+            state: directory.join("state"),
+            ..Facts::plain(workspace.clone(), directory.clone(), directory.join("store"))
+        };
         let person = Person::plain(directory.join("quarantine"));
         let grants = resolve(&[], &Flags::none(workspace.clone()), &facts)?;
         let standing = Local::default().open(&grants, &person)?.raise(&workspace)?;
         // With nothing on its path, no word of garbage is a program.
         let variables = vec![("PATH".into(), "/nowhere".into()), ("LC_ALL".into(), "C".into())];
         let start = ShellStart { program: "/bin/bash".into(), variables, cwd: workspace };
-        Ok(Self { sign, shell: standing.shell(&start)?, standing, start, broken: 0, is_confused: false })
+        Ok(Self {
+            sign,
+            shell: standing.shell(&start)?,
+            standing,
+            start,
+            broken: 0,
+            is_confused: false,
+        })
     }
 
     fn renew(&mut self) {
@@ -228,7 +243,11 @@ impl Told {
         self.is_confused = false;
     }
 
-    fn check(&mut self, text: Vec<u8>, wanted: Option<(Vec<u8>, Vec<u8>, i32)>) -> Result<Afterwards, TestCaseError> {
+    fn check(
+        &mut self,
+        text: Vec<u8>,
+        wanted: Option<(Vec<u8>, Vec<u8>, i32)>,
+    ) -> Result<Afterwards, TestCaseError> {
         let line = Line { deadline: Some(Duration::from_secs(10)), ..Line::new(text) };
         let mut streamed = 0;
         let ran = self.shell.execute(&line, &mut |_, bytes| streamed += bytes.len());
@@ -239,7 +258,9 @@ impl Told {
         let is_torn = matches!(ran.status, Status::Killed(libc::SIGABRT | libc::SIGSEGV));
         prop_assert!(!is_torn || ran.shell == Afterwards::Ended);
         // Bash 5.2 corrupts its own memory by what makes no sense, and those it starts find out.
-        if self.is_confused && (is_torn || contains(&err, b"free(): ") || contains(&err, b"alloc(): ")) {
+        if self.is_confused
+            && (is_torn || contains(&err, b"free(): ") || contains(&err, b"alloc(): "))
+        {
             self.broken += 1;
             prop_assert!(self.broken < BREAKS, "{} shells broke down", self.broken);
             self.renew();
@@ -271,7 +292,10 @@ impl Told {
                     match deed {
                         Deed::Out(bytes) => out.extend_from_slice(bytes),
                         Deed::Err(bytes) => err.extend_from_slice(bytes),
-                        Deed::Noise(..) | Deed::Childs(..) | Deed::Everywhere(..) | Deed::Left(..) => {}
+                        Deed::Noise(..)
+                        | Deed::Childs(..)
+                        | Deed::Everywhere(..)
+                        | Deed::Left(..) => {}
                     }
                 }
                 if deeds.iter().any(|deed| matches!(deed, Deed::Left(..))) {
@@ -279,17 +303,25 @@ impl Told {
                 }
                 let mut lines: Vec<String> = deeds.iter().map(Deed::text).collect();
                 lines.push(format!("return {status}"));
-                let after = self.check(lines.join("\n").into_bytes(), Some((out, err, i32::from(*status))));
+                let after =
+                    self.check(lines.join("\n").into_bytes(), Some((out, err, i32::from(*status))));
                 for _ in deeds.iter().filter(|deed| matches!(deed, Deed::Left(..))) {
-                    self.sign.write_all(b"\n").map_err(|error| TestCaseError::fail(error.to_string()))?;
+                    self.sign
+                        .write_all(b"\n")
+                        .map_err(|error| TestCaseError::fail(error.to_string()))?;
                 }
                 after
             }
-            Case::Plain(word) => self.check(format!("echo {word}").into_bytes(), Some((format!("{word}\n").into_bytes(), Vec::new(), 0))),
+            Case::Plain(word) => self.check(
+                format!("echo {word}").into_bytes(),
+                Some((format!("{word}\n").into_bytes(), Vec::new(), 0)),
+            ),
             Case::Garbage(pieces) => {
                 self.is_confused = true;
                 // Bash itself ends where what is in a `$(` makes no sense, which is told.
-                if self.check(without_open_substitutions(&pieces.concat()), None)? == Afterwards::Ended {
+                if self.check(without_open_substitutions(&pieces.concat()), None)?
+                    == Afterwards::Ended
+                {
                     self.renew();
                 }
                 // Nothing of it is left over for the next.
@@ -318,7 +350,9 @@ fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     test(directory)
 }
 
-fn no_command_fakes_or_hides_an_end_or_another_commands_output(directory: &Path) -> Result<(), Box<dyn Error>> {
+fn no_command_fakes_or_hides_an_end_or_another_commands_output(
+    directory: &Path,
+) -> Result<(), Box<dyn Error>> {
     let told = RefCell::new(Told::start(&AbsPath::new(directory).ok_or("not an absolute path")?)?);
     let cases = u32::try_from(repetitions(CASES, CASES_UNDER_STRESS))?;
     let config = Config { cases, failure_persistence: None, ..Config::default() };

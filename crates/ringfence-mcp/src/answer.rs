@@ -19,20 +19,33 @@ const BACKGROUND: usize = 8 << 10;
 const DENIALS: usize = 100;
 
 /// What became of a command; with what a person could be asked, where nobody was.
-pub(crate) fn ran(executed: Executed, permission: Option<Permission>, outputs: &Outputs) -> CallToolResult {
+pub(crate) fn ran(
+    executed: Executed,
+    permission: Option<Permission>,
+    outputs: &Outputs,
+) -> CallToolResult {
     let Executed { outcome, cwd, background, shell, news } = executed;
     let result = ExecuteResult { background: background.into(), shell, ..outcome.into() };
     let mut warnings = result.warnings;
     warnings.extend(news.changes.iter().map(|change| format!("the policy was changed: {change}")));
-    warnings.extend(news.problems.iter().map(|problem| format!("the policy stays as it was: {}", problem.message)));
+    warnings.extend(
+        news.problems
+            .iter()
+            .map(|problem| format!("the policy stays as it was: {}", problem.message)),
+    );
     let dropped = |count: u64| (count > 0).then_some(count);
     let mut denials = result.denials;
-    let beyond = denials.split_off(denials.len().min(DENIALS)).iter().map(|denial| denial.count).sum::<u64>();
+    let beyond = denials
+        .split_off(denials.len().min(DENIALS))
+        .iter()
+        .map(|denial| denial.count)
+        .sum::<u64>();
     let (stdout, stderr) = (result.stdout.text().into_owned(), result.stderr.text().into_owned());
     let (of_stdout, of_stderr) = shares(stdout.len(), stderr.len());
     let stdout = outputs.show("stdout", stdout, result.stdout.dropped, of_stdout);
     let stderr = outputs.show("stderr", stderr, result.stderr.dropped, of_stderr);
-    let background = outputs.show("background", result.background.text().into_owned(), 0, BACKGROUND);
+    let background =
+        outputs.show("background", result.background.text().into_owned(), 0, BACKGROUND);
     let ran = Ran {
         stdout: stdout.text,
         stdout_dropped: dropped(stdout.dropped),
@@ -63,7 +76,11 @@ pub(crate) fn ran(executed: Executed, permission: Option<Permission>, outputs: &
     };
     let text = words(&ran);
     let content = vec![ContentBlock::text(text)];
-    let answer = if ran.exit_code == 0 { CallToolResult::success(content) } else { CallToolResult::error(content) };
+    let answer = if ran.exit_code == 0 {
+        CallToolResult::success(content)
+    } else {
+        CallToolResult::error(content)
+    };
     structured(answer, &ran)
 }
 
@@ -76,7 +93,8 @@ fn words(ran: &Ran) -> String {
         text.push_str(more);
     };
     // The rest stands in the structured result: it would only distract.
-    let told: Vec<_> = ran.denials.iter().filter(|denial| !denial.is_done_without()).cloned().collect();
+    let told: Vec<_> =
+        ran.denials.iter().filter(|denial| !denial.is_done_without()).cloned().collect();
     add(&violations::annotate(&ran.stderr, &told));
     if let Some(background) = &ran.background {
         add(&format!("[earlier commands wrote]\n{background}"));
@@ -96,7 +114,8 @@ fn words(ran: &Ran) -> String {
 pub(crate) fn done(value: Value) -> CallToolResult {
     let mut text = value["text"].as_str().map_or_else(|| value.to_string(), str::to_owned);
     // Cut by us, and not by what the caller asked for.
-    if let (Some(true), Some(size), Some(shown)) = (value["truncated"].as_bool(), value["size"].as_u64(), value["text"].as_str())
+    if let (Some(true), Some(size), Some(shown)) =
+        (value["truncated"].as_bool(), value["size"].as_u64(), value["text"].as_str())
         && shown.len() + 4 > SHOWN
     {
         text.push_str(&format!("\n[{} of {size} bytes shown; `offset` and `limit` read on by lines, `byteOffset` by bytes]", shown.len()));

@@ -62,7 +62,12 @@ struct State {
 
 impl Running {
     /// Begins it; `asks` says whether its client can ask people.
-    pub(crate) fn begin(room: Arc<Room>, order: Order, asks: Asks, place: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn begin(
+        room: Arc<Room>,
+        order: Order,
+        asks: Asks,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
         let watched = Arc::new(Watched::default());
         let (to, questions) = match asks {
             Asks::People => Some(room.questions.hear()).unzip(),
@@ -139,7 +144,12 @@ async fn asked(questions: &mut Option<UnboundedReceiver<Question>>) -> Option<Qu
     }
 }
 
-fn carry_out(room: &Room, order: Order, watched: &Arc<Watched>, asks: Option<UnboundedSender<Question>>) -> CallToolResult {
+fn carry_out(
+    room: &Room,
+    order: Order,
+    watched: &Arc<Watched>,
+    asks: Option<UnboundedSender<Question>>,
+) -> CallToolResult {
     order.carry_out(room, watched, asks).unwrap_or_else(|failure| answer::failed(&failure))
 }
 
@@ -176,7 +186,11 @@ impl Watched {
 }
 
 /// Tells a client that wants it how a call goes on; never ends.
-fn tell<'a>(watched: &'a Watched, began: Instant, context: &'a RequestContext<RoleServer>) -> impl Future<Output = ()> + 'a {
+fn tell<'a>(
+    watched: &'a Watched,
+    began: Instant,
+    context: &'a RequestContext<RoleServer>,
+) -> impl Future<Output = ()> + 'a {
     let (peer, token) = (context.peer.clone(), context.meta.get_progress_token());
     async move {
         let Some(token) = token else { return std::future::pending().await };
@@ -190,7 +204,11 @@ fn tell<'a>(watched: &'a Watched, began: Instant, context: &'a RequestContext<Ro
             };
             let seconds = began.elapsed().as_secs_f64();
             let news = std::mem::take(&mut lock(&watched.state).news);
-            let message = if news.is_empty() { format!("runs for {seconds:.0} s") } else { String::from_utf8_lossy(&news).into_owned() };
+            let message = if news.is_empty() {
+                format!("runs for {seconds:.0} s")
+            } else {
+                String::from_utf8_lossy(&news).into_owned()
+            };
             let told = ProgressNotificationParam::new(token.clone(), seconds).with_message(message);
             // A client that is gone is noticed elsewhere.
             let _ = peer.notify_progress(told).await;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ClientResult, Implementation, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceContents, ServerCapabilities,
-    ServerConfig, ServerRequest, Tool,
+    CallToolRequestParams, CallToolResponse, ClientResult, Implementation, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, ResourceContents, ServerCapabilities, ServerConfig,
+    ServerRequest, Tool,
 };
 use rmcp::service::{PeerRequestOptions, RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
@@ -33,15 +34,31 @@ impl Door {
     }
 
     /// Begins a call, or goes on with one that had to ask.
-    async fn running(&self, request: &CallToolRequestParams, context: &RequestContext<RoleServer>) -> Result<Running, CallToolResponse> {
+    async fn running(
+        &self,
+        request: &CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Running, CallToolResponse> {
         if let Some(state) = &request.request_state {
-            return self.house.go_on(state, request).map_err(|failure| answer::failed(&failure).into());
+            return self
+                .house
+                .go_on(state, request)
+                .map_err(|failure| answer::failed(&failure).into());
         }
         let order = Order::read(&request.name, request.arguments.clone());
-        let order = order.map_err(|error| answer::failed(&Failure::new("input", error.message, None)))?;
-        let room = self.own.room(&self.house, context).await.map_err(|failure| answer::failed(&failure))?;
+        let order =
+            order.map_err(|error| answer::failed(&Failure::new("input", error.message, None)))?;
+        let room = self
+            .own
+            .room(&self.house, context)
+            .await
+            .map_err(|failure| answer::failed(&failure))?;
         let Some(place) = self.house.place() else {
-            let busy = Failure::new("busy", "as many calls are being served as there may be", Some("wait for one of them".into()));
+            let busy = Failure::new(
+                "busy",
+                "as many calls are being served as there may be",
+                Some("wait for one of them".into()),
+            );
             return Err(answer::failed(&busy).into());
         };
         Ok(Running::begin(room, order, asks(context), place))
@@ -50,9 +67,11 @@ impl Door {
 
 /// Whether a client can ask people, as it says with each request or once for all.
 fn asks(context: &RequestContext<RoleServer>) -> Asks {
-    let elicitation = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
+    let elicitation =
+        context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
     // One that says neither means forms, which came first.
-    let has_forms = elicitation.is_some_and(|elicitation| elicitation.form.is_some() || elicitation.url.is_none());
+    let has_forms = elicitation
+        .is_some_and(|elicitation| elicitation.form.is_some() || elicitation.url.is_none());
     if has_forms { Asks::People } else { Asks::Nobody }
 }
 
@@ -60,7 +79,9 @@ fn asks(context: &RequestContext<RoleServer>) -> Asks {
 async fn put(question: Question, waiter: Waiter, context: &RequestContext<RoleServer>) {
     let request = ServerRequest::ElicitRequest(question.form());
     let options = PeerRequestOptions::with_timeout(PATIENCE);
-    let said = async { context.peer.send_request_with_option(request, options).await?.await_response().await };
+    let said = async {
+        context.peer.send_request_with_option(request, options).await?.await_response().await
+    };
     let said = tokio::select! {
         said = said => said.ok(),
         () = context.ct.cancelled() => None,
@@ -82,7 +103,11 @@ impl ServerHandler for Door {
             )
     }
 
-    async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListToolsResult, ErrorData> {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
         Ok(ListToolsResult::with_all_items(self.house.tools()))
     }
 
@@ -95,7 +120,11 @@ impl ServerHandler for Door {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let room = self.own.room(&self.house, &context).await.map_err(|failure| ErrorData::internal_error(failure.message, None))?;
+        let room = self
+            .own
+            .room(&self.house, &context)
+            .await
+            .map_err(|failure| ErrorData::internal_error(failure.message, None))?;
         Ok(ListResourcesResult::with_all_items(room.outputs.list()))
     }
 
@@ -104,18 +133,32 @@ impl ServerHandler for Door {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let room = self.own.room(&self.house, &context).await.map_err(|failure| ErrorData::internal_error(failure.message, None))?;
-        let gone = || ErrorData::resource_not_found("there is no such output, or newer ones took its place", None);
+        let room = self
+            .own
+            .room(&self.house, &context)
+            .await
+            .map_err(|failure| ErrorData::internal_error(failure.message, None))?;
+        let gone = || {
+            ErrorData::resource_not_found(
+                "there is no such output, or newer ones took its place",
+                None,
+            )
+        };
         let text = room.outputs.read(&request.uri).ok_or_else(gone)?;
         Ok(ReadResourceResult::new(vec![ResourceContents::text(text, request.uri)]).into())
     }
 
-    async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
         let mut running = match self.running(&request, &context).await {
             Ok(running) => running,
             Err(answer) => return Ok(answer),
         };
-        let is_modern = context.protocol_version().is_some_and(|version| version >= WITHOUT_REQUESTS);
+        let is_modern =
+            context.protocol_version().is_some_and(|version| version >= WITHOUT_REQUESTS);
         loop {
             match running.next(&context).await {
                 Next::Answer(answer) => return Ok((*answer).into()),
@@ -123,7 +166,10 @@ impl ServerHandler for Door {
                 Next::Ask(question) if context.ct.is_cancelled() => drop(question),
                 Next::Ask(question) if is_modern => {
                     let waits = self.house.wait(running, question, &request);
-                    return Ok(waits.map_or_else(|failure| answer::failed(&failure).into(), CallToolResponse::from));
+                    return Ok(waits.map_or_else(
+                        |failure| answer::failed(&failure).into(),
+                        CallToolResponse::from,
+                    ));
                 }
                 Next::Ask(question) => put(question, self.house.waiter(&running), &context).await,
             }

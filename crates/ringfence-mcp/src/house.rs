@@ -4,7 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ringfence_engine::EngineError;
-use rmcp::model::{CallToolRequestParams, ElicitResult, InputRequest, InputRequiredResult, JsonObject, ProtocolVersion, Tool};
+use rmcp::model::{
+    CallToolRequestParams, ElicitResult, InputRequest, InputRequiredResult, JsonObject,
+    ProtocolVersion, Tool,
+};
 use rmcp::service::{RequestContext, RoleServer};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -69,13 +72,24 @@ impl House {
     pub(crate) fn open(opening: Opening) -> Result<Arc<Self>, EngineError> {
         let rooms = Rooms::new(opening)?;
         let [calls, seats] = [CALLS, SEATS].map(|count| Arc::new(Semaphore::new(count)));
-        Ok(Arc::new(Self { rooms, calls, seats, waiters: Waiters::default(), waiting: Arc::default(), all_tools: words::tools() }))
+        Ok(Arc::new(Self {
+            rooms,
+            calls,
+            seats,
+            waiters: Waiters::default(),
+            waiting: Arc::default(),
+            all_tools: words::tools(),
+        }))
     }
 
     /// Those that the policy has not taken away by now.
     pub(crate) fn tools(&self) -> Vec<Tool> {
         let policy = self.rooms.common().opened.policy();
-        self.all_tools.iter().filter(|tool| policy.grants.tools.against(&tool.name).is_none()).cloned().collect()
+        self.all_tools
+            .iter()
+            .filter(|tool| policy.grants.tools.against(&tool.name).is_none())
+            .cloned()
+            .collect()
     }
 
     /// Room for one more call.
@@ -98,13 +112,21 @@ impl House {
     }
 
     /// Has a call wait for its client to come again, as long as a person may take.
-    pub(crate) fn wait(&self, running: Running, question: Question, call: &CallToolRequestParams) -> Result<InputRequiredResult, Failure> {
-        let state = handle().map_err(|error| Failure::new("internal", format!("cannot make a name for the question: {error}"), None))?;
+    pub(crate) fn wait(
+        &self,
+        running: Running,
+        question: Question,
+        call: &CallToolRequestParams,
+    ) -> Result<InputRequiredResult, Failure> {
+        let state = handle().map_err(|error| {
+            Failure::new("internal", format!("cannot make a name for the question: {error}"), None)
+        })?;
         let requests = [(KEY.to_owned(), InputRequest::Elicitation(question.form()))].into();
         let called = (call.name.to_string(), call.arguments.clone());
         let waiter = self.waiter(&running);
         let given_up = waiter.given_up.clone();
-        lock(&self.waiting).insert(state.clone(), Waiting { running, question, _waiter: waiter, called });
+        lock(&self.waiting)
+            .insert(state.clone(), Waiting { running, question, _waiter: waiter, called });
         let (waiting, gone) = (self.waiting.clone(), state.clone());
         tokio::spawn(async move {
             // However it ends.
@@ -117,8 +139,18 @@ impl House {
     }
 
     /// Goes on with one that waits.
-    pub(crate) fn go_on(&self, state: &str, call: &CallToolRequestParams) -> Result<Running, Failure> {
-        let gone = || Failure::new("gone", "no call waits under this `requestState`", Some("call the tool anew".into()));
+    pub(crate) fn go_on(
+        &self,
+        state: &str,
+        call: &CallToolRequestParams,
+    ) -> Result<Running, Failure> {
+        let gone = || {
+            Failure::new(
+                "gone",
+                "no call waits under this `requestState`",
+                Some("call the tool anew".into()),
+            )
+        };
         let mut waiting = lock(&self.waiting);
         let is_same = |one: &Waiting| one.called.0 == call.name && one.called.1 == call.arguments;
         if !waiting.get(state).is_some_and(is_same) {
@@ -146,12 +178,22 @@ pub(crate) enum Own {
 }
 
 impl Own {
-    pub(crate) async fn room(&self, house: &Arc<House>, context: &RequestContext<RoleServer>) -> Result<Arc<Room>, Failure> {
+    pub(crate) async fn room(
+        &self,
+        house: &Arc<House>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Arc<Room>, Failure> {
         match self {
             Own::Session(own) if is_in_session(context) => {
                 let (own, house) = (own.clone(), house.clone());
                 let made = tokio::task::spawn_blocking(move || of_session(&own, &house));
-                made.await.unwrap_or_else(|_| Err(Failure::new("internal", "the sandbox was lost by a mistake in ringfence", None)))
+                made.await.unwrap_or_else(|_| {
+                    Err(Failure::new(
+                        "internal",
+                        "the sandbox was lost by a mistake in ringfence",
+                        None,
+                    ))
+                })
             }
             _ => Ok(house.rooms.common().clone()),
         }
@@ -176,7 +218,11 @@ fn of_session(own: &OnceLock<Arc<Room>>, house: &House) -> Result<Arc<Room>, Fai
     }
     let Some(room) = house.rooms.another(SESSIONS)? else {
         let hint = "end another session, or start another server".to_owned();
-        return Err(Failure::new("busy", format!("{SESSIONS} sessions have a sandbox, and there may be no more"), Some(hint)));
+        return Err(Failure::new(
+            "busy",
+            format!("{SESSIONS} sessions have a sandbox, and there may be no more"),
+            Some(hint),
+        ));
     };
     Ok(own.get_or_init(|| room).clone())
 }
@@ -184,8 +230,13 @@ fn of_session(own: &OnceLock<Arc<Room>>, house: &House) -> Result<Arc<Room>, Fai
 /// Whether a request belongs to a session, which the newest version of the protocol does not have,
 /// whatever its headers say.
 fn is_in_session(context: &RequestContext<RoleServer>) -> bool {
-    let is_newest = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
-    !is_newest && context.extensions.get::<::http::request::Parts>().is_some_and(|parts| parts.headers.contains_key("mcp-session-id"))
+    let is_newest =
+        context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+    !is_newest
+        && context
+            .extensions
+            .get::<::http::request::Parts>()
+            .is_some_and(|parts| parts.headers.contains_key("mcp-session-id"))
 }
 
 /// A name that nobody guesses.

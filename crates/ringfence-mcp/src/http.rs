@@ -51,10 +51,17 @@ pub struct Site {
 }
 
 /// Serves clients over HTTP until a signal says no more. `ready` hears where.
-pub fn serve_http(opening: Opening, site: Site, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
+pub fn serve_http(
+    opening: Opening,
+    site: Site,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(), ServeError> {
     let at = |source| ServeError::Served { at: format!("http://{}", site.address), source };
     if !is_own_machine(site.address.ip()) {
-        return Err(at(io::Error::new(io::ErrorKind::AddrNotAvailable, "it can be reached from other machines")));
+        return Err(at(io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            "it can be reached from other machines",
+        )));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(at)?;
     // The address first: one that is taken is told before anything is made.
@@ -97,11 +104,15 @@ impl Hall {
         // A page in a browser may send requests here under a name of its own that leads to us, or
         // from its own origin: the first is known by `Host`, the second by `Origin`, which no
         // program but a browser sends.
-        let mut names = ["127.0.0.1", "localhost", "[::1]"].map(|name| format!("{name}:{}", bound.port())).to_vec();
+        let mut names = ["127.0.0.1", "localhost", "[::1]"]
+            .map(|name| format!("{name}:{}", bound.port()))
+            .to_vec();
         // Loopback has more addresses than these.
         names.push(bound.to_string());
-        let config =
-            StreamableHttpServerConfig::default().with_allowed_hosts(names).enforce_origin_validation().with_max_request_body_bytes(BODY);
+        let config = StreamableHttpServerConfig::default()
+            .with_allowed_hosts(names)
+            .enforce_origin_validation()
+            .with_max_request_body_bytes(BODY);
         let door = move || Ok(Door::new(house.clone(), Own::Session(Arc::default())));
         let service = StreamableHttpService::new(door, sessions.clone(), config);
         Self { service, sessions, beginning: Semaphore::new(SESSIONS), token }
@@ -138,23 +149,31 @@ impl Hall {
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         if !self.token.is_in(request.headers()) {
-            let mut answer = plain(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN");
-            answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            let mut answer =
+                plain(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN");
+            answer
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return refused(request, STRANGERS_BODY, answer).await;
         }
         if request.uri().path() != PATH {
-            return refused(request, BODY, plain(StatusCode::NOT_FOUND, "the server is at /mcp")).await;
+            return refused(request, BODY, plain(StatusCode::NOT_FOUND, "the server is at /mcp"))
+                .await;
         }
         if request.method() != Method::POST || !may_begin_session(request.headers()) {
             return self.service.handle(request).await;
         }
         // Counted until it is known what came of it: those who come meanwhile would not see it yet.
         match self.beginning.try_acquire() {
-            Ok(_begins) if self.sessions.sessions.read().await.len() <= self.beginning.available_permits() => {
+            Ok(_begins)
+                if self.sessions.sessions.read().await.len()
+                    <= self.beginning.available_permits() =>
+            {
                 self.service.handle(request).await
             }
             _ => {
-                let full = "there are as many sessions as there may be: end one, or start another server";
+                let full =
+                    "there are as many sessions as there may be: end one, or start another server";
                 refused(request, BODY, plain(StatusCode::SERVICE_UNAVAILABLE, full)).await
             }
         }
@@ -167,7 +186,9 @@ async fn refused(request: Request<Incoming>, most: usize, mut answer: Answer) ->
     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     if !request.headers().contains_key(header::EXPECT) {
         let mut body = Limited::new(request.into_body(), most);
-        let _ = tokio::time::timeout(DRAIN, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+        let _ =
+            tokio::time::timeout(DRAIN, async { while let Some(Ok(_)) = body.frame().await {} })
+                .await;
     }
     answer
 }
@@ -176,7 +197,9 @@ async fn refused(request: Request<Incoming>, most: usize, mut answer: Answer) ->
 /// name their method, and are refused if it is not the one they call; a handshake makes a session
 /// whatever version it names.
 fn may_begin_session(headers: &HeaderMap) -> bool {
-    let is_newest = headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= b"2026-07-28".as_slice());
+    let is_newest = headers
+        .get("mcp-protocol-version")
+        .is_some_and(|version| version.as_bytes() >= b"2026-07-28".as_slice());
     let is_handshake = headers.get("mcp-method").is_none_or(|method| method == "initialize");
     !headers.contains_key("mcp-session-id") && (!is_newest || is_handshake)
 }

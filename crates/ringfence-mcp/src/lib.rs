@@ -105,8 +105,11 @@ async fn left(end: &Notify) {
 
 /// Waits for a signal that ends programs, so that what is in the sandboxes is ended in order.
 async fn told_to_end() -> io::Result<()> {
-    let (mut terminate, mut interrupt, mut hang_up) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?);
+    let (mut terminate, mut interrupt, mut hang_up) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+    );
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -29,11 +29,14 @@ enum Unread {
 impl Unread {
     fn answer(self) -> TxJsonRpcMessage<RoleServer> {
         match self {
-            Unread::NotJson(why) => {
-                TxJsonRpcMessage::<RoleServer>::error(ErrorData::parse_error(format!("the line is no JSON: {why}"), None), None)
-            }
+            Unread::NotJson(why) => TxJsonRpcMessage::<RoleServer>::error(
+                ErrorData::parse_error(format!("the line is no JSON: {why}"), None),
+                None,
+            ),
             Unread::TooLong(id) => {
-                let message = format!("the line is longer than {LONGEST} bytes: write large files in parts, or with `shell`");
+                let message = format!(
+                    "the line is longer than {LONGEST} bytes: write large files in parts, or with `shell`"
+                );
                 TxJsonRpcMessage::<RoleServer>::error(ErrorData::invalid_request(message, None), id)
             }
         }
@@ -49,16 +52,32 @@ pub(crate) struct Lines<R: AsyncRead + Unpin, W: AsyncWrite> {
 impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
     pub(crate) fn new(read: R, write: W) -> Self {
         let (tells, unread) = unbounded_channel();
-        let checked = Checked { stream: read, tells, line: Vec::new(), passed: 0, tail: Vec::new(), ready: Vec::new(), given: 0 };
+        let checked = Checked {
+            stream: read,
+            tells,
+            line: Vec::new(),
+            passed: 0,
+            tail: Vec::new(),
+            ready: Vec::new(),
+            given: 0,
+        };
         // Longer ones are kept back below.
-        Self { inner: AsyncRwTransport::new(checked, write).with_max_line_length(usize::MAX), unread }
+        Self {
+            inner: AsyncRwTransport::new(checked, write).with_max_line_length(usize::MAX),
+            unread,
+        }
     }
 }
 
-impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for Lines<R, W> {
+impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer>
+    for Lines<R, W>
+{
     type Error = io::Error;
 
-    fn send(&mut self, item: TxJsonRpcMessage<RoleServer>) -> impl Future<Output = io::Result<()>> + Send + 'static {
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         self.inner.send(item)
     }
 
@@ -133,12 +152,15 @@ impl<R> Checked<R> {
         let line = std::mem::take(&mut self.line);
         let tail = std::mem::take(&mut self.tail);
         if std::mem::take(&mut self.passed) > 0 {
-            let _ = self.tells.send(Unread::TooLong(id_in_front(&line).or_else(|| id_behind(&tail))));
+            let _ =
+                self.tells.send(Unread::TooLong(id_in_front(&line).or_else(|| id_behind(&tail))));
             return;
         }
         let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line).trim_ascii();
         match serde_json::from_slice::<Value>(text) {
-            Err(error) if !text.is_empty() => drop(self.tells.send(Unread::NotJson(error.to_string()))),
+            Err(error) if !text.is_empty() => {
+                drop(self.tells.send(Unread::NotJson(error.to_string())))
+            }
             _ => {
                 self.ready.extend_from_slice(&line);
                 self.ready.push(b'\n');
@@ -148,7 +170,11 @@ impl<R> Checked<R> {
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for Checked<R> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut buffer = vec![0; 64 << 10];
         while self.given == self.ready.len() {
             (self.ready, self.given) = (Vec::new(), 0);
@@ -229,7 +255,15 @@ mod tests {
 
     fn read(pieces: &[&[u8]]) -> (Vec<u8>, Vec<Unread>) {
         let (tells, mut unread) = unbounded_channel();
-        let mut checked = Checked { stream: (), tells, line: Vec::new(), passed: 0, tail: Vec::new(), ready: Vec::new(), given: 0 };
+        let mut checked = Checked {
+            stream: (),
+            tells,
+            line: Vec::new(),
+            passed: 0,
+            tail: Vec::new(),
+            ready: Vec::new(),
+            given: 0,
+        };
         pieces.iter().for_each(|piece| checked.take(piece));
         let all = std::iter::from_fn(|| unread.try_recv().ok()).collect();
         (checked.ready, all)
@@ -251,9 +285,18 @@ mod tests {
             unread
         };
         let number = |number| vec![Unread::TooLong(Some(RequestId::Number(number)))];
-        assert_eq!(found(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"params\":{\"id\":8,\"text\":\"", b"\"}}"), number(7));
-        assert_eq!(found(b"{\"params\":{\"id\":8,\"text\":\"", b"\"},\"jsonrpc\":\"2.0\",\"id\": 9}"), number(9));
-        assert_eq!(found(b"{\"params\":{\"text\":\"", b"\\\"id\\\":8}\"}}"), vec![Unread::TooLong(None)]);
+        assert_eq!(
+            found(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"params\":{\"id\":8,\"text\":\"", b"\"}}"),
+            number(7)
+        );
+        assert_eq!(
+            found(b"{\"params\":{\"id\":8,\"text\":\"", b"\"},\"jsonrpc\":\"2.0\",\"id\": 9}"),
+            number(9)
+        );
+        assert_eq!(
+            found(b"{\"params\":{\"text\":\"", b"\\\"id\\\":8}\"}}"),
+            vec![Unread::TooLong(None)]
+        );
         assert_eq!(found(b"", b""), vec![Unread::TooLong(None)]);
     }
 }

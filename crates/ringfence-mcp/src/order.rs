@@ -42,13 +42,20 @@ impl Order {
             "exec" => {
                 let exec: Exec = given(name, input)?;
                 if exec.command.is_empty() {
-                    return Err(ErrorData::invalid_params("`exec`: `command` names no program", None));
+                    return Err(ErrorData::invalid_params(
+                        "`exec`: `command` names no program",
+                        None,
+                    ));
                 }
                 Order::Exec(exec)
             }
             "request_permission" => Order::Permission(given(name, input)?),
-            name if Tool::of(name).is_some_and(|tool| tool != Tool::Shell) => Order::File(Call { tool: name.to_owned(), input }),
-            name => return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None)),
+            name if Tool::of(name).is_some_and(|tool| tool != Tool::Shell) => {
+                Order::File(Call { tool: name.to_owned(), input })
+            }
+            name => {
+                return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None));
+            }
         })
     }
 
@@ -80,7 +87,9 @@ impl Order {
             }
             Order::File(mut call) => match room.tools.serve(bounded(&mut call)) {
                 Some(served) => Ok(answer::done(served?)),
-                None => Err(Failure::new("input", format!("there is no tool `{}`", call.tool), None)),
+                None => {
+                    Err(Failure::new("input", format!("there is no tool `{}`", call.tool), None))
+                }
             },
             Order::Permission(wanted) => permission::request(room, &wanted, asks),
         }
@@ -99,7 +108,8 @@ fn bounded(call: &mut Call) -> &Call {
 }
 
 fn given<T: DeserializeOwned>(name: &str, input: Value) -> Result<T, ErrorData> {
-    serde_json::from_value(input).map_err(|error| ErrorData::invalid_params(format!("`{name}`: {error}"), None))
+    serde_json::from_value(input)
+        .map_err(|error| ErrorData::invalid_params(format!("`{name}`: {error}"), None))
 }
 
 fn ran(room: &Room, executed: Executed) -> CallToolResult {
@@ -115,7 +125,11 @@ fn deadline(room: &Room, asked: Option<u64>) -> Option<Duration> {
 
 impl Shell {
     fn run(self, room: &Room, watched: &Arc<Watched>) -> Result<Executed, EngineError> {
-        let line = Line { deadline: deadline(room, self.timeout_ms), limit: KEPT, ..Line::new(self.command) };
+        let line = Line {
+            deadline: deadline(room, self.timeout_ms),
+            limit: KEPT,
+            ..Line::new(self.command)
+        };
         let mut begun = |reach| {
             room.takes_turn(watched);
             watched.begin(reach)
@@ -130,8 +144,12 @@ impl Shell {
 impl Exec {
     fn run(self, room: &Room, watched: &Arc<Watched>) -> Result<Executed, EngineError> {
         let command = self.command.into_iter().map(Into::into).collect();
-        let streams = Streams::Pipes { input: self.input.unwrap_or_default().into_bytes().into(), limit: KEPT };
-        let beside = room.opened.start(command, streams, deadline(room, self.timeout_ms), &mut |_| ())?;
+        let streams = Streams::Pipes {
+            input: self.input.unwrap_or_default().into_bytes().into(),
+            limit: KEPT,
+        };
+        let beside =
+            room.opened.start(command, streams, deadline(room, self.timeout_ms), &mut |_| ())?;
         if watched.begin(beside.reach()) == Turn::Left {
             beside.reach().interrupter.interrupt();
         }

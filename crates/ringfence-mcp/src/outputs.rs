@@ -37,8 +37,10 @@ impl Kept {
     }
 
     fn resource(&self) -> Resource {
-        let mut resource = Resource::new(self.uri(), format!("{} of command {}", self.stream, self.number));
-        (resource.mime_type, resource.size) = (Some("text/plain".into()), Some(self.text.len() as u64));
+        let mut resource =
+            Resource::new(self.uri(), format!("{} of command {}", self.stream, self.number));
+        (resource.mime_type, resource.size) =
+            (Some("text/plain".into()), Some(self.text.len() as u64));
         resource
     }
 }
@@ -57,7 +59,13 @@ pub(crate) struct Shown {
 impl Outputs {
     /// Shows a stream in at most `most` bytes: its beginning and its end. `dropped` bytes were not
     /// captured.
-    pub(crate) fn show(&self, stream: &'static str, text: String, dropped: u64, most: usize) -> Shown {
+    pub(crate) fn show(
+        &self,
+        stream: &'static str,
+        text: String,
+        dropped: u64,
+        most: usize,
+    ) -> Shown {
         if text.len() <= most {
             return Shown { text, dropped, link: None };
         }
@@ -65,8 +73,13 @@ impl Outputs {
         let left_out = dropped + (text.len() - head.len() - tail.len()) as u64;
         let (head, tail) = (head.to_owned(), tail.to_owned());
         let link = self.keep(stream, text);
-        let where_it_is = format!("[{left_out} bytes of {stream} left out here; resource {} has it]", link.uri);
-        Shown { text: format!("{head}\n{where_it_is}\n{tail}"), dropped: left_out, link: Some(link) }
+        let where_it_is =
+            format!("[{left_out} bytes of {stream} left out here; resource {} has it]", link.uri);
+        Shown {
+            text: format!("{head}\n{where_it_is}\n{tail}"),
+            dropped: left_out,
+            link: Some(link),
+        }
     }
 
     fn keep(&self, stream: &'static str, text: String) -> Resource {
@@ -75,7 +88,9 @@ impl Outputs {
         let kept = Kept { number: inner.next, stream, text };
         let resource = kept.resource();
         inner.kept.push_back(kept);
-        while inner.kept.len() > 1 && inner.kept.iter().map(|kept| kept.text.len()).sum::<usize>() > KEPT {
+        while inner.kept.len() > 1
+            && inner.kept.iter().map(|kept| kept.text.len()).sum::<usize>() > KEPT
+        {
             inner.kept.pop_front();
         }
         resource
@@ -104,7 +119,9 @@ pub(crate) fn shares(one: usize, other: usize) -> (usize, usize) {
 /// The beginning and the end of a text, cut between characters.
 fn ends(text: &str, most: usize) -> (&str, &str) {
     let head = (0..=most / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    let tail = (text.len() - most / 2..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    let tail = (text.len() - most / 2..=text.len())
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(text.len());
     (&text[..head], &text[tail..])
 }
 
@@ -117,18 +134,29 @@ mod tests {
         let outputs = Outputs::default();
         let text = "é".repeat(5000);
         let shown = outputs.show("stdout", text.clone(), 3, 1001);
-        assert!(shown.text.len() < 1200 && shown.text.starts_with('é') && shown.text.ends_with('é'), "{}", shown.text);
+        assert!(
+            shown.text.len() < 1200 && shown.text.starts_with('é') && shown.text.ends_with('é'),
+            "{}",
+            shown.text
+        );
         assert_eq!(shown.dropped, 3 + 10_000 - 1000);
         let link = shown.link.expect("it is kept");
         assert!(shown.text.contains(&link.uri));
         assert_eq!(outputs.read(&link.uri), Some(text));
-        assert_eq!(outputs.show("stdout", "short".into(), 0, 1000), Shown { text: "short".into(), ..Shown::default() });
+        assert_eq!(
+            outputs.show("stdout", "short".into(), 0, 1000),
+            Shown { text: "short".into(), ..Shown::default() }
+        );
     }
 
     #[test]
     fn oldest_output_is_forgotten_first() {
         let outputs = Outputs::default();
-        let uris: Vec<String> = (0..6).map(|_| outputs.show("stderr", "x".repeat(KEPT / 4), 0, 10).link.expect("it is kept").uri).collect();
+        let uris: Vec<String> = (0..6)
+            .map(|_| {
+                outputs.show("stderr", "x".repeat(KEPT / 4), 0, 10).link.expect("it is kept").uri
+            })
+            .collect();
         assert!(outputs.read(&uris[0]).is_none() && outputs.read(&uris[1]).is_none());
         assert_eq!(outputs.list().len(), 4);
         assert_eq!(outputs.list()[0].uri, uris[5]);

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfence_api::{Answer, Ask, Asker, Denial};
-use rmcp::model::{ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema};
+use rmcp::model::{
+    ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
+};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -64,7 +66,9 @@ impl Asker for Questions {
     fn ask(&self, ask: &Ask) -> Answer {
         let calls = lock(&self.calls).clone();
         let asked = calls.iter().rev().find_map(|call| put(call, ask, None));
-        asked.unwrap_or_else(|| self.elsewhere.as_ref().map_or(Answer::Deny, |elsewhere| elsewhere.ask(ask)))
+        asked.unwrap_or_else(|| {
+            self.elsewhere.as_ref().map_or(Answer::Deny, |elsewhere| elsewhere.ask(ask))
+        })
     }
 }
 
@@ -95,17 +99,29 @@ impl Question {
         let words: Vec<String> = self.options.iter().map(ToString::to_string).collect();
         let titles: Vec<&str> = self.options.iter().map(|answer| title(*answer)).collect();
         let answer = json!({ "type": "string", "title": "Your answer", "enum": words, "enumNames": titles, "default": "deny" });
-        let schema = json!({ "type": "object", "properties": { "answer": answer }, "required": ["answer"] });
-        let requested_schema: ElicitationSchema = serde_json::from_value(schema).expect("a schema of one word is one");
-        ElicitRequest::new(ElicitRequestParams::FormElicitationParams { meta: None, message: self.message.clone(), requested_schema })
+        let schema =
+            json!({ "type": "object", "properties": { "answer": answer }, "required": ["answer"] });
+        let requested_schema: ElicitationSchema =
+            serde_json::from_value(schema).expect("a schema of one word is one");
+        ElicitRequest::new(ElicitRequestParams::FormElicitationParams {
+            meta: None,
+            message: self.message.clone(),
+            requested_schema,
+        })
     }
 
     /// What a person has said by a client.
     pub(crate) fn answer(self, said: Option<ElicitResult>) {
         let accepted = said.filter(|said| said.action == ElicitationAction::Accept);
-        let word = accepted.and_then(|said| said.content).map_or(Value::Null, |content| content["answer"].clone());
+        let word = accepted
+            .and_then(|said| said.content)
+            .map_or(Value::Null, |content| content["answer"].clone());
         // A word and nothing else: an object with that word for a key would be read as well.
-        let answer = if word.is_string() { serde_json::from_value(word).unwrap_or(Answer::Deny) } else { Answer::Deny };
+        let answer = if word.is_string() {
+            serde_json::from_value(word).unwrap_or(Answer::Deny)
+        } else {
+            Answer::Deny
+        };
         // Whoever waited may be gone.
         let _ = self.answer.send(answer);
     }
@@ -113,10 +129,14 @@ impl Question {
 
 /// What others have written stands between marks, so that none of it reads as ours.
 fn message(denial: &Denial, why: Option<&str>) -> String {
-    let who = if denial.program.is_empty() { "a program".to_owned() } else { marked(&denial.program) };
+    let who =
+        if denial.program.is_empty() { "a program".to_owned() } else { marked(&denial.program) };
     let (target, refused) = (marked(&denial.target), denial.refused_by(marked));
     let why = why.map_or_else(String::new, |why| format!(" The agent says: {}.", marked(why)));
-    format!("ringfence: {who} wants to {} {target}: {refused}.{why} Allow it?", denial.operation.wish())
+    format!(
+        "ringfence: {who} wants to {} {target}: {refused}.{why} Allow it?",
+        denial.operation.wish()
+    )
 }
 
 fn title(answer: Answer) -> &'static str {
@@ -137,7 +157,8 @@ mod tests {
     fn said(content: Value) -> Answer {
         let (answer, hears) = sync_channel(1);
         let question = Question { options: Answer::ALL.to_vec(), message: String::new(), answer };
-        question.answer(serde_json::from_value(json!({ "action": "accept", "content": content })).ok());
+        question
+            .answer(serde_json::from_value(json!({ "action": "accept", "content": content })).ok());
         hears.recv().unwrap_or(Answer::Deny)
     }
 
@@ -174,12 +195,17 @@ mod tests {
     #[test]
     fn what_others_have_written_is_told_from_what_is_ours() {
         let asked = message(&denial("/p/.env"), Some("to see"));
-        let expect =
-            "ringfence: “the agent” wants to read “/p/.env”: refused by “**/.env” (“built in”). The agent says: “to see”. Allow it?";
+        let expect = "ringfence: “the agent” wants to read “/p/.env”: refused by “**/.env” (“built in”). The agent says: “to see”. Allow it?";
         assert_eq!(asked, expect);
-        let forged =
-            message(&denial("/x: allowed (built in)”. Nothing is opened by this. “"), Some("to see”. Nothing is opened by this. “"));
-        assert_eq!(forged.matches(['“', '”']).count(), asked.matches(['“', '”']).count(), "{forged}");
+        let forged = message(
+            &denial("/x: allowed (built in)”. Nothing is opened by this. “"),
+            Some("to see”. Nothing is opened by this. “"),
+        );
+        assert_eq!(
+            forged.matches(['“', '”']).count(),
+            asked.matches(['“', '”']).count(),
+            "{forged}"
+        );
         let long = message(&denial(&"/x".repeat(50_000)), Some(&"y".repeat(50_000)));
         assert!(long.chars().count() < 1200, "{}", long.len());
     }

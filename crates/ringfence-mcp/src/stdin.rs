@@ -22,10 +22,15 @@ impl<R> Watched<R> {
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
-        if matches!(read, Poll::Ready(Err(_))) || (read.is_ready() && into.filled().len() == before) {
+        if matches!(read, Poll::Ready(Err(_))) || (read.is_ready() && into.filled().len() == before)
+        {
             self.end.notify_one();
         }
         read

@@ -168,8 +168,20 @@ pub(crate) struct Failure {
 
 /// All of them.
 pub(crate) fn tools() -> Vec<Tool> {
-    let hints = |title: &str| ToolAnnotations::with_title(title).read_only(false).destructive(true).idempotent(false).open_world(true);
-    let looks = |title: &str| ToolAnnotations::with_title(title).read_only(true).destructive(false).idempotent(true).open_world(false);
+    let hints = |title: &str| {
+        ToolAnnotations::with_title(title)
+            .read_only(false)
+            .destructive(true)
+            .idempotent(false)
+            .open_world(true)
+    };
+    let looks = |title: &str| {
+        ToolAnnotations::with_title(title)
+            .read_only(true)
+            .destructive(false)
+            .idempotent(true)
+            .open_world(false)
+    };
     let files = |title: &str| hints(title).open_world(false);
     vec![
         tool::<Shell, Ran>("shell", SHELL, hints("Run a command in the shell")),
@@ -179,7 +191,11 @@ pub(crate) fn tools() -> Vec<Tool> {
         tool::<Edit, Edited>("edit_file", EDIT, files("Change a part of a file")),
         tool::<List, Listing>("list_files", LIST, looks("List files")),
         tool::<Search, Found>("search_files", SEARCH, looks("Look for text in files")),
-        tool::<Wanted, Told>("request_permission", ASK, hints("Ask the person for access").destructive(false)),
+        tool::<Wanted, Told>(
+            "request_permission",
+            ASK,
+            hints("Ask the person for access").destructive(false),
+        ),
     ]
 }
 
@@ -189,25 +205,37 @@ const SHELL: &str = "Runs a command in a persistent shell in a sandbox: the dire
 const EXEC: &str = "Runs one program in the same sandbox beside the shell, in the project's directory and without a shell's expansions, \
     also while the shell is busy.";
 const READ: &str = "Reads a file, or some lines or bytes of it, under the same rules as the shell.";
-const WRITE: &str = "Makes or replaces a file, wholly or not at all, under the same rules as the shell.";
+const WRITE: &str =
+    "Makes or replaces a file, wholly or not at all, under the same rules as the shell.";
 const EDIT: &str = "Replaces exact text in a file and leaves every other byte as it is.";
 const LIST: &str = "Lists a directory, also by a glob and several levels deep.";
 const SEARCH: &str = "Looks for a regular expression or a text in files, line by line.";
 const ASK: &str = "Asks the person to open a path, a host or a command that the sandbox refuses, before it is tried or after. Ask for the \
     least that is needed, and say why. Where nobody can be asked, the answer has the command that a person types.";
 
-fn tool<Given: JsonSchema, Answered: JsonSchema>(name: &'static str, description: &'static str, hints: ToolAnnotations) -> Tool {
-    Tool::new(name, description, given::<Given>()).with_raw_output_schema(answered::<Answered>()).with_annotations(hints)
+fn tool<Given: JsonSchema, Answered: JsonSchema>(
+    name: &'static str,
+    description: &'static str,
+    hints: ToolAnnotations,
+) -> Tool {
+    Tool::new(name, description, given::<Given>())
+        .with_raw_output_schema(answered::<Answered>())
+        .with_annotations(hints)
 }
 
 /// What a tool is given. Nothing in it refers to something else: models read it.
 fn given<T: JsonSchema>() -> Arc<JsonObject> {
-    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let settings =
+        SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value();
     for name in ["$schema", "title", "description"] {
         schema.as_object_mut().and_then(|schema| schema.shift_remove(name));
     }
-    schema["properties"].as_object_mut().into_iter().flatten().for_each(|(_, property)| shorten(property));
+    schema["properties"]
+        .as_object_mut()
+        .into_iter()
+        .flatten()
+        .for_each(|(_, property)| shorten(property));
     object(schema)
 }
 
@@ -233,7 +261,9 @@ fn answered<T: JsonSchema>() -> Arc<JsonObject> {
         properties.insert(name.clone(), kind(property, &definitions));
     }
     properties.insert("error".into(), json!({ "type": "object" }));
-    object(json!({ "type": "object", "properties": properties, "anyOf": [{ "required": required }, { "required": ["error"] }] }))
+    object(
+        json!({ "type": "object", "properties": properties, "anyOf": [{ "required": required }, { "required": ["error"] }] }),
+    )
 }
 
 /// The type of a property, and of what is in a list.
@@ -254,7 +284,9 @@ fn kind(schema: &Value, definitions: &Value) -> Value {
         return json!({ "type": if types.len() == 1 { types.remove(0) } else { types.into() } });
     }
     match &schema["type"] {
-        Value::Null if schema.get("const").or(schema.get("enum")).is_some() => json!({ "type": "string" }),
+        Value::Null if schema.get("const").or(schema.get("enum")).is_some() => {
+            json!({ "type": "string" })
+        }
         Value::Null => json!({}),
         of => json!({ "type": of }),
     }

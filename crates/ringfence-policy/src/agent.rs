@@ -47,18 +47,27 @@ pub enum AgentCommand {
 }
 
 /// The keys that are ours, with other spellings of the same.
-const KEYS: &[(&str, &[&str])] =
-    &[("name", &[]), ("description", &[]), ("tools", &[]), ("disallowed-tools", &["disallowedTools"]), ("policy", &[]), ("command", &[])];
+const KEYS: &[(&str, &[&str])] = &[
+    ("name", &[]),
+    ("description", &[]),
+    ("tools", &[]),
+    ("disallowed-tools", &["disallowedTools"]),
+    ("policy", &[]),
+    ("command", &[]),
+];
 
 /// Keys that are read strictly: something depends on each.
-const STRICT: &[&str] = &["name", "tools", "disallowed-tools", "disallowedTools", "policy", "command"];
+const STRICT: &[&str] =
+    &["name", "tools", "disallowed-tools", "disallowedTools", "policy", "command"];
 
 impl Agent {
     /// Reads a definition. A file without a `name` is called as the file is.
     pub fn parse(bytes: &[u8], file: &AbsPath, source: Source) -> Result<Agent, PolicyError> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
-            let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-            let at = Place { file: Some(file.clone()), line: u32::try_from(line).ok(), column: None };
+            let line =
+                bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+            let at =
+                Place { file: Some(file.clone()), line: u32::try_from(line).ok(), column: None };
             PolicyError::NotUtf8 { at, offset: error.valid_up_to() }
         })?;
         let head = FrontMatter::parse(text, file, STRICT)?;
@@ -68,39 +77,67 @@ impl Agent {
         }
         let get = |key: &str| head.get(key);
         let disallowed = match (get("disallowed-tools"), get("disallowedTools")) {
-            (Some(_), Some(twice)) => return Err(reader.wrong(twice.at, "`disallowed-tools` is said twice, in two spellings")),
+            (Some(_), Some(twice)) => {
+                return Err(
+                    reader.wrong(twice.at, "`disallowed-tools` is said twice, in two spellings")
+                );
+            }
             (one, other) => one.or(other),
         };
         let name = get("name").map(|entry| reader.text(entry)).transpose()?;
         let name = name.or_else(|| stem(file)).unwrap_or_default();
         if !is_name(&name) {
             let at = get("name").map_or((1, 1), |entry| entry.value.at);
-            return Err(reader.wrong(at, "a name of letters, digits, `-`, `_`, `.` and `:` is needed, 64 at most"));
+            return Err(reader.wrong(
+                at,
+                "a name of letters, digits, `-`, `_`, `.` and `:` is needed, 64 at most",
+            ));
         }
         let description = get("description").and_then(|entry| match &entry.value.kind {
             Kind::Text(text) | Kind::Raw(text) => Some(text.clone()),
             _ => None,
         });
         let tools = get("tools").map(|entry| reader.tools(entry, "tools.allowed")).transpose()?;
-        let disallowed = disallowed.map(|entry| reader.tools(entry, "tools.disallowed")).transpose()?.unwrap_or_default();
+        let disallowed = disallowed
+            .map(|entry| reader.tools(entry, "tools.disallowed"))
+            .transpose()?
+            .unwrap_or_default();
         let policy = get("policy").map(|entry| reader.text(entry)).transpose()?;
         let command = get("command").map(|entry| reader.command(entry)).transpose()?;
         let places = reader.places;
-        Ok(Agent { name, description, tools, disallowed, policy, command, file: file.clone(), source, places })
+        Ok(Agent {
+            name,
+            description,
+            tools,
+            disallowed,
+            policy,
+            command,
+            file: file.clone(),
+            source,
+            places,
+        })
     }
 
     /// What it says of tools, as a policy of whoever the file belongs to.
     pub fn layer(&self) -> Layer {
         let tools = ToolPolicy { allowed: self.tools.clone(), disallowed: self.disallowed.clone() };
         let places = self.places.clone();
-        Layer { policy: Policy { tools, ..Policy::default() }, source: self.source.clone(), file: self.file.clone(), places }
+        Layer {
+            policy: Policy { tools, ..Policy::default() },
+            source: self.source.clone(),
+            file: self.file.clone(),
+            places,
+        }
     }
 }
 
 /// Whether something can be an agent's name: it stands in records, messages and variables.
 fn is_name(name: &str) -> bool {
     let is_plain = |c: char| (c.is_alphanumeric() || "-_.:".contains(c)) && !is_hidden(c);
-    !name.is_empty() && name.chars().count() <= 64 && name.chars().all(is_plain) && !name.starts_with(['-', '.'])
+    !name.is_empty()
+        && name.chars().count() <= 64
+        && name.chars().all(is_plain)
+        && !name.starts_with(['-', '.'])
 }
 
 fn stem(file: &AbsPath) -> Option<String> {
@@ -124,7 +161,9 @@ impl Reader<'_> {
     /// Other programs have keys of their own here, and those are theirs. But what looks like one
     /// of ours and is not would leave an agent with more than its author meant.
     fn check_key(&self, entry: &Entry) -> Result<(), PolicyError> {
-        let is_ours = KEYS.iter().any(|(key, spellings)| *key == entry.key || spellings.contains(&entry.key.as_str()));
+        let is_ours = KEYS
+            .iter()
+            .any(|(key, spellings)| *key == entry.key || spellings.contains(&entry.key.as_str()));
         if is_ours {
             return Ok(());
         }
@@ -132,7 +171,11 @@ impl Reader<'_> {
         let known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
         let same = known.iter().find(|key| fold(key) == folded).map(|key| (*key).to_owned());
         match same.or_else(|| keys::nearest_of(&entry.key, &known)) {
-            Some(nearest) => Err(PolicyError::UnknownKey { at: self.place(entry.at), key: entry.key.clone(), nearest: Some(nearest) }),
+            Some(nearest) => Err(PolicyError::UnknownKey {
+                at: self.place(entry.at),
+                key: entry.key.clone(),
+                nearest: Some(nearest),
+            }),
             None => Ok(()),
         }
     }
@@ -147,19 +190,35 @@ impl Reader<'_> {
     /// Names of tools: a list, or a text with commas between them.
     fn tools(&mut self, entry: &Entry, key: &str) -> Result<Vec<String>, PolicyError> {
         let names: Vec<(String, (u32, u32))> = match &entry.value.kind {
-            Kind::Text(text) => apart(text).map(|name| (plain(name.trim()).to_owned(), entry.value.at)).collect(),
-            Kind::List(items) => items.iter().map(|item| (plain(&said(item)).to_owned(), item.at)).collect(),
-            Kind::Nothing => return Err(self.wrong(entry.at, &format!("`{}` has no value: `[]` is none at all", entry.key))),
-            Kind::Map(_) | Kind::Raw(_) => return Err(self.wrong(entry.value.at, &format!("`{}` is a list of names", entry.key))),
+            Kind::Text(text) => {
+                apart(text).map(|name| (plain(name.trim()).to_owned(), entry.value.at)).collect()
+            }
+            Kind::List(items) => {
+                items.iter().map(|item| (plain(&said(item)).to_owned(), item.at)).collect()
+            }
+            Kind::Nothing => {
+                return Err(self.wrong(
+                    entry.at,
+                    &format!("`{}` has no value: `[]` is none at all", entry.key),
+                ));
+            }
+            Kind::Map(_) | Kind::Raw(_) => {
+                return Err(
+                    self.wrong(entry.value.at, &format!("`{}` is a list of names", entry.key))
+                );
+            }
         };
         self.places.insert(key.to_owned(), entry.value.at);
         for (i, (name, at)) in names.iter().enumerate() {
             if name.contains('(') {
-                let what =
-                    format!("`{name}` is a rule on what a tool works on, and only names stand here; write such rules into the `policy`");
+                let what = format!(
+                    "`{name}` is a rule on what a tool works on, and only names stand here; write such rules into the `policy`"
+                );
                 return Err(self.wrong(*at, &what));
             }
-            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-*?:/.".contains(c)) {
+            if name.is_empty()
+                || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-*?:/.".contains(c))
+            {
                 return Err(self.wrong(*at, &format!("`{name}` is no name of a tool")));
             }
             self.places.insert(format!("{key}.{i}"), *at);
@@ -173,7 +232,10 @@ impl Reader<'_> {
             Kind::List(words) if words.first().is_some_and(|word| !said(word).is_empty()) => {
                 Ok(AgentCommand::Words(words.iter().map(said).collect()))
             }
-            _ => Err(self.wrong(entry.value.at, "`command` is a line for the shell, or a list of a program and its arguments")),
+            _ => Err(self.wrong(
+                entry.value.at,
+                "`command` is a line for the shell, or a list of a program and its arguments",
+            )),
         }
     }
 }
@@ -195,7 +257,9 @@ fn apart(text: &str) -> impl Iterator<Item = &str> {
 fn plain(name: &str) -> &str {
     ["Agent", "Task"]
         .into_iter()
-        .find(|tool| name.strip_prefix(tool).is_some_and(|rest| rest.starts_with('(') && rest.ends_with(')')))
+        .find(|tool| {
+            name.strip_prefix(tool).is_some_and(|rest| rest.starts_with('(') && rest.ends_with(')'))
+        })
         .unwrap_or(name)
 }
 

@@ -34,7 +34,9 @@ impl Permit {
     /// It never begins with `./`: what is relative in a person's file speaks of whatever is
     /// worked on, and would open the same name in every project.
     pub fn new(path: &AbsPath, access: Access, facts: &Facts) -> Option<Self> {
-        let below = |directory: &AbsPath, start: &str| Some(format!("{start}{}", path.relative_to(directory)?.to_str()?));
+        let below = |directory: &AbsPath, start: &str| {
+            Some(format!("{start}{}", path.relative_to(directory)?.to_str()?))
+        };
         let from_home = below(&facts.home, "~/").filter(|_| facts.home.depth() > 0);
         let text = from_home.or_else(|| below(&AbsPath::root(), "/"))?;
         let key = if access == Access::Write { "write" } else { "read" };
@@ -70,7 +72,11 @@ impl Permit {
         let files = &mut policy.filesystem;
         let list = match (self.section, self.key) {
             (HOSTS | VARIABLES, _) => {
-                let list = if self.section == HOSTS { &mut policy.network.allow } else { &mut policy.environment.allow };
+                let list = if self.section == HOSTS {
+                    &mut policy.network.allow
+                } else {
+                    &mut policy.environment.allow
+                };
                 let is_new = list.iter().all(|entry| *entry != self.text);
                 list.push(self.text.clone());
                 return is_new;
@@ -95,16 +101,23 @@ const EMPTY: &str = "version = 1\n";
 /// has no text.
 ///
 /// What comes out means what `text` means and the entry, or it does not come out.
-pub fn amend(text: Option<&str>, file: &AbsPath, permit: &Permit) -> Result<Option<String>, PolicyError> {
+pub fn amend(
+    text: Option<&str>,
+    file: &AbsPath,
+    permit: &Permit,
+) -> Result<Option<String>, PolicyError> {
     let text = text.unwrap_or(EMPTY);
     let mut expected = parse(text, file, Source::User)?.policy;
     if !permit.enter(&mut expected) {
         return Ok(None);
     }
-    let unfit =
-        || PolicyError::NotAmendable { at: Place { file: Some(file.clone()), line: None, column: None }, entry: permit.text.clone() };
+    let unfit = || PolicyError::NotAmendable {
+        at: Place { file: Some(file.clone()), line: None, column: None },
+        entry: permit.text.clone(),
+    };
     let amended = edit(text, permit).ok_or_else(unfit)?;
-    let is_right = parse(&amended, file, Source::User).is_ok_and(|layer| same(layer.policy, expected));
+    let is_right =
+        parse(&amended, file, Source::User).is_ok_and(|layer| same(layer.policy, expected));
     if is_right { Ok(Some(amended)) } else { Err(unfit()) }
 }
 
@@ -112,7 +125,9 @@ pub fn amend(text: Option<&str>, file: &AbsPath, permit: &Permit) -> Result<Opti
 fn same(mut one: Policy, mut other: Policy) -> bool {
     for policy in [&mut one, &mut other] {
         for list in [&mut policy.filesystem.read, &mut policy.filesystem.write] {
-            for entry in list.iter_mut().filter(|entry| entry.reason().is_none() && !entry.is_locked()) {
+            for entry in
+                list.iter_mut().filter(|entry| entry.reason().is_none() && !entry.is_locked())
+            {
                 *entry = PathEntry::Text(entry.path().to_owned());
             }
         }
@@ -122,7 +137,8 @@ fn same(mut one: Policy, mut other: Policy) -> bool {
 
 fn edit(text: &str, permit: &Permit) -> Option<String> {
     // What is edited has plain line ends, and gets its own back.
-    let is_dos = text.contains("\r\n") && text.matches('\n').count() == text.matches("\r\n").count();
+    let is_dos =
+        text.contains("\r\n") && text.matches('\n').count() == text.matches("\r\n").count();
     let plain = if is_dos { text.replace("\r\n", "\n") } else { text.to_owned() };
     let mut document: DocumentMut = plain.parse().ok()?;
     if !document.contains_key(permit.section) {
@@ -164,7 +180,11 @@ fn add(section: &mut dyn TableLike, permit: &Permit) -> Option<()> {
 fn push(list: &mut Array, text: &str) {
     let has_comma = list.trailing_comma();
     let is_open = has_comma || list.is_empty();
-    let tail = if is_open { raw(Some(list.trailing())) } else { raw(last(list).and_then(|last| last.decor().suffix())) };
+    let tail = if is_open {
+        raw(Some(list.trailing()))
+    } else {
+        raw(last(list).and_then(|last| last.decor().suffix()))
+    };
     let before = raw(last(list).and_then(|last| last.decor().prefix()));
     let mut value = Value::from(text);
     let end = if tail.contains('\n') || before.contains('\n') {

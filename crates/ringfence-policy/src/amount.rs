@@ -61,7 +61,9 @@ mod tests {
         check("512MiB", None, Some(512 << 20));
         check("2 GB", None, Some(2_000_000_000));
         check("7B", None, Some(7));
-        for nonsense in ["", "s", "5", "-5s", "1.5h", "5x", "5 m s", "99999999999999999999s", "20000000TiB"] {
+        for nonsense in
+            ["", "s", "5", "-5s", "1.5h", "5x", "5 m s", "99999999999999999999s", "20000000TiB"]
+        {
             let amount = Amount::Text(nonsense.to_owned());
             assert_eq!((amount.milliseconds(), amount.bytes()), (None, None), "{nonsense}");
         }

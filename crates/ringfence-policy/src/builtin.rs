@@ -10,8 +10,8 @@ mod tables;
 use crate::disguise::Disguises;
 use crate::glob::{Case, Glob};
 use crate::grants::{
-    Asking, AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode, NetworkRules, Observe, OnGap, Origin,
-    Pattern, PatternEffect, Rule, SandboxRules, Source,
+    Asking, AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode,
+    NetworkRules, Observe, OnGap, Origin, Pattern, PatternEffect, Rule, SandboxRules, Source,
 };
 use crate::path::AbsPath;
 use crate::tools::ToolRules;
@@ -40,25 +40,36 @@ pub fn reason(text: &str) -> Option<&'static str> {
 /// Tells whether a name is one of source code or of what a compiler made of it, by the endings that
 /// [`PATTERN_EXCEPTIONS`] lists for names that speak of secrets.
 pub fn is_source_name(name: &std::ffi::OsStr) -> bool {
-    let Some(ending) = std::path::Path::new(name).extension().and_then(|ending| ending.to_str()) else { return false };
-    let lists = PATTERN_EXCEPTIONS.iter().filter_map(|entry| entry.text.strip_prefix("**/*{credentials,secret}*.{")?.strip_suffix('}'));
+    let Some(ending) = std::path::Path::new(name).extension().and_then(|ending| ending.to_str())
+    else {
+        return false;
+    };
+    let lists = PATTERN_EXCEPTIONS.iter().filter_map(|entry| {
+        entry.text.strip_prefix("**/*{credentials,secret}*.{")?.strip_suffix('}')
+    });
     lists.flat_map(|list| list.split(',')).any(|known| known.eq_ignore_ascii_case(ending))
 }
 
 /// The entry that keeps `path` read-only in a repository of the user: no rule opens what git obeys.
 pub fn git_protect(path: &AbsPath) -> Option<&'static Entry> {
-    let covers =
-        |entry: &&Entry| entry.text.contains(".git/") && Glob::new(entry.text, None, Case::Insensitive).is_ok_and(|glob| glob.covers(path));
+    let covers = |entry: &&Entry| {
+        entry.text.contains(".git/")
+            && Glob::new(entry.text, None, Case::Insensitive).is_ok_and(|glob| glob.covers(path))
+    };
     PATTERN_PROTECTS.iter().find(covers)
 }
 
 /// The built-in rules on paths that do not depend on what is opened.
 pub(crate) fn rules(home: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
-    let denies = HOME_DENIES.iter().map(|entry| path_rule(home.join(&entry.text[2..]), Effect::Deny, entry.text));
+    let denies = HOME_DENIES
+        .iter()
+        .map(|entry| path_rule(home.join(&entry.text[2..]), Effect::Deny, entry.text));
     let system = SYSTEM_DENIES.iter().filter_map(|entry| system_rule(entry.text, Effect::Deny));
     let roots = SYSTEM_READS.iter().filter_map(|text| system_rule(text, Effect::Read));
     let etc_root = AbsPath::root().join("etc");
-    let etc = ETC_READS.iter().map(move |name| path_rule(etc_root.join(name), Effect::Read, &["/etc/", name].concat()));
+    let etc = ETC_READS
+        .iter()
+        .map(move |name| path_rule(etc_root.join(name), Effect::Read, &["/etc/", name].concat()));
     denies.chain(system).chain(roots).chain(etc)
 }
 
@@ -67,7 +78,9 @@ impl Grants {
     /// policy is known.
     pub fn of_the_system() -> Self {
         let nowhere = AbsPath::root().join("nowhere");
-        let rules = rules(&nowhere).filter(|rule| rule.effect == Effect::Read || !rule.root.is_within(&nowhere)).collect();
+        let rules = rules(&nowhere)
+            .filter(|rule| rule.effect == Effect::Read || !rule.root.is_within(&nowhere))
+            .collect();
         Self {
             mode: Mode::ReadOnly,
             workspace: nowhere.clone(),
@@ -111,19 +124,28 @@ impl Setting {
 pub(crate) fn patterns() -> impl Iterator<Item = Pattern> {
     let denies = PATTERN_DENIES.iter().map(|entry| (entry, PatternEffect::Deny));
     let protects = PATTERN_PROTECTS.iter().map(|entry| (entry, PatternEffect::Protect));
-    denies
-        .chain(protects)
-        .filter_map(|(entry, effect)| Some(Pattern { glob: built_in_glob(entry.text)?, effect, origin: origin(entry.text), locked: false }))
+    denies.chain(protects).filter_map(|(entry, effect)| {
+        Some(Pattern {
+            glob: built_in_glob(entry.text)?,
+            effect,
+            origin: origin(entry.text),
+            locked: false,
+        })
+    })
 }
 
 /// What the built-in rules on names leave open.
 pub(crate) fn exceptions() -> impl Iterator<Item = Exception> {
-    PATTERN_EXCEPTIONS.iter().filter_map(|entry| Some(Exception { glob: built_in_glob(entry.text)?, origin: origin(entry.text) }))
+    PATTERN_EXCEPTIONS.iter().filter_map(|entry| {
+        Some(Exception { glob: built_in_glob(entry.text)?, origin: origin(entry.text) })
+    })
 }
 
 /// Names of directories with what a project only uses or builds: the exceptions leave all of it open.
 pub fn vendored_names() -> impl Iterator<Item = &'static str> {
-    let names = PATTERN_EXCEPTIONS.iter().filter_map(|entry| entry.text.strip_prefix("**/")?.strip_suffix("/**"));
+    let names = PATTERN_EXCEPTIONS
+        .iter()
+        .filter_map(|entry| entry.text.strip_prefix("**/")?.strip_suffix("/**"));
     names.filter(|name| !name.contains(['/', '*', '?', '[', '{']))
 }
 
@@ -152,7 +174,8 @@ mod tests {
     #[test]
     fn every_entry_of_the_tables_becomes_a_rule() {
         let home = AbsPath::new("/home/me").unwrap();
-        let expected = HOME_DENIES.len() + SYSTEM_DENIES.len() + SYSTEM_READS.len() + ETC_READS.len();
+        let expected =
+            HOME_DENIES.len() + SYSTEM_DENIES.len() + SYSTEM_READS.len() + ETC_READS.len();
         assert_eq!(rules(&home).count(), expected);
         assert_eq!(patterns().count(), PATTERN_DENIES.len() + PATTERN_PROTECTS.len());
         assert_eq!(exceptions().count(), PATTERN_EXCEPTIONS.len());
@@ -161,7 +184,9 @@ mod tests {
 
     #[test]
     fn every_deny_and_protect_has_a_reason() {
-        for entry in [HOME_DENIES, SYSTEM_DENIES, PATTERN_DENIES, PATTERN_PROTECTS].into_iter().flatten() {
+        for entry in
+            [HOME_DENIES, SYSTEM_DENIES, PATTERN_DENIES, PATTERN_PROTECTS].into_iter().flatten()
+        {
             assert!(entry.reason.len() > 8, "{}", entry.text);
         }
         assert!(HOME_DENIES.iter().all(|entry| entry.text.starts_with("~/")));

@@ -63,7 +63,13 @@ impl Change {
             Because::Pattern(pattern) => pattern.effect.word(),
         };
         let origin = because.origin();
-        Self { rule: format!("{word} {}", origin.text), origin: Some(origin.to_string()), turn, direction, pending: None }
+        Self {
+            rule: format!("{word} {}", origin.text),
+            origin: Some(origin.to_string()),
+            turn,
+            direction,
+            pending: None,
+        }
     }
 
     /// The same, not in force yet.
@@ -92,7 +98,9 @@ impl fmt::Display for Change {
             (Turn::Added, None) => f.write_str(" holds from now on"),
             (Turn::Removed, None) => f.write_str(" holds no longer"),
             (Turn::Added, Some(why)) => write!(f, " takes effect with a new session: {why}"),
-            (Turn::Removed, Some(why)) => write!(f, " is gone, which takes effect with a new session: {why}"),
+            (Turn::Removed, Some(why)) => {
+                write!(f, " is gone, which takes effect with a new session: {why}")
+            }
         }
     }
 }
@@ -102,7 +110,11 @@ impl fmt::Display for Change {
 pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<Change>) {
     if old.is_confined() != new.is_confined() {
         let direction = if new.is_confined() { Direction::Narrower } else { Direction::Wider };
-        let rule = if new.enabled { format!("mode = {}", new.mode.word()) } else { "sandbox.enabled = false".to_owned() };
+        let rule = if new.enabled {
+            format!("mode = {}", new.mode.word())
+        } else {
+            "sandbox.enabled = false".to_owned()
+        };
         return (old.clone(), vec![Change::setting(rule, direction)]);
     }
     let mut changes = settings(old, new);
@@ -124,30 +136,44 @@ pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<Change>) {
 }
 
 /// Limits that hold for a sandbox as a whole. The others are each command's.
-const OF_THE_SANDBOX: &[Limit] = &[Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::FileSize, Limit::Disk];
+const OF_THE_SANDBOX: &[Limit] =
+    &[Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::FileSize, Limit::Disk];
 
 fn settings(old: &Grants, new: &Grants) -> Vec<Change> {
     let mut changes = Vec::new();
     if old.mode != new.mode {
-        let direction = if width(new.mode) > width(old.mode) { Direction::Wider } else { Direction::Narrower };
+        let direction =
+            if width(new.mode) > width(old.mode) { Direction::Wider } else { Direction::Narrower };
         changes.push(Change::setting(format!("mode = {}", new.mode.word()), direction));
     }
     if old.observe != new.observe {
-        changes.push(Change::setting(format!("observe = {}", new.observe.word()), Direction::Neither));
+        changes
+            .push(Change::setting(format!("observe = {}", new.observe.word()), Direction::Neither));
     }
     if old.ask != new.ask {
-        let direction = if new.ask == Asking::Never { Direction::Narrower } else { Direction::Neither };
+        let direction =
+            if new.ask == Asking::Never { Direction::Narrower } else { Direction::Neither };
         changes.push(Change::setting(format!("ask = {}", new.ask.word()), direction));
     }
     for limit in OF_THE_SANDBOX {
         let (before, now) = (old.limits.of(*limit), new.limits.of(*limit));
         if before != now {
-            let direction = if now.unwrap_or(u64::MAX) > before.unwrap_or(u64::MAX) { Direction::Wider } else { Direction::Narrower };
-            changes.push(Change::setting(format!("limits.{limit} = {}", now.map_or("none".into(), |now| limit.show(now))), direction));
+            let direction = if now.unwrap_or(u64::MAX) > before.unwrap_or(u64::MAX) {
+                Direction::Wider
+            } else {
+                Direction::Narrower
+            };
+            changes.push(Change::setting(
+                format!("limits.{limit} = {}", now.map_or("none".into(), |now| limit.show(now))),
+                direction,
+            ));
         }
     }
     if old.audit.directory != new.audit.directory {
-        changes.push(Change::setting(format!("audit.directory = {}", new.audit.directory), Direction::Neither));
+        changes.push(Change::setting(
+            format!("audit.directory = {}", new.audit.directory),
+            Direction::Neither,
+        ));
     }
     changes
 }
@@ -162,8 +188,14 @@ fn readable_only(old: &Grants, holding: &mut Grants) -> Vec<Change> {
         if !writes || old.verdict(&rule.root, Access::Write) == Verdict::Allowed {
             return true;
         }
-        if matches!(rule.origin.source, Source::Managed | Source::User | Source::Project | Source::Flag | Source::Session) {
-            changes.push(Change::of(&Because::Rule(rule.clone()), Turn::Added, Direction::Wider).pending(WHY));
+        if matches!(
+            rule.origin.source,
+            Source::Managed | Source::User | Source::Project | Source::Flag | Source::Session
+        ) {
+            changes.push(
+                Change::of(&Because::Rule(rule.clone()), Turn::Added, Direction::Wider)
+                    .pending(WHY),
+            );
         }
         let is_shared = !matches!(rule.effect, Effect::Private { host_beneath: false, .. });
         rule.effect = Effect::Read;
@@ -191,7 +223,13 @@ mod tests {
         let mut new = grants(new);
         edit(&mut new);
         let (holding, changes) = revise(&grants(old), &new);
-        (holding, changes.iter().map(|change| format!("{:?} {}", change.direction, change.rule)).collect())
+        (
+            holding,
+            changes
+                .iter()
+                .map(|change| format!("{:?} {}", change.direction, change.rule))
+                .collect(),
+        )
     }
 
     #[track_caller]
@@ -199,7 +237,11 @@ mod tests {
         let (holding, said) = said("mode write /p", "mode write /p", edit);
         assert_eq!(said, expect);
         let kept = (holding.mode, holding.network.mode, holding.ask);
-        assert_eq!(kept, (Mode::WorkspaceWrite, NetworkMode::None, Asking::Never), "a setting stays as it was");
+        assert_eq!(
+            kept,
+            (Mode::WorkspaceWrite, NetworkMode::None, Asking::Never),
+            "a setting stays as it was"
+        );
     }
 
     #[test]
@@ -226,7 +268,11 @@ mod tests {
 
     #[test]
     fn what_is_to_be_written_is_read_until_then() {
-        let (holding, said) = said("mode write /p\nuser read /d", "mode write /p\nuser write /d\nuser write /p/sub\nuser write /e", |_| {});
+        let (holding, said) = said(
+            "mode write /p\nuser read /d",
+            "mode write /p\nuser write /d\nuser write /p/sub\nuser write /e",
+            |_| {},
+        );
         assert_eq!(said, ["Wider write /d", "Wider write /e"]);
         let effects: Vec<_> = holding.rules.iter().map(|rule| rule.effect.word()).collect();
         assert_eq!(effects, ["write", "read", "write", "read"]);
@@ -239,6 +285,9 @@ mod tests {
         assert_eq!(change.to_string(), "`read /d` (user policy) holds from now on");
         let gone = Change { turn: Turn::Removed, ..change };
         assert_eq!(gone.to_string(), "`read /d` (user policy) holds no longer");
-        assert_eq!(gone.pending("why").to_string(), "`read /d` (user policy) is gone, which takes effect with a new session: why");
+        assert_eq!(
+            gone.pending("why").to_string(),
+            "`read /d` (user policy) is gone, which takes effect with a new session: why"
+        );
     }
 }

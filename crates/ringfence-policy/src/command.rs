@@ -45,7 +45,10 @@ use std::ops::Range;
 pub use excluded::{Exclusion, excluded};
 pub use guard::{Refusal, Ruling, STRICT_ARGUMENTS, STRICT_BINARIES, UNREADABLE};
 pub use pattern::Pattern;
-pub use sandbox::{Ability, Consent, Platform, SandboxChoice, SandboxSettings, Unsandboxed, Wanted, Wish, should_use_sandbox};
+pub use sandbox::{
+    Ability, Consent, Platform, SandboxChoice, SandboxSettings, Unsandboxed, Wanted, Wish,
+    should_use_sandbox,
+};
 pub use variables::leads_elsewhere;
 pub use word::{Unknown, Word};
 
@@ -231,15 +234,25 @@ impl Line {
             placed.push(Word { span: start..text.len(), ..word });
         }
         if let Some(position) = text.find('\0') {
-            return Err(Problem { position, reason: "a NUL character ends a word in the middle".into() });
+            return Err(Problem {
+                position,
+                reason: "a NUL character ends a word in the middle".into(),
+            });
         }
         let mut found = reader::Found::default();
-        let part = simple::Simple { span: 0..text.len(), words: placed, ..simple::Simple::default() };
+        let part =
+            simple::Simple { span: 0..text.len(), words: placed, ..simple::Simple::default() };
         Reader::new("", Dialect::Bash, &mut found)?.finish(part)?;
         Ok(Self { functions: Vec::new(), ..Self::from_found(text, found) })
     }
 
     fn from_found(text: String, found: reader::Found) -> Self {
-        Self { text, parts: found.parts, doubts: found.doubts, functions: found.functions, bindings: found.bindings }
+        Self {
+            text,
+            parts: found.parts,
+            doubts: found.doubts,
+            functions: found.functions,
+            bindings: found.bindings,
+        }
     }
 }

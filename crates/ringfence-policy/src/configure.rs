@@ -35,7 +35,11 @@ pub struct Key(Vec<String>);
 impl Key {
     /// A name as it was typed; what no policy has is an error with the nearest that one has.
     pub fn parse(typed: &str) -> Result<Key, PolicyError> {
-        let unknown = |nearest| PolicyError::UnknownKey { at: Place::default(), key: typed.to_owned(), nearest };
+        let unknown = |nearest| PolicyError::UnknownKey {
+            at: Place::default(),
+            key: typed.to_owned(),
+            nearest,
+        };
         let parts: Vec<&str> = typed.split('.').collect();
         let top = keys::of_section("").unwrap_or_default();
         let (section, rest) = match parts.as_slice() {
@@ -43,19 +47,34 @@ impl Key {
             [section, rest @ ..] => (*section, rest),
         };
         if !top.contains(&section) {
-            return Err(unknown(
-                keys::nearest(section, top)
-                    .map(|near| [near].iter().map(String::as_str).chain(rest.iter().copied()).collect::<Vec<_>>().join(".")),
-            ));
+            return Err(unknown(keys::nearest(section, top).map(|near| {
+                [near]
+                    .iter()
+                    .map(String::as_str)
+                    .chain(rest.iter().copied())
+                    .collect::<Vec<_>>()
+                    .join(".")
+            })));
         }
-        let (known, is_section) = keys::of_section(section).map_or((&[][..], false), |known| (known, true));
+        let (known, is_section) =
+            keys::of_section(section).map_or((&[][..], false), |known| (known, true));
         match rest {
             // What tables there may be, and the one version, are not settings.
-            [] if is_section || ["secrets", "version", "project"].contains(&section) => Err(not_a_setting(typed, known)),
+            [] if is_section || ["secrets", "version", "project"].contains(&section) => {
+                Err(not_a_setting(typed, known))
+            }
             [] => Ok(()),
-            [name] if is_section && known.contains(name) && (section, *name) != ("environment", "set") => Ok(()),
+            [name]
+                if is_section
+                    && known.contains(name)
+                    && (section, *name) != ("environment", "set") =>
+            {
+                Ok(())
+            }
             ["set", name] if section == "environment" && !name.is_empty() => Ok(()),
-            [name, ..] => Err(unknown(keys::nearest_of(name, known).map(|near| format!("{section}.{near}")))),
+            [name, ..] => {
+                Err(unknown(keys::nearest_of(name, known).map(|near| format!("{section}.{near}"))))
+            }
         }?;
         Ok(Key(parts.into_iter().map(str::to_owned).collect()))
     }
@@ -79,7 +98,10 @@ impl std::fmt::Display for Key {
 fn not_a_setting(typed: &str, known: &[&str]) -> PolicyError {
     let what = match typed {
         "version" => "`version` is what it is".to_owned(),
-        "project" => "`project` is the path of the project that the file is for, and is written with it".to_owned(),
+        "project" => {
+            "`project` is the path of the project that the file is for, and is written with it"
+                .to_owned()
+        }
         "secrets" => "`secrets` is a list of tables: write it into the file".to_owned(),
         _ => format!("`{typed}` is a section, with {}", known.join(", ")),
     };
@@ -96,13 +118,17 @@ impl<'a> Document<'a> {
     }
 
     fn unfit(&self, key: &Key) -> PolicyError {
-        PolicyError::NotAmendable { at: Place { file: Some(self.file.clone()), line: None, column: None }, entry: key.to_string() }
+        PolicyError::NotAmendable {
+            at: Place { file: Some(self.file.clone()), line: None, column: None },
+            entry: key.to_string(),
+        }
     }
 
     /// What a setting is, as it would be typed; `None` if this file does not say.
     pub fn get(&self, key: &Key) -> Result<Option<String>, PolicyError> {
         self.layer(self.words())?;
-        let document: DocumentMut = layout::plain(self.words()).0.parse().map_err(|_| self.unfit(key))?;
+        let document: DocumentMut =
+            layout::plain(self.words()).0.parse().map_err(|_| self.unfit(key))?;
         Ok(layout::find(document.as_item(), &key.0).map(said))
     }
 
@@ -137,9 +163,15 @@ impl<'a> Document<'a> {
         set.map_err(|error| of_value(error, key, typed))
     }
 
-    fn try_set(&self, key: &Key, before: &Layer, value: Value) -> Result<Option<String>, PolicyError> {
+    fn try_set(
+        &self,
+        key: &Key,
+        before: &Layer,
+        value: Value,
+    ) -> Result<Option<String>, PolicyError> {
         let wanted = as_json(&value).ok_or_else(|| self.unfit(key))?;
-        let edited = layout::edit(self.words(), |document| layout::put(document, &key.0, value)).ok_or_else(|| self.unfit(key))?;
+        let edited = layout::edit(self.words(), |document| layout::put(document, &key.0, value))
+            .ok_or_else(|| self.unfit(key))?;
         let after = self.layer(&edited)?;
         if after.policy == before.policy && self.get(key)?.is_some() {
             return Ok(None);
@@ -161,10 +193,13 @@ impl<'a> Document<'a> {
         if self.get(key)?.is_none() {
             return Ok(None);
         }
-        let edited = layout::edit(self.words(), |document| layout::take(document, &key.0)).ok_or_else(|| self.unfit(key))?;
+        let edited = layout::edit(self.words(), |document| layout::take(document, &key.0))
+            .ok_or_else(|| self.unfit(key))?;
         let after = self.layer(&edited)?;
         let mut expected = meaning(&before);
-        let parent = key.0[..key.0.len() - 1].iter().try_fold(&mut expected, |table, name| table.get_mut(name));
+        let parent = key.0[..key.0.len() - 1]
+            .iter()
+            .try_fold(&mut expected, |table, name| table.get_mut(name));
         if let (Some(Json::Object(table)), Some(name)) = (parent, key.0.last()) {
             table.shift_remove(name);
         }
@@ -173,7 +208,8 @@ impl<'a> Document<'a> {
 
     /// Whether what came out means what it is to mean. Tables that say nothing say nothing.
     fn check(&self, key: &Key, after: &Layer, expected: Json) -> Result<(), PolicyError> {
-        let is_right = serde_json::from_value(expected).is_ok_and(|expected: crate::Policy| expected == after.policy);
+        let is_right = serde_json::from_value(expected)
+            .is_ok_and(|expected: crate::Policy| expected == after.policy);
         if is_right { Ok(()) } else { Err(self.unfit(key)) }
     }
 }
@@ -186,13 +222,18 @@ fn meaning(layer: &Layer) -> Json {
 fn of_value(error: PolicyError, key: &Key, typed: &str) -> PolicyError {
     let at = Place::default();
     match error {
-        PolicyError::WrongType { message, .. } => {
-            PolicyError::WrongType { at, message: format!("`{typed}` is not a value for `{key}`: {message}") }
+        PolicyError::WrongType { message, .. } => PolicyError::WrongType {
+            at,
+            message: format!("`{typed}` is not a value for `{key}`: {message}"),
+        },
+        PolicyError::BadValue { expected, .. } => {
+            PolicyError::BadValue { at, key: key.to_string(), value: typed.to_owned(), expected }
         }
-        PolicyError::BadValue { expected, .. } => PolicyError::BadValue { at, key: key.to_string(), value: typed.to_owned(), expected },
         PolicyError::BadGlob { entry, source, .. } => PolicyError::BadGlob { at, entry, source },
         PolicyError::BadHost { entry, problem, .. } => PolicyError::BadHost { at, entry, problem },
-        PolicyError::UnknownKey { key, nearest, .. } => PolicyError::UnknownKey { at, key, nearest },
+        PolicyError::UnknownKey { key, nearest, .. } => {
+            PolicyError::UnknownKey { at, key, nearest }
+        }
         PolicyError::LockedOutsideManaged { .. } => PolicyError::LockedOutsideManaged { at },
         other => other,
     }
@@ -217,9 +258,12 @@ fn as_json(value: &Value) -> Option<Json> {
         Value::Integer(number) => Json::from(*number.value()),
         Value::Boolean(is_so) => Json::Bool(*is_so.value()),
         Value::Array(items) => Json::Array(items.iter().map(as_json).collect::<Option<_>>()?),
-        Value::InlineTable(table) => {
-            Json::Object(table.iter().map(|(name, value)| Some((name.to_owned(), as_json(value)?))).collect::<Option<_>>()?)
-        }
+        Value::InlineTable(table) => Json::Object(
+            table
+                .iter()
+                .map(|(name, value)| Some((name.to_owned(), as_json(value)?)))
+                .collect::<Option<_>>()?,
+        ),
         Value::Float(_) | Value::Datetime(_) => return None,
     })
 }

@@ -124,13 +124,17 @@ impl Grants {
     pub fn denied_name_in(&self, root: &AbsPath, path: &AbsPath) -> Option<&Pattern> {
         let parts = components(path);
         let below = parts.get(root.depth()..).unwrap_or_default();
-        self.patterns.iter().filter(|pattern| pattern.effect == PatternEffect::Deny).find(|pattern| {
-            let lifts = |exception: &&Exception| {
-                let parts = if exception.is_general() { below } else { &parts };
-                exception.may_lift(pattern) && exception.covers(parts)
-            };
-            pattern.glob.matches_components(&parts) && (pattern.is_locked() || !self.exceptions.iter().any(|exception| lifts(&exception)))
-        })
+        self.patterns.iter().filter(|pattern| pattern.effect == PatternEffect::Deny).find(
+            |pattern| {
+                let lifts = |exception: &&Exception| {
+                    let parts = if exception.is_general() { below } else { &parts };
+                    exception.may_lift(pattern) && exception.covers(parts)
+                };
+                pattern.glob.matches_components(&parts)
+                    && (pattern.is_locked()
+                        || !self.exceptions.iter().any(|exception| lifts(&exception)))
+            },
+        )
     }
 
     /// The rule that opens the path, patterns and protects aside.
@@ -168,7 +172,8 @@ impl Grants {
         if patterned && let Some(pattern) = self.caught(path, PatternEffect::Protect) {
             return (Verdict::ReadOnly, Some(Found::Pattern(pattern)));
         }
-        let verdict = if opener.effect == Effect::Read { Verdict::ReadOnly } else { Verdict::Allowed };
+        let verdict =
+            if opener.effect == Effect::Read { Verdict::ReadOnly } else { Verdict::Allowed };
         (verdict, Some(Found::Rule(opener)))
     }
 
@@ -176,18 +181,28 @@ impl Grants {
     /// and is not lifted there.
     fn caught(&self, path: &AbsPath, effect: PatternEffect) -> Option<&Pattern> {
         let is_tracked = effect == PatternEffect::Deny && self.tracked.opens(path);
-        self.first_caught(path, |pattern| pattern.effect == effect && !(is_tracked && pattern.spares_tracked()))
+        self.first_caught(path, |pattern| {
+            pattern.effect == effect && !(is_tracked && pattern.spares_tracked())
+        })
     }
 
     /// Tells whether built-in protects are all that keeps a path from being written: its tree is writable,
     /// and no protect of the user, the administrator or the project covers it.
     pub fn is_writable_but_for_built_ins(&self, path: &AbsPath) -> bool {
         let is_foreign = |source: &Source| *source != Source::BuiltIn;
-        let is_protected =
-            self.rules.iter().any(|rule| rule.effect == Effect::Protect && is_foreign(&rule.origin.source) && path.is_within(&rule.root));
-        let is_caught =
-            || self.first_caught(path, |pattern| pattern.effect == PatternEffect::Protect && is_foreign(&pattern.origin.source));
-        self.opener(path).is_some_and(|rule| rule.effect == Effect::Write) && !is_protected && is_caught().is_none()
+        let is_protected = self.rules.iter().any(|rule| {
+            rule.effect == Effect::Protect
+                && is_foreign(&rule.origin.source)
+                && path.is_within(&rule.root)
+        });
+        let is_caught = || {
+            self.first_caught(path, |pattern| {
+                pattern.effect == PatternEffect::Protect && is_foreign(&pattern.origin.source)
+            })
+        };
+        self.opener(path).is_some_and(|rule| rule.effect == Effect::Write)
+            && !is_protected
+            && is_caught().is_none()
     }
 
     /// The first deny pattern that catches the path, as if git tracked nothing.
@@ -195,10 +210,17 @@ impl Grants {
         self.first_caught(path, |pattern| pattern.effect == PatternEffect::Deny)
     }
 
-    fn first_caught(&self, path: &AbsPath, is_meant: impl Fn(&Pattern) -> bool) -> Option<&Pattern> {
+    fn first_caught(
+        &self,
+        path: &AbsPath,
+        is_meant: impl Fn(&Pattern) -> bool,
+    ) -> Option<&Pattern> {
         let parts = components(path);
         self.patterns.iter().filter(|pattern| is_meant(pattern)).find(|pattern| {
-            (1..=parts.len()).any(|depth| pattern.glob.matches_components(&parts[..depth]) && !self.lifted(pattern, &parts[..depth], path))
+            (1..=parts.len()).any(|depth| {
+                pattern.glob.matches_components(&parts[..depth])
+                    && !self.lifted(pattern, &parts[..depth], path)
+            })
         })
     }
 
@@ -210,7 +232,10 @@ impl Grants {
         if path.is_within(&self.workspace) {
             return self.workspace.depth();
         }
-        let openers = self.rules.iter().filter(|rule| rule.opens() && rule.patterns_hold() && path.is_within(&rule.root));
+        let openers = self
+            .rules
+            .iter()
+            .filter(|rule| rule.opens() && rule.patterns_hold() && path.is_within(&rule.root));
         openers.map(|rule| rule.root.depth()).min().unwrap_or(0)
     }
 
@@ -220,11 +245,17 @@ impl Grants {
             return false;
         }
         let (tree, is_whole) = (self.tree_depth(path), caught.len() == path.depth());
-        let excepted = self.exceptions.iter().filter(|exception| exception.may_lift(pattern)).any(|exception| {
-            let parts = if exception.is_general() { caught.get(tree..).unwrap_or_default() } else { caught };
-            // What has something below it is a directory, and no file of that kind.
-            (is_whole || !exception.is_for_files()) && exception.covers(parts)
-        });
+        let excepted = self.exceptions.iter().filter(|exception| exception.may_lift(pattern)).any(
+            |exception| {
+                let parts = if exception.is_general() {
+                    caught.get(tree..).unwrap_or_default()
+                } else {
+                    caught
+                };
+                // What has something below it is a directory, and no file of that kind.
+                (is_whole || !exception.is_for_files()) && exception.covers(parts)
+            },
+        );
         excepted || self.rules.iter().any(|rule| rule.names_for(pattern, caught.len(), path))
     }
 }
@@ -265,7 +296,10 @@ impl Rule {
             PatternEffect::Deny => self.opens(),
             PatternEffect::Protect => self.opens() && self.effect != Effect::Read,
         };
-        self.has_a_persons_weight() && enough && path.is_within(&self.root) && self.root.depth() >= depth
+        self.has_a_persons_weight()
+            && enough
+            && path.is_within(&self.root)
+            && self.root.depth() >= depth
     }
 }
 
@@ -301,7 +335,9 @@ impl Exception {
     /// author of a repository must not open the user's secrets.
     fn may_lift(&self, pattern: &Pattern) -> bool {
         match self.origin.source {
-            Source::BuiltIn => pattern.origin.source == Source::BuiltIn && pattern.effect == PatternEffect::Deny,
+            Source::BuiltIn => {
+                pattern.origin.source == Source::BuiltIn && pattern.effect == PatternEffect::Deny
+            }
             Source::Project => pattern.origin.source == Source::Project,
             Source::Managed | Source::User | Source::Flag | Source::Session => true,
             Source::Mode | Source::Tools | Source::Preset(_) => false,

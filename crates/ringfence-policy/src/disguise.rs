@@ -13,7 +13,9 @@ use crate::layer::Layer;
 use crate::path::AbsPath;
 
 /// Answer that a program gets when it reads a denied path.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Disguise {
     /// It is refused: EACCES.
@@ -58,7 +60,8 @@ impl Disguises {
 
     fn hides(&self, path: &AbsPath) -> bool {
         let parts = components(path);
-        let catches = |glob: &Glob| (1..=parts.len()).any(|depth| glob.matches_components(&parts[..depth]));
+        let catches =
+            |glob: &Glob| (1..=parts.len()).any(|depth| glob.matches_components(&parts[..depth]));
         self.paths.iter().any(|hidden| path.is_within(hidden)) || self.globs.iter().any(catches)
     }
 }
@@ -78,7 +81,11 @@ impl Grants {
             return Disguise::Hide;
         }
         match &decision.rule {
-            Some(Because::Pattern(pattern)) if is_env_file(&pattern.origin.source, &pattern.origin.text) => self.disguises.env_files,
+            Some(Because::Pattern(pattern))
+                if is_env_file(&pattern.origin.source, &pattern.origin.text) =>
+            {
+                self.disguises.env_files
+            }
             _ => Disguise::Deny,
         }
     }
@@ -108,8 +115,14 @@ mod tests {
     use crate::{layer::Layer, parse, resolve};
 
     fn grants(policy: &str, hide: &[&str]) -> Grants {
-        let layers: Vec<Layer> =
-            vec![parse(&format!("version = 1\n{policy}"), &path("/home/me/p/.ringfence/policy.toml"), Source::Project).unwrap()];
+        let layers: Vec<Layer> = vec![
+            parse(
+                &format!("version = 1\n{policy}"),
+                &path("/home/me/p/.ringfence/policy.toml"),
+                Source::Project,
+            )
+            .unwrap(),
+        ];
         let mut flags = Flags::none(path("/home/me/p"));
         flags.hide = hide.iter().map(|text| (*text).to_owned()).collect();
         resolve(&layers, &flags, &facts()).unwrap()
@@ -118,7 +131,11 @@ mod tests {
     #[track_caller]
     fn check(policy: &str, hide: &[&str], file: &str, expect: (Verdict, Disguise)) {
         let (grants, file) = (grants(policy, hide), path(file));
-        assert_eq!((grants.verdict(&file, Access::Read), grants.disguise(&file)), expect, "{policy} {hide:?} {file}");
+        assert_eq!(
+            (grants.verdict(&file, Access::Read), grants.disguise(&file)),
+            expect,
+            "{policy} {hide:?} {file}"
+        );
     }
 
     #[test]

@@ -78,9 +78,14 @@ impl EnvironmentRules {
             return EnvDecision::Passes { because: EnvReason::Named };
         }
         if self.clean {
-            let kept = CLEAN_KEPT.contains(&name) || CLEAN_FIXED.iter().any(|(fixed, _)| *fixed == name);
+            let kept =
+                CLEAN_KEPT.contains(&name) || CLEAN_FIXED.iter().any(|(fixed, _)| *fixed == name);
             let because = EnvReason::Clean;
-            return if kept { EnvDecision::Passes { because } } else { EnvDecision::Filtered { because } };
+            return if kept {
+                EnvDecision::Passes { because }
+            } else {
+                EnvDecision::Filtered { because }
+            };
         }
         if let Some(glob) = self.deny.iter().find(|glob| name_matches(glob, name)) {
             return EnvDecision::Filtered { because: EnvReason::Denied(glob.clone()) };
@@ -94,14 +99,21 @@ impl EnvironmentRules {
     /// The environment of the sandbox, made from the caller's.
     ///
     /// A name that is not UTF-8 does not pass: no list can have it.
-    pub fn filter(&self, vars: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    pub fn filter(
+        &self,
+        vars: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Vec<(OsString, OsString)> {
         let fixed = if self.clean { &CLEAN_FIXED[..] } else { &[] };
         let is_fixed = |name: &str| fixed.iter().any(|(fixed, _)| *fixed == name);
-        let passes = |name: &str| !self.set.contains_key(name) && !is_fixed(name) && self.decide(name).passes();
+        let passes = |name: &str| {
+            !self.set.contains_key(name) && !is_fixed(name) && self.decide(name).passes()
+        };
         let mut kept: Vec<_> = vars.filter(|(name, _)| name.to_str().is_some_and(passes)).collect();
         let unset = fixed.iter().filter(|(name, _)| !self.set.contains_key(*name));
         kept.extend(unset.map(|(name, value)| (OsString::from(name), OsString::from(value))));
-        kept.extend(self.set.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+        kept.extend(
+            self.set.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))),
+        );
         kept
     }
 }
@@ -166,7 +178,9 @@ mod tests {
 
     #[test]
     fn what_tools_need_passes_and_secrets_do_not() {
-        for name in ["PATH", "HOME", "LC_TIME", "NODE_ENV", "DEBUG", "CI", "MY_COLOUR", "RUST_BACKTRACE"] {
+        for name in
+            ["PATH", "HOME", "LC_TIME", "NODE_ENV", "DEBUG", "CI", "MY_COLOUR", "RUST_BACKTRACE"]
+        {
             check(name, true);
         }
         for name in [
@@ -199,9 +213,19 @@ mod tests {
 
     #[test]
     fn deny_beats_allow() {
-        let rules = EnvironmentRules { allow: vec!["*".into()], deny: vec!["X*".into()], ..EnvironmentRules::default() };
-        assert_eq!(rules.decide("XY"), EnvDecision::Filtered { because: EnvReason::Denied("X*".into()) });
-        assert_eq!(rules.decide("Y"), EnvDecision::Passes { because: EnvReason::Allowed("*".into()) });
+        let rules = EnvironmentRules {
+            allow: vec!["*".into()],
+            deny: vec!["X*".into()],
+            ..EnvironmentRules::default()
+        };
+        assert_eq!(
+            rules.decide("XY"),
+            EnvDecision::Filtered { because: EnvReason::Denied("X*".into()) }
+        );
+        assert_eq!(
+            rules.decide("Y"),
+            EnvDecision::Passes { because: EnvReason::Allowed("*".into()) }
+        );
     }
 
     #[test]
@@ -217,7 +241,14 @@ mod tests {
             ("TERM", "x"),
             ("LC_TIME", "C"),
         ];
-        let six = [("HOME", "/h"), ("USER", "u"), ("PWD", "/p"), ("LANG", "de"), ("LC_ALL", "C"), ("PATH", CLEAN_PATH)];
+        let six = [
+            ("HOME", "/h"),
+            ("USER", "u"),
+            ("PWD", "/p"),
+            ("LANG", "de"),
+            ("LC_ALL", "C"),
+            ("PATH", CLEAN_PATH),
+        ];
         check_filter(&clean, &vars, &six);
         clean.set.insert("PATH".into(), "/mine".into());
         check_filter(&clean, &[("LANG", "de")], &[("LANG", "de"), ("PATH", "/mine")]);

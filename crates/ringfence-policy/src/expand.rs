@@ -39,7 +39,11 @@ impl Entry<'_> {
     pub(crate) fn path(&self, facts: &Facts) -> Result<AbsPath, PolicyError> {
         let text = without_trailing_stars(self.text);
         if is_glob(text) {
-            return Err(PolicyError::GlobInGrant { at: self.at.clone(), entry: self.text.to_owned(), key: self.key });
+            return Err(PolicyError::GlobInGrant {
+                at: self.at.clone(),
+                entry: self.text.to_owned(),
+                key: self.key,
+            });
         }
         let path = self.expand_path(text, facts)?;
         if is_sandboxes_own(&path) {
@@ -54,14 +58,20 @@ impl Entry<'_> {
     /// every one of them.
     pub(crate) fn target(&self, facts: &Facts) -> Result<Target, PolicyError> {
         let text = without_trailing_stars(self.text);
-        if !self.text.contains('/') && !text.starts_with(['~', '$']) && text != "." && text != ".." {
+        if !self.text.contains('/') && !text.starts_with(['~', '$']) && text != "." && text != ".."
+        {
             return self.glob(text, None).map(Target::Glob);
         }
         if !is_glob(text) {
             return self.expand_path(text, facts).map(Target::Path);
         }
         if let Some(below) = text.strip_prefix("~/") {
-            return self.glob(&format!("./{}", self.variables(below, facts, Glob::escape)?), Some(&facts.home)).map(Target::Glob);
+            return self
+                .glob(
+                    &format!("./{}", self.variables(below, facts, Glob::escape)?),
+                    Some(&facts.home),
+                )
+                .map(Target::Glob);
         }
         let expanded = self.variables(text, facts, Glob::escape)?;
         self.glob(&expanded, Some(self.anchor)).map(Target::Glob)
@@ -96,7 +106,12 @@ impl Entry<'_> {
 
     /// Replaces `$NAME` and `${NAME}`. A variable that is not set is an error: an empty
     /// value would turn `$DATA/x` into `/x`.
-    fn variables(&self, text: &str, facts: &Facts, quote: fn(&str) -> String) -> Result<String, PolicyError> {
+    fn variables(
+        &self,
+        text: &str,
+        facts: &Facts,
+        quote: fn(&str) -> String,
+    ) -> Result<String, PolicyError> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(dollar) = rest.find('$') {
@@ -105,8 +120,15 @@ impl Entry<'_> {
             if name.is_empty() {
                 out.push('$');
             } else {
-                let value = facts.variables.get(name).filter(|value| !value.is_empty() && !value.contains('\0'));
-                let unset = || PolicyError::UnsetVariable { at: self.at.clone(), entry: self.text.to_owned(), name: name.to_owned() };
+                let value = facts
+                    .variables
+                    .get(name)
+                    .filter(|value| !value.is_empty() && !value.contains('\0'));
+                let unset = || PolicyError::UnsetVariable {
+                    at: self.at.clone(),
+                    entry: self.text.to_owned(),
+                    name: name.to_owned(),
+                };
                 out.push_str(&quote(value.ok_or_else(unset)?));
             }
             rest = after;
@@ -173,7 +195,9 @@ mod tests {
     fn check_target(text: &str, expect: Result<&str, &str>) {
         match (with_entry(text, |entry, facts| entry.target(facts)).unwrap(), expect) {
             (Target::Path(found), Ok(want)) => assert_eq!(found, path(want), "{text}"),
-            (Target::Glob(glob), Err(want)) => assert!(glob.matches(&path(want)), "{text} on {want}"),
+            (Target::Glob(glob), Err(want)) => {
+                assert!(glob.matches(&path(want)), "{text} on {want}")
+            }
             (found, _) => panic!("{text} is {found:?}"),
         }
     }

@@ -84,7 +84,11 @@ impl<'a> Row<'a> {
     /// The same from the byte `offset` on.
     pub(crate) fn from(&self, offset: usize) -> Row<'a> {
         let before = self.text[..offset].chars().count();
-        Row { number: self.number, before: self.before + u32::try_from(before).unwrap_or(0), text: &self.text[offset..] }
+        Row {
+            number: self.number,
+            before: self.before + u32::try_from(before).unwrap_or(0),
+            text: &self.text[offset..],
+        }
     }
 
     pub(crate) fn at(&self) -> (u32, u32) {
@@ -117,10 +121,18 @@ impl FrontMatter {
             if offset > LONGEST {
                 return Err(fail(((1, 1), "the head of the file is longer than 256 KiB".into())));
             }
-            rows.push(Row { number: u32::try_from(i + 1).unwrap_or(u32::MAX), before: 0, text: plain });
+            rows.push(Row {
+                number: u32::try_from(i + 1).unwrap_or(u32::MAX),
+                before: 0,
+                text: plain,
+            });
         }
         let Some(end) = end else {
-            let what = if rows.is_empty() { "the file does not begin with `---`" } else { "the head that begins here has no end" };
+            let what = if rows.is_empty() {
+                "the file does not begin with `---`"
+            } else {
+                "the head that begins here has no end"
+            };
             return Err(fail(((1, 1), format!("{what}: keys stand between two lines of `---`"))));
         };
         let entries = entries(&rows[1..], Rules { strict, depth: 0 }).map_err(fail)?;
@@ -180,7 +192,11 @@ pub(crate) fn entries(rows: &[Row<'_>], rules: Rules<'_>) -> Result<Vec<Entry>, 
 /// text that nobody relies on.
 fn belongs(row: &Row<'_>, is_strict: bool) -> bool {
     let is_indented = row.text.starts_with([' ', '\t']);
-    is_indented || row.text.trim().is_empty() || row.text.starts_with(['#', ']']) || is_item(row.text) || (!is_strict && key(*row).is_err())
+    is_indented
+        || row.text.trim().is_empty()
+        || row.text.starts_with(['#', ']'])
+        || is_item(row.text)
+        || (!is_strict && key(*row).is_err())
 }
 
 /// Whether it is an item of a list.
@@ -205,7 +221,10 @@ fn key<'a>(row: Row<'a>) -> Result<(String, Row<'a>), Fault> {
     let blank = row.text[rest..].len() - row.text[rest..].trim_start_matches(' ').len();
     let colon = rest + blank;
     let behind = row.text[colon..].strip_prefix(':').ok_or_else(wrong)?;
-    if key.is_empty() || !key.chars().all(is_of_key) || !(behind.is_empty() || behind.starts_with([' ', '\t'])) {
+    if key.is_empty()
+        || !key.chars().all(is_of_key)
+        || !(behind.is_empty() || behind.starts_with([' ', '\t']))
+    {
         return Err(wrong());
     }
     let value = colon + 1 + behind.len() - behind.trim_start().len();

@@ -97,10 +97,18 @@ impl GlobError {
         match self {
             GlobError::Empty => "write a path or a glob such as `**/.env`",
             GlobError::Nul { .. } => "remove the NUL byte: no path can hold one",
-            GlobError::TooLong { .. } | GlobError::TooManyAlternatives { .. } => "split it into several entries",
-            GlobError::UnclosedClass { .. } => "close it with `]`, or write `[[]` for the character",
-            GlobError::UnclosedBrace { .. } => "close it with `}`, or write `[{]` for the character",
-            GlobError::DoubleStarInName { .. } => "write `a*b` within a name, `a/**/b` across directories",
+            GlobError::TooLong { .. } | GlobError::TooManyAlternatives { .. } => {
+                "split it into several entries"
+            }
+            GlobError::UnclosedClass { .. } => {
+                "close it with `]`, or write `[[]` for the character"
+            }
+            GlobError::UnclosedBrace { .. } => {
+                "close it with `}`, or write `[{]` for the character"
+            }
+            GlobError::DoubleStarInName { .. } => {
+                "write `a*b` within a name, `a/**/b` across directories"
+            }
             GlobError::BadRange { .. } => "write the smaller character first, as in `[a-z]`",
             GlobError::ParentComponent { .. } => "write the path without `..`",
             GlobError::NoAnchor => "begin it with `/` or `**/`",
@@ -116,7 +124,10 @@ impl GlobError {
             | GlobError::DoubleStarInName { at }
             | GlobError::ParentComponent { at }
             | GlobError::BadRange { at } => Some(at),
-            GlobError::Empty | GlobError::TooLong { .. } | GlobError::TooManyAlternatives { .. } | GlobError::NoAnchor => None,
+            GlobError::Empty
+            | GlobError::TooLong { .. }
+            | GlobError::TooManyAlternatives { .. }
+            | GlobError::NoAnchor => None,
         }
     }
 }
@@ -169,7 +180,11 @@ impl Glob {
     /// What the last component alone says: for scanning trees without building paths.
     pub fn matches_name(&self, name: &OsStr) -> NameMatch {
         let name = name.as_encoded_bytes();
-        self.alternatives.iter().map(|segments| segment::match_name(segments, name)).max().unwrap_or(NameMatch::No)
+        self.alternatives
+            .iter()
+            .map(|segments| segment::match_name(segments, name))
+            .max()
+            .unwrap_or(NameMatch::No)
     }
 
     /// Whether it holds at any depth, whatever stands above.

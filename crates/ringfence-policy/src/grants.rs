@@ -60,7 +60,9 @@ pub struct Grants {
 }
 
 /// How much of the workspace may be written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Nothing but the private `/tmp` is writable.
@@ -90,7 +92,9 @@ pub struct SandboxRules {
 }
 
 /// Which commands of an agent that calls hooks share a sandbox.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum HookSession {
     /// None: each command has a sandbox of its own.
@@ -117,7 +121,9 @@ impl Default for SandboxRules {
 }
 
 /// What to do when something asked for cannot be enforced on this host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnGap {
     /// Run nothing.
@@ -128,7 +134,9 @@ pub enum OnGap {
 }
 
 /// What is told of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Observe {
     /// Also every file that was opened, every program that was started and every host that was
@@ -140,7 +148,9 @@ pub enum Observe {
 }
 
 /// Who is asked about what is refused.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Asking {
     /// Nobody: it stays refused.
@@ -151,7 +161,9 @@ pub enum Asking {
 }
 
 /// What to do when the audit log cannot be written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnError {
     /// Run nothing.
@@ -177,12 +189,19 @@ pub struct AuditRules {
 impl AuditRules {
     /// What holds where no policy says otherwise, for what is kept in `state`.
     pub fn default_in(state: &AbsPath) -> Self {
-        Self { directory: state.join("audit"), fsync: Fsync::Never, on_error: OnError::Refuse, rotate_bytes: 64 << 20 }
+        Self {
+            directory: state.join("audit"),
+            fsync: Fsync::Never,
+            on_error: OnError::Refuse,
+            rotate_bytes: 64 << 20,
+        }
     }
 }
 
 /// When the audit log is forced onto the disk.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fsync {
     /// After every record: nothing starts before the disk has its record.
@@ -346,7 +365,9 @@ pub struct CommandRules {
 }
 
 /// Treatment of a command line of which a part cannot be known before it runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Doubt {
     /// It is refused.

@@ -80,7 +80,9 @@ impl ImportError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            ImportError::Malformed { line, .. } => format!("correct line {line} of the file and import it again"),
+            ImportError::Malformed { line, .. } => {
+                format!("correct line {line} of the file and import it again")
+            }
             ImportError::WrongType { key, expected, .. } => format!("write {expected} at `{key}`"),
         }
     }
@@ -95,7 +97,9 @@ impl ImportError {
     /// Column, from 1.
     pub fn column(&self) -> u32 {
         match self {
-            ImportError::Malformed { column, .. } | ImportError::WrongType { column, .. } => *column,
+            ImportError::Malformed { column, .. } | ImportError::WrongType { column, .. } => {
+                *column
+            }
         }
     }
 }
@@ -119,7 +123,9 @@ pub fn detect(file_name: &str, text: &str) -> Option<Format> {
     let name = file_name.rsplit('/').next().unwrap_or(file_name);
     match name.rsplit_once('.')?.1 {
         "toml" => (name == "config.toml" || text.contains("sandbox_")).then_some(Format::CodexToml),
-        "yaml" | "yml" => text.lines().any(|line| line.starts_with("sandbox:")).then_some(Format::UdsYaml),
+        "yaml" | "yml" => {
+            text.lines().any(|line| line.starts_with("sandbox:")).then_some(Format::UdsYaml)
+        }
         "json" | "jsonc" => detect_json(name, text),
         _ => None,
     }
@@ -129,7 +135,10 @@ fn detect_json(name: &str, text: &str) -> Option<Format> {
     let has = |key: &str| reader::json(text).is_ok_and(|value| value.get(key).is_some());
     if name == "sandbox.json" || has("policy") {
         Some(Format::SandboxJson)
-    } else if has("sandbox") || has("permissions") || (name.starts_with("settings") && !has("filesystem")) {
+    } else if has("sandbox")
+        || has("permissions")
+        || (name.starts_with("settings") && !has("filesystem"))
+    {
         Some(Format::SettingsJson)
     } else if has("filesystem") || has("network") || name.contains("srt") {
         Some(Format::SrtJson)

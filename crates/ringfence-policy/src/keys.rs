@@ -37,10 +37,30 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
     ),
     ("filesystem", &["read", "write", "deny", "hide", "protect", "except", "env-files", "tracked"]),
     ("environment", &["profile", "allow", "deny", "set"]),
-    ("network", &["mode", "allow", "deny", "localhost", "git", "unix-sockets", "bind", "sni", "proxy-variables", "locked"]),
-    ("commands", &["deny", "allow-binaries", "deny-arguments", "anchor-arguments", "excluded", "doubt"]),
+    (
+        "network",
+        &[
+            "mode",
+            "allow",
+            "deny",
+            "localhost",
+            "git",
+            "unix-sockets",
+            "bind",
+            "sni",
+            "proxy-variables",
+            "locked",
+        ],
+    ),
+    (
+        "commands",
+        &["deny", "allow-binaries", "deny-arguments", "anchor-arguments", "excluded", "doubt"],
+    ),
     ("tools", &["allowed", "disallowed"]),
-    ("limits", &["wall", "cpu", "memory", "processes", "open-files", "file-size", "disk", "output"]),
+    (
+        "limits",
+        &["wall", "cpu", "memory", "processes", "open-files", "file-size", "disk", "output"],
+    ),
     ("audit", &["fsync", "on-error", "rotate-size"]),
 ];
 
@@ -73,15 +93,21 @@ pub(crate) fn nearest(key: &str, known: &[&str]) -> Option<String> {
         return Some(found);
     }
     let folded = fold(key);
-    let elsewhere = KEYS.iter().find(|(section, keys)| !section.is_empty() && keys.contains(&folded.as_str()));
+    let elsewhere =
+        KEYS.iter().find(|(section, keys)| !section.is_empty() && keys.contains(&folded.as_str()));
     elsewhere.map(|(section, _)| format!("{section}.{folded}"))
 }
 
 /// The word among `known` that `key` was probably meant to be.
 pub fn nearest_of(key: &str, known: &[&str]) -> Option<String> {
     let folded = fold(key);
-    let near = |candidate: &&&str| distance(&folded, candidate) <= (candidate.len() / 3).clamp(1, 2);
-    known.iter().filter(near).min_by_key(|candidate| distance(&folded, candidate)).map(|found| (*found).to_owned())
+    let near =
+        |candidate: &&&str| distance(&folded, candidate) <= (candidate.len() / 3).clamp(1, 2);
+    known
+        .iter()
+        .filter(near)
+        .min_by_key(|candidate| distance(&folded, candidate))
+        .map(|found| (*found).to_owned())
 }
 
 fn fold(key: &str) -> String {
@@ -141,13 +167,19 @@ mod tests {
                 let reference = schema["properties"][section]["$ref"].as_str().unwrap();
                 &schema["$defs"][reference.rsplit('/').next().unwrap()]["properties"]
             };
-            let mut have: Vec<&str> = properties.as_object().unwrap().keys().map(String::as_str).collect();
+            let mut have: Vec<&str> =
+                properties.as_object().unwrap().keys().map(String::as_str).collect();
             let mut want = keys.to_vec();
             have.sort_unstable();
             want.sort_unstable();
             assert_eq!(have, want, "{section}");
         }
-        let mut secret: Vec<&str> = schema["$defs"]["SecretPolicy"]["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut secret: Vec<&str> = schema["$defs"]["SecretPolicy"]["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         secret.sort_unstable();
         assert_eq!(secret, ["env", "header", "hosts"]);
         assert!(secret.iter().all(|key| SECRET_KEYS.contains(key)));

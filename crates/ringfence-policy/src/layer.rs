@@ -32,7 +32,8 @@ impl Layer {
     /// Whoever has a file system reads them, relative to the directory of this file, and
     /// puts their layers in front of this one with the same source.
     pub fn extends(&self) -> Vec<(String, Option<u32>)> {
-        let with_line = |(i, file): (usize, &String)| (file.clone(), self.place(&format!("extends.{i}")).line);
+        let with_line =
+            |(i, file): (usize, &String)| (file.clone(), self.place(&format!("extends.{i}")).line);
         self.policy.extends.iter().enumerate().map(with_line).collect()
     }
 
@@ -44,7 +45,9 @@ impl Layer {
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         match (&self.source, directory.name(), directory.parent()) {
             (Source::Project, Some(name), Some(project)) if name == ".ringfence" => project,
-            (Source::Project, Some(name), Some(around)) if name == "agents" && is_of_agents(&around) => {
+            (Source::Project, Some(name), Some(around))
+                if name == "agents" && is_of_agents(&around) =>
+            {
                 around.parent().unwrap_or_else(AbsPath::root)
             }
             (Source::Project, ..) => directory,

@@ -63,8 +63,8 @@ pub use layer::{Layer, check_cycle};
 pub use limit::Limit;
 pub use names::NameIndex;
 pub use network::{
-    CA_BUNDLE, Check, Ground, Host, HostRule, HostRuleError, Listed, Name, NameError, OpenPorts, PROXY_PORT, Passage, PortEntry, Range,
-    Secret, Sni, Subject, Way, guarded, remote_rules,
+    CA_BUNDLE, Check, Ground, Host, HostRule, HostRuleError, Listed, Name, NameError, OpenPorts,
+    PROXY_PORT, Passage, PortEntry, Range, Secret, Sni, Subject, Way, guarded, remote_rules,
 };
 pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;

@@ -30,8 +30,16 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: &[Limit] =
-        &[Limit::Wall, Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::FileSize, Limit::Disk, Limit::Output];
+    pub const ALL: &[Limit] = &[
+        Limit::Wall,
+        Limit::Cpu,
+        Limit::Memory,
+        Limit::Processes,
+        Limit::OpenFiles,
+        Limit::FileSize,
+        Limit::Disk,
+        Limit::Output,
+    ];
 
     /// Its key in the policy.
     pub fn word(self) -> &'static str {
@@ -76,13 +84,16 @@ impl Limit {
 
     /// So much of it, for people.
     pub fn show(self, amount: u64) -> String {
-        const STEPS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        const STEPS: [(u64, &str); 4] =
+            [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         match self.unit() {
             Unit::Pieces => amount.to_string(),
             Unit::Milliseconds if amount.is_multiple_of(1000) => format!("{} s", amount / 1000),
             Unit::Milliseconds => format!("{}.{:03} s", amount / 1000, amount % 1000),
             Unit::Bytes => match STEPS.iter().find(|(step, _)| amount >= *step) {
-                Some((step, unit)) if amount.is_multiple_of(*step) => format!("{} {unit}", amount / step),
+                Some((step, unit)) if amount.is_multiple_of(*step) => {
+                    format!("{} {unit}", amount / step)
+                }
                 Some((step, unit)) => format!("{:.1} {unit}", amount as f64 / *step as f64),
                 None => format!("{amount} bytes"),
             },
@@ -118,7 +129,11 @@ mod tests {
     fn check(word: &str, text: &str, amount: Option<u64>, shown: &str) {
         let limit: Limit = word.parse().unwrap();
         assert_eq!(limit.amount(text), amount, "{word} {text}");
-        assert_eq!(amount.map(|amount| limit.show(amount)).unwrap_or_default(), shown, "{word} {text}");
+        assert_eq!(
+            amount.map(|amount| limit.show(amount)).unwrap_or_default(),
+            shown,
+            "{word} {text}"
+        );
     }
 
     #[test]

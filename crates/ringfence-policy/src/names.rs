@@ -41,7 +41,9 @@ impl NameIndex {
         }
         // With a directory of such a name, the setting below it would come along.
         for setting in SETTINGS.iter().chain(POINTERS) {
-            setting.names().for_each(|name| index.add_literal(name.as_bytes().to_ascii_lowercase()));
+            setting
+                .names()
+                .for_each(|name| index.add_literal(name.as_bytes().to_ascii_lowercase()));
         }
         index
     }

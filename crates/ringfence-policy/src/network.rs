@@ -21,4 +21,7 @@ pub use range::Range;
 pub use remote::remote_rules;
 pub use rule::{HostRule, HostRuleError, Subject};
 pub(crate) use rules::TRUST;
-pub use rules::{CA_BUNDLE, Listed, NetworkMode, NetworkRules, OpenPorts, PROXY_PORT, PortEntry, Ports, Secret, Sni};
+pub use rules::{
+    CA_BUNDLE, Listed, NetworkMode, NetworkRules, OpenPorts, PROXY_PORT, PortEntry, Ports, Secret,
+    Sni,
+};

@@ -21,14 +21,18 @@ use crate::policy::{Policy, VERSION};
 /// Keys are checked before values: a misspelt `deny` must never pass as an absent one.
 pub fn parse(text: &str, file: &AbsPath, source: Source) -> Result<Layer, PolicyError> {
     let lines = Lines::new(text, file);
-    let table = DeTable::parse(text)
-        .map_err(|error| PolicyError::Syntax { at: lines.place(error.span().unwrap_or_default()), message: error.message().to_owned() })?;
+    let table = DeTable::parse(text).map_err(|error| PolicyError::Syntax {
+        at: lines.place(error.span().unwrap_or_default()),
+        message: error.message().to_owned(),
+    })?;
     check_version(table.get_ref(), &lines)?;
     let mut places = BTreeMap::new();
     walk(table.get_ref(), "", keys::of_section("").unwrap_or_default(), &lines, &mut places)?;
-    let policy = Policy::deserialize(toml::Deserializer::from(table)).map_err(|error| PolicyError::WrongType {
-        at: lines.place(error.span().unwrap_or_default()),
-        message: error.message().to_owned(),
+    let policy = Policy::deserialize(toml::Deserializer::from(table)).map_err(|error| {
+        PolicyError::WrongType {
+            at: lines.place(error.span().unwrap_or_default()),
+            message: error.message().to_owned(),
+        }
     })?;
     let layer = Layer { policy, source, file: file.clone(), places };
     values::check(&layer)?;
@@ -56,14 +60,23 @@ fn check_version(table: &DeTable<'_>, lines: &Lines<'_>) -> Result<(), PolicyErr
     match version.get_ref() {
         DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
             Ok(found) if found == i64::from(VERSION) => Ok(()),
-            _ => Err(PolicyError::BadVersion { at: lines.place(version.span()), found: number.to_string() }),
+            _ => Err(PolicyError::BadVersion {
+                at: lines.place(version.span()),
+                found: number.to_string(),
+            }),
         },
         _ => Ok(()),
     }
 }
 
 /// Refuses unknown keys and notes where everything stands: under `prefix` and its own name.
-fn walk(table: &DeTable<'_>, prefix: &str, known: &[&str], lines: &Lines<'_>, places: &mut Places) -> Result<(), PolicyError> {
+fn walk(
+    table: &DeTable<'_>,
+    prefix: &str,
+    known: &[&str],
+    lines: &Lines<'_>,
+    places: &mut Places,
+) -> Result<(), PolicyError> {
     for (key, value) in in_order(table) {
         let name = key.get_ref().as_ref();
         check_key(key, known, lines)?;
@@ -79,7 +92,9 @@ fn walk(table: &DeTable<'_>, prefix: &str, known: &[&str], lines: &Lines<'_>, pl
                 for (i, item) in items.iter().enumerate() {
                     let full = format!("{full}.{i}");
                     places.insert(full.clone(), lines.at(item.span().start));
-                    if let (Some(known), DeValue::Table(entry)) = (keys::of_entry(prefix, name), item.get_ref()) {
+                    if let (Some(known), DeValue::Table(entry)) =
+                        (keys::of_entry(prefix, name), item.get_ref())
+                    {
                         walk(entry, &full, known, lines, places)?;
                     }
                 }
@@ -101,7 +116,11 @@ fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Item<'a, 'i>> {
     items
 }
 
-fn check_key(key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&str], lines: &Lines<'_>) -> Result<(), PolicyError> {
+fn check_key(
+    key: &Spanned<std::borrow::Cow<'_, str>>,
+    known: &[&str],
+    lines: &Lines<'_>,
+) -> Result<(), PolicyError> {
     let name = key.get_ref().as_ref();
     if known.contains(&name) {
         return Ok(());
@@ -119,7 +138,8 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn new(text: &'a str, file: &'a AbsPath) -> Self {
-        let starts = [0].into_iter().chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let starts =
+            [0].into_iter().chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { text, file, starts }
     }
 

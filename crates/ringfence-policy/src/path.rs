@@ -74,7 +74,8 @@ impl AbsPath {
     pub fn is_within(&self, root: &AbsPath) -> bool {
         // Both are normal, so bytes will do; this is asked for every rule at every access.
         let (path, root) = (self.as_bytes(), root.as_bytes());
-        path.starts_with(root) && (path.len() == root.len() || root == b"/" || path[root.len()] == b'/')
+        path.starts_with(root)
+            && (path.len() == root.len() || root == b"/" || path[root.len()] == b'/')
     }
 
     /// As [`is_within`](Self::is_within), but that the case of ASCII letters does not matter.
@@ -119,7 +120,8 @@ impl AbsPath {
 
 /// Whether the path is relative and has nothing to normalise.
 fn is_normal(bytes: &[u8]) -> bool {
-    !bytes.contains(&0) && bytes.split(|&byte| byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
+    !bytes.contains(&0)
+        && bytes.split(|&byte| byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
 }
 
 impl PartialEq for AbsPath {
@@ -147,7 +149,9 @@ impl Ord for AbsPath {
     fn cmp(&self, other: &Self) -> Ordering {
         let (ours, theirs) = (self.as_bytes(), other.as_bytes());
         let same = ours.iter().zip(theirs).take_while(|(a, b)| a == b).count();
-        let key = |bytes: &[u8]| bytes.get(same).map(|byte| if *byte == b'/' { 0 } else { u16::from(*byte) + 1 });
+        let key = |bytes: &[u8]| {
+            bytes.get(same).map(|byte| if *byte == b'/' { 0 } else { u16::from(*byte) + 1 })
+        };
         key(ours).cmp(&key(theirs))
     }
 }
@@ -188,7 +192,8 @@ impl<'de> Deserialize<'de> for AbsPath {
         } else {
             os_string(deserializer.deserialize_byte_buf(Bytes)?)
         };
-        AbsPath::new(Path::new(&text)).ok_or_else(|| serde::de::Error::custom("path is not absolute"))
+        AbsPath::new(Path::new(&text))
+            .ok_or_else(|| serde::de::Error::custom("path is not absolute"))
     }
 }
 
@@ -258,9 +263,13 @@ mod tests {
 
     #[test]
     fn what_is_below_follows_at_once() {
-        let mut paths = ["/a/b-c", "/a/b/x", "/a/b", "/a", "/", "/a/b/x/y"].map(|text| AbsPath::new(text).unwrap());
+        let mut paths = ["/a/b-c", "/a/b/x", "/a/b", "/a", "/", "/a/b/x/y"]
+            .map(|text| AbsPath::new(text).unwrap());
         paths.sort();
-        assert_eq!(paths.map(|path| path.to_string()), ["/", "/a", "/a/b", "/a/b/x", "/a/b/x/y", "/a/b-c"]);
+        assert_eq!(
+            paths.map(|path| path.to_string()),
+            ["/", "/a", "/a/b", "/a/b/x", "/a/b/x/y", "/a/b-c"]
+        );
     }
 
     #[test]

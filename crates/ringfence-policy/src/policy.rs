@@ -158,7 +158,10 @@ pub struct FilesystemPolicy {
 
 /// A path or glob, alone or with more to say about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a path, or a table such as { path = \"...\", reason = \"...\" }")]
+#[serde(
+    untagged,
+    expecting = "expected a path, or a table such as { path = \"...\", reason = \"...\" }"
+)]
 pub enum PathEntry {
     /// `"~/data"`
     Text(String),

@@ -60,7 +60,8 @@ const fn own(place: Place) -> Cache {
 }
 
 /// Words by which a file of a tool is known to hold credentials; ASCII case does not matter.
-pub const SECRET_WORDS: &[&str] = &["token", "password", "passwd", "secret", "credentials", "apikey", "api-key", "api_key"];
+pub const SECRET_WORDS: &[&str] =
+    &["token", "password", "passwd", "secret", "credentials", "apikey", "api-key", "api_key"];
 
 /// All presets.
 pub const PRESETS: &[Preset] = &[
@@ -68,18 +69,37 @@ pub const PRESETS: &[Preset] = &[
         name: "cargo",
         probes: &["cargo", "rustc", "rustup"],
         reads: &[moved("CARGO_HOME", ".cargo", ""), moved("RUSTUP_HOME", ".rustup", "")],
-        caches: &[shared(moved("CARGO_HOME", ".cargo", "registry")), shared(moved("CARGO_HOME", ".cargo", "git"))],
-        denies: &[moved("CARGO_HOME", ".cargo", "credentials"), moved("CARGO_HOME", ".cargo", "credentials.toml")],
-        suspects: &[moved("CARGO_HOME", ".cargo", "config"), moved("CARGO_HOME", ".cargo", "config.toml")],
+        caches: &[
+            shared(moved("CARGO_HOME", ".cargo", "registry")),
+            shared(moved("CARGO_HOME", ".cargo", "git")),
+        ],
+        denies: &[
+            moved("CARGO_HOME", ".cargo", "credentials"),
+            moved("CARGO_HOME", ".cargo", "credentials.toml"),
+        ],
+        suspects: &[
+            moved("CARGO_HOME", ".cargo", "config"),
+            moved("CARGO_HOME", ".cargo", "config.toml"),
+        ],
     },
     Preset {
         name: "node",
         probes: &["node", "npm", "pnpm", "yarn"],
-        reads: &[moved("NVM_DIR", ".nvm", ""), moved("VOLTA_HOME", ".volta", ""), moved("FNM_DIR", ".local/share/fnm", ""), at(".fnm")],
+        reads: &[
+            moved("NVM_DIR", ".nvm", ""),
+            moved("VOLTA_HOME", ".volta", ""),
+            moved("FNM_DIR", ".local/share/fnm", ""),
+            at(".fnm"),
+        ],
         // npm keeps logs and an index with request headers in ~/.npm, and packages alone in `content-v2`, which
         // it finds by the digests of a lock file. pnpm and yarn keep their own programs
         // beside their stores.
-        caches: &[own(at(".npm")), shared(at(".npm/_cacache/content-v2")), shared(at(".local/share/pnpm")), shared(at(".yarn"))],
+        caches: &[
+            own(at(".npm")),
+            shared(at(".npm/_cacache/content-v2")),
+            shared(at(".local/share/pnpm")),
+            shared(at(".yarn")),
+        ],
         denies: &[],
         // Each version has a global and a built-in configuration of npm, which hold tokens.
         suspects: &[
@@ -93,7 +113,12 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "python",
         probes: &["python3", "python", "pip", "uv", "pipx", "poetry"],
-        reads: &[moved("PYENV_ROOT", ".pyenv", ""), at(".local/lib"), at(".local/share/pipx"), at(".local/share/uv")],
+        reads: &[
+            moved("PYENV_ROOT", ".pyenv", ""),
+            at(".local/lib"),
+            at(".local/share/pipx"),
+            at(".local/share/uv"),
+        ],
         // Answers of indexes are stored with their request headers; wheels are built here.
         caches: &[shared(moved("XDG_CACHE_HOME", ".cache", "pip/wheels"))],
         denies: &[],
@@ -104,7 +129,10 @@ pub const PRESETS: &[Preset] = &[
         probes: &["go"],
         // Not `src`, which is where older projects live.
         reads: &[moved("GOPATH", "go", "bin")],
-        caches: &[shared(moved("GOPATH", "go", "pkg")), shared(moved("XDG_CACHE_HOME", ".cache", "go-build"))],
+        caches: &[
+            shared(moved("GOPATH", "go", "pkg")),
+            shared(moved("XDG_CACHE_HOME", ".cache", "go-build")),
+        ],
         denies: &[],
         suspects: &[],
     },
@@ -133,7 +161,14 @@ pub const PRESETS: &[Preset] = &[
         denies: &[moved("GEM_HOME", ".gem", "credentials")],
         suspects: &[],
     },
-    Preset { name: "deno", probes: &["deno"], reads: &[moved("DENO_INSTALL", ".deno", "")], caches: &[], denies: &[], suspects: &[] },
+    Preset {
+        name: "deno",
+        probes: &["deno"],
+        reads: &[moved("DENO_INSTALL", ".deno", "")],
+        caches: &[],
+        denies: &[],
+        suspects: &[],
+    },
     Preset {
         name: "bun",
         probes: &["bun"],
@@ -159,8 +194,14 @@ pub const PRESETS: &[Preset] = &[
         name: "models",
         probes: &[],
         reads: &[],
-        caches: &[shared(moved("XDG_CACHE_HOME", ".cache", "huggingface/hub")), shared(moved("XDG_CACHE_HOME", ".cache", "torch"))],
-        denies: &[moved("XDG_CACHE_HOME", ".cache", "huggingface/token"), moved("XDG_CACHE_HOME", ".cache", "huggingface/stored_tokens")],
+        caches: &[
+            shared(moved("XDG_CACHE_HOME", ".cache", "huggingface/hub")),
+            shared(moved("XDG_CACHE_HOME", ".cache", "torch")),
+        ],
+        denies: &[
+            moved("XDG_CACHE_HOME", ".cache", "huggingface/token"),
+            moved("XDG_CACHE_HOME", ".cache", "huggingface/stored_tokens"),
+        ],
         suspects: &[],
     },
     Preset {
@@ -190,11 +231,17 @@ pub(crate) fn rules(facts: &Facts) -> Vec<Rule> {
     let mut rules = Vec::new();
     for preset in PRESETS.iter().filter(|preset| applies(preset, facts)) {
         let found = |place: &Place| place.resolve(facts);
-        rules.extend(preset.reads.iter().filter_map(found).map(|root| rule(root, Effect::Read, preset.name)));
+        rules.extend(
+            preset.reads.iter().filter_map(found).map(|root| rule(root, Effect::Read, preset.name)),
+        );
         rules.extend(preset.caches.iter().filter_map(|cache| {
             let root = found(&cache.place)?;
             let store = store_for(&root, facts);
-            Some(rule(root, Effect::Private { store, host_beneath: cache.host_beneath }, preset.name))
+            Some(rule(
+                root,
+                Effect::Private { store, host_beneath: cache.host_beneath },
+                preset.name,
+            ))
         }));
         rules.extend(preset.denies.iter().filter_map(found).map(|root| {
             let origin = builtin::origin(&root.to_string());
@@ -208,12 +255,15 @@ pub(crate) fn rules(facts: &Facts) -> Vec<Rule> {
 pub(crate) fn path_rules(facts: &Facts, rules: &[Rule]) -> Vec<Rule> {
     let mut opened: Vec<Rule> = Vec::new();
     for dir in &facts.path_dirs {
-        let known = rules.iter().chain(&opened).any(|rule| rule.opens() && dir.is_within(&rule.root));
+        let known =
+            rules.iter().chain(&opened).any(|rule| rule.opens() && dir.is_within(&rule.root));
         if known || dir.is_within(&facts.workspace) {
             continue;
         }
         // A tool's own tree rather than its `bin` alone.
-        let installation = dir.parent().filter(|around| facts.installations.contains(around) && is_one_tools_tree(around, facts));
+        let installation = dir.parent().filter(|around| {
+            facts.installations.contains(around) && is_one_tools_tree(around, facts)
+        });
         match installation {
             Some(root) => opened.push(rule(root, Effect::Read, "installation")),
             None if is_narrow(dir, facts) => opened.push(rule(dir.clone(), Effect::Read, ON_PATH)),

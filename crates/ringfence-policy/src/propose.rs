@@ -164,7 +164,9 @@ impl Judge<'_> {
                 if alone { wish.path.clone() } else { above(&wish.path)? }
             }
             // What is opened alone can be changed, but not replaced.
-            Verdict::Allowed if alone || !self.is_opened_alone(&decision) => return Err(Why::Allowed),
+            Verdict::Allowed if alone || !self.is_opened_alone(&decision) => {
+                return Err(Why::Allowed);
+            }
             Verdict::Absent | Verdict::Allowed | Verdict::Denied => above(&wish.path)?,
         };
         let effect = if wish.want == Want::Read { Effect::Read } else { Effect::Write };
@@ -178,9 +180,16 @@ impl Judge<'_> {
         self.made(root, effect, vec![number], None)
     }
 
-    fn made(&self, root: AbsPath, effect: Effect, wishes: Vec<usize>, folded: Option<usize>) -> Result<Opening, Why> {
+    fn made(
+        &self,
+        root: AbsPath,
+        effect: Effect,
+        wishes: Vec<usize>,
+        folded: Option<usize>,
+    ) -> Result<Opening, Why> {
         let text = self.text(&root, &effect).ok_or(Why::Unwritable)?;
-        let project = self.ground.project_around(&root).filter(|project| *project != self.grants.workspace);
+        let project =
+            self.ground.project_around(&root).filter(|project| *project != self.grants.workspace);
         Ok(Opening { root, effect, text, wishes, folded, project })
     }
 
@@ -190,8 +199,15 @@ impl Judge<'_> {
         for path in [path.clone(), self.ground.real(path)] {
             let decision = self.grants.decide(&path, access);
             let silent = decision.verdict == Verdict::Absent;
-            let around = [path.parent(), path.is_within(&self.grants.home).then(|| self.grants.home.clone())];
-            let imagined = around.into_iter().flatten().filter(|_| silent).map(|root| self.with_open(root).decide(&path, access));
+            let around = [
+                path.parent(),
+                path.is_within(&self.grants.home).then(|| self.grants.home.clone()),
+            ];
+            let imagined = around
+                .into_iter()
+                .flatten()
+                .filter(|_| silent)
+                .map(|root| self.with_open(root).decide(&path, access));
             if let Some(decision) = std::iter::once(decision).chain(imagined).find(is_on_purpose) {
                 return Err(Why::OnPurpose(Box::new(decision)));
             }
@@ -220,7 +236,8 @@ impl Judge<'_> {
     }
 
     fn is_opened_alone(&self, decision: &Decision) -> bool {
-        let is_root = matches!(&decision.rule, Some(Because::Rule(rule)) if rule.root == decision.path);
+        let is_root =
+            matches!(&decision.rule, Some(Because::Rule(rule)) if rule.root == decision.path);
         is_root && self.ground.thing(&decision.path) == Thing::File
     }
 
@@ -234,7 +251,8 @@ impl Judge<'_> {
         if let Some(deny) = denies.find(|rule| rule.root.is_within(directory)) {
             return Err(Why::AroundDenied(deny.root.clone()));
         }
-        let is_project = self.ground.project_around(directory).filter(|project| project == directory);
+        let is_project =
+            self.ground.project_around(directory).filter(|project| project == directory);
         match is_project.or_else(|| self.ground.project_below(directory)) {
             Some(project) => Err(Why::Project(project)),
             None => Ok(()),
@@ -243,11 +261,15 @@ impl Judge<'_> {
 
     /// The path as a person would write it, if that means the path.
     fn text(&self, root: &AbsPath, effect: &Effect) -> Option<String> {
-        let below = |directory: &AbsPath, start: &str| Some(format!("{start}{}", root.relative_to(directory)?.to_str()?));
-        let text =
-            below(&self.grants.workspace, "./").or_else(|| below(&self.grants.home, "~/")).or_else(|| below(&AbsPath::root(), "/"))?;
+        let below = |directory: &AbsPath, start: &str| {
+            Some(format!("{start}{}", root.relative_to(directory)?.to_str()?))
+        };
+        let text = below(&self.grants.workspace, "./")
+            .or_else(|| below(&self.grants.home, "~/"))
+            .or_else(|| below(&AbsPath::root(), "/"))?;
         let key = if *effect == Effect::Read { "read" } else { "write" };
-        let entry = Entry { text: &text, key, anchor: &self.grants.workspace, at: Place::default() };
+        let entry =
+            Entry { text: &text, key, anchor: &self.grants.workspace, at: Place::default() };
         let means_it = entry.path(self.facts).is_ok_and(|meant| meant == *root);
         (means_it && !text.chars().any(is_hidden)).then_some(text)
     }

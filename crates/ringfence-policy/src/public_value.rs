@@ -4,15 +4,24 @@
 /// token. What is not understood is not public.
 pub fn is_public_url(text: &str) -> bool {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-._~:/+[]@%,=!".contains(c));
-    let Some((scheme, rest)) = text.split_once("://").filter(|_| is_plain && !text.contains('%')) else { return false };
+    let Some((scheme, rest)) = text.split_once("://").filter(|_| is_plain && !text.contains('%'))
+    else {
+        return false;
+    };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let is_web = ["http", "https", "sparse+http", "sparse+https"].contains(&scheme);
-    is_web && is_host(authority) && !path.contains("://") && path.split('/').all(|part| !looks_random(part))
+    is_web
+        && is_host(authority)
+        && !path.contains("://")
+        && path.split('/').all(|part| !looks_random(part))
 }
 
 /// True if every word of `text` is a public address. Words stand between white space or `separators`.
 pub fn are_public_urls(text: &str, separators: &[char]) -> bool {
-    let mut words = text.split(|c: char| c.is_whitespace() || separators.contains(&c)).filter(|word| !word.is_empty()).peekable();
+    let mut words = text
+        .split(|c: char| c.is_whitespace() || separators.contains(&c))
+        .filter(|word| !word.is_empty())
+        .peekable();
     words.peek().is_some() && words.all(is_public_url)
 }
 
@@ -31,14 +40,22 @@ pub fn shown_url(text: &str) -> Option<String> {
 
 /// As [`shown_url`] for every word of `text`; other words are left as `is_plain` has them. `None` if one
 /// cannot be shown.
-pub fn shown_urls(text: &str, separators: &[char], is_plain: impl Fn(&str) -> bool) -> Option<String> {
+pub fn shown_urls(
+    text: &str,
+    separators: &[char],
+    is_plain: impl Fn(&str) -> bool,
+) -> Option<String> {
     let is_separator = |c: char| c.is_whitespace() || separators.contains(&c);
     let mut shown = String::new();
     for piece in text.split_inclusive(is_separator) {
         let word = piece.trim_end_matches(is_separator);
         // `team=https://…`
-        let (name, url) = word.find("://").and_then(|at| word[..at].rfind('=')).map_or(("", word), |at| word.split_at(at + 1));
-        let is_name = name.len() <= 65 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.=".contains(c));
+        let (name, url) = word
+            .find("://")
+            .and_then(|at| word[..at].rfind('='))
+            .map_or(("", word), |at| word.split_at(at + 1));
+        let is_name = name.len() <= 65
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.=".contains(c));
         match word {
             "" => {}
             plain if is_plain(plain) => shown.push_str(plain),
@@ -57,10 +74,15 @@ pub fn is_host(text: &str) -> bool {
         _ => (text, None),
     };
     let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
-    let is_name =
-        |name: &str| !name.is_empty() && name.len() <= 253 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._*".contains(c));
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.len() <= 253
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._*".contains(c))
+    };
     let is_v6 = |name: &str| {
-        name.starts_with('[') && name.ends_with(']') && name[1..name.len() - 1].chars().all(|c| c.is_ascii_hexdigit() || ":.".contains(c))
+        name.starts_with('[')
+            && name.ends_with(']')
+            && name[1..name.len() - 1].chars().all(|c| c.is_ascii_hexdigit() || ":.".contains(c))
     };
     is_port && (is_name(host) || is_v6(host)) && !host.split('.').any(looks_random)
 }
@@ -68,11 +90,16 @@ pub fn is_host(text: &str) -> bool {
 /// True for a part of a path that is likely a token: 16 letters and digits mixed without a break, or
 /// 32 hexadecimal digits.
 pub(crate) fn looks_random(part: &str) -> bool {
-    let is_mixed =
-        |run: &str| run.len() >= 16 && run.contains(|c: char| c.is_ascii_digit()) && run.contains(|c: char| c.is_ascii_alphabetic());
+    let is_mixed = |run: &str| {
+        run.len() >= 16
+            && run.contains(|c: char| c.is_ascii_digit())
+            && run.contains(|c: char| c.is_ascii_alphabetic())
+    };
     let joined: String = part.chars().filter(|c| !"-_".contains(*c)).collect();
     let is_hex = joined.len() >= 32 && joined.chars().all(|c| c.is_ascii_hexdigit());
-    is_hex || part.split(|c: char| !c.is_ascii_alphanumeric()).any(is_mixed) || part.contains('@') && !part.starts_with('@')
+    is_hex
+        || part.split(|c: char| !c.is_ascii_alphanumeric()).any(is_mixed)
+        || part.contains('@') && !part.starts_with('@')
 }
 
 #[cfg(test)]
@@ -99,7 +126,10 @@ mod tests {
         for (text, shown) in [
             ("https://pypi.example.org/simple", Some("https://pypi.example.org/simple")),
             ("https://me:secret@pypi.example.org/simple", Some("https://pypi.example.org/simple")),
-            ("https://me:p@ss@pypi.example.org:8443/simple", Some("https://pypi.example.org:8443/simple")),
+            (
+                "https://me:p@ss@pypi.example.org:8443/simple",
+                Some("https://pypi.example.org:8443/simple"),
+            ),
             ("https://token@pypi.example.org", Some("https://pypi.example.org")),
             ("https://dl.example.io/a8Gd93kfP0q2mZx7/simple", Some("https://dl.example.io/")),
             ("https://dl.example.io/simple?token=abc", Some("https://dl.example.io/")),

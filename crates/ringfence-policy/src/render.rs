@@ -27,20 +27,29 @@ pub fn render_with(policy: &Policy, comment: &dyn Fn(&str) -> Option<String>) ->
     // The types hold nothing that TOML could not.
     let Ok(Value::Table(table)) = Value::try_from(policy) else { return out };
     for (section, keys) in KEYS {
-        let values = if section.is_empty() { Some(&table) } else { table.get(*section).and_then(Value::as_table) };
+        let values = if section.is_empty() {
+            Some(&table)
+        } else {
+            table.get(*section).and_then(Value::as_table)
+        };
         let Some(values) = values else { continue };
         if !section.is_empty() {
             let _ = writeln!(out, "\n[{section}]");
         }
-        let is_section = |key: &str| section.is_empty() && (key == SECRETS || KEYS.iter().any(|(name, _)| *name == key));
+        let is_section = |key: &str| {
+            section.is_empty() && (key == SECRETS || KEYS.iter().any(|(name, _)| *name == key))
+        };
         for key in keys.iter().filter(|key| !is_section(key)) {
             if let Some(value) = values.get(*key) {
-                let full = if section.is_empty() { (*key).to_owned() } else { format!("{section}.{key}") };
+                let full =
+                    if section.is_empty() { (*key).to_owned() } else { format!("{section}.{key}") };
                 write_setting(&mut out, key, value, &full, comment);
             }
         }
     }
-    for (i, secret) in table.get(SECRETS).and_then(Value::as_array).into_iter().flatten().enumerate() {
+    for (i, secret) in
+        table.get(SECRETS).and_then(Value::as_array).into_iter().flatten().enumerate()
+    {
         let _ = writeln!(out, "\n[[{SECRETS}]]");
         for key in SECRET_KEYS {
             if let Some(value) = secret.get(key) {
@@ -54,12 +63,23 @@ pub fn render_with(policy: &Policy, comment: &dyn Fn(&str) -> Option<String>) ->
 /// The one list of tables.
 const SECRETS: &str = "secrets";
 
-fn write_setting(out: &mut String, key: &str, value: &Value, full: &str, comment: &dyn Fn(&str) -> Option<String>) {
+fn write_setting(
+    out: &mut String,
+    key: &str,
+    value: &Value,
+    full: &str,
+    comment: &dyn Fn(&str) -> Option<String>,
+) {
     match value {
         Value::Array(items) if items.len() > 1 || comment(&format!("{full}.0")).is_some() => {
             let _ = writeln!(out, "{key} = [");
             for (i, item) in items.iter().enumerate() {
-                let _ = writeln!(out, "  {},{}", inline(item), trailing(comment(&format!("{full}.{i}"))));
+                let _ = writeln!(
+                    out,
+                    "  {},{}",
+                    inline(item),
+                    trailing(comment(&format!("{full}.{i}")))
+                );
             }
             out.push_str("]\n");
         }
@@ -76,9 +96,12 @@ fn trailing(comment: Option<String>) -> String {
 /// A value on one line.
 fn inline(value: &Value) -> String {
     match value {
-        Value::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", "))
+        }
         Value::Table(table) => {
-            let pairs = table.iter().map(|(key, value)| format!("{} = {}", quoted_key(key), inline(value)));
+            let pairs =
+                table.iter().map(|(key, value)| format!("{} = {}", quoted_key(key), inline(value)));
             format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
         }
         Value::String(text) => quoted(text),
@@ -87,7 +110,8 @@ fn inline(value: &Value) -> String {
 }
 
 fn quoted_key(key: &str) -> String {
-    let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    let bare =
+        !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     if bare { key.to_owned() } else { quoted(key) }
 }
 
@@ -124,7 +148,11 @@ mod tests {
         let again = parse(&rendered, &path("/f"), Source::Managed).unwrap();
         assert_eq!(again.policy, layer.policy, "{rendered}");
         let annotated = render_with_origins(&layer);
-        assert_eq!(parse(&annotated, &path("/f"), Source::Managed).unwrap().policy, layer.policy, "{annotated}");
+        assert_eq!(
+            parse(&annotated, &path("/f"), Source::Managed).unwrap().policy,
+            layer.policy,
+            "{annotated}"
+        );
     }
 
     #[test]
@@ -136,21 +164,36 @@ mod tests {
         check(
             "version = 1\n[filesystem]\ndeny = [\"a\\\"b\\\\c\\n\\u0001d\", { path = \"x\", locked = true, reason = \"é\" }]\nread = [\"one\"]",
         );
-        check("version = 1\n[environment]\nprofile = \"clean\"\nset = { \"we ird\" = \"1\", B = \"'\" }");
-        check("version = 1\n[network]\nlocalhost = [1, 2]\nbind = false\ngit = true\nallow = [\"a\", \"b\"]");
-        check("version = 1\n[network]\nmode = \"allow-list\"\nsni = \"off\"\nproxy-variables = true\ndeny = [\"*.a:1\", \"10.0.0.0/8:2\"]");
+        check(
+            "version = 1\n[environment]\nprofile = \"clean\"\nset = { \"we ird\" = \"1\", B = \"'\" }",
+        );
+        check(
+            "version = 1\n[network]\nlocalhost = [1, 2]\nbind = false\ngit = true\nallow = [\"a\", \"b\"]",
+        );
+        check(
+            "version = 1\n[network]\nmode = \"allow-list\"\nsni = \"off\"\nproxy-variables = true\ndeny = [\"*.a:1\", \"10.0.0.0/8:2\"]",
+        );
         check(
             "version = 1\n[[secrets]]\nenv = \"A\"\nhosts = [\"a.org\"]\nheader = \"X-Key\"\n[[secrets]]\nenv = \"B\"\nhosts = [\"*.b.org:443\", \"b.org\"]\nheader = \"authorization\"\n[audit]\nfsync = \"end\"",
         );
         check("version = 1\nsecrets = [{ env = \"A\", hosts = [\"a.org\"], header = \"X-Key\" }]");
-        check("version = 1\n[limits]\nwall = \"5m\"\nmemory = 5\nprocesses = 3\n[tools]\ndisallowed = [\"Write\"]");
-        check("version = 1\n[audit]\nfsync = \"always\"\non-error = \"run\"\nrotate-size = \"64MiB\"");
+        check(
+            "version = 1\n[limits]\nwall = \"5m\"\nmemory = 5\nprocesses = 3\n[tools]\ndisallowed = [\"Write\"]",
+        );
+        check(
+            "version = 1\n[audit]\nfsync = \"always\"\non-error = \"run\"\nrotate-size = \"64MiB\"",
+        );
         check("version = 1\n[commands]\nexcluded = [\"docker*\"]\nanchor-arguments = \".\"");
     }
 
     #[test]
     fn origins_stand_behind_the_entries() {
-        let layer = parse("version = 1\nmode = \"read-only\"\n[filesystem]\ndeny = [\n\"a\"]", &path("/f"), Source::User).unwrap();
+        let layer = parse(
+            "version = 1\nmode = \"read-only\"\n[filesystem]\ndeny = [\n\"a\"]",
+            &path("/f"),
+            Source::User,
+        )
+        .unwrap();
         let expect = "version = 1 # from /f:1\nmode = \"read-only\" # from /f:2\n\n[filesystem]\ndeny = [\n  \"a\", # from /f:5\n]\n";
         assert_eq!(render_with_origins(&layer), expect);
     }

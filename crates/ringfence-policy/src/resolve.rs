@@ -15,7 +15,10 @@ pub(crate) mod tests;
 use crate::builtin;
 use crate::error::PolicyError;
 use crate::facts::{Facts, Flags};
-use crate::grants::{Asking, AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Rule, Source};
+use crate::grants::{
+    Asking, AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap, Origin,
+    Rule, Source,
+};
 use crate::layer::Layer;
 use crate::network::{HostRule, Listed, Sni};
 use crate::path::AbsPath;
@@ -33,7 +36,11 @@ pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants,
 
 /// The same for showing, checking and changing a policy, and for no command: the directory may be
 /// the home directory.
-pub fn resolve_to_inspect(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants, PolicyError> {
+pub fn resolve_to_inspect(
+    layers: &[Layer],
+    flags: &Flags,
+    facts: &Facts,
+) -> Result<Grants, PolicyError> {
     resolve_as(Purpose::Inspect, layers, flags, facts)
 }
 
@@ -50,12 +57,20 @@ impl Purpose {
         if self == Purpose::Run {
             return Err(PolicyError::WorkspaceTooBroad { workspace: facts.workspace.clone() });
         }
-        warnings.push(format!("no command runs in {}: it is the home directory, or holds it; start in a project", facts.workspace));
+        warnings.push(format!(
+            "no command runs in {}: it is the home directory, or holds it; start in a project",
+            facts.workspace
+        ));
         Ok(())
     }
 }
 
-fn resolve_as(purpose: Purpose, layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants, PolicyError> {
+fn resolve_as(
+    purpose: Purpose,
+    layers: &[Layer],
+    flags: &Flags,
+    facts: &Facts,
+) -> Result<Grants, PolicyError> {
     let mut warnings = Vec::new();
     let settings = Settings::merge(layers, flags, &mut warnings)?;
     let mut lists = files::collect(layers, flags, facts, &mut warnings)?;
@@ -64,7 +79,8 @@ fn resolve_as(purpose: Purpose, layers: &[Layer], flags: &Flags, facts: &Facts) 
     let mut environment = rest::environment(layers, flags, &mut warnings);
     let (enabled, sandbox) = settings.sandbox(layers, flags, facts, &mut warnings);
     let chosen = (settings.network, settings.sni);
-    let mut network = network::network(layers, flags, facts, chosen, &mut environment, &mut warnings)?;
+    let mut network =
+        network::network(layers, flags, facts, chosen, &mut environment, &mut warnings)?;
     if settings.ask.value() == Asking::Terminal {
         network.for_asking();
     }
@@ -73,14 +89,18 @@ fn resolve_as(purpose: Purpose, layers: &[Layer], flags: &Flags, facts: &Facts) 
         environment.set.entry(name).or_insert(value);
     }
     let limits = rest::limits(layers, flags);
-    let audit =
-        AuditRules { fsync: settings.fsync.value(), on_error: settings.on_error.value(), ..rest::audit(layers, facts, &mut warnings) };
+    let audit = AuditRules {
+        fsync: settings.fsync.value(),
+        on_error: settings.on_error.value(),
+        ..rest::audit(layers, facts, &mut warnings)
+    };
 
     let confined = enabled && settings.mode.value() != Mode::FullAccess;
     // Without a sandbox behind it, doubt is refused.
     let commands = if confined { commands } else { commands.strict() };
     if !confined && settings.observe.value() == Observe::All {
-        warnings.push("`observe = all` has no effect: nothing is confined, so nothing is seen".into());
+        warnings
+            .push("`observe = all` has no effect: nothing is confined, so nothing is seen".into());
     }
     if confined && is_too_broad(&lists.rules, facts) {
         purpose.refuse_broad(facts, &mut warnings)?;
@@ -103,7 +123,10 @@ fn resolve_as(purpose: Purpose, layers: &[Layer], flags: &Flags, facts: &Facts) 
         rules,
         patterns: lists.patterns,
         exceptions: lists.exceptions,
-        tracked: TrackedFiles::remembered_in(settings.tracked.value(), facts.store.join("runs/.contents")),
+        tracked: TrackedFiles::remembered_in(
+            settings.tracked.value(),
+            facts.store.join("runs/.contents"),
+        ),
         disguises: lists.disguises,
         suspects: crate::presets::suspects(facts),
         environment,
@@ -159,7 +182,11 @@ struct Settings {
 }
 
 impl Settings {
-    fn merge(layers: &[Layer], flags: &Flags, warnings: &mut Vec<String>) -> Result<Self, PolicyError> {
+    fn merge(
+        layers: &[Layer],
+        flags: &Flags,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, PolicyError> {
         let mut settings = Self {
             mode: Scalar::new("mode", Mode::WorkspaceWrite),
             on_gap: Scalar::new("on-gap", OnGap::Refuse),
@@ -183,8 +210,16 @@ impl Settings {
             settings.ask.offer(layer, policy.ask, warnings);
             settings.enabled.offer(layer, policy.sandbox.enabled, warnings);
             settings.fail.offer(layer, policy.sandbox.fail_if_unavailable, warnings);
-            settings.unsandboxed.offer(layer, policy.sandbox.allow_unsandboxed_commands.map(Leave), warnings);
-            settings.auto_allow.offer(layer, policy.sandbox.auto_allow_bash_if_sandboxed.map(Leave), warnings);
+            settings.unsandboxed.offer(
+                layer,
+                policy.sandbox.allow_unsandboxed_commands.map(Leave),
+                warnings,
+            );
+            settings.auto_allow.offer(
+                layer,
+                policy.sandbox.auto_allow_bash_if_sandboxed.map(Leave),
+                warnings,
+            );
             settings.network.offer(layer, policy.network.mode, warnings);
             settings.sni.offer(layer, policy.network.sni, warnings);
             settings.fsync.offer(layer, policy.audit.fsync, warnings);
@@ -216,7 +251,9 @@ fn writable_parts(mode: Mode, tools: &ToolRules) -> Writable {
     if mode == Mode::ReadOnly {
         Writable::Nothing
     } else {
-        tools.against_writing().map_or(Writable::Workspace, |tool| Writable::NotByTools(tool.clone()))
+        tools
+            .against_writing()
+            .map_or(Writable::Workspace, |tool| Writable::NotByTools(tool.clone()))
     }
 }
 
@@ -226,12 +263,18 @@ impl Writable {
         for rule in rules.iter_mut().filter(|rule| rule.effect == Effect::Write) {
             let (narrowed, why) = match self {
                 Writable::Workspace => (false, ""),
-                Writable::NotByTools(_) => (is_taken(rule, &facts.workspace), "tools that write are disallowed"),
+                Writable::NotByTools(_) => {
+                    (is_taken(rule, &facts.workspace), "tools that write are disallowed")
+                }
                 Writable::Nothing => (rule.origin.source != Source::Flag, "the mode is read-only"),
             };
             if narrowed {
                 rule.effect = Effect::Read;
-                warnings.push(format!("{}: `{}` is readable only: {why}", rule.origin.place(), rule.origin.text));
+                warnings.push(format!(
+                    "{}: `{}` is readable only: {why}",
+                    rule.origin.place(),
+                    rule.origin.text
+                ));
             }
         }
     }
@@ -246,11 +289,15 @@ fn frame(writable: &Writable, facts: &Facts, lists: &mut files::Lists) -> Vec<Ru
     let mut rules = Vec::with_capacity(256);
     rules.push(mode_rule(&facts.workspace, workspace.clone()));
     rules.extend(builtin::rules(&facts.home));
-    rules.extend(crate::presets::rules(facts).into_iter().filter_map(|rule| match (writable, &rule.effect) {
-        // Nothing but /tmp is writable in read-only mode, not even a cache of one's own.
-        (Writable::Nothing, Effect::Private { host_beneath: false, .. }) => None,
-        (Writable::Nothing, Effect::Private { .. }) => Some(Rule { effect: Effect::Read, ..rule }),
-        _ => Some(rule),
+    rules.extend(crate::presets::rules(facts).into_iter().filter_map(|rule| {
+        match (writable, &rule.effect) {
+            // Nothing but /tmp is writable in read-only mode, not even a cache of one's own.
+            (Writable::Nothing, Effect::Private { host_beneath: false, .. }) => None,
+            (Writable::Nothing, Effect::Private { .. }) => {
+                Some(Rule { effect: Effect::Read, ..rule })
+            }
+            _ => Some(rule),
+        }
     }));
     let on_path = crate::presets::path_rules(facts, &rules);
     rules.extend(on_path);
@@ -258,7 +305,10 @@ fn frame(writable: &Writable, facts: &Facts, lists: &mut files::Lists) -> Vec<Ru
         files::open_git(facts, workspace, &mut rules, lists);
     }
     if let Writable::NotByTools(tool) = writable {
-        rules.iter_mut().filter(|rule| is_taken(rule, &facts.workspace)).for_each(|rule| take_writing(rule, tool));
+        rules
+            .iter_mut()
+            .filter(|rule| is_taken(rule, &facts.workspace))
+            .for_each(|rule| take_writing(rule, tool));
     }
     rules
 }
@@ -272,10 +322,13 @@ fn mode_rule(root: &AbsPath, effect: Effect) -> Rule {
 /// root, each of `starts` in one, and those between the two.
 fn add_protects(rules: &mut Vec<Rule>, starts: &[AbsPath]) {
     let is_work = |rule: &&Rule| rule.effect == Effect::Write && rule.patterns_hold();
-    let mut directories: Vec<AbsPath> = rules.iter().filter(is_work).map(|rule| rule.root.clone()).collect();
+    let mut directories: Vec<AbsPath> =
+        rules.iter().filter(is_work).map(|rule| rule.root.clone()).collect();
     let roots = directories.clone();
     for start in starts {
-        directories.extend(start.ancestors().take_while(|above| roots.iter().any(|root| above.is_within(root))));
+        directories.extend(
+            start.ancestors().take_while(|above| roots.iter().any(|root| above.is_within(root))),
+        );
     }
     directories.sort();
     directories.dedup();
@@ -288,7 +341,11 @@ fn add_protects(rules: &mut Vec<Rule>, starts: &[AbsPath]) {
 
 /// Directories in which agents and editors look for their settings: where they are started.
 fn starts(flags: &Flags, facts: &Facts) -> Vec<AbsPath> {
-    [Some(&flags.cwd), flags.started_in.as_ref(), Some(&facts.workspace)].into_iter().flatten().cloned().collect()
+    [Some(&flags.cwd), flags.started_in.as_ref(), Some(&facts.workspace)]
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect()
 }
 
 /// They come all or none, so the first tells.
@@ -301,7 +358,9 @@ fn has_protects(rules: &[Rule], root: &AbsPath) -> bool {
 /// tree is opened around it, it is not there at all.
 fn shut_state(rules: &mut Vec<Rule>, audit: &AuditRules) {
     let state = audit.directory.parent().unwrap_or_else(AbsPath::root);
-    let is_opened = rules.iter().any(|rule| rule.opens() && (state.is_within(&rule.root) || rule.root.is_within(&state)));
+    let is_opened = rules
+        .iter()
+        .any(|rule| rule.opens() && (state.is_within(&rule.root) || rule.root.is_within(&state)));
     if is_opened && !rules.iter().any(|rule| rule.root == state && rule.is_locked()) {
         let reason = Some("it is ringfence's own record of what commands do".to_owned());
         let origin = Origin { reason, ..Origin::new(Source::BuiltIn, state.to_string()) };
@@ -311,6 +370,8 @@ fn shut_state(rules: &mut Vec<Rule>, audit: &AuditRules) {
 
 /// Whether the workspace holds the home directory and nobody asked for that by name.
 fn is_too_broad(rules: &[Rule], facts: &Facts) -> bool {
-    let named = rules.iter().any(|rule| rule.root == facts.workspace && rule.opens() && rule.origin.source.is_person());
+    let named = rules
+        .iter()
+        .any(|rule| rule.root == facts.workspace && rule.opens() && rule.origin.source.is_person());
     facts.home.is_within(&facts.workspace) && !named
 }

@@ -20,7 +20,8 @@ mod tests {
         assert_eq!(schema["additionalProperties"], false);
         assert_eq!(schema["required"], serde_json::json!(["version"]));
         for (name, definition) in schema["$defs"].as_object().unwrap() {
-            let open_object = definition["type"] == "object" && definition["additionalProperties"] != false;
+            let open_object =
+                definition["type"] == "object" && definition["additionalProperties"] != false;
             assert!(!open_object, "{name} takes unknown keys");
         }
         assert_eq!(schema["properties"]["on-gap"]["anyOf"][0]["$ref"], "#/$defs/OnGap");

@@ -15,7 +15,8 @@ pub(crate) fn grants(lines: &str) -> Grants {
     let mut grants = empty();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let mut words = line.splitn(3, ' ');
-        let (source, verb, text) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        let (source, verb, text) =
+            (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
         add(&mut grants, source, verb, text);
     }
     grants

@@ -69,7 +69,10 @@ const NAMES: &[(Tool, &[&str])] = &[
 impl Tool {
     /// The tool of this name, in any case.
     pub fn of(name: &str) -> Option<Tool> {
-        NAMES.iter().find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name))).map(|(tool, _)| *tool)
+        NAMES
+            .iter()
+            .find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name)))
+            .map(|(tool, _)| *tool)
     }
 
     /// Its names.
@@ -87,10 +90,15 @@ impl Tool {
 /// (`mcp__github`) means all that it has.
 fn means(written: &str, name: &str) -> bool {
     let is_of_server = || {
-        let start = name.get(..written.len()).is_some_and(|start| start.eq_ignore_ascii_case(written));
-        start && written.to_ascii_lowercase().starts_with("mcp__") && name[written.len()..].starts_with("__")
+        let start =
+            name.get(..written.len()).is_some_and(|start| start.eq_ignore_ascii_case(written));
+        start
+            && written.to_ascii_lowercase().starts_with("mcp__")
+            && name[written.len()..].starts_with("__")
     };
-    name_matches(written, name) || Tool::of(name).is_some_and(|tool| means_all(written, tool)) || is_of_server()
+    name_matches(written, name)
+        || Tool::of(name).is_some_and(|tool| means_all(written, tool))
+        || is_of_server()
 }
 
 fn means_all(written: &str, tool: Tool) -> bool {
@@ -114,7 +122,11 @@ impl ToolRule {
 
 impl AllowedTools {
     pub(crate) fn new(names: Vec<String>, origin: Origin) -> Self {
-        let name = if names.is_empty() { "no tools".to_owned() } else { format!("only {}", names.join(", ")) };
+        let name = if names.is_empty() {
+            "no tools".to_owned()
+        } else {
+            format!("only {}", names.join(", "))
+        };
         Self { names, rule: ToolRule { name, origin } }
     }
 
@@ -129,7 +141,10 @@ impl ToolRules {
         let mut rules = ToolRules::default();
         for layer in layers {
             if let Some(names) = &layer.policy.tools.allowed {
-                rules.allowed.push(AllowedTools::new(names.clone(), layer.origin("tools.allowed", &names.join(", "))));
+                rules.allowed.push(AllowedTools::new(
+                    names.clone(),
+                    layer.origin("tools.allowed", &names.join(", ")),
+                ));
             }
             for (i, name) in layer.policy.tools.disallowed.iter().enumerate() {
                 let origin = layer.origin(&format!("tools.disallowed.{i}"), name);
@@ -150,13 +165,21 @@ impl ToolRules {
     /// enough as well: somebody has named it, and it could do nothing otherwise.
     pub fn against_writing(&self) -> Option<&ToolRule> {
         let takes = |rule: &&ToolRule| WRITING.into_iter().any(|tool| means_all(&rule.name, tool));
-        let has_none = |list: &&AllowedTools| !WRITING.into_iter().any(|tool| list.names.iter().any(|written| means_all(written, tool)));
-        self.disallowed.iter().find(takes).or_else(|| self.allowed.iter().find(has_none).map(|list| &list.rule))
+        let has_none = |list: &&AllowedTools| {
+            !WRITING
+                .into_iter()
+                .any(|tool| list.names.iter().any(|written| means_all(written, tool)))
+        };
+        self.disallowed
+            .iter()
+            .find(takes)
+            .or_else(|| self.allowed.iter().find(has_none).map(|list| &list.rule))
     }
 
     /// The rule behind a refusal on a path, by what the refusal names.
     pub fn behind(&self, rule: &str, origin: &str) -> Option<&ToolRule> {
-        self.against_writing().filter(|tool| tool.name == rule && tool.on_paths().to_string() == origin)
+        self.against_writing()
+            .filter(|tool| tool.name == rule && tool.on_paths().to_string() == origin)
     }
 
     /// Adds a rule, unless there is one of that name.
@@ -179,7 +202,10 @@ impl Grants {
         }
         if let Some(tool) = self.tools.against_writing().cloned() {
             let workspace = self.workspace.clone();
-            self.rules.iter_mut().filter(|rule| is_taken(rule, &workspace)).for_each(|rule| take_writing(rule, &tool));
+            self.rules
+                .iter_mut()
+                .filter(|rule| is_taken(rule, &workspace))
+                .for_each(|rule| take_writing(rule, &tool));
         }
         self
     }
@@ -217,8 +243,13 @@ mod tests {
 
     #[track_caller]
     fn check(written: &str, name: &str, expect: bool) {
-        let rules = ToolRules { disallowed: vec![rule("Nothing"), rule(written)], allowed: Vec::new() };
-        assert_eq!(rules.against(name).map(|rule| rule.name.as_str()), expect.then_some(written), "{written} against {name}");
+        let rules =
+            ToolRules { disallowed: vec![rule("Nothing"), rule(written)], allowed: Vec::new() };
+        assert_eq!(
+            rules.against(name).map(|rule| rule.name.as_str()),
+            expect.then_some(written),
+            "{written} against {name}"
+        );
     }
 
     #[test]
@@ -247,19 +278,32 @@ mod tests {
         assert_eq!(Tool::of("reader"), None);
     }
 
-    const PATHS: &[&str] =
-        &["/home/me/p/x", "/home/me/p/gen/x", "/home/me/p", "/home/me/out/x", "/home/me/.cache/x", "/home/me/main/.git/index", "/usr/x"];
+    const PATHS: &[&str] = &[
+        "/home/me/p/x",
+        "/home/me/p/gen/x",
+        "/home/me/p",
+        "/home/me/out/x",
+        "/home/me/.cache/x",
+        "/home/me/main/.git/index",
+        "/usr/x",
+    ];
 
     /// What is taken from grants afterwards is what a policy would have taken.
     #[track_caller]
     fn check_same(policy: &str, names: &[&str], facts: &Facts) {
         let list = format!("{policy}\n[tools]\ndisallowed = {names:?}");
         let said = resolve(&with(&[("user", &list)]), &flags(), facts).unwrap();
-        let taken = resolve(&with(&[("user", policy)]), &flags(), facts).unwrap().without_tools(names.iter().map(|name| rule(name)));
+        let taken = resolve(&with(&[("user", policy)]), &flags(), facts)
+            .unwrap()
+            .without_tools(names.iter().map(|name| rule(name)));
         for text in PATHS {
             for access in [Access::Read, Access::Write] {
                 let verdict = |grants: &Grants| grants.verdict(&path(text), access);
-                assert_eq!(verdict(&taken), verdict(&said), "{access:?} {text} with {policy} without {names:?}");
+                assert_eq!(
+                    verdict(&taken),
+                    verdict(&said),
+                    "{access:?} {text} with {policy} without {names:?}"
+                );
             }
         }
         assert!(names.iter().all(|name| taken.tools.against(name).is_some()));
@@ -267,11 +311,16 @@ mod tests {
 
     #[test]
     fn taking_tools_away_is_what_a_policy_would_say() {
-        let linked = GitLayout { git_dir: path("/home/me/main/.git/worktrees/p"), common_dir: path("/home/me/main/.git") };
+        let linked = GitLayout {
+            git_dir: path("/home/me/main/.git/worktrees/p"),
+            common_dir: path("/home/me/main/.git"),
+        };
         let linked = Facts { git: Some(linked), ..facts() };
         let write = "[filesystem]\nwrite = [\"~/out\", \"~/p/gen\"]";
         for policy in ["", write, "mode = \"read-only\"", "[filesystem]\nwrite = [\"/home\"]"] {
-            for names in [&["Write", "Edit"][..], &["write_file"], &["NotebookEdit"], &["Bash"], &["*"], &[]] {
+            for names in
+                [&["Write", "Edit"][..], &["write_file"], &["NotebookEdit"], &["Bash"], &["*"], &[]]
+            {
                 check_same(policy, names, &facts());
                 check_same(policy, names, &linked);
             }

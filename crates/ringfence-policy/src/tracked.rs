@@ -12,7 +12,9 @@ use crate::grants::{Grants, Pattern, PatternEffect, Source};
 use crate::path::AbsPath;
 
 /// Effect of built-in patterns on files that git tracks unchanged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrackedMode {
     /// Patterns hold for them as for any other file.
@@ -93,7 +95,9 @@ impl TrackedFiles {
 impl Pattern {
     /// Tells whether tracked files are open in spite of this pattern: only for a built-in deny.
     pub fn spares_tracked(&self) -> bool {
-        self.origin.source == Source::BuiltIn && self.effect == PatternEffect::Deny && !self.is_locked()
+        self.origin.source == Source::BuiltIn
+            && self.effect == PatternEffect::Deny
+            && !self.is_locked()
     }
 }
 
@@ -132,17 +136,26 @@ mod tests {
         let grants = tracking("");
         let open = ["/p/a.pem", "/p/secrets", "/p/secrets/db.yaml"];
         assert_eq!(verdicts(&grants, &open), [Verdict::Allowed; 3]);
-        assert_eq!(verdicts(&grants, &["/p/b.pem", "/p/x/a.pem", "/p/secrets/x.yaml", "/p/a.pem.key"]), [Verdict::Denied; 4]);
-        let lifted = grants.pattern_lifted_by_git(&path("/p/a.pem")).map(|pattern| pattern.origin.text.clone());
+        assert_eq!(
+            verdicts(&grants, &["/p/b.pem", "/p/x/a.pem", "/p/secrets/x.yaml", "/p/a.pem.key"]),
+            [Verdict::Denied; 4]
+        );
+        let lifted = grants
+            .pattern_lifted_by_git(&path("/p/a.pem"))
+            .map(|pattern| pattern.origin.text.clone());
         assert_eq!(lifted.as_deref(), Some("**/*.pem"));
         assert!(grants.pattern_lifted_by_git(&path("/p/b.pem")).is_none());
     }
 
     #[test]
     fn rules_of_others_hold_for_tracked_files() {
-        for rule in
-            ["user deny **/*.pem", "project deny **/*.pem", "managed locked-deny **/a.*", "user deny /p/a.pem", "builtin deny /p/a.pem"]
-        {
+        for rule in [
+            "user deny **/*.pem",
+            "project deny **/*.pem",
+            "managed locked-deny **/a.*",
+            "user deny /p/a.pem",
+            "builtin deny /p/a.pem",
+        ] {
             assert_eq!(verdicts(&tracking(rule), &["/p/a.pem"]), [Verdict::Denied], "{rule}");
         }
     }
@@ -152,8 +165,20 @@ mod tests {
         let mut grants = grants_with_builtins("");
         grants.tracked.directories.insert(path("/p/src/secrets"));
         grants.tracked.sources.insert(path("/p/src/secrets"));
-        assert_eq!(verdicts(&grants, &["/p/src/secrets/mod.rs", "/p/src/secrets/a.d.ts", "/p/src/secrets/A.PY"]), [Verdict::Allowed; 3]);
-        let denied = ["/p/src/secrets/a.yaml", "/p/src/secrets/x/mod.rs", "/p/secrets/mod.rs", "/p/src/secrets/id", "/p/src/secrets/a.key"];
+        assert_eq!(
+            verdicts(
+                &grants,
+                &["/p/src/secrets/mod.rs", "/p/src/secrets/a.d.ts", "/p/src/secrets/A.PY"]
+            ),
+            [Verdict::Allowed; 3]
+        );
+        let denied = [
+            "/p/src/secrets/a.yaml",
+            "/p/src/secrets/x/mod.rs",
+            "/p/secrets/mod.rs",
+            "/p/src/secrets/id",
+            "/p/src/secrets/a.key",
+        ];
         assert_eq!(verdicts(&grants, &denied), [Verdict::Denied; 5]);
     }
 }

@@ -61,7 +61,9 @@ impl PatternEffect {
 impl Origin {
     /// The reason given in the file, or the one behind what is built in.
     pub fn why(&self) -> Option<&str> {
-        let built_in = || (self.source == Source::BuiltIn).then(|| crate::builtin::reason(&self.text)).flatten();
+        let built_in = || {
+            (self.source == Source::BuiltIn).then(|| crate::builtin::reason(&self.text)).flatten()
+        };
         self.reason.as_deref().or_else(built_in)
     }
 

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_policy::import::{Format, Imported, NoteKind, detect, import};
-use ringfence_policy::{AbsPath, Access, Facts, Flags, Grants, Layer, Policy, Source, Verdict, parse, render, resolve};
+use ringfence_policy::{
+    AbsPath, Access, Facts, Flags, Grants, Layer, Policy, Source, Verdict, parse, render, resolve,
+};
 
 const SANDBOX_JSON: &str = r#"{
   "enabled": true,
@@ -120,7 +122,8 @@ fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
     let imported = import(text, format).unwrap();
     let file = path("/home/me/.config/ringfence/policy.toml");
     let rendered = render(&imported.policy);
-    let parsed = parse(&rendered, &file, Source::User).unwrap_or_else(|error| panic!("{error}\n{rendered}"));
+    let parsed =
+        parse(&rendered, &file, Source::User).unwrap_or_else(|error| panic!("{error}\n{rendered}"));
     assert_eq!(parsed.policy, imported.policy, "{rendered}");
     // Warnings name lines, which a policy that was never text does not have.
     let without_lines = |mut grants: Grants| {
@@ -129,11 +132,25 @@ fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
         grants.patterns.iter_mut().for_each(|pattern| pattern.origin.line = None);
         grants.exceptions.iter_mut().for_each(|exception| exception.origin.line = None);
         let network = &mut grants.network;
-        network.allow.iter_mut().chain(&mut network.deny).for_each(|listed| listed.origin.line = None);
+        network
+            .allow
+            .iter_mut()
+            .chain(&mut network.deny)
+            .for_each(|listed| listed.origin.line = None);
         network.mode_origin = None;
         grants.tools.disallowed.iter_mut().for_each(|rule| rule.origin.line = None);
-        grants.commands.excluded.iter_mut().chain(&mut grants.commands.deny).for_each(|origin| origin.line = None);
-        network.localhost.entries.iter_mut().chain(&mut network.bind.entries).for_each(|entry| entry.origin.line = None);
+        grants
+            .commands
+            .excluded
+            .iter_mut()
+            .chain(&mut grants.commands.deny)
+            .for_each(|origin| origin.line = None);
+        network
+            .localhost
+            .entries
+            .iter_mut()
+            .chain(&mut network.bind.entries)
+            .for_each(|entry| entry.origin.line = None);
         grants
     };
     let direct = grants(Layer::new(imported.policy.clone(), file, Source::User));
@@ -146,7 +163,8 @@ fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
 fn check(text: &str, format: Format, expect: &str, notes: &[&str]) -> Grants {
     let (imported, grants) = round_trip(text, format);
     assert_eq!(render(&imported.policy), expect);
-    let found: Vec<String> = imported.notes.iter().map(|note| format!("{}: {}", note.key, note.text)).collect();
+    let found: Vec<String> =
+        imported.notes.iter().map(|note| format!("{}: {}", note.key, note.text)).collect();
     assert_eq!(found.len(), notes.len(), "{found:#?}");
     for (note, found) in notes.iter().zip(&found) {
         assert!(found.contains(note), "{note} in {found}");
@@ -182,15 +200,30 @@ fn the_example_of_sandbox_json() {
 fn sandbox_json_keeps_its_merge_rules() {
     let text = r#"{"policy": {"filesystem": {"whitelist": ["~/.kube/x", "/ok", "/a*"], "blacklist": ["~/.kube", "/etc/passwd"]},
         "network": {"allowNetwork": true}}, "provider": "daytona", "other": 1}"#;
-    let expect =
-        "version = 1\n\n[sandbox]\nenabled = true\n\n[filesystem]\nwrite = [\"/ok\"]\ndeny = [\"~/.kube\"]\n\n[network]\nmode = \"none\"\n";
-    let notes = [BLACK_NOTES[0], BLACK_NOTES[1], "daytona", "allowNetwork: always false", "goes before", "is a glob", "other: not known"];
+    let expect = "version = 1\n\n[sandbox]\nenabled = true\n\n[filesystem]\nwrite = [\"/ok\"]\ndeny = [\"~/.kube\"]\n\n[network]\nmode = \"none\"\n";
+    let notes = [
+        BLACK_NOTES[0],
+        BLACK_NOTES[1],
+        "daytona",
+        "allowNetwork: always false",
+        "goes before",
+        "is a glob",
+        "other: not known",
+    ];
     check(text, Format::SandboxJson, expect, &notes);
 }
 
 #[test]
 fn a_malformed_sandbox_json_means_the_defaults() {
-    for broken in ["", "{", "null", "[]", "{\"enabled\": \"yes\"}", "{\"policy\": {\"filesystem\": {\"whitelist\": \"x\"}}}", "{} // c"] {
+    for broken in [
+        "",
+        "{",
+        "null",
+        "[]",
+        "{\"enabled\": \"yes\"}",
+        "{\"policy\": {\"filesystem\": {\"whitelist\": \"x\"}}}",
+        "{} // c",
+    ] {
         let imported = import(broken, Format::SandboxJson).unwrap();
         let default = import("{}", Format::SandboxJson).unwrap();
         assert_eq!(imported.policy, default.policy, "{broken}");
@@ -204,7 +237,12 @@ fn the_example_of_uds_yaml() {
     let expect = "version = 1\n\n[sandbox]\nenabled = true\n\n[filesystem]\ndeny = [\n  \"**/.env*\",\n  \"**/*.pem\",\n  \"**/credentials*\",\n]\n\
                   except = [\".env.example\"]\n\n[environment]\nallow = [\n  \"NODE_ENV\",\n  \"DEBUG\",\n  \"CI\",\n]\n\
                   deny = [\n  \"AWS_*\",\n  \"GITHUB_TOKEN\",\n]\n\n[network]\nmode = \"allow-list\"\nlocalhost = true\ngit = true\n";
-    let grants = check(UDS_YAML, Format::UdsYaml, expect, &["does not pass", "enforce-agent-permissions: always so"]);
+    let grants = check(
+        UDS_YAML,
+        Format::UdsYaml,
+        expect,
+        &["does not pass", "enforce-agent-permissions: always so"],
+    );
     check_verdict(&grants, "/home/me/p/.env.example", Access::Read, Verdict::Allowed);
     check_verdict(&grants, "/home/me/p/.environment", Access::Read, Verdict::Denied);
     assert!(!grants.environment.decide("GITHUB_TOKEN").passes());
@@ -219,7 +257,10 @@ fn uds_yaml_keeps_its_order_and_its_defaults() {
                   [network]\nmode = \"full\"\nlocalhost = true\ngit = true\n";
     let notes = ["-C ./app", "AWS_REGION", "always filtered", "does not pass", "sandbox.new"];
     let grants = check(text, Format::UdsYaml, expect, &notes);
-    assert!(grants.environment.decide("API_KEY").passes() && !grants.environment.decide("AWS_REGION").passes());
+    assert!(
+        grants.environment.decide("API_KEY").passes()
+            && !grants.environment.decide("AWS_REGION").passes()
+    );
     let bare = import("other: 1\n", Format::UdsYaml).unwrap().policy;
     assert_eq!(bare.network, import("", Format::UdsYaml).unwrap().policy.network);
     assert_eq!(bare.network.git, Some(true));
@@ -230,7 +271,12 @@ fn the_example_of_settings_json() {
     let expect = "version = 1\n\n[sandbox]\nenabled = true\nfail-if-unavailable = false\nallow-unsandboxed-commands = true\nauto-allow-bash-if-sandboxed = true\n\n[filesystem]\nwrite = [\"~/projects\"]\nprotect = [\"~/.ssh\"]\n\n\
                   [network]\nmode = \"allow-list\"\nallow = [\"github.com\"]\n\n\
                   [commands]\nexcluded = [\n  \"docker\",\n  \"npm:*\",\n]\n";
-    let notes = ["still refuses", "always work on loopback", "httpProxyPort", "everything else is readable"];
+    let notes = [
+        "still refuses",
+        "always work on loopback",
+        "httpProxyPort",
+        "everything else is readable",
+    ];
     let grants = check(SETTINGS_JSON, Format::SettingsJson, expect, &notes);
     check_verdict(&grants, "/home/me/projects/x", Access::Write, Verdict::Allowed);
     check_verdict(&grants, "/home/me/.ssh/id", Access::Read, Verdict::Denied);
@@ -292,7 +338,12 @@ fn codex_modes_and_roots() {
     let text = "model = \"x\"\nsandbox_mode = \"workspace-write\"\napproval_policy = \"never\"\n[sandbox_workspace_write]\n\
                 writable_roots = [\"/data\", \"/a*\"]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = false\n";
     let expect = "version = 1\nmode = \"workspace-write\"\n\n[filesystem]\nwrite = [\"/data\"]\n\n[network]\nmode = \"none\"\n";
-    check(text, Format::CodexToml, expect, &["exclude_tmpdir", "exclude_slash", "/a*", "whole disk", "approval_policy"]);
+    check(
+        text,
+        Format::CodexToml,
+        expect,
+        &["exclude_tmpdir", "exclude_slash", "/a*", "whole disk", "approval_policy"],
+    );
     let read_only = "version = 1\nmode = \"read-only\"\n\n[network]\nmode = \"none\"\n";
     check("", Format::CodexToml, read_only, &["not set", "whole disk"]);
     check("sandbox_mode = \"wild\"", Format::CodexToml, read_only, &["`wild`", "whole disk"]);
@@ -305,9 +356,21 @@ fn codex_modes_and_roots() {
 #[test]
 fn malformed_files_are_errors_with_a_place() {
     check_error("{\n  \"sandbox\": {", Format::SettingsJson, "import-malformed", 2, 15);
-    check_error("{\n  \"sandbox\": {\"enabled\": 1}}", Format::SettingsJson, "import-wrong-type", 2, 16);
+    check_error(
+        "{\n  \"sandbox\": {\"enabled\": 1}}",
+        Format::SettingsJson,
+        "import-wrong-type",
+        2,
+        16,
+    );
     check_error("[1]", Format::SrtJson, "import-wrong-type", 1, 1);
-    check_error("{\"filesystem\": {\"denyRead\": [1]}}", Format::SrtJson, "import-wrong-type", 1, 18);
+    check_error(
+        "{\"filesystem\": {\"denyRead\": [1]}}",
+        Format::SrtJson,
+        "import-wrong-type",
+        1,
+        18,
+    );
     check_error("a = 1\nsandbox_mode = ", Format::CodexToml, "import-malformed", 2, 16);
     check_error("sandbox_mode = 3", Format::CodexToml, "import-wrong-type", 1, 1);
     check_error("sandbox:\n  enabled: [", Format::UdsYaml, "import-malformed", 2, 12);
@@ -374,15 +437,28 @@ fn import_opens_no_built_in_deny() {
         "permissions": {"allow": ["Read(.env)", "Read(**/*.key)", "Edit(//home/me/.gnupg/**)"], "additionalDirectories": ["~/.kube"]}}"#;
     let uds = "sandbox:\n  filesystem:\n    blocked-patterns: ['docs/x*']\n    allowed-patterns: ['**/.env', '*.pem', '.ssh/', 'docs/**', '.env.example']\n";
     let codex = "sandbox_mode = \"workspace-write\"\n[sandbox_workspace_write]\nwritable_roots = [\"/home/me/.ssh\", \"/data\"]\n";
-    for (text, format, dropped) in
-        [(sandbox, Format::SandboxJson, 4), (settings, Format::SettingsJson, 9), (uds, Format::UdsYaml, 4), (codex, Format::CodexToml, 1)]
-    {
+    for (text, format, dropped) in [
+        (sandbox, Format::SandboxJson, 4),
+        (settings, Format::SettingsJson, 9),
+        (uds, Format::UdsYaml, 4),
+        (codex, Format::CodexToml, 1),
+    ] {
         let (imported, grants) = round_trip(text, format);
-        let notes: Vec<_> = imported.notes.iter().filter(|note| note.text.contains("is not opened: ")).collect();
+        let notes: Vec<_> =
+            imported.notes.iter().filter(|note| note.text.contains("is not opened: ")).collect();
         assert_eq!(notes.len(), dropped, "{notes:#?}");
-        for shut in
-            [".ssh/id_rsa", ".aws/config", ".netrc", ".gnupg/x", ".kube/x", "p/.env", "p/a/.env", "p/x.pem", "p/docs/.env", "p/x.key"]
-        {
+        for shut in [
+            ".ssh/id_rsa",
+            ".aws/config",
+            ".netrc",
+            ".gnupg/x",
+            ".kube/x",
+            "p/.env",
+            "p/a/.env",
+            "p/x.pem",
+            "p/docs/.env",
+            "p/x.key",
+        ] {
             check_verdict(&grants, &format!("/home/me/{shut}"), Access::Read, Verdict::Denied);
         }
         check_verdict(&grants, "/home/me/p/.claude/x", Access::Write, Verdict::ReadOnly);
@@ -392,7 +468,10 @@ fn import_opens_no_built_in_deny() {
 
 #[test]
 fn sandbox_that_may_be_unavailable_still_refuses_what_it_cannot_enforce() {
-    let (imported, grants) = round_trip(r#"{"sandbox": {"enabled": true, "failIfUnavailable": false}}"#, Format::SettingsJson);
+    let (imported, grants) = round_trip(
+        r#"{"sandbox": {"enabled": true, "failIfUnavailable": false}}"#,
+        Format::SettingsJson,
+    );
     assert_eq!(imported.policy.on_gap, None);
     assert_eq!(grants.on_gap, ringfence_policy::OnGap::Refuse);
     assert!(!grants.sandbox.fail_if_unavailable);
@@ -405,7 +484,11 @@ fn settings_without_hosts_shut_the_network() {
         r#"{"sandbox": {"enabled": true, "network": {"allowLocalBinding": true, "deniedDomains": ["x.org"]}}}"#,
     ] {
         let (imported, grants) = round_trip(text, Format::SettingsJson);
-        assert_eq!(imported.policy.network.mode, Some(ringfence_policy::NetworkMode::None), "{text}");
+        assert_eq!(
+            imported.policy.network.mode,
+            Some(ringfence_policy::NetworkMode::None),
+            "{text}"
+        );
         assert!(grants.network.bind.entries.is_empty(), "{text}");
     }
 }

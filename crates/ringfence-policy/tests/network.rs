@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use ringfence_policy::{
-    AbsPath, Facts, Flags, Host, HostRule, Listed, Name, NetworkMode, NetworkRules, Origin, Remote, Source, guarded, parse, resolve,
+    AbsPath, Facts, Flags, Host, HostRule, Listed, Name, NetworkMode, NetworkRules, Origin, Remote,
+    Source, guarded, parse, resolve,
 };
 
 fn listed(text: &str) -> Listed {
@@ -14,36 +15,49 @@ fn listed(text: &str) -> Listed {
 
 fn rules(allow: &[&str], deny: &[&str]) -> NetworkRules {
     let all = |texts: &[&str]| texts.iter().map(|text| listed(text)).collect();
-    NetworkRules { mode: NetworkMode::AllowList, allow: all(allow), deny: all(deny), ..NetworkRules::default() }
+    NetworkRules {
+        mode: NetworkMode::AllowList,
+        allow: all(allow),
+        deny: all(deny),
+        ..NetworkRules::default()
+    }
 }
 
 /// Names that could be somebody's, and that no resolver takes for an address.
 fn names() -> impl Strategy<Value = String> {
-    "([a-z0-9_]([a-z0-9_-]{0,8}[a-z0-9_])?\\.){0,3}[a-z]{2,8}".prop_filter("not this machine", |name| !name.ends_with("localhost"))
+    "([a-z0-9_]([a-z0-9_-]{0,8}[a-z0-9_])?\\.){0,3}[a-z]{2,8}"
+        .prop_filter("not this machine", |name| !name.ends_with("localhost"))
 }
 
 /// The same name as somebody else might write it.
 fn spellings(name: String) -> impl Strategy<Value = String> {
-    (prop::collection::vec(any::<bool>(), name.len()), any::<bool>()).prop_map(move |(upper, dot)| {
-        let folded = name.chars().zip(upper).map(|(c, upper)| if upper { c.to_ascii_uppercase() } else { c });
-        folded.chain(dot.then_some('.')).collect()
-    })
+    (prop::collection::vec(any::<bool>(), name.len()), any::<bool>()).prop_map(
+        move |(upper, dot)| {
+            let folded = name
+                .chars()
+                .zip(upper)
+                .map(|(c, upper)| if upper { c.to_ascii_uppercase() } else { c });
+            folded.chain(dot.then_some('.')).collect()
+        },
+    )
 }
 
 /// What inet_aton takes for this address.
 fn spelt(address: u32) -> impl Strategy<Value = String> {
-    (1usize..=4, prop::collection::vec(0u8..4, 4), prop::collection::vec(0usize..3, 4)).prop_map(move |(parts, radix, zeros)| {
-        let left = 8 * (5 - parts as u32);
-        let head = (0..parts - 1).map(|i| address >> (24 - 8 * i) & 255);
-        let last = if left == 32 { address } else { address & ((1 << left) - 1) };
-        let number = |(i, number): (usize, u32)| match radix[i] {
-            0 => number.to_string(),
-            1 => format!("0{}{number:o}", "0".repeat(zeros[i])),
-            2 => format!("0x{}{number:x}", "0".repeat(zeros[i])),
-            _ => format!("0X{number:X}"),
-        };
-        head.chain([last]).enumerate().map(number).collect::<Vec<_>>().join(".")
-    })
+    (1usize..=4, prop::collection::vec(0u8..4, 4), prop::collection::vec(0usize..3, 4)).prop_map(
+        move |(parts, radix, zeros)| {
+            let left = 8 * (5 - parts as u32);
+            let head = (0..parts - 1).map(|i| address >> (24 - 8 * i) & 255);
+            let last = if left == 32 { address } else { address & ((1 << left) - 1) };
+            let number = |(i, number): (usize, u32)| match radix[i] {
+                0 => number.to_string(),
+                1 => format!("0{}{number:o}", "0".repeat(zeros[i])),
+                2 => format!("0x{}{number:x}", "0".repeat(zeros[i])),
+                _ => format!("0X{number:X}"),
+            };
+            head.chain([last]).enumerate().map(number).collect::<Vec<_>>().join(".")
+        },
+    )
 }
 
 proptest! {

@@ -65,7 +65,17 @@ type Verdict = Result<(), Failure>;
 
 /// Every check.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
-    [ending::CHECKS, streams::CHECKS, files::CHECKS, host::CHECKS, sessions::CHECKS, shells::CHECKS, telling::CHECKS].into_iter().flatten()
+    [
+        ending::CHECKS,
+        streams::CHECKS,
+        files::CHECKS,
+        host::CHECKS,
+        sessions::CHECKS,
+        shells::CHECKS,
+        telling::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 impl Check {
@@ -140,6 +150,11 @@ mod tests {
     fn every_check_has_a_name_of_its_own() {
         let names: BTreeSet<&str> = checks().map(|check| check.name).collect();
         assert_eq!(names.len(), checks().count());
-        assert!(names.iter().all(|name| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')), "{names:?}");
+        assert!(
+            names
+                .iter()
+                .all(|name| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')),
+            "{names:?}"
+        );
     }
 }

@@ -306,18 +306,26 @@ impl ProviderError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ProviderError::NotStarted { hint, .. } | ProviderError::NoTrust { hint, .. } | ProviderError::NoWayOut { hint, .. } => {
-                Some(hint.clone())
-            }
-            ProviderError::NotExecuted { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            ProviderError::NotStarted { hint, .. }
+            | ProviderError::NoTrust { hint, .. }
+            | ProviderError::NoWayOut { hint, .. } => Some(hint.clone()),
+            ProviderError::NotExecuted { source, .. }
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
                 Some("`ringfence explain exec PATH` shows whether a rule opens the program".into())
             }
             ProviderError::NotExecuted { .. } => None,
-            ProviderError::StreamIsDirectory { .. } => Some("redirect it from a file or from /dev/null".into()),
-            ProviderError::Gone { .. } | ProviderError::Mute => Some("the next command gets a new one".into()),
+            ProviderError::StreamIsDirectory { .. } => {
+                Some("redirect it from a file or from /dev/null".into())
+            }
+            ProviderError::Gone { .. } | ProviderError::Mute => {
+                Some("the next command gets a new one".into())
+            }
             ProviderError::Unconfined => Some("run it in your own".into()),
             ProviderError::System { source, .. } => limits::hint(source).map(str::to_owned),
-            ProviderError::PortTaken { port, .. } => Some(format!("take {port} out of `bind`, or end what listens there")),
+            ProviderError::PortTaken { port, .. } => {
+                Some(format!("take {port} out of `bind`, or end what listens there"))
+            }
             ProviderError::NoLine { .. } => None,
         }
     }
@@ -325,7 +333,11 @@ impl ProviderError {
     /// The exit status of the command line: 127 not found, 126 not executable, 125 ours.
     pub fn status(&self) -> i32 {
         match self {
-            ProviderError::NotExecuted { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
+            ProviderError::NotExecuted { source, .. }
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                127
+            }
             ProviderError::NotExecuted { .. } => 126,
             _ => 125,
         }

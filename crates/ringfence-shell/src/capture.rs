@@ -51,7 +51,10 @@ mod tests {
         }
         let output = capture.finish();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        assert_eq!((text(output.head).as_str(), text(output.tail).as_str(), output.dropped), (head, tail, dropped));
+        assert_eq!(
+            (text(output.head).as_str(), text(output.tail).as_str(), output.dropped),
+            (head, tail, dropped)
+        );
     }
 
     #[test]

@@ -40,12 +40,23 @@ impl Hearing {
 /// before it is not taken for a part of it. What a shell says, it says in one piece.
 fn ended(said: &[u8], word: &Word) -> Option<i32> {
     let word = word.text().as_bytes();
-    said.windows(word.len() + 1).enumerate().filter(|(_, window)| window.strip_suffix(b"\n") == Some(word)).find_map(|(at, _)| {
-        let before = said[..at].strip_suffix(b" ")?;
-        let digits = before.rsplit(|byte| *byte == b' ').next().filter(|digits| digits.len() < before.len())?;
-        let is_number = matches!(digits.len(), 1..=3) && digits.iter().all(u8::is_ascii_digit);
-        std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok().filter(|status| (0..=255).contains(status))
-    })
+    said.windows(word.len() + 1)
+        .enumerate()
+        .filter(|(_, window)| window.strip_suffix(b"\n") == Some(word))
+        .find_map(|(at, _)| {
+            let before = said[..at].strip_suffix(b" ")?;
+            let digits = before
+                .rsplit(|byte| *byte == b' ')
+                .next()
+                .filter(|digits| digits.len() < before.len())?;
+            let is_number = matches!(digits.len(), 1..=3) && digits.iter().all(u8::is_ascii_digit);
+            std::str::from_utf8(digits)
+                .ok()
+                .filter(|_| is_number)?
+                .parse()
+                .ok()
+                .filter(|status| (0..=255).contains(status))
+        })
 }
 
 #[cfg(test)]
@@ -60,7 +71,10 @@ mod tests {
     fn check(said: &[&str], status: Option<i32>) {
         let mut hearing = Hearing::default();
         let text = |piece: &&str| piece.replace("WORD", word().text()).into_bytes();
-        let heard = said.iter().map(text).fold(None, |heard: Option<i32>, piece| heard.or(hearing.hear(&piece, &word())));
+        let heard = said
+            .iter()
+            .map(text)
+            .fold(None, |heard: Option<i32>, piece| heard.or(hearing.hear(&piece, &word())));
         assert_eq!(heard, status, "{said:?}");
     }
 
@@ -68,8 +82,18 @@ mod tests {
     fn an_end_is_told_by_its_word_alone() {
         check(&[" 0 WORD\n"], Some(0));
         check(&[" 255 WORD\n"], Some(255));
-        for wrong in ["", " WORD\n", " 256 WORD\n", " -1 WORD\n", " +1 WORD\n", " 0 WORD", "0 WORD\n", " 0  WORD\n", " 0 WORDx\n", " 0 0\n"]
-        {
+        for wrong in [
+            "",
+            " WORD\n",
+            " 256 WORD\n",
+            " -1 WORD\n",
+            " +1 WORD\n",
+            " 0 WORD",
+            "0 WORD\n",
+            " 0  WORD\n",
+            " 0 WORDx\n",
+            " 0 0\n",
+        ] {
             check(&[wrong], None);
         }
     }

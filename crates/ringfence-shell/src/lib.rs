@@ -15,4 +15,7 @@ mod script;
 
 pub use capture::Capture;
 pub use hearing::Hearing;
-pub use script::{Kind, LineError, RUNNER, RUNNER_TEXT, Reads, ShellLine, Word, prelude, refitting, script, telling};
+pub use script::{
+    Kind, LineError, RUNNER, RUNNER_TEXT, Reads, ShellLine, Word, prelude, refitting, script,
+    telling,
+};

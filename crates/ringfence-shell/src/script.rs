@@ -79,7 +79,8 @@ impl Word {
 
     /// Out of bytes that nobody can guess.
     pub fn new(random: [u8; Self::LENGTH]) -> Self {
-        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.";
+        const LETTERS: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.";
         Self(random.iter().map(|byte| char::from(LETTERS[usize::from(byte % 64)])).collect())
     }
 
@@ -150,7 +151,12 @@ pub struct ShellLine<'a> {
 }
 
 /// Script by which a shell runs a command through the file `runner`.
-pub fn script(kind: Kind, told: ShellLine<'_>, word: &Word, runner: &str) -> Result<Vec<u8>, LineError> {
+pub fn script(
+    kind: Kind,
+    told: ShellLine<'_>,
+    word: &Word,
+    runner: &str,
+) -> Result<Vec<u8>, LineError> {
     let ShellLine { line, reads, errors, status } = told;
     if let Some(at) = line.iter().position(|byte| *byte == 0) {
         return Err(LineError::Nul(at));
@@ -202,7 +208,8 @@ pub fn telling(kind: Kind, word: &Word) -> Vec<u8> {
 
 /// What a shell is told to open files under these numbers, each in its way.
 pub fn refitting(kind: Kind, places: &[(i32, &str, String)]) -> String {
-    let each: String = places.iter().map(|(number, how, path)| format!(" {number}{how}{path}")).collect();
+    let each: String =
+        places.iter().map(|(number, how, path)| format!(" {number}{how}{path}")).collect();
     format!("{}{each}\n", kind.exec())
 }
 
@@ -232,7 +239,10 @@ fn is_plain(line: &[u8]) -> bool {
         b"until",
         b"while",
     ];
-    let is_word = |word: &[u8]| !word.is_empty() && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_./:%+,=-".contains(byte));
+    let is_word = |word: &[u8]| {
+        !word.is_empty()
+            && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_./:%+,=-".contains(byte))
+    };
     let mut words = line.split(|byte| *byte == b' ');
     words.clone().all(is_word) && words.next().is_some_and(|first| !MORE.contains(&first))
 }
@@ -277,7 +287,12 @@ mod tests {
         assert_eq!(
             script(
                 Kind::Bash,
-                ShellLine { line: b"ab\0c", reads: Reads::AsTheShell, errors: Errors::Apart, status: 0 },
+                ShellLine {
+                    line: b"ab\0c",
+                    reads: Reads::AsTheShell,
+                    errors: Errors::Apart,
+                    status: 0
+                },
                 &Word::new([0; 6]),
                 RUNNER
             ),
@@ -287,12 +302,20 @@ mod tests {
 
     #[test]
     fn only_what_is_complete_however_one_looks_at_it_is_told_as_it_is() {
-        for plain in ["true", "cargo test --workspace -p a_b", "ls -l ./src/x.rs", "cd ..", "x=1", "export A=b:c", "exit 3"] {
+        for plain in [
+            "true",
+            "cargo test --workspace -p a_b",
+            "ls -l ./src/x.rs",
+            "cd ..",
+            "x=1",
+            "export A=b:c",
+            "exit 3",
+        ] {
             assert!(is_plain(plain.as_bytes()), "{plain}");
         }
         for not in [
-            "", " ", "a  b", "a ", " a", "a\n", "a\nb", "if", "return 9", "a;b", "a&", "$x", "'a'", "a\\", "<<E", "~", "!!", "#", "a*",
-            "x=(1", "@ a", "\u{e9}",
+            "", " ", "a  b", "a ", " a", "a\n", "a\nb", "if", "return 9", "a;b", "a&", "$x", "'a'",
+            "a\\", "<<E", "~", "!!", "#", "a*", "x=(1", "@ a", "\u{e9}",
         ] {
             assert!(!is_plain(not.as_bytes()), "{not}");
         }

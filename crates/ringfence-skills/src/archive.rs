@@ -59,7 +59,10 @@ pub(crate) struct Packed {
 }
 
 /// Looks at all of `archive` but the bytes of its files.
-pub(crate) fn judge(archive: &mut (impl Read + Seek), bounds: &Bounds) -> Result<Archive, ArchiveError> {
+pub(crate) fn judge(
+    archive: &mut (impl Read + Seek),
+    bounds: &Bounds,
+) -> Result<Archive, ArchiveError> {
     let records = layout::read(archive, bounds)?;
     let (entries, warnings) = names::judge(records, bounds)?;
     let skills = names::skills(&entries, bounds)?;

@@ -61,7 +61,8 @@ impl Card {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let mut file = File::from(tree::open(staging, fresh, flags, Mode::from_raw_mode(0o600))?);
         let written = file.write_all(&serde_json::to_vec(self)?).and_then(|()| file.sync_all());
-        let written = written.and_then(|()| Ok(rustix::fs::renameat(staging, fresh, cards, path(skill, number))?));
+        let written = written
+            .and_then(|()| Ok(rustix::fs::renameat(staging, fresh, cards, path(skill, number))?));
         if written.is_err() {
             let _ = rustix::fs::unlinkat(staging, fresh, AtFlags::empty());
         }
@@ -76,7 +77,11 @@ impl Card {
 
     /// Makes the cards of a skill those of the version that stands, after a crash or after all
     /// was put back from a copy, in which directories have other numbers.
-    pub(crate) fn settle(cards: impl AsFd, skill: &SkillId, stands: Option<u64>) -> Result<(), Errno> {
+    pub(crate) fn settle(
+        cards: impl AsFd,
+        skill: &SkillId,
+        stands: Option<u64>,
+    ) -> Result<(), Errno> {
         let there: Vec<u64> = match tree::directory(&cards, skill.path()).and_then(tree::names) {
             Ok(names) => names.iter().filter_map(|name| name.to_str().ok()?.parse().ok()).collect(),
             Err(Errno::NOENT) => return Ok(()),
@@ -93,8 +98,11 @@ impl Card {
         }
         if stands.is_none() {
             // Each goes with the last that was in it.
-            let ways = [skill.path(), format!("{}/{}", skill.user, skill.agent), skill.user.to_string()];
-            let _ = ways.iter().try_for_each(|way| rustix::fs::unlinkat(&cards, way, AtFlags::REMOVEDIR));
+            let ways =
+                [skill.path(), format!("{}/{}", skill.user, skill.agent), skill.user.to_string()];
+            let _ = ways
+                .iter()
+                .try_for_each(|way| rustix::fs::unlinkat(&cards, way, AtFlags::REMOVEDIR));
         }
         Ok(())
     }

@@ -56,30 +56,45 @@ pub enum Body {
 
 impl Store {
     /// What stands in a file of a skill; with `lines`, those of it, which must be a text.
-    pub fn content(&self, skill: &SkillId, path: &str, lines: Option<LineRange>) -> Result<Content, StoreError> {
+    pub fn content(
+        &self,
+        skill: &SkillId,
+        path: &str,
+        lines: Option<LineRange>,
+    ) -> Result<Content, StoreError> {
         check_path(path, &self.inner.bounds)?;
         let held = self.hold(skill)?;
         let (file, stat) = open(&held, path)?;
         let size = stat.st_size as u64;
         if size > self.inner.bounds.file {
-            return Err(StoreError::TooLarge { what: format!("`{path}`"), size, limit: self.inner.bounds.file });
+            return Err(StoreError::TooLarge {
+                what: format!("`{path}`"),
+                size,
+                limit: self.inner.bounds.file,
+            });
         }
         let mut taken = Taking::new(lines, self.inner.bounds.content);
-        taken.read(file, self.inner.bounds.file).map_err(StoreError::io("read", format!("skills/{skill}/{path}")))?;
+        taken
+            .read(file, self.inner.bounds.file)
+            .map_err(StoreError::io("read", format!("skills/{skill}/{path}")))?;
         taken.finish(skill, path, &stat)
     }
 }
 
 /// Opens a plain file of the version that is held.
 pub(crate) fn open(held: &Held, path: &str) -> Result<(File, Stat), StoreError> {
-    let not_a_file = |kind| StoreError::NotAFile { skill: held.skill.clone(), path: path.to_owned(), kind };
+    let not_a_file =
+        |kind| StoreError::NotAFile { skill: held.skill.clone(), path: path.to_owned(), kind };
     let file = tree::readable(&held.directory, path).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NOTDIR => StoreError::NoFile { skill: held.skill.clone(), path: path.to_owned() },
+        Errno::NOENT | Errno::NOTDIR => {
+            StoreError::NoFile { skill: held.skill.clone(), path: path.to_owned() }
+        }
         Errno::LOOP => not_a_file("a link, or lies behind one"),
         Errno::NXIO | Errno::NODEV => not_a_file("a socket or a device"),
         errno => StoreError::system("open", format!("skills/{}/{path}", held.skill))(errno),
     })?;
-    let stat = rustix::fs::fstat(&file).map_err(StoreError::system("look at", format!("skills/{}/{path}", held.skill)))?;
+    let stat = rustix::fs::fstat(&file)
+        .map_err(StoreError::system("look at", format!("skills/{}/{path}", held.skill)))?;
     match tree::kind(&stat) {
         FileType::RegularFile => Ok((File::from(file), stat)),
         FileType::Directory => Err(not_a_file("a directory")),
@@ -90,7 +105,12 @@ pub(crate) fn open(held: &Held, path: &str) -> Result<(File, Stat), StoreError> 
 /// What names a file in a skill. The kernel keeps it below the skill in any case; this is so that
 /// whoever asks is told what is wrong.
 pub(crate) fn check_path(path: &str, bounds: &Bounds) -> Result<(), StoreError> {
-    let refuse = |what| Err(StoreError::Path { path: path.chars().filter(|c| !is_hidden(*c)).take(200).collect(), what });
+    let refuse = |what| {
+        Err(StoreError::Path {
+            path: path.chars().filter(|c| !is_hidden(*c)).take(200).collect(),
+            what,
+        })
+    };
     if path.starts_with('/') {
         return refuse("it is absolute");
     }
@@ -229,9 +249,17 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
-        let number = group.iter().chain(&[0, 0]).take(3).fold(0usize, |number, byte| number << 8 | usize::from(*byte));
+        let number = group
+            .iter()
+            .chain(&[0, 0])
+            .take(3)
+            .fold(0usize, |number, byte| number << 8 | usize::from(*byte));
         for i in 0..4 {
-            text.push(if i <= group.len() { char::from(DIGITS[number >> (18 - 6 * i) & 63]) } else { '=' });
+            text.push(if i <= group.len() {
+                char::from(DIGITS[number >> (18 - 6 * i) & 63])
+            } else {
+                '='
+            });
         }
     }
     text
@@ -243,9 +271,15 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_standard() {
-        for (bytes, expect) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy")]
-        {
+        for (bytes, expect) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(base64(bytes.as_bytes()), expect);
         }
         assert_eq!(base64(&[0xff, 0xef, 0xbe]), "/+++");
@@ -257,7 +291,19 @@ mod tests {
         for path in ["a", "a/b.txt", ".hidden", "a b", "ä\\x", "..."] {
             assert!(check(path).is_ok(), "{path:?}");
         }
-        for path in ["", "/a", "a/", "a//b", "./a", "a/./b", "..", "a/../b", "a\0", &"x".repeat(256), &"a/".repeat(3000)] {
+        for path in [
+            "",
+            "/a",
+            "a/",
+            "a//b",
+            "./a",
+            "a/./b",
+            "..",
+            "a/../b",
+            "a\0",
+            &"x".repeat(256),
+            &"a/".repeat(3000),
+        ] {
             assert_eq!(check(path).unwrap_err().code(), "path", "{path:?}");
         }
     }

@@ -89,12 +89,20 @@ impl Store {
     /// Changes one file, as a whole or not at all. Its mode stays. With a `quota`, the user has no
     /// more bytes than that afterwards. A new `SKILL.md` is what the skill needs from then on;
     /// some lines of it can be replaced only if no command has changed its needs in it.
-    pub fn edit(&self, skill: &SkillId, edit: &Edit, quota: Option<u64>) -> Result<Edited, StoreError> {
+    pub fn edit(
+        &self,
+        skill: &SkillId,
+        edit: &Edit,
+        quota: Option<u64>,
+    ) -> Result<Edited, StoreError> {
         let inner = &self.inner;
         check_path(&edit.path, &inner.bounds)?;
         if edit.path.contains(is_hidden) || edit.path.split('/').count() > inner.bounds.depth {
             let path = edit.path.chars().filter(|c| !is_hidden(*c)).take(200).collect();
-            return Err(StoreError::Path { path, what: "it has characters that do not show, or lies too deep" });
+            return Err(StoreError::Path {
+                path,
+                what: "it has characters that do not show, or lies too deep",
+            });
         }
         let _user = quota.map(|_| inner.claim_user(skill)).transpose()?;
         let _claim = inner.claim(std::slice::from_ref(skill), Heed::Changes)?;
@@ -104,15 +112,25 @@ impl Store {
         let is_expected = match &edit.expect {
             Expect::Anything => true,
             Expect::Absent => now.is_none(),
-            Expect::Etag(expected) => now.as_ref().is_some_and(|now| now.eq_ignore_ascii_case(expected)),
+            Expect::Etag(expected) => {
+                now.as_ref().is_some_and(|now| now.eq_ignore_ascii_case(expected))
+            }
         };
         if !is_expected {
-            return Err(StoreError::Changed { skill: skill.clone(), path: edit.path.clone(), etag: now });
+            return Err(StoreError::Changed {
+                skill: skill.clone(),
+                path: edit.path.clone(),
+                etag: now,
+            });
         }
         let after = after(skill, edit, before.as_ref())?;
         let size = after.len() as u64;
         if size > inner.bounds.file {
-            return Err(StoreError::TooLarge { what: format!("`{}`", edit.path), size, limit: inner.bounds.file });
+            return Err(StoreError::TooLarge {
+                what: format!("`{}`", edit.path),
+                size,
+                limit: inner.bounds.file,
+            });
         }
         let less = before.as_ref().map_or(0, |before| before.bytes.len() as u64);
         if let Some(quota) = quota.filter(|_| size > less) {
@@ -121,7 +139,11 @@ impl Store {
         let needs = self.needs_after(&held, edit, before.as_ref(), &after)?;
         let mode = before.as_ref().map_or(0o644, |before| before.mode);
         self.put(&held, &edit.path, &after, mode, needs)?;
-        let warnings = if edit.path == SKILL_FILE { Head::parse(&after, skill.skill.as_str()).warnings } else { Vec::new() };
+        let warnings = if edit.path == SKILL_FILE {
+            Head::parse(&after, skill.skill.as_str()).warnings
+        } else {
+            Vec::new()
+        };
         let text = std::str::from_utf8(&after).ok().filter(|text| !text.contains('\0'));
         Ok(Edited {
             path: edit.path.clone(),
@@ -141,20 +163,33 @@ impl Store {
         };
         let limit = self.inner.bounds.file;
         let mut bytes = Vec::new();
-        file.take(limit + 1).read_to_end(&mut bytes).map_err(StoreError::io("read", format!("skills/{}/{path}", held.skill)))?;
+        file.take(limit + 1)
+            .read_to_end(&mut bytes)
+            .map_err(StoreError::io("read", format!("skills/{}/{path}", held.skill)))?;
         if bytes.len() as u64 > limit {
-            return Err(StoreError::TooLarge { what: format!("`{path}`"), size: stat.st_size as u64, limit });
+            return Err(StoreError::TooLarge {
+                what: format!("`{path}`"),
+                size: stat.st_size as u64,
+                limit,
+            });
         }
         Ok(Some(Before { bytes, mode: stat.st_mode & 0o777 }))
     }
 
     /// What the skill needs from then on, if that changes.
-    fn needs_after(&self, held: &Held, edit: &Edit, before: Option<&Before>, after: &[u8]) -> Result<Option<Needs>, StoreError> {
+    fn needs_after(
+        &self,
+        held: &Held,
+        edit: &Edit,
+        before: Option<&Before>,
+        after: &[u8],
+    ) -> Result<Option<Needs>, StoreError> {
         if edit.path != SKILL_FILE {
             return Ok(None);
         }
         let name = held.skill.skill.as_str();
-        let needs = needs_of(after, name).map_err(|source| StoreError::Needs { skill: name.to_owned(), source })?;
+        let needs = needs_of(after, name)
+            .map_err(|source| StoreError::Needs { skill: name.to_owned(), source })?;
         // Whoever replaces some lines has not said what the others are: a command may have put
         // needs of its own there and wait for somebody to confirm them.
         if matches!(edit.change, Replacement::Lines { .. }) {
@@ -167,29 +202,48 @@ impl Store {
     }
 
     /// Writes the file beside the skill, and lets it take its place in one step.
-    fn put(&self, held: &Held, path: &str, bytes: &[u8], mode: u32, needs: Option<Needs>) -> Result<(), StoreError> {
+    fn put(
+        &self,
+        held: &Held,
+        path: &str,
+        bytes: &[u8],
+        mode: u32,
+        needs: Option<Needs>,
+    ) -> Result<(), StoreError> {
         let inner = &self.inner;
         let shown = || format!("skills/{}/{path}", held.skill);
         let (directory, name) = parent(held, path).map_err(|errno| match errno {
-            Errno::NOTDIR | Errno::LOOP => StoreError::Path { path: path.to_owned(), what: "it lies in something that is no directory" },
+            Errno::NOTDIR | Errno::LOOP => StoreError::Path {
+                path: path.to_owned(),
+                what: "it lies in something that is no directory",
+            },
             errno => StoreError::system("make a directory for", shown())(errno),
         })?;
         let fresh = inner.fresh();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let made = tree::open(&inner.staging, &fresh, flags, Mode::from_raw_mode(0o600)).map_err(StoreError::system("make", shown()))?;
+        let made = tree::open(&inner.staging, &fresh, flags, Mode::from_raw_mode(0o600))
+            .map_err(StoreError::system("make", shown()))?;
         let mut file = File::from(made);
         let placed = (|| {
             file.write_all(bytes).map_err(StoreError::io("write", shown()))?;
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(StoreError::system("write", shown()))?;
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
+                .map_err(StoreError::system("write", shown()))?;
             file.sync_all().map_err(StoreError::io("write", shown()))?;
             // First what holds, then what is shown: a crash in between leaves what was asked for
             // in force, and the text behind it.
             // A skill that nothing is known of stays that until its `SKILL.md` is written.
             if let Some(needs) = needs.or_else(|| held.card().ok().map(|card| card.needs)) {
-                let written = Card::new(needs).write(inner.cards.as_fd(), inner.staging.as_fd(), &inner.fresh(), &held.skill, held.number);
+                let written = Card::new(needs).write(
+                    inner.cards.as_fd(),
+                    inner.staging.as_fd(),
+                    &inner.fresh(),
+                    &held.skill,
+                    held.number,
+                );
                 written.map_err(StoreError::io("write", format!("cards/{}", held.skill)))?;
             }
-            rustix::fs::renameat(&inner.staging, &fresh, &directory, &name).map_err(StoreError::system("replace", shown()))?;
+            rustix::fs::renameat(&inner.staging, &fresh, &directory, &name)
+                .map_err(StoreError::system("replace", shown()))?;
             rustix::fs::fsync(&directory).map_err(StoreError::system("write", shown()))
         })();
         if placed.is_err() {
@@ -204,9 +258,11 @@ fn after(skill: &SkillId, edit: &Edit, before: Option<&Before>) -> Result<Vec<u8
         Replacement::Whole { bytes } => return Ok(bytes.clone()),
         Replacement::Lines { range, text } => (*range, text),
     };
-    let before = before.ok_or_else(|| StoreError::NoFile { skill: skill.clone(), path: edit.path.clone() })?;
+    let before = before
+        .ok_or_else(|| StoreError::NoFile { skill: skill.clone(), path: edit.path.clone() })?;
     let old = std::str::from_utf8(&before.bytes).ok().filter(|old| !old.contains('\0'));
-    let old = old.ok_or_else(|| StoreError::NotText { skill: skill.clone(), path: edit.path.clone() })?;
+    let old =
+        old.ok_or_else(|| StoreError::NotText { skill: skill.clone(), path: edit.path.clone() })?;
     Ok(lines::replace(old, range, text)?.into_bytes())
 }
 

@@ -112,7 +112,9 @@ pub enum StoreError {
         limit: u64,
     },
     /// The user has more than can be counted, which fits into no quota.
-    #[error("skills of `{user}` have more than {names} names, or directories that are too deep to count")]
+    #[error(
+        "skills of `{user}` have more than {names} names, or directories that are too deep to count"
+    )]
     Uncountable {
         /// The user.
         user: Name,
@@ -183,32 +185,57 @@ impl StoreError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             StoreError::Root { path, .. } => {
-                format!("chmod 700 {0}, and make it the service's own; or name another directory", path.display())
+                format!(
+                    "chmod 700 {0}, and make it the service's own; or name another directory",
+                    path.display()
+                )
             }
             StoreError::InUse { .. } => "stop the other service, or name another directory".into(),
             StoreError::Archive { source } => return source.hint(),
             StoreError::Needs { source, .. } => source.hint(),
-            StoreError::NeedsUnknown { .. } => "upload the skill again, or write its SKILL.md as a whole".into(),
-            StoreError::NeedsChanged { .. } => "write SKILL.md as a whole, or upload the skill again".into(),
-            StoreError::NoSkill { .. } => "the list of the agent's skills names those that are there".into(),
-            StoreError::NoFile { .. } => "the list of the skill's files names those that are there".into(),
-            StoreError::Path { .. } => "write it from the skill's directory on, such as `scripts/run.py`".into(),
+            StoreError::NeedsUnknown { .. } => {
+                "upload the skill again, or write its SKILL.md as a whole".into()
+            }
+            StoreError::NeedsChanged { .. } => {
+                "write SKILL.md as a whole, or upload the skill again".into()
+            }
+            StoreError::NoSkill { .. } => {
+                "the list of the agent's skills names those that are there".into()
+            }
+            StoreError::NoFile { .. } => {
+                "the list of the skill's files names those that are there".into()
+            }
+            StoreError::Path { .. } => {
+                "write it from the skill's directory on, such as `scripts/run.py`".into()
+            }
             StoreError::NotText { .. } => "ask for it without lines".into(),
-            StoreError::Lines { total, .. } => format!("lines are counted from 1; there are {total}"),
-            StoreError::Uncountable { .. } => "replace or remove the skill in which commands made them".into(),
+            StoreError::Lines { total, .. } => {
+                format!("lines are counted from 1; there are {total}")
+            }
+            StoreError::Uncountable { .. } => {
+                "replace or remove the skill in which commands made them".into()
+            }
             StoreError::Quota { .. } => "remove a skill, or files that commands left in one".into(),
             StoreError::Changed { .. } => "read the file again and repeat the change".into(),
             StoreError::Busy { .. } => "try again".into(),
-            StoreError::NotAFile { .. } | StoreError::TooLarge { .. } | StoreError::System { .. } => return None,
+            StoreError::NotAFile { .. }
+            | StoreError::TooLarge { .. }
+            | StoreError::System { .. } => return None,
         })
     }
 
-    pub(crate) fn system(what: &'static str, path: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> StoreError {
+    pub(crate) fn system(
+        what: &'static str,
+        path: impl Into<String>,
+    ) -> impl FnOnce(rustix::io::Errno) -> StoreError {
         let path = path.into();
         move |errno| StoreError::System { what, path, source: errno.into() }
     }
 
-    pub(crate) fn io(what: &'static str, path: impl Into<String>) -> impl FnOnce(io::Error) -> StoreError {
+    pub(crate) fn io(
+        what: &'static str,
+        path: impl Into<String>,
+    ) -> impl FnOnce(io::Error) -> StoreError {
         let path = path.into();
         move |source| StoreError::System { what, path, source }
     }

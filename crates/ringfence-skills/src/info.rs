@@ -116,15 +116,22 @@ impl Store {
 
 /// What the version that is held says of itself.
 pub(crate) fn describe(held: &Held, most: u64) -> Result<SkillInfo, StoreError> {
-    let usage = count(held.directory.as_fd(), most).map_err(StoreError::system("count", held.skill.path()))?;
+    let usage = count(held.directory.as_fd(), most)
+        .map_err(StoreError::system("count", held.skill.path()))?;
     let (head, size) = read(held);
     let card = held.card().ok();
     let mut warnings = head.warnings;
     match (&head.needs, &card) {
-        (_, None) => warnings.push(Warning::new("what it may do is not on record: upload it again")),
-        (Err(error), Some(_)) => warnings.push(Warning::new(format!("{error}; what holds is what was uploaded"))),
+        (_, None) => {
+            warnings.push(Warning::new("what it may do is not on record: upload it again"))
+        }
+        (Err(error), Some(_)) => {
+            warnings.push(Warning::new(format!("{error}; what holds is what was uploaded")))
+        }
         (Ok(says), Some(card)) if *says != card.needs => {
-            warnings.push(Warning::new("something that ran in it changed its needs; what holds is what was uploaded"));
+            warnings.push(Warning::new(
+                "something that ran in it changed its needs; what holds is what was uploaded",
+            ));
         }
         _ => {}
     }
@@ -153,18 +160,31 @@ fn nested(held: &Held, most: u64) -> Vec<NestedSkill> {
     let mut paths: Vec<String> = Vec::new();
     let mut names = 0;
     let _ = tree::walk(held.directory.as_fd(), Locked::Leave, |found| {
-        let directory = std::str::from_utf8(found.path).ok().and_then(|path| path.strip_suffix(SKILL_FILE)?.strip_suffix('/'));
-        if let Some(directory) = directory.filter(|_| tree::kind(&found.stat) == FileType::RegularFile) {
+        let directory = std::str::from_utf8(found.path)
+            .ok()
+            .and_then(|path| path.strip_suffix(SKILL_FILE)?.strip_suffix('/'));
+        if let Some(directory) =
+            directory.filter(|_| tree::kind(&found.stat) == FileType::RegularFile)
+        {
             paths.push(directory.to_owned());
         }
         names += 1;
-        if paths.len() < MOST && names <= most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if paths.len() < MOST && names <= most {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     });
     paths.sort_unstable();
     let describe = |path: String| {
         let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
         let (head, _) = read_at(held, &format!("{path}/{SKILL_FILE}"), &name);
-        NestedSkill { path, name: head.name.unwrap_or(name), description: head.description, warnings: head.warnings }
+        NestedSkill {
+            path,
+            name: head.name.unwrap_or(name),
+            description: head.description,
+            warnings: head.warnings,
+        }
     };
     paths.into_iter().map(describe).collect()
 }
@@ -176,8 +196,12 @@ fn read(held: &Held) -> (Head, u64) {
 
 fn read_at(held: &Held, path: &str, name: &str) -> (Head, u64) {
     let missing = |what: &str| (Head { warnings: vec![Warning::new(what)], ..Head::none() }, 0);
-    let Ok(file) = tree::readable(&held.directory, path) else { return missing("there is no SKILL.md that can be read") };
-    let Ok(stat) = rustix::fs::fstat(&file) else { return missing("there is no SKILL.md that can be read") };
+    let Ok(file) = tree::readable(&held.directory, path) else {
+        return missing("there is no SKILL.md that can be read");
+    };
+    let Ok(stat) = rustix::fs::fstat(&file) else {
+        return missing("there is no SKILL.md that can be read");
+    };
     if tree::kind(&stat) != FileType::RegularFile {
         return missing("SKILL.md is no file");
     }

@@ -48,10 +48,18 @@ pub(crate) fn replace(text: &str, range: LineRange, new: &str) -> Result<String,
     let end = range.end.unwrap_or(total).min(total);
     let (before, rest) = lines.split_at(range.start as usize - 1);
     let (old, after) = rest.split_at((end + 1).saturating_sub(range.start) as usize);
-    let ending = if lines.first().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" };
-    let mut new = if ending == "\r\n" { new.replace("\r\n", "\n").replace('\n', "\r\n") } else { new.to_owned() };
+    let ending =
+        if lines.first().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" };
+    let mut new = if ending == "\r\n" {
+        new.replace("\r\n", "\n").replace('\n', "\r\n")
+    } else {
+        new.to_owned()
+    };
     let was_ended = old.last().or(before.last()).is_none_or(|line| line.ends_with('\n'));
-    if !new.is_empty() && !new.ends_with('\n') && (!after.is_empty() || (was_ended && !text.is_empty())) {
+    if !new.is_empty()
+        && !new.ends_with('\n')
+        && (!after.is_empty() || (was_ended && !text.is_empty()))
+    {
         new.push_str(ending);
     }
     let mut whole = before.concat();
@@ -70,7 +78,11 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, start: u64, end: Option<u64>, new: &str, expect: &str) {
-        assert_eq!(replace(text, LineRange { start, end }, new).unwrap(), expect, "{text:?} {start} {end:?} {new:?}");
+        assert_eq!(
+            replace(text, LineRange { start, end }, new).unwrap(),
+            expect,
+            "{text:?} {start} {end:?} {new:?}"
+        );
     }
 
     #[test]

@@ -8,10 +8,14 @@ use serde::{Deserialize, Serialize};
 
 /// A user, an agent or a skill: 1 to 64 of `A-Z a-z 0-9 . _ @ -`, beginning with a letter or a
 /// digit, without `..` and not ending in a dot. It is one component of a path as it stands.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(inline)]
-pub struct Name(#[schemars(regex(pattern = Name::PATTERN), length(min = 1, max = Name::LONGEST))] String);
+pub struct Name(
+    #[schemars(regex(pattern = Name::PATTERN), length(min = 1, max = Name::LONGEST))] String,
+);
 
 /// Why a text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,7 +54,10 @@ impl NameError {
 
     /// What to do about it.
     pub fn hint(&self) -> String {
-        format!("write 1 to {} of A-Z a-z 0-9 . _ @ -, beginning with a letter or a digit", Name::LONGEST)
+        format!(
+            "write 1 to {} of A-Z a-z 0-9 . _ @ -, beginning with a letter or a digit",
+            Name::LONGEST
+        )
     }
 }
 
@@ -71,7 +78,9 @@ impl TryFrom<&str> for Name {
 
     fn try_from(text: &str) -> Result<Name, NameError> {
         let first = text.chars().next().ok_or(NameError::Empty)?;
-        if let Some(character) = text.chars().find(|c| !(c.is_ascii_alphanumeric() || "._@-".contains(*c))) {
+        if let Some(character) =
+            text.chars().find(|c| !(c.is_ascii_alphanumeric() || "._@-".contains(*c)))
+        {
             return Err(NameError::Character { character });
         }
         if text.len() > Name::LONGEST {
@@ -162,10 +171,20 @@ mod tests {
         }
         check("", Err(NameError::Empty));
         check(&"x".repeat(65), Err(NameError::TooLong { length: 65 }));
-        for (text, character) in [(".", '.'), ("..", '.'), (".hidden", '.'), ("-rf", '-'), ("_x", '_'), ("@x", '@')] {
+        for (text, character) in
+            [(".", '.'), ("..", '.'), (".hidden", '.'), ("-rf", '-'), ("_x", '_'), ("@x", '@')]
+        {
             check(text, Err(NameError::First { character }));
         }
-        for (text, character) in [("a/b", '/'), ("a\\b", '\\'), ("a\0", '\0'), ("a b", ' '), ("a%2e", '%'), ("é", 'é'), ("a\n", '\n')] {
+        for (text, character) in [
+            ("a/b", '/'),
+            ("a\\b", '\\'),
+            ("a\0", '\0'),
+            ("a b", ' '),
+            ("a%2e", '%'),
+            ("é", 'é'),
+            ("a\n", '\n'),
+        ] {
             check(text, Err(NameError::Character { character }));
         }
         check("a..b", Err(NameError::Dots));

@@ -84,11 +84,17 @@ impl NeedsError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            NeedsError::Unreadable { .. } => "write the head as plain YAML between two lines of `---`, each key once".into(),
-            NeedsError::Misplaced { key, .. } => format!("write `{}` under `metadata`", key.to_ascii_lowercase()),
+            NeedsError::Unreadable { .. } => {
+                "write the head as plain YAML between two lines of `---`, each key once".into()
+            }
+            NeedsError::Misplaced { key, .. } => {
+                format!("write `{}` under `metadata`", key.to_ascii_lowercase())
+            }
             NeedsError::Shape { .. } => "write `a, b`, or a list with dashes".into(),
             NeedsError::Host { source, .. } => source.hint(),
-            NeedsError::Write { .. } => "write paths such as `out/reports`, without `..`, `~`, `$` or wildcards".into(),
+            NeedsError::Write { .. } => {
+                "write paths such as `out/reports`, without `..`, `~`, `$` or wildcards".into()
+            }
             NeedsError::Limit { expected, .. } => expected.clone(),
         }
     }
@@ -113,17 +119,23 @@ impl Needs {
             Kind::Map(entries) => entries,
             Kind::Nothing => return Ok(needs),
             Kind::Raw(text) | Kind::Text(text) => {
-                return mentioned(text)
-                    .map_or(Ok(needs), |(line, key)| Err(unreadable(metadata.value.at.0 + line, key, "`metadata` is no map")));
+                return mentioned(text).map_or(Ok(needs), |(line, key)| {
+                    Err(unreadable(metadata.value.at.0 + line, key, "`metadata` is no map"))
+                });
             }
             Kind::List(items) => {
-                let texts = items.iter().filter_map(|item| Some((item.at.0, mentioned(&text(item)?)?.1)));
-                return texts.into_iter().next().map_or(Ok(needs), |(line, key)| Err(unreadable(line, key, "`metadata` is no map")));
+                let texts =
+                    items.iter().filter_map(|item| Some((item.at.0, mentioned(&text(item)?)?.1)));
+                return texts.into_iter().next().map_or(Ok(needs), |(line, key)| {
+                    Err(unreadable(line, key, "`metadata` is no map"))
+                });
             }
         };
         for entry in entries {
             match key_of(&entry.key) {
-                Some(key) if key != entry.key => return Err(NeedsError::Misplaced { line: entry.at.0, key: entry.key.clone() }),
+                Some(key) if key != entry.key => {
+                    return Err(NeedsError::Misplaced { line: entry.at.0, key: entry.key.clone() });
+                }
                 Some("hosts") => needs.hosts = Some(hosts(entry)?),
                 Some("writes") => needs.writes = Some(writes(entry)?),
                 Some(_) => needs.limits = Some(limits(entry)?),
@@ -161,14 +173,24 @@ fn text(value: &Value) -> Option<String> {
 }
 
 /// Texts with their lines: `a, b`, or a list.
-fn texts(entry: &Entry, key: &'static str, between: &[char]) -> Result<Vec<(u32, String)>, NeedsError> {
+fn texts(
+    entry: &Entry,
+    key: &'static str,
+    between: &[char],
+) -> Result<Vec<(u32, String)>, NeedsError> {
     let line = entry.value.at.0;
     let shape = |line| NeedsError::Shape { line, key };
     let whole: Vec<(u32, String)> = match &entry.value.kind {
         Kind::Nothing => return Ok(Vec::new()),
-        Kind::Text(text) => text.split(between).map(|part| (line, part.trim().to_owned())).filter(|(_, part)| !part.is_empty()).collect(),
+        Kind::Text(text) => text
+            .split(between)
+            .map(|part| (line, part.trim().to_owned()))
+            .filter(|(_, part)| !part.is_empty())
+            .collect(),
         Kind::List(items) => {
-            let read = items.iter().map(|item| Ok((item.at.0, text(item).ok_or_else(|| shape(item.at.0))?.trim().to_owned())));
+            let read = items.iter().map(|item| {
+                Ok((item.at.0, text(item).ok_or_else(|| shape(item.at.0))?.trim().to_owned()))
+            });
             read.collect::<Result<_, NeedsError>>()?
         }
         Kind::Map(_) | Kind::Raw(_) => return Err(shape(line)),
@@ -179,7 +201,11 @@ fn texts(entry: &Entry, key: &'static str, between: &[char]) -> Result<Vec<(u32,
 fn hosts(entry: &Entry) -> Result<Vec<String>, NeedsError> {
     let mut hosts = Vec::new();
     for (line, text) in texts(entry, "hosts", &[',', ' ', '\n'])? {
-        HostRule::parse(&text).map_err(|source| NeedsError::Host { line, text: text.clone(), source })?;
+        HostRule::parse(&text).map_err(|source| NeedsError::Host {
+            line,
+            text: text.clone(),
+            source,
+        })?;
         hosts.push(text);
     }
     Ok(hosts)
@@ -191,8 +217,10 @@ fn writes(entry: &Entry) -> Result<Vec<String>, NeedsError> {
         let path = text.trim_end_matches('/');
         let path = path.strip_prefix("./").unwrap_or(path);
         // What a policy gives a meaning to would mean more here than it says.
-        let is_plain = !path.contains(|c: char| is_hidden(c) || "*?[]{}$~!\\".contains(c)) && !path.starts_with('@');
-        let is_below = !text.starts_with('/') && (path == "." || path.split('/').all(|part| !matches!(part, "" | "." | "..")));
+        let is_plain = !path.contains(|c: char| is_hidden(c) || "*?[]{}$~!\\".contains(c))
+            && !path.starts_with('@');
+        let is_below = !text.starts_with('/')
+            && (path == "." || path.split('/').all(|part| !matches!(part, "" | "." | "..")));
         if !is_plain || !is_below {
             return Err(NeedsError::Write { line, text });
         }
@@ -205,7 +233,8 @@ fn limits(entry: &Entry) -> Result<Vec<(String, String)>, NeedsError> {
     let pairs: Vec<(u32, String, String)> = match &entry.value.kind {
         Kind::Map(entries) => {
             let read = entries.iter().map(|entry| {
-                let amount = text(&entry.value).ok_or(NeedsError::Shape { line: entry.at.0, key: "limits" })?;
+                let amount = text(&entry.value)
+                    .ok_or(NeedsError::Shape { line: entry.at.0, key: "limits" })?;
                 Ok((entry.at.0, entry.key.clone(), amount))
             });
             read.collect::<Result<_, NeedsError>>()?
@@ -213,7 +242,11 @@ fn limits(entry: &Entry) -> Result<Vec<(String, String)>, NeedsError> {
         _ => {
             let read = texts(entry, "limits", &[',', '\n'])?.into_iter().map(|(line, text)| {
                 let expected = "write each as `wall=60s`".to_owned();
-                let (word, amount) = text.split_once(['=', ':']).ok_or(NeedsError::Limit { line, text: text.clone(), expected })?;
+                let (word, amount) = text.split_once(['=', ':']).ok_or(NeedsError::Limit {
+                    line,
+                    text: text.clone(),
+                    expected,
+                })?;
                 Ok((line, word.trim().to_owned(), amount.trim().to_owned()))
             });
             read.collect::<Result<_, NeedsError>>()?
@@ -221,7 +254,11 @@ fn limits(entry: &Entry) -> Result<Vec<(String, String)>, NeedsError> {
     };
     let mut limits: Vec<(String, String)> = Vec::new();
     for (line, word, amount) in pairs {
-        let fail = |expected: String| NeedsError::Limit { line, text: format!("{word}={amount}"), expected };
+        let fail = |expected: String| NeedsError::Limit {
+            line,
+            text: format!("{word}={amount}"),
+            expected,
+        };
         let all = || Limit::ALL.iter().map(|limit| limit.word()).collect::<Vec<_>>().join(", ");
         let limit: Limit = word.parse().map_err(|()| fail(format!("write one of {}", all())))?;
         if limit.amount(&amount).is_none() {

@@ -111,10 +111,14 @@ impl Inner {
             errno => Err(errno),
         });
         let directory = opened.map_err(|errno| match errno {
-            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => StoreError::NoSkill { skill: skill.clone() },
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => {
+                StoreError::NoSkill { skill: skill.clone() }
+            }
             errno => StoreError::system("open", format!("skills/{skill}"))(errno),
         })?;
-        let number = rustix::fs::fstat(&directory).map_err(StoreError::system("look at", skill.path()))?.st_ino;
+        let number = rustix::fs::fstat(&directory)
+            .map_err(StoreError::system("look at", skill.path()))?
+            .st_ino;
         Ok((directory, number))
     }
 
@@ -127,26 +131,45 @@ impl Inner {
     /// Has the sum of what a user has alone, so that two changes cannot both fit into what is left.
     pub(crate) fn claim_user(&self, skill: &SkillId) -> Result<Claim<'_>, StoreError> {
         let busy = |_| StoreError::Busy { skill: skill.clone() };
-        self.table.claim(vec![Key::User(skill.user.clone())], Heed::Changes, self.bounds.patience).map_err(busy)
+        self.table
+            .claim(vec![Key::User(skill.user.clone())], Heed::Changes, self.bounds.patience)
+            .map_err(busy)
     }
 
     /// Makes `name` in `from` the skill, in one step; answers whether there was one before.
-    pub(crate) fn replace(&self, from: &OwnedFd, name: &str, skill: &SkillId) -> Result<bool, StoreError> {
+    pub(crate) fn replace(
+        &self,
+        from: &OwnedFd,
+        name: &str,
+        skill: &SkillId,
+    ) -> Result<bool, StoreError> {
         let fail = |errno| StoreError::system("replace", format!("skills/{skill}"))(errno);
         let mut state = self.table.state();
         let agent = format!("{}/{}", skill.user, skill.agent);
-        tree::make(&self.skills, skill.user.as_str(), 0o700).and_then(|()| tree::make(&self.skills, &agent, 0o700)).map_err(fail)?;
+        tree::make(&self.skills, skill.user.as_str(), 0o700)
+            .and_then(|()| tree::make(&self.skills, &agent, 0o700))
+            .map_err(fail)?;
         let directory = tree::directory(&self.skills, &agent).map_err(fail)?;
         let target = skill.skill.as_str();
-        let retired = match rustix::fs::renameat_with(from, name, &directory, target, RenameFlags::NOREPLACE) {
-            Ok(()) => None,
-            Err(Errno::EXIST) => {
-                let exchange = || rustix::fs::renameat_with(from, name, &directory, target, RenameFlags::EXCHANGE);
-                tree::unlocking(&directory, target, exchange).map_err(fail)?;
-                Some(self.retire(from, name, skill).map_err(fail)?)
-            }
-            Err(errno) => return Err(fail(errno)),
-        };
+        let retired =
+            match rustix::fs::renameat_with(from, name, &directory, target, RenameFlags::NOREPLACE)
+            {
+                Ok(()) => None,
+                Err(Errno::EXIST) => {
+                    let exchange = || {
+                        rustix::fs::renameat_with(
+                            from,
+                            name,
+                            &directory,
+                            target,
+                            RenameFlags::EXCHANGE,
+                        )
+                    };
+                    tree::unlocking(&directory, target, exchange).map_err(fail)?;
+                    Some(self.retire(from, name, skill).map_err(fail)?)
+                }
+                Err(errno) => return Err(fail(errno)),
+            };
         let is_replaced = retired.is_some();
         let gone = retired.and_then(|retired| state.retire(retired));
         drop(state);
@@ -158,11 +181,24 @@ impl Inner {
     }
 
     /// Moves what was a skill into the trash.
-    pub(crate) fn retire(&self, from: impl AsFd, name: &str, skill: &SkillId) -> Result<Retired, Errno> {
+    pub(crate) fn retire(
+        &self,
+        from: impl AsFd,
+        name: &str,
+        skill: &SkillId,
+    ) -> Result<Retired, Errno> {
         let number = tree::look(&from, name)?.st_ino;
         loop {
             let retired = Retired { name: self.fresh(), skill: skill.clone(), number };
-            let rename = || rustix::fs::renameat_with(&from, name, &self.trash, &retired.name, RenameFlags::NOREPLACE);
+            let rename = || {
+                rustix::fs::renameat_with(
+                    &from,
+                    name,
+                    &self.trash,
+                    &retired.name,
+                    RenameFlags::NOREPLACE,
+                )
+            };
             match tree::unlocking(&from, name, rename) {
                 Ok(()) => return Ok(retired),
                 Err(Errno::EXIST) => {}
@@ -182,7 +218,9 @@ impl Inner {
     /// Takes the directories of agent and user away with the last skill. Only for whoever has the table.
     pub(crate) fn tidy(&self, skill: &SkillId) {
         let ways = [format!("{}/{}", skill.user, skill.agent), skill.user.to_string()];
-        let _ = ways.iter().try_for_each(|way| rustix::fs::unlinkat(&self.skills, way, AtFlags::REMOVEDIR));
+        let _ = ways
+            .iter()
+            .try_for_each(|way| rustix::fs::unlinkat(&self.skills, way, AtFlags::REMOVEDIR));
     }
 
     /// The names of directories below a path of `skills`, in order.
@@ -192,7 +230,8 @@ impl Inner {
             Err(Errno::NOENT) => Vec::new(),
             Err(errno) => return Err(StoreError::system("list", format!("skills/{path}"))(errno)),
         };
-        let mut names: Vec<Name> = names.iter().filter_map(|name| Name::try_from(name.to_str().ok()?).ok()).collect();
+        let mut names: Vec<Name> =
+            names.iter().filter_map(|name| Name::try_from(name.to_str().ok()?).ok()).collect();
         names.sort();
         Ok(names)
     }
@@ -213,7 +252,8 @@ impl Held {
     }
 
     pub(crate) fn card(&self) -> Result<Card, StoreError> {
-        Card::read(&self.inner.cards, &self.skill, self.number).map_err(|_| StoreError::NeedsUnknown { skill: self.skill.clone() })
+        Card::read(&self.inner.cards, &self.skill, self.number)
+            .map_err(|_| StoreError::NeedsUnknown { skill: self.skill.clone() })
     }
 }
 

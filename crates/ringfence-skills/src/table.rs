@@ -71,16 +71,24 @@ impl Table {
     }
 
     /// Has all of `keys` alone, at once, so that two who want the same never have half each.
-    pub(crate) fn claim(&self, keys: Vec<Key>, heed: Heed, patience: Duration) -> Result<Claim<'_>, Late> {
-        let skills: Vec<SkillId> =
-            keys.iter().filter_map(|key| if let Key::Skill(skill) = key { Some(skill.clone()) } else { None }).collect();
+    pub(crate) fn claim(
+        &self,
+        keys: Vec<Key>,
+        heed: Heed,
+        patience: Duration,
+    ) -> Result<Claim<'_>, Late> {
+        let skills: Vec<SkillId> = keys
+            .iter()
+            .filter_map(|key| if let Key::Skill(skill) = key { Some(skill.clone()) } else { None })
+            .collect();
         let skills = if heed == Heed::Setups { skills } else { Vec::new() };
         let mut state = self.state();
         for skill in &skills {
             *state.waiting.entry(skill.clone()).or_default() += 1;
         }
         let is_free = |state: &mut State| {
-            keys.iter().all(|key| !state.held.contains(key)) && skills.iter().all(|skill| !state.setups.contains_key(skill))
+            keys.iter().all(|key| !state.held.contains(key))
+                && skills.iter().all(|skill| !state.setups.contains_key(skill))
         };
         let (mut state, is_had) = self.wait(state, patience, is_free);
         for skill in &skills {
@@ -95,9 +103,14 @@ impl Table {
     }
 
     /// Has a share in `skill`: nobody replaces it until [`Table::stands`].
-    pub(crate) fn set_up(&self, skill: &SkillId, patience: Duration) -> Result<MutexGuard<'_, State>, Late> {
+    pub(crate) fn set_up(
+        &self,
+        skill: &SkillId,
+        patience: Duration,
+    ) -> Result<MutexGuard<'_, State>, Late> {
         let key = Key::Skill(skill.clone());
-        let is_free = |state: &mut State| !state.held.contains(&key) && !state.waiting.contains_key(skill);
+        let is_free =
+            |state: &mut State| !state.held.contains(&key) && !state.waiting.contains_key(skill);
         let (mut state, is_had) = self.wait(self.state(), patience, is_free);
         if !is_had {
             return Err(Late);

@@ -15,11 +15,17 @@ use rustix::io::Errno;
 use rustix::path::Arg;
 
 /// Below the directory, and through no link of either kind.
-const BELOW: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+const BELOW: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 /// Longer paths are refused by the kernel.
 pub(crate) const LONGEST: usize = 4095;
 
-pub(crate) fn open(at: impl AsFd, path: impl Arg, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+pub(crate) fn open(
+    at: impl AsFd,
+    path: impl Arg,
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd, Errno> {
     rustix::fs::openat2(at, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, BELOW)
 }
 
@@ -99,7 +105,11 @@ const WAITING: usize = 100_000;
 /// time. Answers whether that was everything: paths beyond what the kernel takes, directories
 /// that cannot be looked into, and crowds of them are left out. What vanishes meanwhile is not
 /// there.
-pub(crate) fn walk(root: BorrowedFd<'_>, locked: Locked, visit: impl FnMut(Found<'_>) -> ControlFlow<()>) -> Result<bool, Errno> {
+pub(crate) fn walk(
+    root: BorrowedFd<'_>,
+    locked: Locked,
+    visit: impl FnMut(Found<'_>) -> ControlFlow<()>,
+) -> Result<bool, Errno> {
     walk_except(root, locked, &[], visit)
 }
 
@@ -115,11 +125,13 @@ pub(crate) fn walk_except(
     let mut waiting: Vec<(Rc<[u8]>, CString)> = vec![(Rc::from([]), CString::from(c"."))];
     while let Some((above, name)) = waiting.pop() {
         let is_root = name.as_bytes() == b".";
-        let here: Rc<[u8]> = if is_root { Rc::from(*b".") } else { Rc::from(join(&above, name.as_bytes())) };
+        let here: Rc<[u8]> =
+            if is_root { Rc::from(*b".") } else { Rc::from(join(&above, name.as_bytes())) };
         if locked == Locked::Open {
             let _ = unlock(root, &*here);
         }
-        let opened = directory(root, &*here).and_then(|directory| Ok((Dir::read_from(&directory)?, directory)));
+        let opened = directory(root, &*here)
+            .and_then(|directory| Ok((Dir::read_from(&directory)?, directory)));
         let (entries, directory) = match opened {
             Ok(opened) => opened,
             Err(errno) if is_root => return Err(errno),
@@ -191,7 +203,11 @@ const PATIENCE: u32 = 1000;
 
 /// Moves a directory, which has to be writable itself for that: what runs in it may have forbidden
 /// it, and may do so again and again.
-pub(crate) fn unlocking(at: impl AsFd, name: &str, mut rename: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+pub(crate) fn unlocking(
+    at: impl AsFd,
+    name: &str,
+    mut rename: impl FnMut() -> Result<(), Errno>,
+) -> Result<(), Errno> {
     for _ in 0..PATIENCE {
         match rename() {
             Err(Errno::ACCESS | Errno::PERM) => unlock(&at, name)?,
@@ -209,7 +225,11 @@ const ROUNDS: u32 = 16;
 /// Directories that are not empty are moved up into `bin`, under names that `fresh` makes: so no
 /// depth takes more than two descriptors, or is beyond any path. What is left by a crash lies in
 /// `bin` and is found there.
-pub(crate) fn delete(bin: BorrowedFd<'_>, name: &str, mut fresh: impl FnMut() -> String) -> Result<(), Errno> {
+pub(crate) fn delete(
+    bin: BorrowedFd<'_>,
+    name: &str,
+    mut fresh: impl FnMut() -> String,
+) -> Result<(), Errno> {
     let mut waiting = vec![name.to_owned()];
     while let Some(name) = waiting.pop() {
         match unlock(bin, &name) {
@@ -250,7 +270,12 @@ pub fn delete_tree(bin: BorrowedFd<'_>, name: &str) -> std::io::Result<()> {
 }
 
 /// Deletes one name of a directory, or moves it up into `bin`.
-fn discard(bin: BorrowedFd<'_>, from: &OwnedFd, entry: &CStr, fresh: &mut impl FnMut() -> String) -> Result<Option<String>, Errno> {
+fn discard(
+    bin: BorrowedFd<'_>,
+    from: &OwnedFd,
+    entry: &CStr,
+    fresh: &mut impl FnMut() -> String,
+) -> Result<Option<String>, Errno> {
     match rustix::fs::unlinkat(from, entry, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(None),
         Err(Errno::ISDIR) => {}

@@ -46,12 +46,22 @@ impl Store {
     /// replaced, each in one step; the agent's others stay. An archive with anything wrong in it
     /// is refused, and then nothing has changed. With a `quota`, the user has no more bytes than
     /// that afterwards.
-    pub fn upload(&self, user: &Name, agent: &Name, mut archive: impl Read + Seek, quota: Option<u64>) -> Result<Uploaded, StoreError> {
+    pub fn upload(
+        &self,
+        user: &Name,
+        agent: &Name,
+        mut archive: impl Read + Seek,
+        quota: Option<u64>,
+    ) -> Result<Uploaded, StoreError> {
         let inner = &self.inner;
         let judged = archive::judge(&mut archive, &inner.bounds)?;
         let staged = Staged::new(inner)?;
         let needs = staged.fill(&mut archive, &judged)?;
-        let skill_of = |skill: &Name| SkillId { user: user.clone(), agent: agent.clone(), skill: skill.clone() };
+        let skill_of = |skill: &Name| SkillId {
+            user: user.clone(),
+            agent: agent.clone(),
+            skill: skill.clone(),
+        };
         let skills: Vec<SkillId> = judged.skills.iter().map(skill_of).collect();
 
         let _user = quota.map(|_| inner.claim_user(&skills[0])).transpose()?;
@@ -61,8 +71,16 @@ impl Store {
         }
         let _claim = inner.claim(&skills, Heed::Setups)?;
         for (skill, needs) in skills.iter().zip(needs) {
-            let number = tree::look(&staged.directory, skill.skill.as_str()).map_err(StoreError::system("look at", skill.path()))?.st_ino;
-            let written = Card::new(needs).write(inner.cards.as_fd(), inner.staging.as_fd(), &inner.fresh(), skill, number);
+            let number = tree::look(&staged.directory, skill.skill.as_str())
+                .map_err(StoreError::system("look at", skill.path()))?
+                .st_ino;
+            let written = Card::new(needs).write(
+                inner.cards.as_fd(),
+                inner.staging.as_fd(),
+                &inner.fresh(),
+                skill,
+                number,
+            );
             written.map_err(StoreError::io("write", format!("cards/{skill}")))?;
         }
         let mut taken = Vec::new();
@@ -71,8 +89,13 @@ impl Store {
             taken.push((skill, replaced));
         }
         // While nobody else can replace or remove them: what is told is what was taken in.
-        let taken = taken.into_iter().map(|(skill, replaced)| Ok(Taken { info: self.info(skill)?, replaced }));
-        Ok(Uploaded { skills: taken.collect::<Result<_, StoreError>>()?, warnings: judged.warnings })
+        let taken = taken
+            .into_iter()
+            .map(|(skill, replaced)| Ok(Taken { info: self.info(skill)?, replaced }));
+        Ok(Uploaded {
+            skills: taken.collect::<Result<_, StoreError>>()?,
+            warnings: judged.warnings,
+        })
     }
 }
 
@@ -86,15 +109,27 @@ struct Staged<'a> {
 impl<'a> Staged<'a> {
     fn new(inner: &'a Inner) -> Result<Staged<'a>, StoreError> {
         let name = inner.fresh();
-        let made = tree::make(&inner.staging, &name, 0o700).and_then(|()| tree::directory(&inner.staging, &name));
+        let made = tree::make(&inner.staging, &name, 0o700)
+            .and_then(|()| tree::directory(&inner.staging, &name));
         let directory = made.map_err(StoreError::system("make", format!("staging/{name}")))?;
         Ok(Staged { inner, name, directory })
     }
 
     /// Unpacks everything and brings it to disk. Answers what each skill needs.
-    fn fill(&self, from: &mut (impl Read + Seek), archive: &Archive) -> Result<Vec<Needs>, StoreError> {
+    fn fill(
+        &self,
+        from: &mut (impl Read + Seek),
+        archive: &Archive,
+    ) -> Result<Vec<Needs>, StoreError> {
         let is_many = archive.entries.len() > MANY;
-        let mut tree = Tree { staged: self, made: HashSet::new(), file: None, path: String::new(), written: Vec::new(), is_many };
+        let mut tree = Tree {
+            staged: self,
+            made: HashSet::new(),
+            file: None,
+            path: String::new(),
+            written: Vec::new(),
+            is_many,
+        };
         archive::unpack(from, archive, &mut tree)?;
         let mut made: Vec<String> = std::mem::take(&mut tree.made).into_iter().collect();
         let fail = || StoreError::system("write", format!("staging/{}", self.name));
@@ -102,10 +137,15 @@ impl<'a> Staged<'a> {
             rustix::fs::syncfs(&self.directory).map_err(fail())?;
         } else {
             // All at the end: the first brings nearly everything to disk that the others wait for.
-            tree.written.iter().try_for_each(File::sync_all).map_err(StoreError::io("write", format!("staging/{}", self.name)))?;
+            tree.written
+                .iter()
+                .try_for_each(File::sync_all)
+                .map_err(StoreError::io("write", format!("staging/{}", self.name)))?;
             made.push(".".into());
             for path in made {
-                tree::directory(&self.directory, &path).and_then(rustix::fs::fsync).map_err(fail())?;
+                tree::directory(&self.directory, &path)
+                    .and_then(rustix::fs::fsync)
+                    .map_err(fail())?;
             }
         }
         archive.skills.iter().map(|skill| self.needs(skill)).collect()
@@ -114,9 +154,11 @@ impl<'a> Staged<'a> {
     fn needs(&self, skill: &Name) -> Result<Needs, StoreError> {
         let path = format!("{skill}/{SKILL_FILE}");
         let mut bytes = Vec::new();
-        let opened = tree::readable(&self.directory, &path).map_err(StoreError::system("read", &path))?;
+        let opened =
+            tree::readable(&self.directory, &path).map_err(StoreError::system("read", &path))?;
         File::from(opened).read_to_end(&mut bytes).map_err(StoreError::io("read", &path))?;
-        needs_of(&bytes, skill.as_str()).map_err(|source| StoreError::Needs { skill: skill.to_string(), source })
+        needs_of(&bytes, skill.as_str())
+            .map_err(|source| StoreError::Needs { skill: skill.to_string(), source })
     }
 }
 
@@ -143,7 +185,8 @@ impl Tree<'_> {
         for end in ends {
             let way = &path[..end];
             if !self.made.contains(way) {
-                tree::make(&self.staged.directory, way, 0o755).map_err(StoreError::system("make", way))?;
+                tree::make(&self.staged.directory, way, 0o755)
+                    .map_err(StoreError::system("make", way))?;
                 self.made.insert(way.to_owned());
             }
         }
@@ -162,14 +205,22 @@ impl Sink for Tree<'_> {
         }
         let mode = Mode::from_raw_mode(if entry.kind == Kind::Program { 0o755 } else { 0o644 });
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let made = tree::open(&self.staged.directory, entry.name.as_str(), flags, Mode::from_raw_mode(0o600));
+        let made = tree::open(
+            &self.staged.directory,
+            entry.name.as_str(),
+            flags,
+            Mode::from_raw_mode(0o600),
+        );
         let made = made.and_then(|made| rustix::fs::fchmod(&made, mode).map(|()| made));
         self.file = Some(File::from(made.map_err(StoreError::system("make", &self.path))?));
         Ok(())
     }
 
     fn more(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes)).map_err(StoreError::io("write", &self.path))
+        self.file
+            .as_mut()
+            .map_or(Ok(()), |file| file.write_all(bytes))
+            .map_err(StoreError::io("write", &self.path))
     }
 
     fn end(&mut self) -> Result<(), StoreError> {

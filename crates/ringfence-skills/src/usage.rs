@@ -77,9 +77,12 @@ impl Store {
     /// The same without some skills, and without their number.
     fn usage_except(&self, user: &Name, skills: &[SkillId]) -> Result<Usage, StoreError> {
         let fail = |errno| StoreError::system("count", format!("skills/{user}"))(errno);
-        let except: Vec<String> = skills.iter().map(|skill| format!("{}/{}", skill.agent, skill.skill)).collect();
+        let except: Vec<String> =
+            skills.iter().map(|skill| format!("{}/{}", skill.agent, skill.skill)).collect();
         match tree::directory(&self.inner.skills, user.as_str()) {
-            Ok(directory) => count_except(directory.as_fd(), self.inner.bounds.counted, &except).map_err(fail),
+            Ok(directory) => {
+                count_except(directory.as_fd(), self.inner.bounds.counted, &except).map_err(fail)
+            }
             Err(Errno::NOENT) => Ok(Usage { is_complete: true, ..Usage::default() }),
             Err(errno) => Err(fail(errno)),
         }
@@ -87,11 +90,21 @@ impl Store {
 
     /// Whether a user may have `more` bytes in the place of what `skills` have, or of `less`. A
     /// skill that is replaced is not counted, so it can be replaced also if it cannot be counted.
-    pub(crate) fn afford(&self, user: &Name, more: u64, less: u64, skills: &[SkillId], quota: u64) -> Result<(), StoreError> {
+    pub(crate) fn afford(
+        &self,
+        user: &Name,
+        more: u64,
+        less: u64,
+        skills: &[SkillId],
+        quota: u64,
+    ) -> Result<(), StoreError> {
         let usage = self.usage_except(user, skills)?;
         let bytes = usage.bytes.saturating_sub(less).saturating_add(more);
         match usage.is_complete {
-            false => Err(StoreError::Uncountable { user: user.clone(), names: self.inner.bounds.counted }),
+            false => Err(StoreError::Uncountable {
+                user: user.clone(),
+                names: self.inner.bounds.counted,
+            }),
             true if bytes > quota => Err(StoreError::Quota { bytes, quota }),
             true => Ok(()),
         }

@@ -38,7 +38,9 @@ const TOLD: &[libc::c_long] = &[
 
 fn main() -> io::Result<()> {
     let mut words = std::env::args_os().skip(1);
-    let Some(program) = words.next() else { return Err(io::Error::other("usage: told COMMAND [ARGUMENT…]")) };
+    let Some(program) = words.next() else {
+        return Err(io::Error::other("usage: told COMMAND [ARGUMENT…]"));
+    };
     privilege::no_new_privileges()?;
     let listener = seccomp::install(&filter())?;
     // Before 6.6 nobody can be woken in place.
@@ -60,7 +62,11 @@ fn filter() -> Vec<Instruction> {
     let count = TOLD.len() as u8;
     let mut filter = vec![line(LOAD, 0, 0, CALL)];
     // Behind these come four lines about opening, the third of which is the return that they lead to.
-    filter.extend(TOLD.iter().zip((0..count).rev()).map(|(call, left)| line(EQUAL, left + 3, 0, *call as u32)));
+    filter.extend(
+        TOLD.iter()
+            .zip((0..count).rev())
+            .map(|(call, left)| line(EQUAL, left + 3, 0, *call as u32)),
+    );
     filter.extend([
         line(EQUAL, 0, 3, libc::SYS_openat as u32),
         line(LOAD, 0, 0, THIRD_ARGUMENT),

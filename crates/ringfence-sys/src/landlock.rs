@@ -23,14 +23,19 @@ pub fn abi() -> io::Result<u32> {
     const VERSION: u32 = 1;
     let none: *const Attributes = std::ptr::null();
     // SAFETY: a null pointer with size zero is how the version is asked for.
-    super::check_long(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0usize, VERSION) }).map(|abi| abi as u32)
+    super::check_long(unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, none, 0usize, VERSION)
+    })
+    .map(|abi| abi as u32)
 }
 
 /// A rule set that takes away what `scoped` names, and nothing else.
 pub fn scopes(scoped: u64) -> io::Result<OwnedFd> {
     let attributes = Attributes { handled_fs: 0, handled_net: 0, scoped };
     // SAFETY: the structure is the kernel's layout, live, and its size is passed beside it.
-    let fd = super::check_long(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &attributes, size_of::<Attributes>(), 0) })?;
+    let fd = super::check_long(unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, &attributes, size_of::<Attributes>(), 0)
+    })?;
     // SAFETY: the descriptor is new and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -38,5 +43,8 @@ pub fn scopes(scoped: u64) -> io::Result<OwnedFd> {
 /// Confines this thread and what it starts. Needs `no_new_privs`.
 pub fn restrict_self(rules: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no pointer.
-    super::check_long(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) }).map(drop)
+    super::check_long(unsafe {
+        libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0)
+    })
+    .map(drop)
 }

@@ -35,7 +35,12 @@ struct Attributes {
 /// `mount_setattr(2)`, Linux 5.12: sets flags on the mount at `path` below `dir`
 /// (an empty path means `dir` itself) and makes it private.
 pub fn set_attributes(dir: BorrowedFd<'_>, path: &CStr, reach: Reach, set: u64) -> io::Result<()> {
-    change(dir, path, reach, &Attributes { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 })
+    change(
+        dir,
+        path,
+        reach,
+        &Attributes { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 },
+    )
 }
 
 /// The same, taking flags off the mount itself.
@@ -43,7 +48,12 @@ pub fn clear_attributes(dir: BorrowedFd<'_>, clear: u64) -> io::Result<()> {
     change(dir, c"", Reach::One, &Attributes { set: 0, clear, propagation: 0, userns: 0 })
 }
 
-fn change(dir: BorrowedFd<'_>, path: &CStr, reach: Reach, attributes: &Attributes) -> io::Result<()> {
+fn change(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    reach: Reach,
+    attributes: &Attributes,
+) -> io::Result<()> {
     let recursive = if reach == Reach::Below { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: `path` is NUL-terminated, `attributes` is the kernel's layout and its
     // size is passed beside it; the call only reads both.
@@ -64,7 +74,8 @@ fn change(dir: BorrowedFd<'_>, path: &CStr, reach: Reach, attributes: &Attribute
 /// is stacked on top of it and is to be unmounted next (see pivot_root(2), notes).
 pub fn pivot_here() -> io::Result<()> {
     // SAFETY: both arguments are NUL-terminated literals.
-    super::check_long(unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) }).map(drop)
+    super::check_long(unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) })
+        .map(drop)
 }
 
 /// Unmounts what is stacked at the current directory, with everything below it.

@@ -13,7 +13,8 @@ pub fn loopback_up() -> io::Result<()> {
     request.ifr_name[1] = b'o' as libc::c_char;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: the request names an interface and lives across the call.
-    super::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request) }).map(drop)
+    super::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request) })
+        .map(drop)
 }
 
 /// Gives the loopback interface another address, which is reachable as its own are.
@@ -34,9 +35,11 @@ pub fn add_to_loopback(address: IpAddr) -> io::Result<()> {
                 sin_zero: [0; 8],
             };
             // SAFETY: both are addresses of the same size, as the call has them.
-            v4.ifr_ifru.ifru_addr = unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(inside) };
+            v4.ifr_ifru.ifru_addr =
+                unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(inside) };
             // SAFETY: the request names an interface and lives across the call.
-            super::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR as _, &v4) }).map(drop)
+            super::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR as _, &v4) })
+                .map(drop)
         }
         IpAddr::V6(address) => {
             const LOOPBACK: i32 = 1;
@@ -45,7 +48,8 @@ pub fn add_to_loopback(address: IpAddr) -> io::Result<()> {
             v6.ifr6_prefixlen = 128;
             v6.ifr6_ifindex = LOOPBACK;
             // SAFETY: the request is the kernel's layout and lives across the call.
-            super::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR as _, &v6) }).map(drop)
+            super::check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR as _, &v6) })
+                .map(drop)
         }
     }
 }
@@ -62,14 +66,20 @@ pub fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
 pub fn bind_raw(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
     // SAFETY: pointer and length describe the same live buffer; the kernel copies it
     // and checks family and length itself.
-    super::check(unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), address.len() as u32) }).map(drop)
+    super::check(unsafe {
+        libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), address.len() as u32)
+    })
+    .map(drop)
 }
 
 /// `connect(2)` with an address as it stands in memory.
 pub fn connect_raw(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
     // SAFETY: pointer and length describe the same live buffer; the kernel copies it
     // and checks family and length itself.
-    super::check(unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), address.len() as u32) }).map(drop)
+    super::check(unsafe {
+        libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), address.len() as u32)
+    })
+    .map(drop)
 }
 
 /// The number of the network namespace that a socket is of: two are the same only if it is.
@@ -93,12 +103,16 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     unsafe {
         while !next.is_null() {
             let address = (*next).ifa_addr;
-            match if address.is_null() { libc::AF_UNSPEC } else { i32::from((*address).sa_family) } {
+            match if address.is_null() { libc::AF_UNSPEC } else { i32::from((*address).sa_family) }
+            {
                 libc::AF_INET => {
                     let address = address.cast::<libc::sockaddr_in>().read_unaligned();
-                    addresses.push(IpAddr::from(u32::from_be(address.sin_addr.s_addr).to_be_bytes()));
+                    addresses
+                        .push(IpAddr::from(u32::from_be(address.sin_addr.s_addr).to_be_bytes()));
                 }
-                libc::AF_INET6 => addresses.push(IpAddr::from(address.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr.s6_addr)),
+                libc::AF_INET6 => addresses.push(IpAddr::from(
+                    address.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr.s6_addr,
+                )),
                 _ => {}
             }
             next = (*next).ifa_next;
@@ -109,15 +123,25 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
 }
 
 /// `getsockopt(2)`; answers how many bytes of `value` were filled.
-pub fn option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> io::Result<usize> {
+pub fn option(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: &mut [u8],
+) -> io::Result<usize> {
     let mut length = value.len() as libc::socklen_t;
     // SAFETY: pointer and length describe the same live buffer, of which the kernel fills at most that much.
-    super::check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut length) })?;
+    super::check(unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut length)
+    })?;
     Ok(length as usize)
 }
 
 /// `setsockopt(2)` with a value as it stands in memory.
 pub fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
     // SAFETY: pointer and length describe the same live buffer; the kernel copies it and checks it itself.
-    super::check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), value.len() as u32) }).map(drop)
+    super::check(unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), value.len() as u32)
+    })
+    .map(drop)
 }

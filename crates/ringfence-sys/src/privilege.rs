@@ -44,7 +44,11 @@ impl Asked {
 
     pub(crate) const fn of(effective: u64, permitted: u64, inheritable: u64) -> Self {
         const fn half(effective: u64, permitted: u64, inheritable: u64) -> Sets {
-            Sets { effective: effective as u32, permitted: permitted as u32, inheritable: inheritable as u32 }
+            Sets {
+                effective: effective as u32,
+                permitted: permitted as u32,
+                inheritable: inheritable as u32,
+            }
         }
         let low = half(effective, permitted, inheritable);
         let high = half(effective >> 32, permitted >> 32, inheritable >> 32);
@@ -103,5 +107,6 @@ pub fn fresh_session_keyring() -> io::Result<()> {
     const JOIN_SESSION_KEYRING: libc::c_long = 1;
     let anonymous: *const libc::c_char = std::ptr::null();
     // SAFETY: a null name asks for an anonymous keyring.
-    super::check_long(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, anonymous) }).map(drop)
+    super::check_long(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, anonymous) })
+        .map(drop)
 }

@@ -41,7 +41,12 @@ pub fn spawn(
     descriptors: &[(BorrowedFd<'_>, RawFd)],
     mask: &Set,
 ) -> io::Result<i32> {
-    spawn_as(program, arguments, variables, &How { company: Company::Ours, descriptors, ceilings: &[], mask })
+    spawn_as(
+        program,
+        arguments,
+        variables,
+        &How { company: Company::Ours, descriptors, ceilings: &[], mask },
+    )
 }
 
 /// What is special about a new process.
@@ -116,7 +121,12 @@ pub enum Company {
 }
 
 /// The same as it is asked for.
-pub fn spawn_as(program: &CStr, arguments: &[CString], variables: &[CString], how: &How<'_>) -> io::Result<i32> {
+pub fn spawn_as(
+    program: &CStr,
+    arguments: &[CString],
+    variables: &[CString],
+    how: &How<'_>,
+) -> io::Result<i32> {
     let (argv, envp) = (pointers(arguments), pointers(variables));
     let How { company, descriptors, ceilings, mask } = *how;
     if matches!(company, Company::Head | Company::Recluse) || !ceilings.is_empty() {
@@ -125,9 +135,12 @@ pub fn spawn_as(program: &CStr, arguments: &[CString], variables: &[CString], ho
     // Rust's own start ignores it; a command that writes to a pipe nobody reads must end.
     let pipe = Set::of(&[libc::SIGPIPE]);
     let mut pid = 0;
-    let ok = |error: i32| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
+    let ok =
+        |error: i32| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
     // SAFETY: both are opaque data that the init calls below fill in.
-    let (mut actions, mut attributes) = unsafe { std::mem::zeroed::<(libc::posix_spawn_file_actions_t, libc::posix_spawnattr_t)>() };
+    let (mut actions, mut attributes) = unsafe {
+        std::mem::zeroed::<(libc::posix_spawn_file_actions_t, libc::posix_spawnattr_t)>()
+    };
     // SAFETY: every pointer is to a live value; argv and envp end with a null pointer and
     // their strings live in `arguments` and `variables`; what is initialised is destroyed.
     unsafe {
@@ -137,12 +150,24 @@ pub fn spawn_as(program: &CStr, arguments: &[CString], variables: &[CString], ho
         let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF | own;
         let mut result = ok(libc::posix_spawnattr_setsigmask(&mut attributes, mask.as_ptr()))
             .and_then(|()| ok(libc::posix_spawnattr_setsigdefault(&mut attributes, pipe.as_ptr())))
-            .and_then(|()| ok(libc::posix_spawnattr_setflags(&mut attributes, flags as libc::c_short)));
+            .and_then(|()| {
+                ok(libc::posix_spawnattr_setflags(&mut attributes, flags as libc::c_short))
+            });
         for (ours, theirs) in descriptors {
-            result = result.and_then(|()| ok(libc::posix_spawn_file_actions_adddup2(&mut actions, ours.as_raw_fd(), *theirs)));
+            result = result.and_then(|()| {
+                ok(libc::posix_spawn_file_actions_adddup2(&mut actions, ours.as_raw_fd(), *theirs))
+            });
         }
-        result =
-            result.and_then(|()| ok(libc::posix_spawn(&mut pid, program.as_ptr(), &actions, &attributes, argv.as_ptr(), envp.as_ptr())));
+        result = result.and_then(|()| {
+            ok(libc::posix_spawn(
+                &mut pid,
+                program.as_ptr(),
+                &actions,
+                &attributes,
+                argv.as_ptr(),
+                envp.as_ptr(),
+            ))
+        });
         libc::posix_spawn_file_actions_destroy(&mut actions);
         libc::posix_spawnattr_destroy(&mut attributes);
         result.map(|()| pid)
@@ -150,7 +175,12 @@ pub fn spawn_as(program: &CStr, arguments: &[CString], variables: &[CString], ho
 }
 
 /// The same by a copy of this process: `posix_spawn(3)` cannot do all of it.
-fn spawn_copy(program: &CStr, argv: &[*mut libc::c_char], envp: &[*mut libc::c_char], how: &How<'_>) -> io::Result<i32> {
+fn spawn_copy(
+    program: &CStr,
+    argv: &[*mut libc::c_char],
+    envp: &[*mut libc::c_char],
+    how: &How<'_>,
+) -> io::Result<i32> {
     /// Behind every number that it may want.
     const AWAY: RawFd = 512;
     /// No error's number.
@@ -160,7 +190,13 @@ fn spawn_copy(program: &CStr, argv: &[*mut libc::c_char], envp: &[*mut libc::c_c
     let ceilings: Vec<_> = ceilings.iter().map(Ceiling::numbers).collect();
     let (failure, low) = io::pipe()?;
     // SAFETY: takes no pointer; the descriptor is new and owned by nobody else.
-    let told = unsafe { OwnedFd::from_raw_fd(super::check(libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, AWAY))?) };
+    let told = unsafe {
+        OwnedFd::from_raw_fd(super::check(libc::fcntl(
+            low.as_raw_fd(),
+            libc::F_DUPFD_CLOEXEC,
+            AWAY,
+        ))?)
+    };
     drop(low);
     // SAFETY: what the child does until it is another program are system calls only, on
     // values that were made before: there may be other threads, of which it has none.
@@ -169,7 +205,9 @@ fn spawn_copy(program: &CStr, argv: &[*mut libc::c_char], envp: &[*mut libc::c_c
         // SAFETY: as above; both lists end with a null pointer, and their strings live.
         unsafe {
             let is_placed = (company == Company::Ours || libc::setsid() >= 0)
-                && descriptors.iter().all(|(ours, theirs)| libc::dup2(ours.as_raw_fd(), *theirs) >= 0)
+                && descriptors
+                    .iter()
+                    .all(|(ours, theirs)| libc::dup2(ours.as_raw_fd(), *theirs) >= 0)
                 && (!is_head || libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
                 && ceilings.iter().all(|(what, most)| libc::setrlimit(*what, most) == 0)
                 && libc::signal(libc::SIGPIPE, libc::SIG_DFL) != libc::SIG_ERR
@@ -245,7 +283,8 @@ pub fn forget_variables() {
 pub fn close_from(first: RawFd) -> io::Result<()> {
     // SAFETY: takes no pointer. Whoever owns one of these descriptors must not use it
     // again: the callers are about to execute another program.
-    super::check_long(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) }).map(drop)
+    super::check_long(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) })
+        .map(drop)
 }
 
 /// Puts `kept` at descriptor 3, to be closed when a program is executed, and closes every
@@ -319,7 +358,8 @@ pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, Change, Usage)>> {
     let mut status = 0;
     // SAFETY: `rusage` is plain data for which all zeroes is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    let options = libc::WUNTRACED | libc::WCONTINUED | if how == Wait::Poll { libc::WNOHANG } else { 0 };
+    let options =
+        libc::WUNTRACED | libc::WCONTINUED | if how == Wait::Poll { libc::WNOHANG } else { 0 };
     // SAFETY: both pointers are to live values.
     let pid = super::check(unsafe { libc::wait4(pid, &mut status, options, &mut usage) })?;
     if pid == 0 {
@@ -335,7 +375,11 @@ pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, Change, Usage)>> {
         Change::Continued
     };
     let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-    let usage = Usage { user_us: micros(usage.ru_utime), system_us: micros(usage.ru_stime), max_rss_kb: usage.ru_maxrss as u64 };
+    let usage = Usage {
+        user_us: micros(usage.ru_utime),
+        system_us: micros(usage.ru_stime),
+        max_rss_kb: usage.ru_maxrss as u64,
+    };
     Ok(Some((pid, change, usage)))
 }
 
@@ -383,7 +427,13 @@ pub fn pidfd_of_thread(thread: i32) -> io::Result<OwnedFd> {
 pub fn signal_by(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     // SAFETY: no information is passed along, and no other pointer is taken.
     super::check_long(unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0)
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
     })
     .map(drop)
 }
@@ -391,7 +441,9 @@ pub fn signal_by(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
 /// `pidfd_getfd(2)`: a copy of another process's descriptor.
 pub fn descriptor_of(pidfd: BorrowedFd<'_>, number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointer.
-    let fd = super::check_long(unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) })?;
+    let fd = super::check_long(unsafe {
+        libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0)
+    })?;
     // SAFETY: the descriptor is new and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -424,9 +476,21 @@ pub fn set_turn(nanoseconds: u64, niceness: i32) -> io::Result<()> {
     }
     let size = size_of::<Attributes>() as u32;
     let policy = libc::SCHED_OTHER as u32;
-    let attributes = Attributes { size, policy, flags: 0, nice: niceness, priority: 0, runtime: nanoseconds, deadline: 0, period: 0 };
+    let attributes = Attributes {
+        size,
+        policy,
+        flags: 0,
+        nice: niceness,
+        priority: 0,
+        runtime: nanoseconds,
+        deadline: 0,
+        period: 0,
+    };
     // SAFETY: the pointer is to a live value of the size that it names.
-    super::check_long(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) }).map(drop)
+    super::check_long(unsafe {
+        libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0)
+    })
+    .map(drop)
 }
 
 #[cfg(test)]
@@ -436,7 +500,8 @@ mod tests {
         let told = std::thread::spawn(|| {
             std::fs::write("/proc/thread-self/comm", b"w\xff").expect("a thread names itself");
             let itself = std::fs::read_link("/proc/thread-self").expect("it is there");
-            let number = itself.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
+            let number =
+                itself.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
             super::status(number).expect("it is told of")
         });
         let told = told.join().expect("it ends");

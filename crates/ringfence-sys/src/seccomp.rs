@@ -35,10 +35,13 @@ pub fn install(filter: &[Instruction]) -> io::Result<OwnedFd> {
     let program = Program { length: filter.len() as u16, instructions: filter.as_ptr() };
     let set = |flags: libc::c_ulong| {
         // SAFETY: the program's pointer and length describe `filter`, which the kernel copies.
-        super::check_long(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program) })
+        super::check_long(unsafe {
+            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program)
+        })
     };
-    let fd = set(NEW_LISTENER | WAIT_KILLABLE)
-        .or_else(|error| if error.raw_os_error() == Some(libc::EINVAL) { set(NEW_LISTENER) } else { Err(error) })?;
+    let fd = set(NEW_LISTENER | WAIT_KILLABLE).or_else(|error| {
+        if error.raw_os_error() == Some(libc::EINVAL) { set(NEW_LISTENER) } else { Err(error) }
+    })?;
     // SAFETY: the descriptor is new and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -47,8 +50,14 @@ pub fn install(filter: &[Instruction]) -> io::Result<OwnedFd> {
 pub fn waits_killable() -> bool {
     let none: *const Program = std::ptr::null();
     // SAFETY: a null pointer is what the kernel cannot read, and nothing is installed.
-    let asked =
-        super::check_long(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, NEW_LISTENER | WAIT_KILLABLE, none) });
+    let asked = super::check_long(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            NEW_LISTENER | WAIT_KILLABLE,
+            none,
+        )
+    });
     asked.is_err_and(|error| error.raw_os_error() == Some(libc::EFAULT))
 }
 
@@ -106,7 +115,8 @@ pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Notification> {
 pub fn wake_in_place(listener: BorrowedFd<'_>) -> io::Result<()> {
     const SYNC_WAKE_UP: libc::c_ulong = 1;
     // SAFETY: the argument is a number, not a pointer.
-    super::check(unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS as _, SYNC_WAKE_UP) }).map(drop)
+    super::check(unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS as _, SYNC_WAKE_UP) })
+        .map(drop)
 }
 
 /// Whether the call still waits: process ids are used again, notification ids are not.
@@ -138,26 +148,55 @@ fn send(listener: BorrowedFd<'_>, response: &Response) -> io::Result<()> {
 
 /// Puts a copy of `descriptor` in the place of the caller's descriptor `number`. The call still
 /// waits for an answer.
-pub fn replace(listener: BorrowedFd<'_>, id: u64, number: u32, descriptor: BorrowedFd<'_>, target_flags: u32) -> io::Result<()> {
+pub fn replace(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    number: u32,
+    descriptor: BorrowedFd<'_>,
+    target_flags: u32,
+) -> io::Result<()> {
     const AT: u32 = 1;
-    let request = AddFd { id, flags: AT, source: descriptor.as_raw_fd() as u32, target: number, target_flags };
+    let request = AddFd {
+        id,
+        flags: AT,
+        source: descriptor.as_raw_fd() as u32,
+        target: number,
+        target_flags,
+    };
     // SAFETY: the structure is the kernel's layout and live.
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), ADD_FD as _, &request) }).map(drop)
 }
 
 /// Gives the caller a copy of `descriptor`, and answers the number it has there. The call still
 /// waits for an answer.
-pub fn add(listener: BorrowedFd<'_>, id: u64, descriptor: BorrowedFd<'_>, target_flags: u32) -> io::Result<i32> {
-    let request = AddFd { id, flags: 0, source: descriptor.as_raw_fd() as u32, target: 0, target_flags };
+pub fn add(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    descriptor: BorrowedFd<'_>,
+    target_flags: u32,
+) -> io::Result<i32> {
+    let request =
+        AddFd { id, flags: 0, source: descriptor.as_raw_fd() as u32, target: 0, target_flags };
     // SAFETY: the structure is the kernel's layout and live.
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), ADD_FD as _, &request) })
 }
 
 /// Answers with a copy of `descriptor`, which becomes the caller's new descriptor. The caller goes
 /// on while ours is still open: for a file that is open to be written, see [`add`].
-pub fn answer_with(listener: BorrowedFd<'_>, id: u64, descriptor: BorrowedFd<'_>, target_flags: u32) -> io::Result<()> {
+pub fn answer_with(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    descriptor: BorrowedFd<'_>,
+    target_flags: u32,
+) -> io::Result<()> {
     const AND_SEND: u32 = 2;
-    let request = AddFd { id, flags: AND_SEND, source: descriptor.as_raw_fd() as u32, target: 0, target_flags };
+    let request = AddFd {
+        id,
+        flags: AND_SEND,
+        source: descriptor.as_raw_fd() as u32,
+        target: 0,
+        target_flags,
+    };
     // SAFETY: the structure is the kernel's layout and live.
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), ADD_FD as _, &request) }).map(drop)
 }

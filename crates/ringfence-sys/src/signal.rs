@@ -68,7 +68,9 @@ pub fn set_disposition(signal: i32, disposition: Disposition) -> io::Result<()> 
 /// `signalfd(2)` for `set`, which should be blocked.
 pub fn descriptor(set: &Set) -> io::Result<OwnedFd> {
     // SAFETY: the pointer is to a live set.
-    let fd = super::check(unsafe { libc::signalfd(-1, &set.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+    let fd = super::check(unsafe {
+        libc::signalfd(-1, &set.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    })?;
     // SAFETY: the descriptor is new and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -25,7 +25,13 @@ pub(crate) fn be_held() -> Held {
         let mut trap: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut trap);
         libc::sigaddset(&mut trap, libc::SIGTRAP);
-        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE as usize, CAP_WAKE_ALARM as usize, NONE, NONE) == 0
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_RAISE as usize,
+            CAP_WAKE_ALARM as usize,
+            NONE,
+            NONE,
+        ) == 0
             && libc::ptrace(libc::PTRACE_TRACEME, 0, NONE, NONE) == 0
             && libc::sigprocmask(libc::SIG_UNBLOCK, &trap, ptr::null_mut()) == 0
     };
@@ -39,8 +45,10 @@ pub(crate) fn be_held() -> Held {
 /// that cannot be made to is ended.
 pub(crate) fn hide_and_let_go(pid: i32) -> io::Result<()> {
     let hidden = await_trap(pid).and_then(|()| hide(pid));
-    // SAFETY: takes no pointer.
-    let released = hidden.and_then(|()| super::check_long(unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, NONE, NONE) }).map(drop));
+    let released = hidden.and_then(|()| {
+        // SAFETY: takes no pointer.
+        super::check_long(unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, NONE, NONE) }).map(drop)
+    });
     if released.is_err() {
         // SAFETY: takes no pointer; the child is ours and was not waited for.
         unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -121,17 +129,30 @@ fn await_trap(pid: i32) -> io::Result<()> {
 fn registers(pid: i32) -> io::Result<libc::user_regs_struct> {
     // SAFETY: plain data for which all zeroes is a value.
     let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-    let mut vector = libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of_val(&registers) };
+    let mut vector =
+        libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of_val(&registers) };
     // SAFETY: the vector describes a live value.
-    super::check_long(unsafe { libc::ptrace(libc::PTRACE_GETREGSET, pid, NT_PRSTATUS, &raw mut vector) })?;
+    super::check_long(unsafe {
+        libc::ptrace(libc::PTRACE_GETREGSET, pid, NT_PRSTATUS, &raw mut vector)
+    })?;
     // A program for another kind of processor has fewer of them.
-    if vector.iov_len == size_of_val(&registers) { Ok(registers) } else { Err(io::Error::from_raw_os_error(libc::ENOTSUP)) }
+    if vector.iov_len == size_of_val(&registers) {
+        Ok(registers)
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ENOTSUP))
+    }
 }
 
 fn set_registers(pid: i32, registers: &libc::user_regs_struct) -> io::Result<()> {
-    let vector = libc::iovec { iov_base: ptr::from_ref(registers).cast_mut().cast(), iov_len: size_of_val(registers) };
+    let vector = libc::iovec {
+        iov_base: ptr::from_ref(registers).cast_mut().cast(),
+        iov_len: size_of_val(registers),
+    };
     // SAFETY: the vector describes a live value, which is only read.
-    super::check_long(unsafe { libc::ptrace(libc::PTRACE_SETREGSET, pid, NT_PRSTATUS, &raw const vector) }).map(drop)
+    super::check_long(unsafe {
+        libc::ptrace(libc::PTRACE_SETREGSET, pid, NT_PRSTATUS, &raw const vector)
+    })
+    .map(drop)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -151,7 +172,12 @@ mod machine {
         registers.rsp
     }
 
-    pub(super) fn about_to_call(before: &user_regs_struct, place: u64, call: u64, [rdi, rsi]: [u64; 2]) -> user_regs_struct {
+    pub(super) fn about_to_call(
+        before: &user_regs_struct,
+        place: u64,
+        call: u64,
+        [rdi, rsi]: [u64; 2],
+    ) -> user_regs_struct {
         user_regs_struct { rip: place, rax: call, orig_rax: u64::MAX, rdi, rsi, ..*before }
     }
 
@@ -170,14 +196,21 @@ mod machine {
 
     /// Where `svc #0` stands in a program.
     pub(super) fn call_in(text: &[u8]) -> Option<usize> {
-        text.chunks_exact(4).position(|four| four == [0x01, 0x00, 0x00, 0xd4]).map(|number| number * 4)
+        text.chunks_exact(4)
+            .position(|four| four == [0x01, 0x00, 0x00, 0xd4])
+            .map(|number| number * 4)
     }
 
     pub(super) fn stack(registers: &user_regs_struct) -> u64 {
         registers.sp
     }
 
-    pub(super) fn about_to_call(before: &user_regs_struct, place: u64, call: u64, arguments: [u64; 2]) -> user_regs_struct {
+    pub(super) fn about_to_call(
+        before: &user_regs_struct,
+        place: u64,
+        call: u64,
+        arguments: [u64; 2],
+    ) -> user_regs_struct {
         let mut registers = *before;
         registers.pc = place;
         registers.regs[..2].copy_from_slice(&arguments);

@@ -45,16 +45,25 @@ impl Alone<'_> {
         let asked = |flag: &str| words.iter().any(|word| word == flag);
         if asked("--list") {
             // None is ever ignored.
-            self.names.iter().filter(|_| !asked("--ignored")).for_each(|name| println!("{name}: test"));
+            self.names
+                .iter()
+                .filter(|_| !asked("--ignored"))
+                .for_each(|name| println!("{name}: test"));
             return ExitCode::SUCCESS;
         }
-        let filters: Vec<String> =
-            words.iter().map(|word| word.to_string_lossy().into_owned()).filter(|word| !word.starts_with('-')).collect();
+        let filters: Vec<String> = words
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .filter(|word| !word.starts_with('-'))
+            .collect();
         let is_meant = |name: &&String| {
-            let matches = |filter: &String| if asked("--exact") { *name == filter } else { name.contains(filter) };
+            let matches = |filter: &String| {
+                if asked("--exact") { *name == filter } else { name.contains(filter) }
+            };
             filters.is_empty() || filters.iter().any(matches)
         };
-        let failed: Vec<&String> = self.names.iter().filter(is_meant).filter(|name| !self.passes(name)).collect();
+        let failed: Vec<&String> =
+            self.names.iter().filter(is_meant).filter(|name| !self.passes(name)).collect();
         if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
@@ -63,7 +72,8 @@ impl Alone<'_> {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: {error}");
-                std::iter::successors(error.source(), |error| (*error).source()).for_each(|cause| eprintln!("  caused by: {cause}"));
+                std::iter::successors(error.source(), |error| (*error).source())
+                    .for_each(|cause| eprintln!("  caused by: {cause}"));
                 ExitCode::FAILURE
             }
         }
@@ -72,7 +82,10 @@ impl Alone<'_> {
     fn passes(&self, name: &str) -> bool {
         let tried = catch_unwind(AssertUnwindSafe(|| {
             each_user(|user| {
-                let project = Project::new(user, std::env::current_exe().expect("a program knows where it is"));
+                let project = Project::new(
+                    user,
+                    std::env::current_exe().expect("a program knows where it is"),
+                );
                 let directory = project.home().join("alone");
                 project.make_directories(&directory);
                 let mut command = project.command(project.binary());

@@ -19,12 +19,21 @@ impl Project {
     #[track_caller]
     pub fn bystander(&self, code: &str) -> Bystander {
         let python = python().expect("the tests of ringfence need python3");
-        let code =
-            format!("{}\n{code}\nprint(said if 'said' in globals() else 'ready', flush=True)\ntime.sleep(120)", crate::probe::PRELUDE);
-        let mut child =
-            self.command(python).args(["-Bc", &code]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("python starts");
+        let code = format!(
+            "{}\n{code}\nprint(said if 'said' in globals() else 'ready', flush=True)\ntime.sleep(120)",
+            crate::probe::PRELUDE
+        );
+        let mut child = self
+            .command(python)
+            .args(["-Bc", &code])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python starts");
         let mut said = String::new();
-        BufReader::new(child.stdout.take().expect("piped just above")).read_line(&mut said).expect("it says something");
+        BufReader::new(child.stdout.take().expect("piped just above"))
+            .read_line(&mut said)
+            .expect("it says something");
         assert!(!said.is_empty(), "the bystander ended at once");
         Bystander { child, said: said.trim().to_owned() }
     }

@@ -12,7 +12,8 @@ pub fn processes_with(marker: &str) -> Vec<String> {
         if pid == own || !pid.bytes().all(|byte| byte.is_ascii_digit()) {
             continue;
         }
-        let read = |name: &str| fs::read(Path::new("/proc").join(&pid).join(name)).unwrap_or_default();
+        let read =
+            |name: &str| fs::read(Path::new("/proc").join(&pid).join(name)).unwrap_or_default();
         let (words, variables) = (read("cmdline"), read("environ"));
         if holds(&words, marker) || holds(&variables, marker) {
             found.push(format!("{pid}: {}", String::from_utf8_lossy(&words).replace('\0', " ")));
@@ -40,8 +41,16 @@ impl Census {
     /// Looks now.
     pub fn take() -> Census {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let mounts = read("/proc/self/mountinfo").lines().map(str::to_owned).filter(|line| line.contains("ringfence")).collect();
-        let sockets = read("/proc/net/unix").lines().filter(|line| line.contains("ringfence")).map(str::to_owned).collect();
+        let mounts = read("/proc/self/mountinfo")
+            .lines()
+            .map(str::to_owned)
+            .filter(|line| line.contains("ringfence"))
+            .collect();
+        let sockets = read("/proc/net/unix")
+            .lines()
+            .filter(|line| line.contains("ringfence"))
+            .map(str::to_owned)
+            .collect();
         let mut temporary = Vec::new();
         for place in ["/tmp", "/var/tmp", "/dev/shm", "/run"] {
             for entry in fs::read_dir(place).into_iter().flatten().flatten() {

@@ -62,17 +62,25 @@ pub fn corpus() -> Vec<Entry> {
 fn parse(text: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut section = "";
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+    for (number, line) in
+        text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+    {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match (word, entries.last_mut()) {
             ("==", _) => section = rest,
-            ("$", _) => entries.push(Entry { section: section.into(), line: rest.into(), needs: first_program(rest), ..Entry::default() }),
+            ("$", _) => entries.push(Entry {
+                section: section.into(),
+                line: rest.into(),
+                needs: first_program(rest),
+                ..Entry::default()
+            }),
             ("needs", Some(entry)) => entry.needs = (rest != "nothing").then(|| rest.into()),
             ("before", Some(entry)) => entry.before = Some(rest.into()),
             ("with", Some(entry)) => entry.flags = rest.split(' ').map(str::to_owned).collect(),
             ("blocked", Some(entry)) => entry.blocked = true,
             ("refused", Some(entry)) => {
-                let refused = Refused::parse(rest).unwrap_or_else(|| panic!("line {}: {line}", number + 1));
+                let refused =
+                    Refused::parse(rest).unwrap_or_else(|| panic!("line {}: {line}", number + 1));
                 assert!(entry.refused.insert(refused), "line {}: stands there twice", number + 1);
             }
             _ => panic!("line {}: {line}", number + 1),
@@ -104,7 +112,8 @@ impl Entry {
         let mut searched: Vec<_> = std::env::split_paths(SEARCHED).collect();
         // A toolchain is where whoever runs the tests has it, and is handed on.
         searched.extend(std::env::split_paths(&own).filter(|_| program == "cargo"));
-        let is_there = Path::new(program).exists() || searched.iter().any(|directory| directory.join(program).is_file());
+        let is_there = Path::new(program).exists()
+            || searched.iter().any(|directory| directory.join(program).is_file());
         (!is_there).then_some(program)
     }
 }
@@ -130,13 +139,20 @@ mod tests {
 
     #[test]
     fn the_form_is_what_it_says() {
-        let [entry] = &parse("# about\n== s\n\n$ cat a b\nneeds dog\nbefore x; y\nwith --a b\nrefused read ./a b by r s\nblocked\n")[..]
-        else {
+        let [entry] = &parse(
+            "# about\n== s\n\n$ cat a b\nneeds dog\nbefore x; y\nwith --a b\nrefused read ./a b by r s\nblocked\n",
+        )[..] else {
             panic!("one entry")
         };
         let refused: Vec<String> = entry.refused.iter().map(ToString::to_string).collect();
-        assert_eq!((entry.section.as_str(), entry.line.as_str(), entry.needs.as_deref()), ("s", "cat a b", Some("dog")));
-        assert_eq!((entry.before.as_deref(), entry.flags.join(" ").as_str(), entry.blocked), (Some("x; y"), "--a b", true));
+        assert_eq!(
+            (entry.section.as_str(), entry.line.as_str(), entry.needs.as_deref()),
+            ("s", "cat a b", Some("dog"))
+        );
+        assert_eq!(
+            (entry.before.as_deref(), entry.flags.join(" ").as_str(), entry.blocked),
+            (Some("x; y"), "--a b", true)
+        );
         assert_eq!(refused, ["read ./a b by r s"]);
     }
 }

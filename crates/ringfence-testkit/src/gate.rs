@@ -6,7 +6,10 @@ use std::path::Path;
 #[track_caller]
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty() || ci == "false"), "CI must not skip: {why}");
+    assert!(
+        std::env::var_os("CI").is_none_or(|ci| ci.is_empty() || ci == "false"),
+        "CI must not skip: {why}"
+    );
 }
 
 /// Whether all these programs are on the search path; skips if not.
@@ -14,7 +17,8 @@ pub fn skip(why: &str) {
 pub fn needs(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        !program.starts_with('/') && !std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+        !program.starts_with('/')
+            && !std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
             || program.starts_with('/') && !Path::new(program).exists()
     });
     if let Some(missing) = missing {

@@ -62,17 +62,31 @@ impl Project {
         }
         let directory = self.home().with_file_name("lan");
         std::fs::create_dir_all(&directory).expect("a project's ground is writable");
-        let files = [("hosts", HOSTS), ("lan.py", include_str!("lan.py")), ("packages.py", include_str!("packages.py"))];
+        let files = [
+            ("hosts", HOSTS),
+            ("lan.py", include_str!("lan.py")),
+            ("packages.py", include_str!("packages.py")),
+        ];
         for (name, content) in files {
             std::fs::write(directory.join(name), content).expect("the directory was just made");
         }
         let mut servers = self.command_of_the_runner("unshare");
-        servers.arg(if As::runner_is_root() { "-mn" } else { "-rmn" }).args(["sh", "-ec", SETUP, "sh"]);
+        servers
+            .arg(if As::runner_is_root() { "-mn" } else { "-rmn" })
+            .args(["sh", "-ec", SETUP, "sh"]);
         servers.arg(&directory).args([python()?, &self.user.ids().0.to_string()]).arg(self.home());
-        let said = std::fs::File::create(directory.join("said")).expect("the directory was just made");
-        let mut servers = servers.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(said).spawn().expect("unshare starts");
+        let said =
+            std::fs::File::create(directory.join("said")).expect("the directory was just made");
+        let mut servers = servers
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(said)
+            .spawn()
+            .expect("unshare starts");
         let mut ready = String::new();
-        BufReader::new(servers.stdout.take().expect("piped just above")).read_line(&mut ready).expect("the servers say something");
+        BufReader::new(servers.stdout.take().expect("piped just above"))
+            .read_line(&mut ready)
+            .expect("the servers say something");
         let lan = Lan { project: self, servers, directory };
         assert!(ready == "ready\n", "no network of its own:\n{}", lan.file("said"));
         self.write("ca.crt", lan.file("ca.crt"));
@@ -116,7 +130,12 @@ impl Lan<'_> {
         let mut command = self.entered(&self.project.root());
         if self.project.user == As::User && As::runner_is_root() {
             let (uid, gid) = self.project.user.ids();
-            command.args(["setpriv", &format!("--reuid={uid}"), &format!("--regid={gid}"), "--clear-groups"]);
+            command.args([
+                "setpriv",
+                &format!("--reuid={uid}"),
+                &format!("--regid={gid}"),
+                "--clear-groups",
+            ]);
         }
         command
     }
@@ -130,7 +149,14 @@ impl Lan<'_> {
     /// The same, where these variables are set.
     #[track_caller]
     pub fn run_with(&self, variables: &[(&str, &str)], words: &[&str]) -> Ran {
-        Ran::of(self.command().envs(variables.iter().copied()).arg(self.project.binary()).arg("run").args(words), b"")
+        Ran::of(
+            self.command()
+                .envs(variables.iter().copied())
+                .arg(self.project.binary())
+                .arg("run")
+                .args(words),
+            b"",
+        )
     }
 
     /// A line of shell in this network, without ringfence.

@@ -39,7 +39,9 @@ impl Project {
     /// A Python expression to be tried. `HOME` and `ROOT` in it are the home and the
     /// project's directory.
     pub fn tries(&self, code: &str) -> Tried<'_> {
-        let code = code.replace("HOME", &self.home().to_string_lossy()).replace("ROOT", &self.root().to_string_lossy());
+        let code = code
+            .replace("HOME", &self.home().to_string_lossy())
+            .replace("ROOT", &self.root().to_string_lossy());
         Tried { project: self, code, flags: Vec::new() }
     }
 }
@@ -59,9 +61,19 @@ impl Tried<'_> {
     #[track_caller]
     pub fn inside(&self, expected: &[&str]) -> &Self {
         let python = python().expect("the tests of ringfence need python3");
-        let ran = self.project.run(self.flags.iter().map(String::as_str).chain(["--", python, "-Bc", &self.program()]));
+        let ran = self.project.run(self.flags.iter().map(String::as_str).chain([
+            "--",
+            python,
+            "-Bc",
+            &self.program(),
+        ]));
         let came = ran.text();
-        assert!(expected.contains(&came.as_str()), "{} inside came to `{came}`, expected {expected:?}\n{}", self.code, ran.talk());
+        assert!(
+            expected.contains(&came.as_str()),
+            "{} inside came to `{came}`, expected {expected:?}\n{}",
+            self.code,
+            ran.talk()
+        );
         self
     }
 
@@ -70,7 +82,13 @@ impl Tried<'_> {
     pub fn bare_ok(&self) -> &Self {
         let python = python().expect("the tests of ringfence need python3");
         let ran = Ran::of(self.project.command(python).args(["-Bc", &self.program()]), b"");
-        assert!(ran.text() == "ok", "{} bare came to `{}`: the probe cannot succeed\n{}", self.code, ran.text(), ran.talk());
+        assert!(
+            ran.text() == "ok",
+            "{} bare came to `{}`: the probe cannot succeed\n{}",
+            self.code,
+            ran.text(),
+            ran.talk()
+        );
         self
     }
 

@@ -32,9 +32,24 @@ pub struct Project {
 }
 
 /// Secrets of the home directory.
-const HOME_SECRETS: &[&str] = &[".ssh/id_rsa", ".aws/credentials", ".netrc", ".config/gh/hosts.yml", "code/other/main.rs", "notes.txt"];
+const HOME_SECRETS: &[&str] = &[
+    ".ssh/id_rsa",
+    ".aws/credentials",
+    ".netrc",
+    ".config/gh/hosts.yml",
+    "code/other/main.rs",
+    "notes.txt",
+];
 /// Secrets within the project, denied by their names.
-const PROJECT_SECRETS: &[&str] = &[".env", ".env.local", "x.pem", "sub/.env", "SECRET.txt", "server.KEY", "sub/deeper/credentials.json"];
+const PROJECT_SECRETS: &[&str] = &[
+    ".env",
+    ".env.local",
+    "x.pem",
+    "sub/.env",
+    "SECRET.txt",
+    "server.KEY",
+    "sub/deeper/credentials.json",
+];
 /// Files like the secrets that are none.
 const PROJECT_FILES: &[(&str, &str)] = &[
     ("README", "hello\n"),
@@ -60,8 +75,10 @@ impl Project {
         let base = ground().join(format!("ringfence-test-{}-{count}", std::process::id()));
         // Left by one that was killed and had the number that is ours now.
         let _ = fs::remove_dir_all(&base);
-        fs::create_dir_all(&base).unwrap_or_else(|error| panic!("cannot make {}: {error}", base.display()));
-        fs::set_permissions(&base, fs::Permissions::from_mode(0o755)).expect("the directory was just made");
+        fs::create_dir_all(&base)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", base.display()));
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o755))
+            .expect("the directory was just made");
         user.own(&base);
         let project = Project { user, binary: reachable(&binary.into(), user, &base), base };
         for secret in HOME_SECRETS {
@@ -113,7 +130,8 @@ impl Project {
     #[track_caller]
     pub fn write_at(&self, path: &Path, content: impl AsRef<[u8]>) {
         self.make_directories(path.parent().expect("a file stands in a directory"));
-        fs::write(path, content).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        fs::write(path, content)
+            .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
         self.user.own(path);
     }
 
@@ -124,14 +142,16 @@ impl Project {
             return;
         }
         self.make_directories(path.parent().expect("the root is a directory"));
-        fs::create_dir(path).unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
+        fs::create_dir(path)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
         self.user.own(path);
     }
 
     /// Makes a file executable.
     #[track_caller]
     pub fn executable(&self, name: impl AsRef<Path>) {
-        fs::set_permissions(self.at(name), fs::Permissions::from_mode(0o755)).expect("the file is there");
+        fs::set_permissions(self.at(name), fs::Permissions::from_mode(0o755))
+            .expect("the file is there");
     }
 
     /// What a file of the project says; `None` if there is none.
@@ -177,7 +197,12 @@ impl Project {
         command.args(["sh", "-c", &format!("{{ {mounts}; }} || exit 99; exec \"$@\""), "sh"]);
         if self.user == As::User && As::runner_is_root() {
             let (uid, gid) = self.user.ids();
-            command.args(["setpriv", &format!("--reuid={uid}"), &format!("--regid={gid}"), "--clear-groups"]);
+            command.args([
+                "setpriv",
+                &format!("--reuid={uid}"),
+                &format!("--regid={gid}"),
+                "--clear-groups",
+            ]);
         }
         command.arg(&self.binary);
         command
@@ -228,7 +253,9 @@ impl Project {
     pub fn home_entries(&self) -> Entries {
         let mut entries = Entries::new();
         list(&self.home(), &self.home(), &mut entries);
-        entries.retain(|path, _| !path.starts_with(".cache/ringfence") && !path.starts_with(".local/state/ringfence"));
+        entries.retain(|path, _| {
+            !path.starts_with(".cache/ringfence") && !path.starts_with(".local/state/ringfence")
+        });
         entries
     }
 }
@@ -242,7 +269,8 @@ impl Drop for Project {
 fn list(directory: &Path, root: &Path, entries: &mut Entries) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let (path, Ok(metadata)) = (entry.path(), entry.metadata()) else { continue };
-        let what = format!("{:o} {}", metadata.mode(), if metadata.is_dir() { 0 } else { metadata.len() });
+        let what =
+            format!("{:o} {}", metadata.mode(), if metadata.is_dir() { 0 } else { metadata.len() });
         entries.insert(path.strip_prefix(root).unwrap_or(&path).to_owned(), what);
         if metadata.is_dir() {
             list(&path, root, entries);
@@ -258,9 +286,14 @@ fn ground() -> PathBuf {
     }
     if As::runner_is_root() {
         let places = ["/srv", "/home", "/opt", "/var/lib"];
-        return places.into_iter().find(|place| Path::new(place).is_dir()).expect("every system has one of these").into();
+        return places
+            .into_iter()
+            .find(|place| Path::new(place).is_dir())
+            .expect("every system has one of these")
+            .into();
     }
-    PathBuf::from(std::env::var_os("HOME").expect("a user has a home")).join(".cache/ringfence-tests")
+    PathBuf::from(std::env::var_os("HOME").expect("a user has a home"))
+        .join(".cache/ringfence-tests")
 }
 
 /// The binary where the user can execute it: the build directory may be below a home that
@@ -273,6 +306,7 @@ fn reachable(binary: &Path, user: As, base: &Path) -> PathBuf {
         return binary.to_owned();
     }
     let copy = base.join("ringfence");
-    fs::copy(binary, &copy).unwrap_or_else(|error| panic!("cannot copy {}: {error}", binary.display()));
+    fs::copy(binary, &copy)
+        .unwrap_or_else(|error| panic!("cannot copy {}: {error}", binary.display()));
     copy
 }

@@ -27,7 +27,8 @@ impl Ran {
     #[track_caller]
     pub fn of(command: &mut Command, input: &[u8]) -> Ran {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let mut stdin = child.stdin.take().expect("piped just above");
         let input = input.to_vec();
         // A command need not read what it is given.
@@ -48,14 +49,26 @@ impl Ran {
     /// Fails unless the command succeeded; answers its output.
     #[track_caller]
     pub fn ok(&self) -> String {
-        assert!(self.status == 0, "status {}\nstdout: {}\nstderr: {}", self.status, self.text(), self.talk());
+        assert!(
+            self.status == 0,
+            "status {}\nstdout: {}\nstderr: {}",
+            self.status,
+            self.text(),
+            self.talk()
+        );
         self.text()
     }
 
     /// Fails unless the command ended with `status`.
     #[track_caller]
     pub fn ends(&self, status: i32) -> &Self {
-        assert!(self.status == status, "status {} instead of {status}\nstdout: {}\nstderr: {}", self.status, self.text(), self.talk());
+        assert!(
+            self.status == status,
+            "status {} instead of {status}\nstdout: {}\nstderr: {}",
+            self.status,
+            self.text(),
+            self.talk()
+        );
         self
     }
 }
@@ -76,7 +89,10 @@ pub fn finish(mut child: Child) -> Ran {
     let stdout = collect(child.stdout.take().map(|stream| Box::new(stream) as _));
     let stderr = collect(child.stderr.take().map(|stream| Box::new(stream) as _));
     let status = wait_at_most(&mut child, PATIENCE);
-    let (stdout, stderr) = (stdout.join().expect("reading does not panic"), stderr.join().expect("reading does not panic"));
+    let (stdout, stderr) = (
+        stdout.join().expect("reading does not panic"),
+        stderr.join().expect("reading does not panic"),
+    );
     let Some(status) = status else {
         panic!(
             "did not end within {PATIENCE:?}\nstdout: {}\nstderr: {}",
@@ -84,7 +100,12 @@ pub fn finish(mut child: Child) -> Ran {
             String::from_utf8_lossy(&stderr)
         )
     };
-    Ran { status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)), signal: status.signal(), stdout, stderr }
+    Ran {
+        status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        signal: status.signal(),
+        stdout,
+        stderr,
+    }
 }
 
 /// The status of `child`, or `None` and the child killed if it does not end in time.
@@ -106,7 +127,8 @@ pub fn wait_at_most(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 pub fn signal(pid: u32, number: i32) {
     let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process id is not zero");
     let signal = rustix::process::Signal::from_named_raw(number).expect("a signal with a name");
-    rustix::process::kill_process(pid, signal).unwrap_or_else(|error| panic!("kill {pid:?}: {error}"));
+    rustix::process::kill_process(pid, signal)
+        .unwrap_or_else(|error| panic!("kill {pid:?}: {error}"));
 }
 
 /// Whether `is_so` becomes true within `limit`.

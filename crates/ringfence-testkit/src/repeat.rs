@@ -7,5 +7,9 @@ pub const STRESS_VARIABLE: &str = "RINGFENCE_STRESS";
 ///
 /// For races and generated inputs, where every repetition is another chance to fail.
 pub fn repetitions(few: usize, many: usize) -> usize {
-    if std::env::var_os(STRESS_VARIABLE).is_some_and(|value| !value.is_empty()) { many } else { few }
+    if std::env::var_os(STRESS_VARIABLE).is_some_and(|value| !value.is_empty()) {
+        many
+    } else {
+        few
+    }
 }

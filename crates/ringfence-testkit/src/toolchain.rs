@@ -12,9 +12,11 @@ impl Project {
     /// in a home that nobody else can enter; then it gets other names, in the project's home.
     #[track_caller]
     pub fn toolchain(&self) -> PathBuf {
-        let said = Command::new("rustc").args(["--print", "sysroot"]).output().expect("rustc starts");
+        let said =
+            Command::new("rustc").args(["--print", "sysroot"]).output().expect("rustc starts");
         let root = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
-        let is_shut = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.mode() & 0o001 == 0);
+        let is_shut =
+            |path: &Path| path.metadata().is_ok_and(|metadata| metadata.mode() & 0o001 == 0);
         if !root.ancestors().any(is_shut) {
             return root.join("bin");
         }
@@ -34,7 +36,9 @@ fn link_tree(from: &Path, to: &Path) {
             link_tree(&from, &to);
         } else {
             // Between two filesystems there are no links.
-            fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop)).expect("a toolchain can be read");
+            fs::hard_link(&from, &to)
+                .or_else(|_| fs::copy(&from, &to).map(drop))
+                .expect("a toolchain can be read");
         }
     }
 }

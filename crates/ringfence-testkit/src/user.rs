@@ -61,7 +61,8 @@ impl As {
     pub fn own(self, path: &Path) {
         if As::runner_is_root() {
             let (uid, gid) = self.ids();
-            std::os::unix::fs::lchown(path, Some(uid), Some(gid)).unwrap_or_else(|error| panic!("chown {}: {error}", path.display()));
+            std::os::unix::fs::lchown(path, Some(uid), Some(gid))
+                .unwrap_or_else(|error| panic!("chown {}: {error}", path.display()));
         }
     }
 }

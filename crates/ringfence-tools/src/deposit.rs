@@ -100,7 +100,8 @@ impl Deposit<'_> {
 
     /// Whether the name stands for what was decided about, unchanged.
     fn is_still(&self, old: &Node) -> bool {
-        hold(self.place.directory.as_fd(), &self.place.name).is_ok_and(|found| is_same(&found.status, &old.status))
+        hold(self.place.directory.as_fd(), &self.place.name)
+            .is_ok_and(|found| is_same(&found.status, &old.status))
     }
 
     fn settle(&self) -> Result<(), ToolError> {
@@ -108,7 +109,8 @@ impl Deposit<'_> {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(&self.place.directory, ".", flags, Mode::empty()).during("open", &self.place.path)?;
+        let directory = rustix::fs::openat(&self.place.directory, ".", flags, Mode::empty())
+            .during("open", &self.place.path)?;
         rustix::fs::fsync(&directory).during("force onto the disk", &self.place.path)
     }
 }
@@ -118,7 +120,9 @@ impl<'a> Draft<'a> {
         match rustix::fs::openat(&place.directory, ".", WRITTEN | OFlags::TMPFILE, mode) {
             Ok(file) => Ok(Draft { file, place, name: None }),
             // Not every file system has files without a name.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => Self::with_name(place, mode),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+                Self::with_name(place, mode)
+            }
             Err(error) => Err(error).during("make a file beside", &place.path),
         }
     }
@@ -126,7 +130,8 @@ impl<'a> Draft<'a> {
     fn with_name(place: &'a Place, mode: Mode) -> Result<Draft<'a>, ToolError> {
         let name = beside();
         let flags = WRITTEN | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&place.directory, &name, flags, mode).during("make a file beside", &place.path)?;
+        let file = rustix::fs::openat(&place.directory, &name, flags, mode)
+            .during("make a file beside", &place.path)?;
         Ok(Draft { file, place, name: Some(name) })
     }
 
@@ -134,18 +139,25 @@ impl<'a> Draft<'a> {
         let path = &self.place.path;
         let mut file = std::fs::File::from(self.file.try_clone().during("write", path)?);
         content.copy_to(&mut file).during("write", path)?;
-        if sync == Sync::Wait { file.sync_all().during("force onto the disk", path) } else { Ok(()) }
+        if sync == Sync::Wait {
+            file.sync_all().during("force onto the disk", path)
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes over the mode of what it replaces, and as much of the rest as we may give.
     fn look_like(&self, old: &Node, path: &AbsPath) -> Result<(), ToolError> {
-        let (new, old_status) = (rustix::fs::fstat(&self.file).during("look at", path)?, &old.status);
+        let (new, old_status) =
+            (rustix::fs::fstat(&self.file).during("look at", path)?, &old.status);
         copy_attributes(old, &self.file, path);
         // After access lists, which change it. New content has nobody's rights.
-        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(old_status.st_mode & 0o777)).during("keep the mode of", path)?;
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(old_status.st_mode & 0o777))
+            .during("keep the mode of", path)?;
         // Last: what is somebody else's is not ours to change.
         if (new.st_uid, new.st_gid) != (old_status.st_uid, old_status.st_gid) {
-            let (owner, group) = (Uid::from_raw(old_status.st_uid), Gid::from_raw(old_status.st_gid));
+            let (owner, group) =
+                (Uid::from_raw(old_status.st_uid), Gid::from_raw(old_status.st_gid));
             // Only the superuser may give files away; a group that one is in may be kept.
             if rustix::fs::fchown(&self.file, Some(owner), Some(group)).is_err() {
                 let _ = rustix::fs::fchown(&self.file, None, Some(group));
@@ -170,7 +182,9 @@ impl<'a> Draft<'a> {
         let Some(old) = &self.name else { return self.link(name) };
         let directory = &self.place.directory;
         match rustix::fs::renameat_with(directory, old, directory, name, RenameFlags::NOREPLACE) {
-            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::linkat(directory, old, directory, name, AtFlags::empty()),
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                rustix::fs::linkat(directory, old, directory, name, AtFlags::empty())
+            }
             Ok(()) => {
                 self.name = None;
                 Ok(())
@@ -180,12 +194,20 @@ impl<'a> Draft<'a> {
     }
 
     fn link(&self, name: &OsStr) -> Result<(), Errno> {
-        rustix::fs::linkat(CWD, by_descriptor(self.file.as_fd()), &self.place.directory, name, AtFlags::SYMLINK_FOLLOW)
+        rustix::fs::linkat(
+            CWD,
+            by_descriptor(self.file.as_fd()),
+            &self.place.directory,
+            name,
+            AtFlags::SYMLINK_FOLLOW,
+        )
     }
 
     /// Takes the name away again, if it is still this file's.
     fn remove(&self, name: &OsStr) {
-        let is_ours = |node: Node| rustix::fs::fstat(&self.file).is_ok_and(|ours| identity(&ours) == node.identity());
+        let is_ours = |node: Node| {
+            rustix::fs::fstat(&self.file).is_ok_and(|ours| identity(&ours) == node.identity())
+        };
         if hold(self.place.directory.as_fd(), name).is_ok_and(is_ours) {
             let _ = rustix::fs::unlinkat(&self.place.directory, name, AtFlags::empty());
         }
@@ -207,13 +229,20 @@ fn beside() -> OsString {
 
 /// Whether a file is the one that was looked at, and nobody has written to it since.
 fn is_same(now: &Stat, before: &Stat) -> bool {
-    let of = |status: &Stat| (identity(status), status.st_size, status.st_mtime, status.st_mtime_nsec, status.st_mode);
+    let of = |status: &Stat| {
+        (identity(status), status.st_size, status.st_mtime, status.st_mtime_nsec, status.st_mode)
+    };
     of(now) == of(before)
 }
 
 /// A file that shows that it is not to be written is not replaced either.
 fn may_be_written(old: &Node, path: &AbsPath) -> Result<(), ToolError> {
-    match rustix::fs::openat(CWD, by_descriptor(old.held.as_fd()), OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
+    match rustix::fs::openat(
+        CWD,
+        by_descriptor(old.held.as_fd()),
+        OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
         // A program that runs cannot be written to, but replaced.
         Ok(_) | Err(Errno::TXTBSY) => Ok(()),
         Err(error) => Err(error).during("write", path),
@@ -227,7 +256,9 @@ fn copy_attributes(old: &Node, new: &OwnedFd, path: &AbsPath) {
     let Ok(source) = old.open(OFlags::RDONLY, path) else { return };
     let mut names = vec![0; MOST];
     let Ok(length) = rustix::fs::flistxattr(&source, names.as_mut_slice()) else { return };
-    for name in names[..length].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl"))
+    for name in names[..length]
+        .split(|byte| *byte == 0)
+        .filter(|name| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl"))
     {
         let mut value = vec![0; MOST];
         if let Ok(length) = rustix::fs::fgetxattr(&source, name, value.as_mut_slice()) {

@@ -72,19 +72,31 @@ impl Tools {
 fn attempt(errand: &mut Errand<'_>, wish: &Edit) -> Result<Edited, ToolError> {
     let (ground, place) = errand.found(&wish.path, Operation::Write)?;
     let decision = errand.judge(&ground, &place, Operation::Write)?;
-    let node = place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
+    let node =
+        place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
     must_be_file(node, &place.path)?;
     errand.record(Operation::Write, decision)?;
     let before = errand.plainly(&ground, || whole(node, &place.path, Content::MOST))?;
     let change = Change::find(&before, wish, &place.path)?;
     let size = change.size(&before);
     if size > LARGEST {
-        return Err(ToolError::TooLarge { path: place.path.clone(), size: size as u64, limit: LARGEST as u64 });
+        return Err(ToolError::TooLarge {
+            path: place.path.clone(),
+            size: size as u64,
+            limit: LARGEST as u64,
+        });
     }
     must_fit(&ground, &place.path, size as u64)?;
     let after = change.apply(&before);
-    errand.plainly(&ground, || Deposit { place: &place, content: after.as_slice().into(), sync: Sync::Leave }.make())?;
-    Ok(Edited { replacements: change.at.len(), line: change.line(&before), size: after.len() as u64, path: place.path })
+    errand.plainly(&ground, || {
+        Deposit { place: &place, content: after.as_slice().into(), sync: Sync::Leave }.make()
+    })?;
+    Ok(Edited {
+        replacements: change.at.len(),
+        line: change.line(&before),
+        size: after.len() as u64,
+        path: place.path,
+    })
 }
 
 /// No edit makes a file larger than this: a letter can stand in one a million times.
@@ -101,7 +113,11 @@ impl Change {
     fn find(text: &[u8], wish: &Edit, path: &AbsPath) -> Result<Change, ToolError> {
         // Agents write line feeds. In a file whose lines all end as Windows has it they mean
         // that, and a mixture would be nobody's wish.
-        let (old, new) = if is_crlf(text) { (to_crlf(&wish.old), to_crlf(&wish.new)) } else { (wish.old.clone(), wish.new.clone()) };
+        let (old, new) = if is_crlf(text) {
+            (to_crlf(&wish.old), to_crlf(&wish.new))
+        } else {
+            (wish.old.clone(), wish.new.clone())
+        };
         let finder = Finder::new(old.as_bytes());
         let first = finder.find(text).ok_or_else(|| ToolError::NoMatch { path: path.clone() })?;
         // Pieces that overlap are several, and which one is meant cannot be known.
@@ -115,7 +131,8 @@ impl Change {
 
     /// How large the text will be.
     fn size(&self, text: &[u8]) -> usize {
-        (text.len() - self.at.len() * self.length).saturating_add(self.at.len().saturating_mul(self.new.len()))
+        (text.len() - self.at.len() * self.length)
+            .saturating_add(self.at.len().saturating_mul(self.new.len()))
     }
 
     fn apply(&self, text: &[u8]) -> Vec<u8> {
@@ -131,7 +148,10 @@ impl Change {
     }
 
     fn line(&self, text: &[u8]) -> usize {
-        1 + self.at.first().map_or(0, |at| text[..*at].iter().filter(|byte| **byte == b'\n').count())
+        1 + self
+            .at
+            .first()
+            .map_or(0, |at| text[..*at].iter().filter(|byte| **byte == b'\n').count())
     }
 }
 
@@ -146,7 +166,8 @@ mod tests {
     #[track_caller]
     fn check(text: &str, wish: &Edit, expect: Result<&str, &str>) {
         let path = AbsPath::root().join("f");
-        let done = Change::find(text.as_bytes(), wish, &path).map(|change| String::from_utf8(change.apply(text.as_bytes())).unwrap());
+        let done = Change::find(text.as_bytes(), wish, &path)
+            .map(|change| String::from_utf8(change.apply(text.as_bytes())).unwrap());
         assert_eq!(done.as_deref().map_err(ToolError::code), expect);
     }
 
@@ -185,13 +206,18 @@ mod tests {
             assert!(Change::find(text.as_bytes(), &wish(&old, "x"), &path).is_err());
         }
         let all = Edit { replace_all: true, ..wish("a", &"x".repeat(1 << 20)) };
-        assert_eq!(Change::find(text.as_bytes(), &all, &path).unwrap().size(text.as_bytes()), 8 << 40);
+        assert_eq!(
+            Change::find(text.as_bytes(), &all, &path).unwrap().size(text.as_bytes()),
+            8 << 40
+        );
     }
 
     #[test]
     fn the_line_is_that_of_the_first() {
         let text = b"a\nb\nc\nb";
-        let change = Change::find(text, &Edit { replace_all: true, ..wish("b", "x") }, &AbsPath::root()).unwrap();
+        let change =
+            Change::find(text, &Edit { replace_all: true, ..wish("b", "x") }, &AbsPath::root())
+                .unwrap();
         assert_eq!((change.line(text), change.at.len()), (2, 2));
     }
 }

@@ -158,16 +158,29 @@ impl ToolError {
     pub fn hint(&self) -> Option<String> {
         match self {
             ToolError::Denied { denial } => {
-                let wish = if denial.operation == ringfence_api::Operation::Read { "read" } else { "write" };
-                (denial.operation != ringfence_api::Operation::Call)
-                    .then(|| format!("`ringfence explain {wish} {}` says how to change that", denial.target))
+                let wish = if denial.operation == ringfence_api::Operation::Read {
+                    "read"
+                } else {
+                    "write"
+                };
+                (denial.operation != ringfence_api::Operation::Call).then(|| {
+                    format!("`ringfence explain {wish} {}` says how to change that", denial.target)
+                })
             }
-            ToolError::NoMatch { .. } => Some("read the file again: blanks and line ends count".into()),
-            ToolError::Ambiguous { .. } => Some("take more of the lines around it, or ask for all to be replaced".into()),
+            ToolError::NoMatch { .. } => {
+                Some("read the file again: blanks and line ends count".into())
+            }
+            ToolError::Ambiguous { .. } => {
+                Some("take more of the lines around it, or ask for all to be replaced".into())
+            }
             ToolError::TooLarge { .. } => Some("ask for a range of it".into()),
             ToolError::Unsettled { .. } => Some("try again".into()),
-            ToolError::Elsewhere { .. } => Some("use the shell: `cat FILE`, `tee FILE`, `ls`, `grep -r`".into()),
-            ToolError::NoDirectory { path } => Some(format!("`createParents: true` makes it, or `mkdir -p {path}`")),
+            ToolError::Elsewhere { .. } => {
+                Some("use the shell: `cat FILE`, `tee FILE`, `ls`, `grep -r`".into())
+            }
+            ToolError::NoDirectory { path } => {
+                Some(format!("`createParents: true` makes it, or `mkdir -p {path}`"))
+            }
             ToolError::Glob { source, .. } => Some(source.hint().into()),
             ToolError::Audit { source } => Some(source.hint().to_string()),
             _ => None,

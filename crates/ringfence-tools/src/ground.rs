@@ -60,7 +60,12 @@ impl Ground {
             ground.grants.tracked.extend(found.tracked);
             ground.covers = found.covers;
             ground.linked = found.linked;
-            ground.trees = found.guards.into_iter().filter(|guard| guard.kind == GuardKind::Tree).map(|guard| guard.path).collect();
+            ground.trees = found
+                .guards
+                .into_iter()
+                .filter(|guard| guard.kind == GuardKind::Tree)
+                .map(|guard| guard.path)
+                .collect();
         }
         ground.took = looked.elapsed();
         ground
@@ -80,7 +85,8 @@ impl Ground {
 
     /// Whether a name may be seen at all: it is opened, or on the way to something that is.
     pub(crate) fn shows(&self, path: &AbsPath) -> bool {
-        let is_open = matches!(self.grants.verdict(path, Access::Read), Verdict::Allowed | Verdict::ReadOnly);
+        let is_open =
+            matches!(self.grants.verdict(path, Access::Read), Verdict::Allowed | Verdict::ReadOnly);
         is_open || self.grants.rules.iter().any(|rule| rule.opens() && rule.root.is_within(path))
     }
 
@@ -94,8 +100,12 @@ impl Ground {
             return decision;
         }
         let mut decision = self.decide(&place.path, wanted);
-        let node = place.there.as_ref().filter(|node| decision.verdict == Verdict::Allowed && has_other_names(node));
-        let linked = node.and_then(|node| self.linked.get(&(node.status.st_ino, node.status.st_dev)));
+        let node = place
+            .there
+            .as_ref()
+            .filter(|node| decision.verdict == Verdict::Allowed && has_other_names(node));
+        let linked =
+            node.and_then(|node| self.linked.get(&(node.status.st_ino, node.status.st_dev)));
         if let Some(verdict) = linked.and_then(|cover| verdict_of(*cover, wanted)) {
             (decision.verdict, decision.rule) = (verdict, None);
         }
@@ -114,7 +124,9 @@ impl Ground {
             Some(Because::Rule(rule)) => rule.root.clone(),
             _ => AbsPath::root(),
         };
-        if let Some(verdict) = path.ancestors().take_while(|above| above.is_within(&opened)).find_map(covered) {
+        if let Some(verdict) =
+            path.ancestors().take_while(|above| above.is_within(&opened)).find_map(covered)
+        {
             (decision.verdict, decision.rule) = (verdict, None);
         }
         if wanted == Access::Write
@@ -130,24 +142,39 @@ impl Ground {
     /// that opens it by name goes before.
     fn setting_of_tree(&self, path: &AbsPath, opened: &AbsPath) -> Option<Rule> {
         if let Some((pointer, names)) = pointer_at(path.as_path().iter().map(OsStr::as_bytes)) {
-            let protects_below = |rule: &Rule| rule.effect == Effect::Protect && rule.root.is_within(path);
-            let is_protected = |tree: &AbsPath| self.trees.contains(tree) || self.grants.rules.iter().any(protects_below);
-            return path.ancestors().nth(names).filter(is_protected).map(|tree| pointer.rule_in(&tree));
+            let protects_below =
+                |rule: &Rule| rule.effect == Effect::Protect && rule.root.is_within(path);
+            let is_protected = |tree: &AbsPath| {
+                self.trees.contains(tree) || self.grants.rules.iter().any(protects_below)
+            };
+            return path
+                .ancestors()
+                .nth(names)
+                .filter(is_protected)
+                .map(|tree| pointer.rule_in(&tree));
         }
-        path.ancestors().take_while(|above| above != opened && above.is_within(opened)).find_map(|above| {
-            let (setting, names) = setting_at(above.as_path().iter().map(OsStr::as_bytes))?;
-            let tree = above.ancestors().nth(names).filter(|tree| self.trees.contains(tree))?;
-            Some(setting.rule_in(&tree))
-        })
+        path.ancestors().take_while(|above| above != opened && above.is_within(opened)).find_map(
+            |above| {
+                let (setting, names) = setting_at(above.as_path().iter().map(OsStr::as_bytes))?;
+                let tree = above.ancestors().nth(names).filter(|tree| self.trees.contains(tree))?;
+                Some(setting.rule_in(&tree))
+            },
+        )
     }
 
     /// Whether a file at this path would make an agent or editor start programs. In vendored trees
     /// agents are not started, and a rule that opens such a setting by name is the user's word.
     pub(crate) fn is_planted(&self, path: &AbsPath) -> bool {
-        let Some(opener) = self.grants.opener(path).filter(|rule| rule.effect == Effect::Write && self.grants.is_confined()) else {
+        let Some(opener) = self
+            .grants
+            .opener(path)
+            .filter(|rule| rule.effect == Effect::Write && self.grants.is_confined())
+        else {
             return false;
         };
-        let is_vendored = |below: &Path| below.iter().any(|name| vendored_names().any(|vendored| name == vendored));
+        let is_vendored = |below: &Path| {
+            below.iter().any(|name| vendored_names().any(|vendored| name == vendored))
+        };
         if path.relative_to(&opener.root).is_some_and(is_vendored) {
             return false;
         }
@@ -163,7 +190,10 @@ impl Ground {
             Cover::Deny(kind) => Some((path, *kind)),
             Cover::ReadOnly | Cover::Shallow => None,
         });
-        let ruled = self.grants.rules.iter().filter(|rule| rule.effect == Effect::Deny && !self.covers.contains_key(&rule.root));
+        let ruled =
+            self.grants.rules.iter().filter(|rule| {
+                rule.effect == Effect::Deny && !self.covers.contains_key(&rule.root)
+            });
         let there = ruled.filter_map(|rule| {
             let metadata = std::fs::symlink_metadata(rule.root.as_path()).ok()?;
             Some((&rule.root, if metadata.is_dir() { Kind::Directory } else { Kind::File }))
@@ -179,7 +209,9 @@ impl Ground {
 /// Whether something is protected by its name, rather than lying in a tree that is read-only.
 fn is_kept(decision: &Decision) -> bool {
     match &decision.rule {
-        Some(Because::Rule(rule)) => decision.verdict == Verdict::ReadOnly && rule.effect == Effect::Protect,
+        Some(Because::Rule(rule)) => {
+            decision.verdict == Verdict::ReadOnly && rule.effect == Effect::Protect
+        }
         Some(Because::Pattern(_)) => decision.verdict == Verdict::ReadOnly,
         None => false,
     }

@@ -21,8 +21,14 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    pub(crate) fn open(rules: &AuditRules, subject: Subject, tell: Box<Tell>) -> Result<Journal, ToolError> {
-        let program = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    pub(crate) fn open(
+        rules: &AuditRules,
+        subject: Subject,
+        tell: Box<Tell>,
+    ) -> Result<Journal, ToolError> {
+        let program = std::env::current_exe()
+            .ok()
+            .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         let journal = Journal {
             log: Mutex::new(None),
             subject,
@@ -39,7 +45,12 @@ impl Journal {
     }
 
     /// Records that a call is about to be carried out; if that cannot be, it is not.
-    pub(crate) fn allow(&self, tool: &str, operation: Operation, decision: &Decision) -> Result<(), ToolError> {
+    pub(crate) fn allow(
+        &self,
+        tool: &str,
+        operation: Operation,
+        decision: &Decision,
+    ) -> Result<(), ToolError> {
         self.write(self.allowed(tool, operation, decision))
     }
 
@@ -57,19 +68,40 @@ impl Journal {
         self.record(tool, operation, decision.path.to_string_lossy().into_owned(), because)
     }
 
-    fn record(&self, tool: &str, operation: Operation, target: String, (rule, origin): (String, String)) -> Record {
+    fn record(
+        &self,
+        tool: &str,
+        operation: Operation,
+        target: String,
+        (rule, origin): (String, String),
+    ) -> Record {
         let (pid, program, time_ms) = (std::process::id(), self.program.clone(), now_ms());
-        Record::allowed(&self.subject, &Allowance { operation, target, rule, origin, pid, program, time_ms, count: 1 }).by_tool(tool)
+        Record::allowed(
+            &self.subject,
+            &Allowance { operation, target, rule, origin, pid, program, time_ms, count: 1 },
+        )
+        .by_tool(tool)
     }
 
     /// Records a refusal that a decision made.
-    pub(crate) fn refuse(&self, tool: &str, operation: Operation, decision: &Decision) -> ToolError {
+    pub(crate) fn refuse(
+        &self,
+        tool: &str,
+        operation: Operation,
+        decision: &Decision,
+    ) -> ToolError {
         let target = decision.path.to_string_lossy().into_owned();
         self.refuse_since(tool, operation, target, Denial::because(decision))
     }
 
     /// Records any other refusal: `(rule, origin, explicit)`.
-    pub(crate) fn refuse_since(&self, tool: &str, operation: Operation, target: String, because: (String, String, bool)) -> ToolError {
+    pub(crate) fn refuse_since(
+        &self,
+        tool: &str,
+        operation: Operation,
+        target: String,
+        because: (String, String, bool),
+    ) -> ToolError {
         let (rule, origin, explicit) = because;
         let denial = Denial {
             operation,
@@ -92,8 +124,18 @@ impl Journal {
     }
 
     /// Records that a call that was recorded as allowed was not carried out.
-    pub(crate) fn failed(&self, tool: &str, operation: Operation, decision: &Decision, error: &ToolError) {
-        let record = Record { result: Verdict::Failed, reason: Some(error.to_string()), ..self.allowed(tool, operation, decision) };
+    pub(crate) fn failed(
+        &self,
+        tool: &str,
+        operation: Operation,
+        decision: &Decision,
+        error: &ToolError,
+    ) {
+        let record = Record {
+            result: Verdict::Failed,
+            reason: Some(error.to_string()),
+            ..self.allowed(tool, operation, decision)
+        };
         if let Err(ToolError::Audit { source }) = self.write(record) {
             (self.tell)(&source);
         }

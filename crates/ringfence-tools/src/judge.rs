@@ -52,8 +52,10 @@ impl Tools {
         let root = AbsPath::new(real).unwrap_or(asked);
         let is_meant = |(path, kind): &(&AbsPath, Kind)| {
             // What lies in a denied directory is not known, so the glob may mean it.
-            let is_left_out =
-                |below: &Path| *kind == Kind::File && glob.as_ref().is_some_and(|glob| !glob.matches(&AbsPath::root().join(below)));
+            let is_left_out = |below: &Path| {
+                *kind == Kind::File
+                    && glob.as_ref().is_some_and(|glob| !glob.matches(&AbsPath::root().join(below)))
+            };
             path.relative_to(&root).is_some_and(|below| !is_left_out(below))
         };
         let ground = self.ground(Ground::is_stale)?;
@@ -71,7 +73,8 @@ fn operation(access: Access, is_there: bool) -> Operation {
 
 impl Errand<'_> {
     fn must_be_open(&self, ground: &Ground, path: &Path) -> Result<(), ToolError> {
-        let path = AbsPath::new(path).ok_or_else(|| ToolError::Input { what: format!("{} is no path", path.display()) })?;
+        let path = AbsPath::new(path)
+            .ok_or_else(|| ToolError::Input { what: format!("{} is no path", path.display()) })?;
         let decision = ground.decide(&path, Access::Write);
         if decision.verdict != Verdict::Allowed {
             return Err(self.tools.journal.refuse(self.tool, Operation::Create, &decision));

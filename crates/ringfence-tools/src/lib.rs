@@ -44,7 +44,9 @@ use std::time::{Duration, Instant};
 
 use ringfence_api::{Denial, Operation};
 use ringfence_audit::Subject;
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Tool, ToolRule, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Because, Decision, Effect, Grants, Tool, ToolRule, Verdict,
+};
 
 use error::During;
 use ground::Ground;
@@ -84,13 +86,23 @@ const PATIENCE: Duration = Duration::from_secs(2);
 impl Tools {
     /// Opens the tools for `who`, under one policy; relative paths begin at `cwd`. `tell` hears
     /// what could not be recorded where the policy lets calls go unrecorded.
-    pub fn open(grants: Grants, who: Subject, cwd: AbsPath, tell: Box<Tell>) -> Result<Tools, ToolError> {
+    pub fn open(
+        grants: Grants,
+        who: Subject,
+        cwd: AbsPath,
+        tell: Box<Tell>,
+    ) -> Result<Tools, ToolError> {
         let grants = Arc::new(grants);
         Self::open_with(Box::new(move || Ok(grants.clone())), who, cwd, tell)
     }
 
     /// The same under a policy that may change.
-    pub fn open_with(holds: Box<Holds>, who: Subject, cwd: AbsPath, tell: Box<Tell>) -> Result<Tools, ToolError> {
+    pub fn open_with(
+        holds: Box<Holds>,
+        who: Subject,
+        cwd: AbsPath,
+        tell: Box<Tell>,
+    ) -> Result<Tools, ToolError> {
         let grants = holds().map_err(|source| ToolError::Policy { source })?;
         let journal = Journal::open(&grants.audit, who, tell)?;
         Ok(Tools { holds, known: Mutex::new(None), journal, cwd, within: None })
@@ -133,7 +145,12 @@ impl Tools {
     /// Begins a call, unless the tool was taken away.
     fn errand(&self, tool: Tool) -> Result<Errand<'_>, ToolError> {
         self.must_be_allowed(tool.word())?;
-        Ok(Errand { tools: self, tool: tool.word(), recorded: None, deadline: Instant::now() + PATIENCE })
+        Ok(Errand {
+            tools: self,
+            tool: tool.word(),
+            recorded: None,
+            deadline: Instant::now() + PATIENCE,
+        })
     }
 
     /// Whether the tool of this name may be used at all, for whoever serves others beside the five;
@@ -142,9 +159,12 @@ impl Tools {
         let against = self.grants()?.tools.against(tool).cloned();
         match against {
             None => Ok(()),
-            Some(ToolRule { name, origin }) => {
-                Err(self.journal.refuse_since(tool, Operation::Call, tool.to_owned(), (name, origin.to_string(), true)))
-            }
+            Some(ToolRule { name, origin }) => Err(self.journal.refuse_since(
+                tool,
+                Operation::Call,
+                tool.to_owned(),
+                (name, origin.to_string(), true),
+            )),
         }
     }
 }
@@ -152,7 +172,11 @@ impl Tools {
 impl Errand<'_> {
     /// Does something on the host as the sandbox would: where anything is confined, the superuser
     /// is nobody special.
-    fn plainly<T, E: From<ToolError>>(&self, ground: &Ground, act: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    fn plainly<T, E: From<ToolError>>(
+        &self,
+        ground: &Ground,
+        act: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         if !ground.grants().is_confined() {
             return act();
         }
@@ -165,7 +189,11 @@ impl Errand<'_> {
     /// The place of a path, and what holds there.
     fn find(&self, path: &Path) -> Result<(Arc<Ground>, Result<Place, Lost>), ToolError> {
         let path = self.tools.absolute(path);
-        let find = |ground: &Ground| self.plainly(ground, || Place::find(&path, &|path| ground.shows(path) && self.tools.reaches(path)));
+        let find = |ground: &Ground| {
+            self.plainly(ground, || {
+                Place::find(&path, &|path| ground.shows(path) && self.tools.reaches(path))
+            })
+        };
         let mut ground = self.tools.ground(Ground::is_stale)?;
         loop {
             let found = find(&ground);
@@ -175,7 +203,8 @@ impl Errand<'_> {
                 return Ok((ground, found));
             }
             self.must_be_in_time(&path)?;
-            ground = self.tools.ground(|known| Arc::as_ptr(&ground) == std::ptr::from_ref(known))?;
+            ground =
+                self.tools.ground(|known| Arc::as_ptr(&ground) == std::ptr::from_ref(known))?;
         }
     }
 
@@ -193,7 +222,9 @@ impl Errand<'_> {
         if Instant::now() < self.deadline {
             return Ok(());
         }
-        Err(ToolError::Unsettled { path: AbsPath::new(path).unwrap_or_else(|| self.tools.cwd.clone()) })
+        Err(ToolError::Unsettled {
+            path: AbsPath::new(path).unwrap_or_else(|| self.tools.cwd.clone()),
+        })
     }
 
     /// What is said to whoever asked for a path that leads nowhere.
@@ -203,7 +234,8 @@ impl Errand<'_> {
             Lost::Missing { place } => ToolError::NotFound { path: place.path },
             Lost::Shut { path } if !self.tools.reaches(&path) => self.beyond(&path, operation),
             Lost::Shut { path } => {
-                let wanted = if operation == Operation::Read { Access::Read } else { Access::Write };
+                let wanted =
+                    if operation == Operation::Read { Access::Read } else { Access::Write };
                 self.tools.journal.refuse(self.tool, operation, &ground.decide(&path, wanted))
             }
         }
@@ -212,11 +244,21 @@ impl Errand<'_> {
     /// It lies elsewhere than these tools work.
     fn beyond(&self, path: &AbsPath, operation: Operation) -> ToolError {
         let because = (BEYOND.to_owned(), "built in".to_owned(), true);
-        self.tools.journal.refuse_since(self.tool, operation, path.to_string_lossy().into_owned(), because)
+        self.tools.journal.refuse_since(
+            self.tool,
+            operation,
+            path.to_string_lossy().into_owned(),
+            because,
+        )
     }
 
     /// Decides about a place; a refusal is recorded.
-    fn judge(&self, ground: &Ground, place: &Place, operation: Operation) -> Result<Decision, ToolError> {
+    fn judge(
+        &self,
+        ground: &Ground,
+        place: &Place,
+        operation: Operation,
+    ) -> Result<Decision, ToolError> {
         let path = &place.path;
         // One that ended at a directory on the way.
         if self.tools.within.as_ref().is_some_and(|within| !path.is_within(within)) {
@@ -228,14 +270,21 @@ impl Errand<'_> {
             return Err(self.tools.journal.refuse(self.tool, operation, &decision));
         }
         let is_made = operation == Operation::Create && is_of_git(path);
-        let is_gits = wanted == Access::Write && ground.grants().is_confined() && (is_made || is_state_of_git(path));
+        let is_gits = wanted == Access::Write
+            && ground.grants().is_confined()
+            && (is_made || is_state_of_git(path));
         let why = match (is_private(&decision), is_gits) {
             (true, _) => PRIVATE,
             (_, true) => Denial::GIT_WOULD_OBEY,
             _ => return Ok(decision),
         };
         let because = (why.to_owned(), "built in".to_owned(), true);
-        Err(self.tools.journal.refuse_since(self.tool, operation, path.to_string_lossy().into_owned(), because))
+        Err(self.tools.journal.refuse_since(
+            self.tool,
+            operation,
+            path.to_string_lossy().into_owned(),
+            because,
+        ))
     }
 
     /// Refuses to make a file from which an agent or editor would start programs. A command that
@@ -245,12 +294,20 @@ impl Errand<'_> {
             return Ok(());
         }
         let because = (STARTS_PROGRAMS.to_owned(), "built in".to_owned(), true);
-        Err(self.tools.journal.refuse_since(self.tool, Operation::Create, path.to_string_lossy().into_owned(), because))
+        Err(self.tools.journal.refuse_since(
+            self.tool,
+            Operation::Create,
+            path.to_string_lossy().into_owned(),
+            because,
+        ))
     }
 
     /// Records that what was decided is about to be done, once.
     fn record(&mut self, operation: Operation, decision: Decision) -> Result<(), ToolError> {
-        let is_new = self.recorded.as_ref().is_none_or(|(known, before)| *known != operation || before.path != decision.path);
+        let is_new = self
+            .recorded
+            .as_ref()
+            .is_none_or(|(known, before)| *known != operation || before.path != decision.path);
         if is_new {
             self.tools.journal.allow(self.tool, operation, &decision)?;
             self.recorded = Some((operation, decision));
@@ -259,7 +316,10 @@ impl Errand<'_> {
     }
 
     /// Tries until nobody is in the way; what was recorded and not done is recorded, too.
-    fn carry_out<T>(mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, ToolError>) -> Result<T, ToolError> {
+    fn carry_out<T>(
+        mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, ToolError>,
+    ) -> Result<T, ToolError> {
         let mut result = attempt(&mut self);
         while matches!(result, Err(ToolError::Unsettled { .. })) && Instant::now() < self.deadline {
             result = attempt(&mut self);
@@ -280,8 +340,7 @@ const BEYOND: &str = "these tools are for one directory, and it lies elsewhere";
 const PRIVATE: &str = "it is private to the sandbox, where only commands see it";
 
 /// The rule where a new file would be obeyed by an agent or editor that is started beside it.
-const STARTS_PROGRAMS: &str =
-    "an agent or editor that is started there would run what it names: the user has to make it, or to open it by name";
+const STARTS_PROGRAMS: &str = "an agent or editor that is started there would run what it names: the user has to make it, or to open it by name";
 
 /// Whether a path is the sandbox's own. What the host has beneath a cache can be read there, and
 /// here, but for what commands have put over it.
@@ -300,7 +359,8 @@ fn is_private(decision: &Decision) -> bool {
 /// Names by which git takes a directory for a repository. What commands make of them is looked
 /// through when they have ended, and nobody would look here.
 fn is_of_git(path: &AbsPath) -> bool {
-    path.name().is_some_and(|name| [".git", "HEAD"].iter().any(|of_git| name.eq_ignore_ascii_case(of_git)))
+    path.name()
+        .is_some_and(|name| [".git", "HEAD"].iter().any(|of_git| name.eq_ignore_ascii_case(of_git)))
 }
 
 /// Names of files that say how git continues an unfinished operation: they name programs to run, files
@@ -308,18 +368,31 @@ fn is_of_git(path: &AbsPath) -> bool {
 /// follows. What commands write of them is looked through when they have ended.
 fn is_state_of_git(path: &AbsPath) -> bool {
     const ANYWHERE: [&str; 3] = ["MERGE_RR", "MERGE_AUTOSTASH", "packed-refs"];
-    const IN_GIT: [&str; 8] =
-        ["rebase-merge", "rebase-apply", "sequencer", "BISECT_NAMES", "BISECT_START", "BISECT_LOG", "index", "replace"];
-    let is_one = |names: &[&str], name: &OsStr| names.iter().any(|of_git| name.eq_ignore_ascii_case(of_git));
-    let is_shared_index = |name: &OsStr| name.to_string_lossy().to_ascii_lowercase().starts_with("sharedindex.");
+    const IN_GIT: [&str; 8] = [
+        "rebase-merge",
+        "rebase-apply",
+        "sequencer",
+        "BISECT_NAMES",
+        "BISECT_START",
+        "BISECT_LOG",
+        "index",
+        "replace",
+    ];
+    let is_one =
+        |names: &[&str], name: &OsStr| names.iter().any(|of_git| name.eq_ignore_ascii_case(of_git));
+    let is_shared_index =
+        |name: &OsStr| name.to_string_lossy().to_ascii_lowercase().starts_with("sharedindex.");
     let is_state = |at: &AbsPath| {
-        at.name().is_some_and(|name| is_one(&IN_GIT, name) || is_shared_index(name)) && at.ancestors().skip(1).any(|at| is_git(&at))
+        at.name().is_some_and(|name| is_one(&IN_GIT, name) || is_shared_index(name))
+            && at.ancestors().skip(1).any(|at| is_git(&at))
     };
-    path.name().is_some_and(|name| is_one(&ANYWHERE, name)) || path.ancestors().any(|at| is_state(&at))
+    path.name().is_some_and(|name| is_one(&ANYWHERE, name))
+        || path.ancestors().any(|at| is_state(&at))
 }
 
 /// Whether git takes a directory for one of its own: by its name, or by what is in it.
 fn is_git(directory: &AbsPath) -> bool {
     let has = |name: &str| directory.as_path().join(name).symlink_metadata().is_ok();
-    directory.name().is_some_and(|name| name.eq_ignore_ascii_case(".git")) || (has("HEAD") && (has("objects") || has("commondir")))
+    directory.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"))
+        || (has("HEAD") && (has("objects") || has("commondir")))
 }

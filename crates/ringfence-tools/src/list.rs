@@ -109,7 +109,11 @@ pub(crate) fn compiled(text: &str) -> Result<Glob, ToolError> {
     Glob::new(text, Some(&AbsPath::root()), Case::Sensitive).map_err(wrong)
 }
 
-fn attempt(errand: &mut Errand<'_>, wish: &List, glob: Option<&Glob>) -> Result<Listing, ToolError> {
+fn attempt(
+    errand: &mut Errand<'_>,
+    wish: &List,
+    glob: Option<&Glob>,
+) -> Result<Listing, ToolError> {
     let (ground, place) = open_directory(errand, &wish.path)?;
     let depth = wish.depth.unwrap_or(if glob.is_some() { Tree::DEEPEST } else { 1 });
     let limit = wish.limit.unwrap_or(Listing::USUAL).min(Listing::MOST);
@@ -132,7 +136,10 @@ fn attempt(errand: &mut Errand<'_>, wish: &List, glob: Option<&Glob>) -> Result<
 }
 
 /// A directory that may be listed, on record.
-pub(crate) fn open_directory(errand: &mut Errand<'_>, path: &std::path::Path) -> Result<(std::sync::Arc<Ground>, Place), ToolError> {
+pub(crate) fn open_directory(
+    errand: &mut Errand<'_>,
+    path: &std::path::Path,
+) -> Result<(std::sync::Arc<Ground>, Place), ToolError> {
     let (ground, place) = errand.found(path, Operation::Read)?;
     let mut decision = ground.decide(&place.path, Access::Read);
     // What is on the way to something opened shows that, and nothing else.
@@ -142,9 +149,14 @@ pub(crate) fn open_directory(errand: &mut Errand<'_>, path: &std::path::Path) ->
     } else {
         decision = errand.judge(&ground, &place, Operation::Read)?;
     }
-    let node = place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
+    let node =
+        place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
     if node.kind() != FileType::Directory {
-        return Err(ToolError::OfAnotherKind { path: place.path.clone(), kind: word(node.kind()), wanted: "a directory" });
+        return Err(ToolError::OfAnotherKind {
+            path: place.path.clone(),
+            kind: word(node.kind()),
+            wanted: "a directory",
+        });
     }
     errand.record(Operation::Read, decision)?;
     Ok((ground, place))
@@ -179,16 +191,27 @@ impl Seen<'_> {
 
     fn entry(&self) -> Entry {
         let path = self.below.to_string_lossy().into_owned();
-        let Some(node) = self.node() else { return Entry { path, kind: EntryKind::Other, size: None, target: None, denied: true } };
+        let Some(node) = self.node() else {
+            return Entry { path, kind: EntryKind::Other, size: None, target: None, denied: true };
+        };
         let kind = match node.kind() {
             FileType::RegularFile => EntryKind::File,
             FileType::Directory => EntryKind::Directory,
             FileType::Symlink => EntryKind::Link,
             _ => EntryKind::Other,
         };
-        let size = (kind == EntryKind::File).then(|| u64::try_from(node.status.st_size).unwrap_or(0));
-        let target = (kind == EntryKind::Link).then(|| rustix::fs::readlinkat(&node.held, "", Vec::new()).ok()).flatten();
-        Entry { path, kind, size, target: target.map(|target| target.to_string_lossy().into_owned()), denied: false }
+        let size =
+            (kind == EntryKind::File).then(|| u64::try_from(node.status.st_size).unwrap_or(0));
+        let target = (kind == EntryKind::Link)
+            .then(|| rustix::fs::readlinkat(&node.held, "", Vec::new()).ok())
+            .flatten();
+        Entry {
+            path,
+            kind,
+            size,
+            target: target.map(|target| target.to_string_lossy().into_owned()),
+            denied: false,
+        }
     }
 }
 
@@ -198,7 +221,11 @@ impl Tree<'_> {
 
     /// Shows `visit` everything below `place`, in the order of names. What goes away meanwhile,
     /// or cannot be looked into, is left out.
-    pub(crate) fn walk(&self, place: &Place, visit: &mut dyn FnMut(&Seen<'_>) -> Next) -> Result<(), ToolError> {
+    pub(crate) fn walk(
+        &self,
+        place: &Place,
+        visit: &mut dyn FnMut(&Seen<'_>) -> Next,
+    ) -> Result<(), ToolError> {
         let Some(node) = &place.there else { return Ok(()) };
         let directory = node.open(OFlags::RDONLY | OFlags::DIRECTORY, &place.path)?;
         self.level(&directory, &place.path, &PathBuf::new(), 1, visit).map(drop)
@@ -224,11 +251,18 @@ impl Tree<'_> {
                     None => continue,
                 },
             };
-            let node = place.as_ref().and_then(|place| place.there.as_ref()).filter(|node| node.kind() == FileType::Directory);
+            let node = place
+                .as_ref()
+                .and_then(|place| place.there.as_ref())
+                .filter(|node| node.kind() == FileType::Directory);
             match (visit(&Seen { below: below.clone(), place: place.as_ref() }), node) {
                 (Next::Stop, _) => return Ok(Next::Stop),
-                (Next::Deeper, Some(node)) if !is_private(&decision) && depth < self.depth.min(Self::DEEPEST) => {
-                    let Ok(opened) = node.open(OFlags::RDONLY | OFlags::DIRECTORY, &path) else { continue };
+                (Next::Deeper, Some(node))
+                    if !is_private(&decision) && depth < self.depth.min(Self::DEEPEST) =>
+                {
+                    let Ok(opened) = node.open(OFlags::RDONLY | OFlags::DIRECTORY, &path) else {
+                        continue;
+                    };
                     if self.level(&opened, &path, &below, depth + 1, visit)? == Next::Stop {
                         return Ok(Next::Stop);
                     }
@@ -241,12 +275,17 @@ impl Tree<'_> {
 
     /// Whether what stands at an open name is denied by another of its names.
     fn is_denied(&self, place: &Place, decision: &Decision) -> bool {
-        decision.verdict == Verdict::Allowed && self.ground.decide_at(place, Access::Read).verdict == Verdict::Denied
+        decision.verdict == Verdict::Allowed
+            && self.ground.decide_at(place, Access::Read).verdict == Verdict::Denied
     }
 
     /// Whether something opened lies below what is not opened itself.
     fn is_on_the_way(&self, path: &AbsPath) -> bool {
-        self.ground.grants().rules.iter().any(|rule| rule.opens() && rule.root.is_within(path) && rule.root != *path)
+        self.ground
+            .grants()
+            .rules
+            .iter()
+            .any(|rule| rule.opens() && rule.root.is_within(path) && rule.root != *path)
     }
 }
 

@@ -67,10 +67,13 @@ impl Place {
     /// Where `path`, which is absolute, leads. `shows` says whether a name may be seen at all;
     /// nothing is looked for at one that may not.
     pub(crate) fn find(path: &Path, shows: &dyn Fn(&AbsPath) -> bool) -> Result<Place, Lost> {
-        let asked = AbsPath::new(path).ok_or_else(|| ToolError::Input { what: format!("{} is no path", path.display()) })?;
+        let asked = AbsPath::new(path)
+            .ok_or_else(|| ToolError::Input { what: format!("{} is no path", path.display()) })?;
         // No longer than the kernel takes them: it will be on record.
         if path.as_os_str().len() > LONGEST {
-            return Err(ToolError::Input { what: format!("a path of more than {LONGEST} bytes") }.into());
+            return Err(
+                ToolError::Input { what: format!("a path of more than {LONGEST} bytes") }.into()
+            );
         }
         for _ in 0..TRIES {
             let place = follow(path, &asked, shows)?;
@@ -83,20 +86,26 @@ impl Place {
 
     /// A name in a directory that is held already; links are not followed. `None` if it is gone,
     /// or elsewhere by now.
-    pub(crate) fn within(directory: BorrowedFd<'_>, at: &AbsPath, name: &OsStr) -> Result<Option<Place>, ToolError> {
+    pub(crate) fn within(
+        directory: BorrowedFd<'_>,
+        at: &AbsPath,
+        name: &OsStr,
+    ) -> Result<Option<Place>, ToolError> {
         let path = at.join(name);
         let directory = rustix::io::fcntl_dupfd_cloexec(directory, 3).during("hold", at)?;
         let there = match hold(directory.as_fd(), name) {
             Ok(node) => node,
             Err(_) => return Ok(None),
         };
-        let place = Place { path, directory, name: name.to_owned(), links: Vec::new(), there: Some(there) };
+        let place =
+            Place { path, directory, name: name.to_owned(), links: Vec::new(), there: Some(there) };
         Ok(place.is_settled()?.then_some(place))
     }
 
     /// Whether the kernel says that what is held is where the walk went.
     fn is_settled(&self) -> Result<bool, ToolError> {
-        Ok(self.stands()? && self.there.as_ref().map_or(Ok(true), |node| is_at(node.held.as_fd(), &self.path))?)
+        Ok(self.stands()?
+            && self.there.as_ref().map_or(Ok(true), |node| is_at(node.held.as_fd(), &self.path))?)
     }
 
     /// Whether the directory is where it was.
@@ -120,7 +129,8 @@ impl Node {
         // What was a plain file when it was held is one still, so nothing is waited for; the
         // flag is for file systems that would.
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        rustix::fs::openat(CWD, by_descriptor(self.held.as_fd()), flags, Mode::empty()).during("open", path)
+        rustix::fs::openat(CWD, by_descriptor(self.held.as_fd()), flags, Mode::empty())
+            .during("open", path)
     }
 }
 
@@ -170,22 +180,35 @@ fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Res
         }
         let next = real.join(&name);
         if !shows(&next) {
-            return Err(Lost::Shut { path: rest.iter().take_while(|name| *name != "..").fold(next, |path, name| path.join(name)) });
+            return Err(Lost::Shut {
+                path: rest
+                    .iter()
+                    .take_while(|name| *name != "..")
+                    .fold(next, |path, name| path.join(name)),
+            });
         }
         let node = match hold(here.as_fd(), &name) {
             Ok(node) => node,
             Err(Errno::NOENT) => {
                 let place = Place { path: next, directory: here, name, links, there: None };
-                return if rest.is_empty() { Ok(place) } else { Err(Lost::Missing { place: Box::new(place) }) };
+                return if rest.is_empty() {
+                    Ok(place)
+                } else {
+                    Err(Lost::Missing { place: Box::new(place) })
+                };
             }
             Err(error) => return Err(error).during("open", &next).map_err(Lost::Broken),
         };
         match node.kind() {
             FileType::Symlink => {
                 if links.len() == LINKS {
-                    return Err(io::Error::from(Errno::LOOP)).during("follow", asked).map_err(Lost::Broken);
+                    return Err(io::Error::from(Errno::LOOP))
+                        .during("follow", asked)
+                        .map_err(Lost::Broken);
                 }
-                let target = rustix::fs::readlinkat(&node.held, "", Vec::new()).during("follow", &next)?.into_bytes();
+                let target = rustix::fs::readlinkat(&node.held, "", Vec::new())
+                    .during("follow", &next)?
+                    .into_bytes();
                 links.push(next);
                 if target.starts_with(b"/") {
                     (here, real) = (root()?, AbsPath::root());
@@ -194,9 +217,16 @@ fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Res
                     rest.push_front(part);
                 }
             }
-            _ if rest.is_empty() => return Ok(Place { path: next, directory: here, name, links, there: Some(node) }),
+            _ if rest.is_empty() => {
+                return Ok(Place { path: next, directory: here, name, links, there: Some(node) });
+            }
             FileType::Directory => (here, real) = (node.held, next),
-            _ => return Err(ToolError::NotFound { path: rest.iter().fold(next, |path, name| path.join(name)) }.into()),
+            _ => {
+                return Err(ToolError::NotFound {
+                    path: rest.iter().fold(next, |path, name| path.join(name)),
+                }
+                .into());
+            }
         }
     }
     // It ended at the root, or with `..`: what is meant is the directory itself.

@@ -92,7 +92,10 @@ impl Tools {
         self.errand(Tool::Read)?.carry_out(|errand| {
             let (ground, place) = errand.found(path, Operation::Read)?;
             let decision = errand.judge(&ground, &place, Operation::Read)?;
-            let node = place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
+            let node = place
+                .there
+                .as_ref()
+                .ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
             must_be_file(node, &place.path)?;
             errand.record(Operation::Read, decision)?;
             let bytes = errand.plainly(&ground, || whole(node, &place.path, most))?;
@@ -104,7 +107,8 @@ impl Tools {
 fn attempt(errand: &mut Errand<'_>, wish: &Read) -> Result<Content, ToolError> {
     let (ground, place) = errand.found(&wish.path, Operation::Read)?;
     let decision = errand.judge(&ground, &place, Operation::Read)?;
-    let node = place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
+    let node =
+        place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
     must_be_file(node, &place.path)?;
     errand.record(Operation::Read, decision)?;
     errand.plainly(&ground, || {
@@ -112,7 +116,8 @@ fn attempt(errand: &mut Errand<'_>, wish: &Read) -> Result<Content, ToolError> {
         let most = wish.byte_limit.unwrap_or(Content::USUAL).min(Content::MOST);
         let (bytes, truncated) = match wish.byte_offset {
             Some(start) => range_of_bytes(file, start, most).during("read", &place.path)?,
-            None => Lines { first: wish.offset.unwrap_or(1).max(1), count: wish.limit, most }.of(file, &place.path)?,
+            None => Lines { first: wish.offset.unwrap_or(1).max(1), count: wish.limit, most }
+                .of(file, &place.path)?,
         };
         let first_line = wish.byte_offset.is_none().then(|| wish.offset.unwrap_or(1).max(1));
         let size = u64::try_from(node.status.st_size).unwrap_or(0);
@@ -124,7 +129,9 @@ fn attempt(errand: &mut Errand<'_>, wish: &Read) -> Result<Content, ToolError> {
 pub(crate) fn must_be_file(node: &Node, path: &AbsPath) -> Result<(), ToolError> {
     match node.kind() {
         FileType::RegularFile => Ok(()),
-        kind => Err(ToolError::OfAnotherKind { path: path.clone(), kind: word(kind), wanted: "a file" }),
+        kind => {
+            Err(ToolError::OfAnotherKind { path: path.clone(), kind: word(kind), wanted: "a file" })
+        }
     }
 }
 
@@ -140,7 +147,13 @@ pub(crate) fn word(kind: FileType) -> &'static str {
     }
 }
 
-fn content(path: AbsPath, bytes: Vec<u8>, size: u64, first_line: Option<u64>, truncated: bool) -> Content {
+fn content(
+    path: AbsPath,
+    bytes: Vec<u8>,
+    size: u64,
+    first_line: Option<u64>,
+    truncated: bool,
+) -> Content {
     let (text, base64) = match String::from_utf8(bytes) {
         Ok(text) if !is_binary(text.as_bytes()) => (Some(text), None),
         Ok(text) => (None, Some(base64(text.as_bytes()))),
@@ -149,7 +162,11 @@ fn content(path: AbsPath, bytes: Vec<u8>, size: u64, first_line: Option<u64>, tr
     Content { path, text, base64, size, first_line, truncated }
 }
 
-fn range_of_bytes(mut file: std::fs::File, start: u64, most: u64) -> std::io::Result<(Vec<u8>, bool)> {
+fn range_of_bytes(
+    mut file: std::fs::File,
+    start: u64,
+    most: u64,
+) -> std::io::Result<(Vec<u8>, bool)> {
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
@@ -182,7 +199,11 @@ impl Lines {
                 return Ok((Vec::new(), false));
             }
             if passed >= Content::PASSED {
-                return Err(ToolError::TooLarge { path: path.clone(), size: passed, limit: Content::PASSED });
+                return Err(ToolError::TooLarge {
+                    path: path.clone(),
+                    size: passed,
+                    limit: Content::PASSED,
+                });
             }
         }
         let mut bytes = Vec::new();

@@ -33,7 +33,8 @@ impl Tools {
                 Err(error) if is_not_empty(&error) => {}
                 done => return done,
             }
-            let listing = self.list(&List { depth: Some(128), limit: Some(10_000), ..List::new(path) })?;
+            let listing =
+                self.list(&List { depth: Some(128), limit: Some(10_000), ..List::new(path) })?;
             let mut removed = 0;
             // Entries of a directory follow it.
             for entry in listing.entries.iter().rev() {
@@ -58,12 +59,16 @@ fn is_not_empty(error: &ToolError) -> bool {
 }
 
 fn attempt(errand: &mut Errand<'_>, path: &Path) -> Result<AbsPath, ToolError> {
-    let wrong = || ToolError::Input { what: format!("{} names nothing that could be removed", path.display()) };
+    let wrong = || ToolError::Input {
+        what: format!("{} names nothing that could be removed", path.display()),
+    };
     let name = path.file_name().ok_or_else(wrong)?;
     let (ground, above) = errand.found(path.parent().unwrap_or(Path::new("")), Operation::Write)?;
     let gone = || ToolError::NotFound { path: above.path.join(name) };
-    let held = above.there.as_ref().filter(|node| node.kind() == FileType::Directory).ok_or_else(gone)?;
-    let directory = errand.plainly(&ground, || held.open(OFlags::RDONLY | OFlags::DIRECTORY, &above.path))?;
+    let held =
+        above.there.as_ref().filter(|node| node.kind() == FileType::Directory).ok_or_else(gone)?;
+    let directory =
+        errand.plainly(&ground, || held.open(OFlags::RDONLY | OFlags::DIRECTORY, &above.path))?;
     let place = Place::within(directory.as_fd(), &above.path, name)?.ok_or_else(gone)?;
     if place.path == errand.tools.cwd {
         return Err(wrong());

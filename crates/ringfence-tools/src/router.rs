@@ -82,8 +82,14 @@ impl Router {
 
     /// Has an extension serve all tools with a prefix, such as `mcp` or `mcp__github`.
     pub fn register(&mut self, prefix: &str, extension: Arc<dyn Handler>) -> Result<(), ToolError> {
-        let refuse = |why: &str| Err(ToolError::Input { what: format!("`{prefix}` cannot be an extension's prefix: {why}") });
-        if prefix.is_empty() || !prefix.chars().all(|c| c.is_ascii_alphanumeric() || "_-:/.".contains(c)) {
+        let refuse = |why: &str| {
+            Err(ToolError::Input {
+                what: format!("`{prefix}` cannot be an extension's prefix: {why}"),
+            })
+        };
+        if prefix.is_empty()
+            || !prefix.chars().all(|c| c.is_ascii_alphanumeric() || "_-:/.".contains(c))
+        {
             return refuse("it is no name");
         }
         if let Some(tool) = Tool::of(prefix) {
@@ -100,7 +106,9 @@ impl Router {
     pub fn call(&self, call: &Call) -> Result<Value, ToolError> {
         match &self.tools {
             Some(tools) => tools.serve(call).unwrap_or_else(|| self.hand_on(call)),
-            None if Tool::of(&call.tool).is_some_and(|tool| tool != Tool::Shell) => Err(ToolError::Elsewhere { tool: call.tool.clone() }),
+            None if Tool::of(&call.tool).is_some_and(|tool| tool != Tool::Shell) => {
+                Err(ToolError::Elsewhere { tool: call.tool.clone() })
+            }
             None => self.hand_on(call),
         }
     }
@@ -120,15 +128,23 @@ impl Router {
             }
         };
         self.tools.as_ref().map_or(Ok(()), |tools| tools.journal.hand_on(&call.tool))?;
-        handler.handle(call).map_err(|source| ToolError::Handler { tool: call.tool.clone(), source })
+        handler
+            .handle(call)
+            .map_err(|source| ToolError::Handler { tool: call.tool.clone(), source })
     }
 
     /// The extension that serves a tool; `None` if it is for the session.
     fn extension(&self, tool: &str) -> Result<Option<&dyn Handler>, ToolError> {
-        let served = self.extensions.iter().filter(|(prefix, _)| has_prefix(tool, prefix)).max_by_key(|(prefix, _)| prefix.len());
+        let served = self
+            .extensions
+            .iter()
+            .filter(|(prefix, _)| has_prefix(tool, prefix))
+            .max_by_key(|(prefix, _)| prefix.len());
         match served {
             Some((_, extension)) => Ok(Some(extension.as_ref())),
-            None if RESERVED.iter().any(|prefix| has_prefix(tool, prefix)) => Err(ToolError::NoExtension { tool: tool.to_owned() }),
+            None if RESERVED.iter().any(|prefix| has_prefix(tool, prefix)) => {
+                Err(ToolError::NoExtension { tool: tool.to_owned() })
+            }
             None => Ok(None),
         }
     }
@@ -136,17 +152,22 @@ impl Router {
 
 fn has_prefix(tool: &str, prefix: &str) -> bool {
     let is_start = tool.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
-    is_start && (tool.len() == prefix.len() || SEPARATORS.iter().any(|separator| tool[prefix.len()..].starts_with(separator)))
+    is_start
+        && (tool.len() == prefix.len()
+            || SEPARATORS.iter().any(|separator| tool[prefix.len()..].starts_with(separator)))
 }
 
 fn meant<T: DeserializeOwned>(call: &Call) -> Result<T, ToolError> {
-    serde_json::from_value(call.input.clone())
-        .map_err(|error| ToolError::Input { what: format!("`{}` cannot work on that: {error}", call.tool) })
+    serde_json::from_value(call.input.clone()).map_err(|error| ToolError::Input {
+        what: format!("`{}` cannot work on that: {error}", call.tool),
+    })
 }
 
 fn done<T: Serialize>(result: Result<T, ToolError>) -> Result<Value, ToolError> {
     result.and_then(|value| {
-        serde_json::to_value(value).map_err(|error| ToolError::Input { what: format!("the result cannot be told: {error}") })
+        serde_json::to_value(value).map_err(|error| ToolError::Input {
+            what: format!("the result cannot be told: {error}"),
+        })
     })
 }
 

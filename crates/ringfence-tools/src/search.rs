@@ -104,11 +104,17 @@ impl Tools {
     pub fn search(&self, wish: &Search) -> Result<Found, ToolError> {
         let pattern = Pattern::new(wish)?;
         let glob = wish.glob.as_deref().map(compiled).transpose()?;
-        self.errand(Tool::Search)?.carry_out(|errand| attempt(errand, wish, &pattern, glob.as_ref()))
+        self.errand(Tool::Search)?
+            .carry_out(|errand| attempt(errand, wish, &pattern, glob.as_ref()))
     }
 }
 
-fn attempt(errand: &mut Errand<'_>, wish: &Search, pattern: &Pattern, glob: Option<&Glob>) -> Result<Found, ToolError> {
+fn attempt(
+    errand: &mut Errand<'_>,
+    wish: &Search,
+    pattern: &Pattern,
+    glob: Option<&Glob>,
+) -> Result<Found, ToolError> {
     let deadline = Instant::now() + wish.timeout_ms.map_or(Found::PATIENCE, Duration::from_millis);
     let limit = wish.limit.unwrap_or(Found::USUAL).min(Found::MOST);
     let (ground, place) = errand.found(&wish.path, Operation::Read)?;
@@ -156,7 +162,12 @@ struct Round<'a> {
 
 impl Round<'_> {
     /// Looks through a directory; answers files of which it is not sure that they may be read.
-    fn tree(&mut self, ground: &Ground, place: &Place, glob: Option<&Glob>) -> Result<Vec<PathBuf>, ToolError> {
+    fn tree(
+        &mut self,
+        ground: &Ground,
+        place: &Place,
+        glob: Option<&Glob>,
+    ) -> Result<Vec<PathBuf>, ToolError> {
         let mut doubtful = Vec::new();
         let tree = Tree { ground, depth: Tree::DEEPEST };
         tree.walk(place, &mut |seen| {
@@ -165,7 +176,9 @@ impl Round<'_> {
                 return Next::Deeper;
             };
             // Git's store is packed, and what is in it is elsewhere as well.
-            if node.kind() == FileType::Directory && seen.below.file_name().is_some_and(|name| name == ".git") {
+            if node.kind() == FileType::Directory
+                && seen.below.file_name().is_some_and(|name| name == ".git")
+            {
                 return Next::Past;
             }
             let is_meant = glob.is_none_or(|glob| glob.matches(&AbsPath::root().join(&seen.below)));
@@ -186,7 +199,9 @@ impl Round<'_> {
     }
 
     fn file(&mut self, place: &Place, name: &str) {
-        let Some(Ok(text)) = place.there.as_ref().map(|node| whole(node, &place.path, Found::LARGE)) else {
+        let Some(Ok(text)) =
+            place.there.as_ref().map(|node| whole(node, &place.path, Found::LARGE))
+        else {
             self.found.skipped += 1;
             return;
         };
@@ -208,7 +223,12 @@ impl Round<'_> {
                 return;
             }
             let shown = String::from_utf8_lossy(&line[..line.len().min(Found::LINE)]).into_owned();
-            self.found.matches.push(Match { path: name.to_owned(), line: index + 1, column: at + 1, text: shown });
+            self.found.matches.push(Match {
+                path: name.to_owned(),
+                line: index + 1,
+                column: at + 1,
+                text: shown,
+            });
         }
     }
 }

@@ -62,7 +62,8 @@ mod tests {
     #[test]
     fn no_character_is_cut_in_two() {
         let text = "aé€".as_bytes();
-        let lengths: Vec<usize> = (0..=text.len()).map(|end| whole_characters(&text[..end]).len()).collect();
+        let lengths: Vec<usize> =
+            (0..=text.len()).map(|end| whole_characters(&text[..end]).len()).collect();
         assert_eq!(lengths, [0, 1, 1, 3, 3, 3, 6]);
         assert_eq!(whole_characters(b"a\xffb\xc3"), b"a\xffb\xc3");
     }

@@ -107,7 +107,13 @@ pub struct Put<'a> {
 impl Write {
     fn put(&self) -> Put<'_> {
         let Self { path, content, create_parents, new_only, fsync } = self;
-        Put { path, content: Source::Bytes(content.as_bytes()), create_parents: *create_parents, new_only: *new_only, fsync: *fsync }
+        Put {
+            path,
+            content: Source::Bytes(content.as_bytes()),
+            create_parents: *create_parents,
+            new_only: *new_only,
+            fsync: *fsync,
+        }
     }
 }
 
@@ -170,7 +176,9 @@ fn attempt(errand: &mut Errand<'_>, wish: &Put<'_>) -> Result<Written, ToolError
                 }
                 make_directory(errand, &ground, &place)?;
             }
-            Err(Lost::Missing { place }) => return Err(ToolError::NoDirectory { path: place.path }),
+            Err(Lost::Missing { place }) => {
+                return Err(ToolError::NoDirectory { path: place.path });
+            }
             Err(lost) => return Err(errand.lost(&ground, lost, Operation::Create)),
         }
     };
@@ -188,19 +196,29 @@ fn attempt(errand: &mut Errand<'_>, wish: &Put<'_>) -> Result<Written, ToolError
     errand.record(operation, decision)?;
     let sync = if wish.fsync { Sync::Wait } else { Sync::Leave };
     errand.plainly(&ground, || Deposit { place: &place, content: wish.content, sync }.make())?;
-    Ok(Written { created: operation == Operation::Create, size: wish.content.length(), path: place.path })
+    Ok(Written {
+        created: operation == Operation::Create,
+        size: wish.content.length(),
+        path: place.path,
+    })
 }
 
 /// A file may be no larger than one that a command writes.
 pub(crate) fn must_fit(ground: &Ground, path: &AbsPath, length: u64) -> Result<(), ToolError> {
     match ground.grants().limits.file_size {
-        Some(limit) if length > limit => Err(ToolError::TooLarge { path: path.clone(), size: length, limit }),
+        Some(limit) if length > limit => {
+            Err(ToolError::TooLarge { path: path.clone(), size: length, limit })
+        }
         _ => Ok(()),
     }
 }
 
 /// Makes a directory that is missing on the way.
-fn make_directory(errand: &mut Errand<'_>, ground: &Ground, place: &Place) -> Result<(), ToolError> {
+fn make_directory(
+    errand: &mut Errand<'_>,
+    ground: &Ground,
+    place: &Place,
+) -> Result<(), ToolError> {
     let decision = errand.judge(ground, place, Operation::Create)?;
     errand.record(Operation::Create, decision)?;
     errand.plainly(ground, || {

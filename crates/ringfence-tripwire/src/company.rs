@@ -26,7 +26,9 @@ pub struct Company {
 impl Company {
     /// As told by a `/proc`; `None` where it tells nothing.
     pub fn of(proc: BorrowedFd<'_>) -> Option<Self> {
-        let loads = rustix::fs::openat(proc, "loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let loads =
+            rustix::fs::openat(proc, "loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                .ok()?;
         Some(Self { loads, alone: Cell::new(0), woken: Cell::new(0) })
     }
 
@@ -51,7 +53,8 @@ impl Company {
         const OURS: usize = 2;
         let mut text = [0; 64];
         let length = rustix::io::pread(&self.loads, &mut text, 0).unwrap_or(0);
-        let step = if runs(&text[..length]).is_some_and(|runs| runs <= OURS) { weight } else { -weight };
+        let step =
+            if runs(&text[..length]).is_some_and(|runs| runs <= OURS) { weight } else { -weight };
         self.alone.set((self.alone.get() + step).clamp(-SURE, SURE));
         self.alone.get() > 0
     }
@@ -60,9 +63,12 @@ impl Company {
     /// might before, once it is awake.
     pub fn wake<T>(&self, other: i32, wake: impl FnOnce() -> T) -> T {
         let other = Pid::from_raw(other);
-        let may = other.filter(|_| self.is_none_lately()).and_then(|other| sched_getaffinity(Some(other)).ok());
+        let may = other
+            .filter(|_| self.is_none_lately())
+            .and_then(|other| sched_getaffinity(Some(other)).ok());
         let here = sched_getcpu();
-        let kept = may.filter(|may| may.is_set(here) && sched_setaffinity(other, &only(here)).is_ok());
+        let kept =
+            may.filter(|may| may.is_set(here) && sched_setaffinity(other, &only(here)).is_ok());
         let woken = wake();
         // Whoever has ended meanwhile needs no place.
         let _ = kept.map(|may| sched_setaffinity(other, &may));
@@ -102,7 +108,8 @@ mod tests {
 
     #[test]
     fn whoever_is_woken_may_go_where_it_might() {
-        let proc = rustix::fs::open("/proc", OFlags::PATH, Mode::empty()).expect("there is a /proc");
+        let proc =
+            rustix::fs::open("/proc", OFlags::PATH, Mode::empty()).expect("there is a /proc");
         let company = Company::of(std::os::fd::AsFd::as_fd(&proc)).expect("it tells of loads");
         let before = sched_getaffinity(None).expect("we are somewhere");
         let own = rustix::thread::gettid().as_raw_nonzero().get();

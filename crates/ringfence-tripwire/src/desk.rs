@@ -54,7 +54,11 @@ impl Desk {
     /// What is open of a node, by anybody.
     pub(crate) fn open_of(&self, node: u64) -> Option<Arc<Opened>> {
         let books = self.books();
-        if books.opened.is_empty() { None } else { books.opened.values().find(|opened| opened.node == node).cloned() }
+        if books.opened.is_empty() {
+            None
+        } else {
+            books.opened.values().find(|opened| opened.node == node).cloned()
+        }
     }
 
     pub(crate) fn close(&self, handle: u64) {
@@ -76,7 +80,8 @@ impl Desk {
                 thread::sleep(AGAIN);
             }
         };
-        let begun = thread::Builder::new().name("tripwire".into()).stack_size(64 * 1024).spawn(look_after);
+        let begun =
+            thread::Builder::new().name("tripwire".into()).stack_size(64 * 1024).spawn(look_after);
         if begun.is_err() {
             self.settle(unique, &Answer::error(unique, Errno::INTR.raw_os_error()));
         }
@@ -97,7 +102,8 @@ impl Desk {
 
     /// Answers a request that waits; answers whether it did, and the kernel took it.
     fn settle(&self, unique: u64, answer: &[u8]) -> bool {
-        self.books().waiting.remove(&unique).is_some() && rustix::io::write(&self.device, answer).is_ok()
+        self.books().waiting.remove(&unique).is_some()
+            && rustix::io::write(&self.device, answer).is_ok()
     }
 }
 
@@ -190,7 +196,14 @@ fn names(directory: &OwnedFd) -> rustix::io::Result<Vec<(OsString, u32)>> {
     const MANY: usize = 1_000_000;
     let entries = Dir::read_from(directory)?.take(MANY);
     entries
-        .map(|entry| entry.map(|entry| (OsStr::from_bytes(entry.file_name().to_bytes()).to_owned(), entry.file_type().as_raw_mode())))
+        .map(|entry| {
+            entry.map(|entry| {
+                (
+                    OsStr::from_bytes(entry.file_name().to_bytes()).to_owned(),
+                    entry.file_type().as_raw_mode(),
+                )
+            })
+        })
         .collect()
 }
 
@@ -198,14 +211,19 @@ fn names(directory: &OwnedFd) -> rustix::io::Result<Vec<(OsString, u32)>> {
 /// to handle one.
 fn may_wait(pid: u32) -> bool {
     // It may have called itself what is no text.
-    std::fs::read(format!("/proc/{pid}/status")).is_ok_and(|status| may_wait_by(&String::from_utf8_lossy(&status)))
+    std::fs::read(format!("/proc/{pid}/status"))
+        .is_ok_and(|status| may_wait_by(&String::from_utf8_lossy(&status)))
 }
 
 fn may_wait_by(status: &str) -> bool {
     /// SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN and SIGTTOU.
     const STOPS: u64 = 0b1_1111 << 17;
-    let set =
-        |name: &str| status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix(name)?.trim(), 16).ok()).unwrap_or_default();
+    let set = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| u64::from_str_radix(line.strip_prefix(name)?.trim(), 16).ok())
+            .unwrap_or_default()
+    };
     let pending = (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:");
     pending & !STOPS == 0 && pending & set("SigCgt:") == 0
 }
@@ -216,8 +234,9 @@ mod tests {
 
     #[track_caller]
     fn check(pending: u64, blocked: u64, caught: u64, expect: bool) {
-        let status =
-            format!("Name:\tcat\nSigPnd:\t0000000000000000\nShdPnd:\t{pending:016x}\nSigBlk:\t{blocked:016x}\nSigCgt:\t{caught:016x}\n");
+        let status = format!(
+            "Name:\tcat\nSigPnd:\t0000000000000000\nShdPnd:\t{pending:016x}\nSigBlk:\t{blocked:016x}\nSigCgt:\t{caught:016x}\n"
+        );
         assert_eq!(may_wait_by(&status), expect, "{status}");
     }
 

@@ -119,7 +119,8 @@ mod tests {
     fn what_is_another_thing_is_another_ghost() {
         let mut ghosts = Ghosts::default();
         let file = ghosts.show(path("/a"), Lead::File, Errno::NOENT).expect("room for one");
-        let directory = ghosts.show(path("/a"), Lead::Directory, Errno::NOENT).expect("room for two");
+        let directory =
+            ghosts.show(path("/a"), Lead::Directory, Errno::NOENT).expect("room for two");
         assert_ne!(file, directory);
         ghosts.forget(file, 1);
         assert_eq!(ghosts.show(path("/a"), Lead::Directory, Errno::NOENT), Some(directory));
@@ -128,7 +129,9 @@ mod tests {
     #[test]
     fn there_is_an_end_to_them() {
         let mut ghosts = Ghosts::default();
-        let shown = (0..MANY + 10).filter_map(|number| ghosts.show(path(&format!("/{number}")), Lead::File, Errno::NOENT)).count();
+        let shown = (0..MANY + 10)
+            .filter_map(|number| ghosts.show(path(&format!("/{number}")), Lead::File, Errno::NOENT))
+            .count();
         assert_eq!((shown, ghosts.by_node.len()), (MANY, MANY));
     }
 }

@@ -45,14 +45,21 @@ impl Post {
         }
         match (self.company.as_ref().is_some_and(Company::is_none), self.is_kept) {
             (true, false) => self.is_kept = self.keep(rustix::thread::sched_getcpu()),
-            (false, true) => self.is_kept = self.away.as_ref().is_none_or(|away| rustix::thread::sched_setaffinity(None, away).is_err()),
+            (false, true) => {
+                self.is_kept = self
+                    .away
+                    .as_ref()
+                    .is_none_or(|away| rustix::thread::sched_setaffinity(None, away).is_err())
+            }
             _ => {}
         }
     }
 
     pub(crate) fn wake<T>(&self, other: u32, wake: impl FnOnce() -> T) -> T {
         match &self.company {
-            Some(company) if self.is_kept && self.since.elapsed() >= Self::BUILT => company.wake(other as i32, wake),
+            Some(company) if self.is_kept && self.since.elapsed() >= Self::BUILT => {
+                company.wake(other as i32, wake)
+            }
             _ => wake(),
         }
     }

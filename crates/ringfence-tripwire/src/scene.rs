@@ -44,8 +44,13 @@ pub enum PropKind {
 
 impl Default for Scene {
     fn default() -> Self {
-        let root = Prop { path: AbsPath::root(), kind: PropKind::Directory, children: BTreeMap::new() };
-        Self { props: vec![root], by_path: HashMap::from([(AbsPath::root(), 0)]), covers: Vec::new() }
+        let root =
+            Prop { path: AbsPath::root(), kind: PropKind::Directory, children: BTreeMap::new() };
+        Self {
+            props: vec![root],
+            by_path: HashMap::from([(AbsPath::root(), 0)]),
+            covers: Vec::new(),
+        }
     }
 }
 
@@ -88,20 +93,36 @@ impl Scene {
     /// Lets something stand at `path` for it to be mounted over: what is there already, or
     /// something that is denied as long as it is not.
     pub fn stand(&mut self, path: &AbsPath, kind: PropKind) {
-        let above = |at: &usize| path.is_within(&self.props[*at].path) && self.props[*at].path != AbsPath::root();
-        match self.covers.iter().copied().filter(above).max_by_key(|at| self.props[*at].path.depth()) {
+        let above = |at: &usize| {
+            path.is_within(&self.props[*at].path) && self.props[*at].path != AbsPath::root()
+        };
+        match self
+            .covers
+            .iter()
+            .copied()
+            .filter(above)
+            .max_by_key(|at| self.props[*at].path.depth())
+        {
             Some(at) => self.stand_below(at, path, kind),
             None => self.put(path, kind),
         }
     }
 
     fn stand_below(&mut self, mut at: usize, path: &AbsPath, kind: PropKind) {
-        let Ok(below) = path.as_path().strip_prefix(self.props[at].path.as_path()).map(PathBuf::from) else { return };
+        let Ok(below) =
+            path.as_path().strip_prefix(self.props[at].path.as_path()).map(PathBuf::from)
+        else {
+            return;
+        };
         for name in &below {
             let next = self.props[at].path.join(name);
             let found = self.props[at].children.get(name).copied();
             at = found.unwrap_or_else(|| {
-                self.props.push(Prop { path: next, kind: PropKind::DeniedDirectory, children: BTreeMap::new() });
+                self.props.push(Prop {
+                    path: next,
+                    kind: PropKind::DeniedDirectory,
+                    children: BTreeMap::new(),
+                });
                 let made = self.props.len() - 1;
                 self.props[at].children.insert(name.to_owned(), made);
                 made
@@ -115,8 +136,11 @@ impl Scene {
     /// Whether something other than what is denied stands below `path`: mounting over `path`
     /// would hide it.
     pub fn holds_more(&self, path: &AbsPath) -> bool {
-        let is_denied = |kind: &PropKind| matches!(kind, PropKind::DeniedFile | PropKind::DeniedDirectory);
-        self.by_path.iter().any(|(below, at)| below != path && below.is_within(path) && !is_denied(&self.props[*at].kind))
+        let is_denied =
+            |kind: &PropKind| matches!(kind, PropKind::DeniedFile | PropKind::DeniedDirectory);
+        self.by_path.iter().any(|(below, at)| {
+            below != path && below.is_within(path) && !is_denied(&self.props[*at].kind)
+        })
     }
 
     /// What stands at `path`.
@@ -139,7 +163,11 @@ impl Scene {
             return *at;
         }
         let at = self.props.len();
-        self.props.push(Prop { path: path.clone(), kind: PropKind::Directory, children: BTreeMap::new() });
+        self.props.push(Prop {
+            path: path.clone(),
+            kind: PropKind::Directory,
+            children: BTreeMap::new(),
+        });
         self.by_path.insert(path.clone(), at);
         if let (Some(above), Some(name)) = (path.parent(), path.as_path().file_name()) {
             let above = self.at(&above);
@@ -201,8 +229,14 @@ mod tests {
     fn what_is_to_be_mounted_over_stands_in_what_is_denied() {
         let mut scene = scene();
         scene.stand(&path("/home/.ssh/id"), PropKind::DeniedFile);
-        assert_eq!(scene.find(&path("/home/.ssh")).map(|prop| &prop.kind), Some(&PropKind::DeniedDirectory));
-        assert_eq!(scene.find(&path("/home/.ssh/id")).map(|prop| &prop.kind), Some(&PropKind::DeniedFile));
+        assert_eq!(
+            scene.find(&path("/home/.ssh")).map(|prop| &prop.kind),
+            Some(&PropKind::DeniedDirectory)
+        );
+        assert_eq!(
+            scene.find(&path("/home/.ssh/id")).map(|prop| &prop.kind),
+            Some(&PropKind::DeniedFile)
+        );
         // Twice is once.
         let before = scene.clone();
         scene.stand(&path("/home/.ssh/id"), PropKind::DeniedFile);
@@ -227,7 +261,9 @@ mod tests {
     fn what_would_hide_something_is_known() {
         let mut scene = scene();
         assert!(scene.holds_more(&path("/home")) && scene.holds_more(&path("/home/shut")));
-        assert!(!scene.holds_more(&path("/home/.ssh")) && !scene.holds_more(&path("/home/shut/app")));
+        assert!(
+            !scene.holds_more(&path("/home/.ssh")) && !scene.holds_more(&path("/home/shut/app"))
+        );
         scene.stand(&path("/home/.ssh/id"), PropKind::DeniedFile);
         assert!(!scene.holds_more(&path("/home/.ssh")));
     }

@@ -84,9 +84,22 @@ const LONGEST_READ: u32 = 1 << 20;
 
 impl Tripwire {
     /// `device` is an open `/dev/fuse` of a mount that belongs to `owner`.
-    pub fn new(device: OwnedFd, scene: Arc<RwLock<Scene>>, watcher: Arc<dyn Watcher>, owner: (u32, u32)) -> Self {
+    pub fn new(
+        device: OwnedFd,
+        scene: Arc<RwLock<Scene>>,
+        watcher: Arc<dyn Watcher>,
+        owner: (u32, u32),
+    ) -> Self {
         let can_ask = watcher.can_ask();
-        Self { desk: Arc::new(Desk::new(device)), scene, watcher, owner, is_sealed: false, can_ask, ghosts: Ghosts::default() }
+        Self {
+            desk: Arc::new(Desk::new(device)),
+            scene,
+            watcher,
+            owner,
+            is_sealed: false,
+            can_ask,
+            ghosts: Ghosts::default(),
+        }
     }
 
     /// Serves until nobody has it mounted any more. The sandbox is built on `processor`.
@@ -126,7 +139,9 @@ impl Tripwire {
                 self.desk.interrupted(waiting);
                 return None;
             }
-            Ask::Hello { minor, flags } => Answer::hello(unique, minor, flags, if self.can_ask { AHEAD } else { 0 }),
+            Ask::Hello { minor, flags } => {
+                Answer::hello(unique, minor, flags, if self.can_ask { AHEAD } else { 0 })
+            }
             Ask::Statistics => Answer::statistics(unique),
             Ask::Flush => Answer::nothing(unique),
             Ask::Release(handle) => {
@@ -137,7 +152,9 @@ impl Tripwire {
             // A file that reads as empty has no handle.
             Ask::Read { handle: 0, .. } => Answer::nothing(unique),
             Ask::Read { handle, offset, size } => self.read(unique, handle, offset, size),
-            Ask::List { handle, offset, size, plus } if handle > 0 => self.listed(unique, handle, offset, size, plus),
+            Ask::List { handle, offset, size, plus } if handle > 0 => {
+                self.listed(unique, handle, offset, size, plus)
+            }
             _ if request.node < FIRST => self.top(request, &scene),
             _ => match scene.prop((request.node - FIRST) as usize) {
                 Some(prop) => return self.of_prop(request, prop, &scene),
@@ -153,8 +170,12 @@ impl Tripwire {
     fn top(&mut self, request: &Request<'_>, scene: &Scene) -> Vec<u8> {
         let (unique, node) = (request.unique, request.node);
         match request.ask {
-            Ask::Lookup(name) if node == TOP && name == ROOT => Answer::entry(unique, &self.entry(scene, 0)),
-            Ask::Lookup(name) if node == TOP && name == COVERS => Answer::entry(unique, &self.directory(COVERS_NODE)),
+            Ask::Lookup(name) if node == TOP && name == ROOT => {
+                Answer::entry(unique, &self.entry(scene, 0))
+            }
+            Ask::Lookup(name) if node == TOP && name == COVERS => {
+                Answer::entry(unique, &self.directory(COVERS_NODE))
+            }
             Ask::Lookup(name) if node == COVERS_NODE => match scene.cover_named(name) {
                 Some(at) => Answer::entry(unique, &self.entry(scene, at)),
                 None => Answer::error(unique, Errno::NOENT.raw_os_error()),
@@ -164,8 +185,13 @@ impl Tripwire {
             Ask::List { offset, size, plus, .. } if node == COVERS_NODE => {
                 let left = scene.covers().iter().enumerate().skip(offset as usize);
                 // No more than can fit: an entry has at least the length of its head.
-                let named: Vec<_> = left.take(size as usize / 24 + 1).map(|(number, at)| (number, number.to_string(), *at)).collect();
-                let listed = named.iter().map(|(number, name, at)| (*number as u64 + 1, name.as_ref(), self.entry(scene, *at)));
+                let named: Vec<_> = left
+                    .take(size as usize / 24 + 1)
+                    .map(|(number, at)| (number, number.to_string(), *at))
+                    .collect();
+                let listed = named.iter().map(|(number, name, at)| {
+                    (*number as u64 + 1, name.as_ref(), self.entry(scene, *at))
+                });
                 let answer = Answer::list(unique, size, plus, listed);
                 // Who builds the sandbox lists them once, to the end.
                 self.is_sealed |= offset as usize >= scene.cover_count();
@@ -189,31 +215,62 @@ impl Tripwire {
             Ask::Attributes => Answer::attributes(unique, &self.entry_of(request.node, prop)),
             Ask::Lookup(name) => self.lookup(request, prop, name, scene),
             Ask::ReadLink => match &prop.kind {
-                PropKind::Link(target) => Answer::text(unique, target.as_os_str().as_encoded_bytes()),
+                PropKind::Link(target) => {
+                    Answer::text(unique, target.as_os_str().as_encoded_bytes())
+                }
                 _ => Answer::error(unique, Errno::INVAL.raw_os_error()),
             },
             Ask::Open(flags) if self.can_ask && prop.kind == PropKind::DeniedFile => {
-                return self.wait(request, &prop.path, wanted(flags), Refusal::Error(Errno::ACCESS));
+                return self.wait(
+                    request,
+                    &prop.path,
+                    wanted(flags),
+                    Refusal::Error(Errno::ACCESS),
+                );
             }
             Ask::Open(flags) => refuse(&prop.path, wanted(flags)),
             Ask::OpenDirectory if prop.kind == PropKind::Directory => Answer::opened(unique),
-            Ask::OpenDirectory if self.can_ask => return self.wait(request, &prop.path, Operation::Read, Refusal::Error(Errno::ACCESS)),
+            Ask::OpenDirectory if self.can_ask => {
+                return self.wait(
+                    request,
+                    &prop.path,
+                    Operation::Read,
+                    Refusal::Error(Errno::ACCESS),
+                );
+            }
             Ask::OpenDirectory => refuse(&prop.path, Operation::Read),
             Ask::List { offset, size, plus, .. } => {
                 // The kernel makes nothing of these two, but programs expect them.
-                let own = [".", ".."].map(|name| (OsStr::new(name), Entry { node: NOBODY, ..self.directory(request.node) }));
-                let is_shown = |at: &usize| scene.prop(*at).is_none_or(|child| self.disguise(request, child) != Disguise::Hide);
+                let own = [".", ".."].map(|name| {
+                    (OsStr::new(name), Entry { node: NOBODY, ..self.directory(request.node) })
+                });
+                let is_shown = |at: &usize| {
+                    scene
+                        .prop(*at)
+                        .is_none_or(|child| self.disguise(request, child) != Disguise::Hide)
+                };
                 let shown = prop.children.iter().filter(|(_, at)| is_shown(at));
                 let named = shown.map(|(name, at)| (name.as_os_str(), self.entry(scene, *at)));
                 let entries = own.into_iter().chain(named).enumerate().skip(offset as usize);
-                Answer::list(unique, size, plus, entries.map(|(number, (name, entry))| (number as u64 + 1, name, entry)))
+                Answer::list(
+                    unique,
+                    size,
+                    plus,
+                    entries.map(|(number, (name, entry))| (number as u64 + 1, name, entry)),
+                )
             }
             Ask::Access(mask) => match (&prop.kind, mask) {
                 (_, 0) => Answer::nothing(unique),
-                (PropKind::DeniedFile | PropKind::DeniedDirectory, mask) => refuse(&prop.path, accessed(mask)),
+                (PropKind::DeniedFile | PropKind::DeniedDirectory, mask) => {
+                    refuse(&prop.path, accessed(mask))
+                }
                 // Nothing can be written here, and to ask is not to try.
-                (_, mask) if mask & WRITE != 0 => Answer::error(unique, Errno::ACCESS.raw_os_error()),
-                (PropKind::Passage, mask) if mask & READ != 0 => Answer::error(unique, Errno::ACCESS.raw_os_error()),
+                (_, mask) if mask & WRITE != 0 => {
+                    Answer::error(unique, Errno::ACCESS.raw_os_error())
+                }
+                (PropKind::Passage, mask) if mask & READ != 0 => {
+                    Answer::error(unique, Errno::ACCESS.raw_os_error())
+                }
                 _ => Answer::nothing(unique),
             },
             _ => self.changed(request, &prop.path),
@@ -234,20 +291,38 @@ impl Tripwire {
     fn of_ghost(&mut self, request: &Request<'_>, ghost: &Ghost) -> Option<Vec<u8>> {
         let unique = request.unique;
         Some(match (request.ask, &ghost.lead) {
-            (Ask::Attributes, lead) => Answer::attributes(unique, &self.ghost_entry(request.node, lead)),
+            (Ask::Attributes, lead) => {
+                Answer::attributes(unique, &self.ghost_entry(request.node, lead))
+            }
             (Ask::Lookup(name), Lead::Directory) => {
                 let path = ghost.path.join(name);
                 self.lead(request, &path, ghost.refusal).unwrap_or_else(|| {
-                    self.watcher.tripped(Trip { path, operation: Operation::Read, pid: request.pid });
+                    self.watcher.tripped(Trip {
+                        path,
+                        operation: Operation::Read,
+                        pid: request.pid,
+                    });
                     Answer::error(unique, ghost.refusal.raw_os_error())
                 })
             }
-            (Ask::ReadLink, Lead::Link(target)) => Answer::text(unique, target.as_os_str().as_encoded_bytes()),
+            (Ask::ReadLink, Lead::Link(target)) => {
+                Answer::text(unique, target.as_os_str().as_encoded_bytes())
+            }
             (Ask::Open(flags), Lead::File | Lead::Program) => {
-                return self.wait(request, &ghost.path, wanted(flags), Refusal::Error(ghost.refusal));
+                return self.wait(
+                    request,
+                    &ghost.path,
+                    wanted(flags),
+                    Refusal::Error(ghost.refusal),
+                );
             }
             (Ask::OpenDirectory, Lead::Directory) => {
-                return self.wait(request, &ghost.path, Operation::Read, Refusal::Error(ghost.refusal));
+                return self.wait(
+                    request,
+                    &ghost.path,
+                    Operation::Read,
+                    Refusal::Error(ghost.refusal),
+                );
             }
             (Ask::Access(0), _) => Answer::nothing(unique),
             (Ask::Access(mask), _) => self.refuse(request, &ghost.path, accessed(mask)),
@@ -255,14 +330,29 @@ impl Tripwire {
         })
     }
 
-    pub(crate) fn refuse(&self, request: &Request<'_>, path: &AbsPath, operation: Operation) -> Vec<u8> {
+    pub(crate) fn refuse(
+        &self,
+        request: &Request<'_>,
+        path: &AbsPath,
+        operation: Operation,
+    ) -> Vec<u8> {
         self.watcher.tripped(Trip { path: path.clone(), operation, pid: request.pid });
         Answer::error(request.unique, Errno::ACCESS.raw_os_error())
     }
 
     /// Lets whoever wants to open something wait.
-    pub(crate) fn wait(&self, request: &Request<'_>, path: &AbsPath, operation: Operation, refusal: Refusal) -> Option<Vec<u8>> {
-        let kind = if request.ask == Ask::OpenDirectory { FileType::Directory } else { FileType::RegularFile };
+    pub(crate) fn wait(
+        &self,
+        request: &Request<'_>,
+        path: &AbsPath,
+        operation: Operation,
+        refusal: Refusal,
+    ) -> Option<Vec<u8>> {
+        let kind = if request.ask == Ask::OpenDirectory {
+            FileType::Directory
+        } else {
+            FileType::RegularFile
+        };
         let waiting = Waiting { unique: request.unique, node: request.node, kind, refusal };
         let pending = Pending::begin(&self.desk, request.pid, waiting);
         self.watcher.ask(Trip { path: path.clone(), operation, pid: request.pid }, pending);
@@ -278,23 +368,37 @@ impl Tripwire {
 
     /// A part of what was opened for somebody.
     fn read(&self, unique: u64, handle: u64, offset: u64, size: u32) -> Vec<u8> {
-        let Some(opened) = self.desk.opened(handle) else { return Answer::error(unique, Errno::BADF.raw_os_error()) };
+        let Some(opened) = self.desk.opened(handle) else {
+            return Answer::error(unique, Errno::BADF.raw_os_error());
+        };
         let mut bytes = vec![0; size.min(LONGEST_READ) as usize];
-        match rustix::io::retry_on_intr(|| rustix::io::pread(&opened.file, bytes.as_mut_slice(), offset)) {
+        match rustix::io::retry_on_intr(|| {
+            rustix::io::pread(&opened.file, bytes.as_mut_slice(), offset)
+        }) {
             Ok(length) => Answer::text(unique, &bytes[..length]),
             Err(error) => Answer::error(unique, error.raw_os_error()),
         }
     }
 
     fn listed(&self, unique: u64, handle: u64, offset: u64, size: u32, plus: bool) -> Vec<u8> {
-        let Some(opened) = self.desk.opened(handle) else { return Answer::error(unique, Errno::BADF.raw_os_error()) };
+        let Some(opened) = self.desk.opened(handle) else {
+            return Answer::error(unique, Errno::BADF.raw_os_error());
+        };
         let names = opened.names.iter().enumerate().skip(offset as usize);
         // Each asks for itself: of none is more told than that it is there.
-        let entries = names.map(|(at, (name, mode))| (at as u64 + 1, name.as_os_str(), Entry { mode: *mode, ..self.directory(NOBODY) }));
+        let entries = names.map(|(at, (name, mode))| {
+            (at as u64 + 1, name.as_os_str(), Entry { mode: *mode, ..self.directory(NOBODY) })
+        });
         Answer::list(unique, size, plus, entries)
     }
 
-    fn lookup(&mut self, request: &Request<'_>, prop: &Prop, name: &OsStr, scene: &Scene) -> Vec<u8> {
+    fn lookup(
+        &mut self,
+        request: &Request<'_>,
+        prop: &Prop,
+        name: &OsStr,
+        scene: &Scene,
+    ) -> Vec<u8> {
         let unique = request.unique;
         if let Some(at) = prop.children.get(name) {
             return Answer::entry(unique, &self.entry(scene, *at));
@@ -303,7 +407,11 @@ impl Tripwire {
             return Answer::error(unique, Errno::NAMETOOLONG.raw_os_error());
         }
         let path = prop.path.join(name);
-        let refusal = if matches!(prop.kind, PropKind::Directory | PropKind::Passage) { Errno::NOENT } else { Errno::ACCESS };
+        let refusal = if matches!(prop.kind, PropKind::Directory | PropKind::Passage) {
+            Errno::NOENT
+        } else {
+            Errno::ACCESS
+        };
         if self.can_ask
             && let Some(led) = self.lead(request, &path, refusal)
         {
@@ -325,36 +433,66 @@ impl Tripwire {
     }
 
     fn entry_of(&self, node: u64, prop: &Prop) -> Entry {
-        let size = if let PropKind::Link(target) = &prop.kind { target.as_os_str().len() as u64 } else { 0 };
+        let size = if let PropKind::Link(target) = &prop.kind {
+            target.as_os_str().len() as u64
+        } else {
+            0
+        };
         let entry = Entry { mode: prop.kind.mode(), size, ..self.directory(node) };
         match prop.kind {
-            PropKind::DeniedFile | PropKind::DeniedDirectory | PropKind::Passage if self.can_ask => {
+            PropKind::DeniedFile | PropKind::DeniedDirectory | PropKind::Passage
+                if self.can_ask =>
+            {
                 self.as_opened(Entry { lasts: Lasts::Name, ..entry })
             }
             // A disguise depends on the process and on the policy of the moment.
-            PropKind::DeniedFile | PropKind::DeniedDirectory => Entry { lasts: Lasts::Name, ..entry },
+            PropKind::DeniedFile | PropKind::DeniedDirectory => {
+                Entry { lasts: Lasts::Name, ..entry }
+            }
             _ => entry,
         }
     }
 
     fn ghost_entry(&self, node: u64, lead: &Lead) -> Entry {
         let size = if let Lead::Link(target) = lead { target.as_os_str().len() as u64 } else { 0 };
-        self.as_opened(Entry { mode: lead.mode(), size, lasts: Lasts::Once, ..self.directory(node) })
+        self.as_opened(Entry {
+            mode: lead.mode(),
+            size,
+            lasts: Lasts::Once,
+            ..self.directory(node)
+        })
     }
 
     /// With the host's own size, as long as somebody has it open: nobody else gets to know.
     pub(crate) fn as_opened(&self, entry: Entry) -> Entry {
         const KIND: u32 = 0o170_000;
-        let status = |opened: Arc<Opened>| rustix::fs::fstat(&opened.file).ok().filter(|status| status.st_mode & KIND == entry.mode & KIND);
+        let status = |opened: Arc<Opened>| {
+            rustix::fs::fstat(&opened.file)
+                .ok()
+                .filter(|status| status.st_mode & KIND == entry.mode & KIND)
+        };
         match self.desk.open_of(entry.node).and_then(status) {
-            Some(status) => Entry { mode: status.st_mode, size: status.st_size as u64, modified: status.st_mtime as u64, ..entry },
+            Some(status) => Entry {
+                mode: status.st_mode,
+                size: status.st_size as u64,
+                modified: status.st_mtime as u64,
+                ..entry
+            },
             None => entry,
         }
     }
 
     pub(crate) fn directory(&self, node: u64) -> Entry {
         let (uid, gid) = self.owner;
-        Entry { node, mode: PropKind::Directory.mode(), size: 0, uid, gid, modified: 0, lasts: Lasts::Forever }
+        Entry {
+            node,
+            mode: PropKind::Directory.mode(),
+            size: 0,
+            uid,
+            gid,
+            modified: 0,
+            lasts: Lasts::Forever,
+        }
     }
 }
 

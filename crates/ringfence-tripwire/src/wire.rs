@@ -103,22 +103,41 @@ impl<'a> Request<'a> {
             12 => Ask::Rename(name_at(body, 8)?),
             13 => Ask::Make(name_at(body, 8)?),
             14 => Ask::Open(u32_at(body, 0)?),
-            15 => Ask::Read { handle: u64_at(body, 0)?, offset: u64_at(body, 8)?, size: u32_at(body, 16)? },
+            15 => Ask::Read {
+                handle: u64_at(body, 0)?,
+                offset: u64_at(body, 8)?,
+                size: u32_at(body, 16)?,
+            },
             17 => Ask::Statistics,
             18 | 29 => Ask::Release(u64_at(body, 0)?),
             25 => Ask::Flush,
             26 => Ask::Hello { minor: u32_at(body, 4)?, flags: u32_at(body, 12)? },
             27 => Ask::OpenDirectory,
-            28 => Ask::List { handle: u64_at(body, 0)?, offset: u64_at(body, 8)?, size: u32_at(body, 16)?, plus: false },
+            28 => Ask::List {
+                handle: u64_at(body, 0)?,
+                offset: u64_at(body, 8)?,
+                size: u32_at(body, 16)?,
+                plus: false,
+            },
             34 => Ask::Access(u32_at(body, 0)?),
             36 => Ask::Interrupt(u64_at(body, 0)?),
             35 | 51 => Ask::Make(name_at(body, 16)?),
             42 => Ask::ForgetMany(body.get(8..)?),
-            44 => Ask::List { handle: u64_at(body, 0)?, offset: u64_at(body, 8)?, size: u32_at(body, 16)?, plus: true },
+            44 => Ask::List {
+                handle: u64_at(body, 0)?,
+                offset: u64_at(body, 8)?,
+                size: u32_at(body, 16)?,
+                plus: true,
+            },
             45 => Ask::Rename(name_at(body, 16)?),
             _ => Ask::Unknown,
         };
-        Some(Self { unique: u64_at(bytes, 8)?, node: u64_at(bytes, 16)?, pid: u32_at(bytes, 32)?, ask })
+        Some(Self {
+            unique: u64_at(bytes, 8)?,
+            node: u64_at(bytes, 16)?,
+            pid: u32_at(bytes, 32)?,
+            ask,
+        })
     }
 }
 
@@ -214,7 +233,12 @@ impl Answer {
     }
 
     /// A list of entries from an offset on, as many as fit.
-    pub(crate) fn list<'e>(unique: u64, size: u32, plus: bool, entries: impl Iterator<Item = (u64, &'e OsStr, Entry)>) -> Vec<u8> {
+    pub(crate) fn list<'e>(
+        unique: u64,
+        size: u32,
+        plus: bool,
+        entries: impl Iterator<Item = (u64, &'e OsStr, Entry)>,
+    ) -> Vec<u8> {
         let mut answer = Self::new(unique);
         for (offset, name, entry) in entries {
             let (name, before) = (name.as_bytes(), answer.0.len());
@@ -334,7 +358,11 @@ mod tests {
     #[track_caller]
     fn check(opcode: u32, body: &[u8], expect: Ask<'_>) {
         let bytes = request(opcode, 5, body);
-        assert_eq!(Request::parse(&bytes), Some(Request { unique: 7, node: 5, pid: 1234, ask: expect }), "{opcode}");
+        assert_eq!(
+            Request::parse(&bytes),
+            Some(Request { unique: 7, node: 5, pid: 1234, ask: expect }),
+            "{opcode}"
+        );
     }
 
     #[test]
@@ -347,7 +375,11 @@ mod tests {
         check(2, &3u64.to_ne_bytes(), Ask::Forget(3));
         check(36, &9u64.to_ne_bytes(), Ask::Interrupt(9));
         check(18, &[4u64.to_ne_bytes(), [0; 8]].concat(), Ask::Release(4));
-        check(15, &[4u64, 5, 6].map(u64::to_ne_bytes).concat(), Ask::Read { handle: 4, offset: 5, size: 6 });
+        check(
+            15,
+            &[4u64, 5, 6].map(u64::to_ne_bytes).concat(),
+            Ask::Read { handle: 4, offset: 5, size: 6 },
+        );
         let pairs = [1u64, 7, 2, 8, 3].map(u64::to_ne_bytes).concat();
         check(42, &pairs, Ask::ForgetMany(&pairs[8..]));
         assert_eq!(forgotten(&pairs[8..]).collect::<Vec<_>>(), [(7, 2), (8, 3)]);
@@ -367,7 +399,15 @@ mod tests {
 
     #[test]
     fn answers_have_the_kernels_sizes() {
-        let entry = Entry { node: 9, mode: 0o040_755, size: 0, uid: 1, gid: 2, modified: 0, lasts: Lasts::Forever };
+        let entry = Entry {
+            node: 9,
+            mode: 0o040_755,
+            size: 0,
+            uid: 1,
+            gid: 2,
+            modified: 0,
+            lasts: Lasts::Forever,
+        };
         let sizes = [
             (Answer::error(7, 13), 16),
             (Answer::hello(7, 40, u32::MAX, 0), 16 + 64),
@@ -388,9 +428,18 @@ mod tests {
 
     #[test]
     fn lists_hold_what_fits_and_go_on_from_there() {
-        let entry = Entry { node: 9, mode: 0o040_755, size: 0, uid: 1, gid: 2, modified: 0, lasts: Lasts::Forever };
+        let entry = Entry {
+            node: 9,
+            mode: 0o040_755,
+            size: 0,
+            uid: 1,
+            gid: 2,
+            modified: 0,
+            lasts: Lasts::Forever,
+        };
         let names = ["a", "longer-name", "b"];
-        let all = || names.iter().enumerate().map(|(at, name)| (at as u64 + 1, OsStr::new(*name), entry));
+        let all =
+            || names.iter().enumerate().map(|(at, name)| (at as u64 + 1, OsStr::new(*name), entry));
         assert_eq!(Answer::list(7, 4096, false, all()).len(), 16 + 32 + 40 + 32);
         assert_eq!(Answer::list(7, 80, false, all()).len(), 16 + 32 + 40);
         assert_eq!(Answer::list(7, 4096, true, all()).len(), 16 + 32 + 40 + 32 + 3 * 128);

@@ -100,5 +100,10 @@ fn ask(permission: &Permission) -> Result<Answer, Box<dyn Error>> {
     }
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
-    Ok(permission.options.iter().copied().find(|option| option.to_string() == line.trim()).unwrap_or(Answer::Deny))
+    Ok(permission
+        .options
+        .iter()
+        .copied()
+        .find(|option| option.to_string() == line.trim())
+        .unwrap_or(Answer::Deny))
 }

@@ -12,7 +12,8 @@ use std::io::{self, IsTerminal, Write};
 use ringfence::{Command, SandboxConfig, SandboxManager, Stream};
 
 /// State lives on from one call to the next, and a secret stays unread.
-const CALLS: &[&str] = &["cd /tmp && export GREETING=hello", "echo $GREETING from $(pwd)", "cat ~/.ssh/id_rsa"];
+const CALLS: &[&str] =
+    &["cd /tmp && export GREETING=hello", "echo $GREETING from $(pwd)", "cat ~/.ssh/id_rsa"];
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     ringfence::init();
@@ -21,13 +22,16 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         true => Vec::new(),
         false => stdin.lines().collect::<Result<_, _>>()?,
     };
-    let calls = if calls.is_empty() { CALLS.iter().map(ToString::to_string).collect() } else { calls };
+    let calls =
+        if calls.is_empty() { CALLS.iter().map(ToString::to_string).collect() } else { calls };
 
     let manager = SandboxManager::new(SandboxConfig::default())?;
     for call in calls {
         // What a model would wait for, a person may watch.
         let watched = |stream: Stream, bytes: &[u8]| {
-            let _ = io::stderr().write_all(if stream == Stream::Out { b"| " } else { b"! " }).and(io::stderr().write_all(bytes));
+            let _ = io::stderr()
+                .write_all(if stream == Stream::Out { b"| " } else { b"! " })
+                .and(io::stderr().write_all(bytes));
         };
         let command = Command::new(call).timeout_ms(60_000).on_output(watched);
         let mut result = ringfence::block_on(manager.execute(".", command))?;

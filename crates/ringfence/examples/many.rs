@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence::{LocalSandboxProvider, SandboxBackend, SandboxCreateOptions, SandboxProvider, block_on};
+use ringfence::{
+    LocalSandboxProvider, SandboxBackend, SandboxCreateOptions, SandboxProvider, block_on,
+};
 use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper, setrlimit};
 
 type Done<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -83,22 +85,33 @@ pub(crate) fn memory() -> u64 {
 
 fn kilobytes(file: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(name))?.trim().trim_end_matches(" kB").parse().ok()
+    text.lines()
+        .find_map(|line| line.strip_prefix(name))?
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .ok()
 }
 
 /// All processes below one.
 pub(crate) fn below(pid: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let texts = threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
-    let children = texts.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    let texts = threads
+        .map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let children =
+        texts.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
     children.flat_map(|child| [vec![child.clone()], below(&child)].concat()).collect()
 }
 
 fn marks() -> usize {
     let home = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let Some(cache) = home("XDG_CACHE_HOME").or_else(|| Some(home("HOME")?.join(".cache"))) else { return 0 };
+    let Some(cache) = home("XDG_CACHE_HOME").or_else(|| Some(home("HOME")?.join(".cache"))) else {
+        return 0;
+    };
     let projects = fs::read_dir(cache.join("ringfence/projects")).into_iter().flatten().flatten();
-    let all = projects.flat_map(|project| fs::read_dir(project.path().join("runs")).into_iter().flatten().flatten());
+    let all = projects.flat_map(|project| {
+        fs::read_dir(project.path().join("runs")).into_iter().flatten().flatten()
+    });
     all.filter(|mark| !mark.file_name().as_encoded_bytes().starts_with(b".")).count()
 }
 
@@ -117,7 +130,9 @@ fn open(provider: &LocalSandboxProvider, at: &Path) -> Done<Arc<dyn SandboxBacke
 fn says(sandbox: &dyn SandboxBackend, line: String, expected: &str) -> Done<()> {
     let result = sandbox.execute_blocking(line.into())?;
     let said = result.stdout.text().trim_end().to_owned();
-    (said == expected).then_some(()).ok_or_else(|| format!("it said `{said}` for `{expected}`: {}", result.stderr).into())
+    (said == expected)
+        .then_some(())
+        .ok_or_else(|| format!("it said `{said}` for `{expected}`: {}", result.stderr).into())
 }
 
 /// Opens, uses and ends one after the other; something goes on in each when it is ended.
@@ -138,7 +153,11 @@ pub(crate) fn at_once(provider: &LocalSandboxProvider, at: &Path, count: usize) 
         Ok((number, sandbox))
     })?;
     let all = by_hands(all, |(number, sandbox)| {
-        says(&*sandbox, "echo $NUMBER $(cat /tmp/number); sleep 1000 & true".into(), &format!("{number} {number}"))?;
+        says(
+            &*sandbox,
+            "echo $NUMBER $(cat /tmp/number); sleep 1000 & true".into(),
+            &format!("{number} {number}"),
+        )?;
         Ok(sandbox)
     })?;
     by_hands(all, |sandbox| Ok(block_on(sandbox.dispose()).map(drop)?)).map(drop)
@@ -152,7 +171,9 @@ fn by_hands<T: Send, R: Send>(these: Vec<T>, act: impl Fn(T) -> Done<R> + Sync) 
         for _ in 0..HANDS {
             scope.spawn(|| {
                 loop {
-                    let Some(one) = left.lock().expect("nobody panics with it").pop() else { return };
+                    let Some(one) = left.lock().expect("nobody panics with it").pop() else {
+                        return;
+                    };
                     let made = act(one);
                     let mut done = done.lock().expect("nobody panics with it");
                     match (&mut *done, made) {
@@ -178,9 +199,13 @@ fn idle(provider: &LocalSandboxProvider, at: &Path, count: usize) -> Done<u64> {
     let mut by_name = BTreeMap::<String, (u64, u64)>::new();
     for pid in below("self") {
         let words = fs::read(format!("/proc/{pid}/cmdline"))?;
-        let name = String::from_utf8_lossy(words.split(|byte| *byte == 0).nth(1).unwrap_or_default()).into_owned();
+        let name =
+            String::from_utf8_lossy(words.split(|byte| *byte == 0).nth(1).unwrap_or_default())
+                .into_owned();
         let is_shell = words.starts_with(b"bash\0");
-        let (many, bytes) = by_name.entry(if is_shell { "bash".into() } else { format!("helper {name}") }).or_default();
+        let (many, bytes) = by_name
+            .entry(if is_shell { "bash".into() } else { format!("helper {name}") })
+            .or_default();
         *many += 1;
         *bytes += share(&pid)?;
     }
@@ -190,23 +215,30 @@ fn idle(provider: &LocalSandboxProvider, at: &Path, count: usize) -> Done<u64> {
     }
     eprintln!("{:<18} {:>5} of {:>5} kB for each", "this program", 1, own / count as u64 / 1024);
     by_hands(all, |sandbox| Ok(block_on(sandbox.dispose()).map(drop)?))?;
-    let helpers: u64 = by_name.iter().filter(|(name, _)| *name != "bash").map(|(_, (_, bytes))| bytes).sum();
+    let helpers: u64 =
+        by_name.iter().filter(|(name, _)| *name != "bash").map(|(_, (_, bytes))| bytes).sum();
     Ok((helpers + own) / count as u64)
 }
 
 /// How much memory is a process's own, with its part of what it shares.
 fn share(pid: &str) -> Done<u64> {
     let found = kilobytes(&format!("/proc/{pid}/smaps_rollup"), "Pss:");
-    found.map(|found| found * 1024).ok_or_else(|| format!("the memory of process {pid} cannot be seen; only root can").into())
+    found
+        .map(|found| found * 1024)
+        .ok_or_else(|| format!("the memory of process {pid} cannot be seen; only root can").into())
 }
 
 fn soak(provider: &LocalSandboxProvider, at: &Path, one_by_one: usize, many: usize) -> Done<()> {
     make_room()?;
     let begun = Instant::now();
     lives(provider, at, WARM)?;
-    let mut broken = compare(&format!("{one_by_one} sandboxes, one after the other"), || lives(provider, at, one_by_one))?;
+    let mut broken = compare(&format!("{one_by_one} sandboxes, one after the other"), || {
+        lives(provider, at, one_by_one)
+    })?;
     at_once(provider, at, many)?;
-    broken |= compare(&format!("{many} sandboxes at once, the second time"), || at_once(provider, at, many))?;
+    broken |= compare(&format!("{many} sandboxes at once, the second time"), || {
+        at_once(provider, at, many)
+    })?;
     println!("{:.1} s in all", begun.elapsed().as_secs_f64());
     if broken { Err("something is left".into()) } else { Ok(()) }
 }

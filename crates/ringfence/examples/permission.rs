@@ -40,7 +40,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
             return Ok(());
         }
         Answer::AllowOnce => ringfence::block_on(manager.execute_outside(".", call.as_str()))?,
-        Answer::AllowSession | Answer::AllowPermanent => manager.execute_blocking(".", call.as_str())?,
+        Answer::AllowSession | Answer::AllowPermanent => {
+            manager.execute_blocking(".", call.as_str())?
+        }
     };
     println!("{answer}: status {}, {}", again.exit_code, again.stdout);
     ringfence::block_on(manager.shutdown())?;
@@ -60,5 +62,10 @@ fn choose(permission: &Permission, said: Option<String>) -> Result<Answer, Box<d
         }
     };
     // Whoever says nothing, or something else, has not said yes.
-    Ok(permission.options.iter().copied().find(|option| option.to_string() == said).unwrap_or(Answer::Deny))
+    Ok(permission
+        .options
+        .iter()
+        .copied()
+        .find(|option| option.to_string() == said)
+        .unwrap_or(Answer::Deny))
 }

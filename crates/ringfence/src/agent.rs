@@ -34,9 +34,15 @@ pub enum AgentStep {
 impl Serialize for AgentStep {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            AgentStep::Completed(result) => json!({ "status": "completed", "result": result }).serialize(serializer),
-            AgentStep::RequiresPermission(permission) => permission.clone().required().serialize(serializer),
-            AgentStep::Denied { reason } => json!({ "status": "denied", "reason": reason }).serialize(serializer),
+            AgentStep::Completed(result) => {
+                json!({ "status": "completed", "result": result }).serialize(serializer)
+            }
+            AgentStep::RequiresPermission(permission) => {
+                permission.clone().required().serialize(serializer)
+            }
+            AgentStep::Denied { reason } => {
+                json!({ "status": "denied", "reason": reason }).serialize(serializer)
+            }
         }
     }
 }
@@ -117,10 +123,15 @@ impl AgentRunner {
     /// What is not among the options is an error, and the call still waits.
     pub fn answer(&mut self, answer: Answer) -> Result<AgentStep, SandboxError> {
         let not_offered = || SandboxError::NotOffered { what: answer.to_string() };
-        let waiting = self.waiting.take_if(|waiting| waiting.permission.options.contains(&answer)).ok_or_else(not_offered)?;
+        let waiting = self
+            .waiting
+            .take_if(|waiting| waiting.permission.options.contains(&answer))
+            .ok_or_else(not_offered)?;
         let Waiting { call, permission, denial } = waiting;
         if answer == Answer::Deny {
-            return Ok(AgentStep::Denied { reason: format!("{}; a person was asked, and did not allow it", permission.reason) });
+            return Ok(AgentStep::Denied {
+                reason: format!("{}; a person was asked, and did not allow it", permission.reason),
+            });
         }
         let came = if answer == Answer::AllowOnce {
             let alone = Arc::new(self.manager.isolated()?);
@@ -144,8 +155,11 @@ impl AgentRunner {
         match came {
             Came::Through(result) => AgentStep::Completed(result),
             // Whoever was allowed something and is refused it again would be asked for ever.
-            Came::Refused { denial, permission: Some(permission), .. } if !allowed.is_some_and(|allowed| is_same(allowed, &denial)) => {
-                self.waiting = Some(Waiting { call, permission: permission.clone(), denial: *denial });
+            Came::Refused { denial, permission: Some(permission), .. }
+                if !allowed.is_some_and(|allowed| is_same(allowed, &denial)) =>
+            {
+                self.waiting =
+                    Some(Waiting { call, permission: permission.clone(), denial: *denial });
                 AgentStep::RequiresPermission(permission)
             }
             Came::Refused { result: Some(result), .. } => AgentStep::Completed(result),
@@ -157,7 +171,8 @@ impl AgentRunner {
     fn attempt(&self, manager: &Arc<SandboxManager>, call: &Call) -> Result<Came, SandboxError> {
         let sandbox = block_on(manager.get_sandbox(&self.cwd))?;
         let shell = Arc::new(Shell::default());
-        let session = InShell { manager: manager.clone(), cwd: self.cwd.clone(), shell: shell.clone() };
+        let session =
+            InShell { manager: manager.clone(), cwd: self.cwd.clone(), shell: shell.clone() };
         let mut router = routed(sandbox.as_ref(), Arc::new(session))?;
         for (prefix, extension) in &self.extensions {
             router.register(prefix, extension.clone()).map_err(SandboxError::tool)?;
@@ -168,7 +183,9 @@ impl AgentRunner {
             let shown = serde_json::to_value(&result).unwrap_or_default();
             let permission = self.offered(result.permission.clone(), result.blocked_by.as_ref());
             return Ok(match result.blocked_by {
-                Some(denial) => Came::Refused { denial: Box::new(denial), permission, result: Some(shown) },
+                Some(denial) => {
+                    Came::Refused { denial: Box::new(denial), permission, result: Some(shown) }
+                }
                 None => Came::Through(shown),
             });
         }
@@ -184,7 +201,11 @@ impl AgentRunner {
     }
 
     /// The question, with what a grant can answer.
-    fn offered(&self, permission: Option<Permission>, denial: Option<&Denial>) -> Option<Permission> {
+    fn offered(
+        &self,
+        permission: Option<Permission>,
+        denial: Option<&Denial>,
+    ) -> Option<Permission> {
         denial.and_then(what_opens)?;
         permission
     }
@@ -192,7 +213,9 @@ impl AgentRunner {
 
 /// Whether the same is refused again.
 fn is_same(one: &Denial, other: &Denial) -> bool {
-    one.target == other.target && what_was_opened(one).map(|grant| grant.opens) == what_was_opened(other).map(|grant| grant.opens)
+    one.target == other.target
+        && what_was_opened(one).map(|grant| grant.opens)
+            == what_was_opened(other).map(|grant| grant.opens)
 }
 
 fn refusal(denial: &Denial) -> String {

@@ -89,6 +89,8 @@ impl From<&[u8]> for Command {
 
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Command").field("text", &String::from_utf8_lossy(&self.line.text)).finish_non_exhaustive()
+        f.debug_struct("Command")
+            .field("text", &String::from_utf8_lossy(&self.line.text))
+            .finish_non_exhaustive()
     }
 }

@@ -84,7 +84,9 @@ impl SandboxConfig {
     pub fn from_sandbox_json(text: &str) -> Self {
         let mut config = Self::default();
         let Ok(imported) = import(text, Format::SandboxJson) else { return config };
-        let paths = |entries: &[ringfence_policy::policy::PathEntry]| entries.iter().map(|entry| entry.path().to_owned()).collect();
+        let paths = |entries: &[ringfence_policy::policy::PathEntry]| {
+            entries.iter().map(|entry| entry.path().to_owned()).collect()
+        };
         config.enabled = imported.policy.sandbox.enabled.unwrap_or(true);
         config.policy.filesystem.whitelist = paths(&imported.policy.filesystem.write);
         config.policy.filesystem.blacklist = paths(&imported.policy.filesystem.deny);
@@ -97,13 +99,21 @@ impl SandboxConfig {
             if let Some(Value::Object(options)) = whole.remove("providerOptions") {
                 config.provider_options = options;
             }
-            config.allow_unsandboxed_commands = whole.remove("allowUnsandboxedCommands") == Some(Value::Bool(true));
+            config.allow_unsandboxed_commands =
+                whole.remove("allowUnsandboxedCommands") == Some(Value::Bool(true));
         }
         // What the policy has no word for has one here.
         const OWN: &[&str] = &["provider", "providerOptions", "allowUnsandboxedCommands"];
-        let told = imported.notes.into_iter().filter(|note| is_malformed || !OWN.contains(&note.key.as_str()));
+        let told = imported
+            .notes
+            .into_iter()
+            .filter(|note| is_malformed || !OWN.contains(&note.key.as_str()));
         let told = told.filter(|note| note.key != "policy.filesystem.blacklist");
-        config.notes = told.map(|note| if note.key.is_empty() { note.text } else { format!("{}: {}", note.key, note.text) }).collect();
+        config.notes = told
+            .map(|note| {
+                if note.key.is_empty() { note.text } else { format!("{}: {}", note.key, note.text) }
+            })
+            .collect();
         config
     }
 
@@ -113,14 +123,24 @@ impl SandboxConfig {
         let config = match fs::read_to_string(&file) {
             Ok(text) => Self::from_sandbox_json(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::default(),
-            Err(source) => return Err(SandboxError::File { what: "read", file: file.display().to_string(), source }),
+            Err(source) => {
+                return Err(SandboxError::File {
+                    what: "read",
+                    file: file.display().to_string(),
+                    source,
+                });
+            }
         };
         Ok(Self { file: Some(file), ..config })
     }
 
     /// Takes a policy file of ringfence's own, which then stands in for the project's.
     pub fn from_policy_file(file: impl AsRef<Path>) -> Result<Self, SandboxError> {
-        let fail = |source| SandboxError::File { what: "find", file: file.as_ref().display().to_string(), source };
+        let fail = |source| SandboxError::File {
+            what: "find",
+            file: file.as_ref().display().to_string(),
+            source,
+        };
         let whole = std::path::absolute(&file).map_err(fail)?;
         let at = AbsPath::new(&whole).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
         // Read again when a sandbox is made; what is wrong with it is told now.
@@ -146,7 +166,11 @@ mod tests {
         assert_eq!(config.policy.filesystem.whitelist, ["/var/data"]);
         assert_eq!(config.policy.filesystem.blacklist, ["~/.kube"]);
         assert!(!config.policy.network.allow_network);
-        assert!(config.notes.iter().any(|note| note.contains("allowNetwork")), "{:?}", config.notes);
+        assert!(
+            config.notes.iter().any(|note| note.contains("allowNetwork")),
+            "{:?}",
+            config.notes
+        );
     }
 
     #[test]

@@ -120,7 +120,9 @@ impl SandboxError {
             SandboxError::Network => "allow-network",
             SandboxError::NotOffered { .. } => "not-offered",
             SandboxError::NotAllowed { source } => source.code(),
-            SandboxError::NotCreated { source } | SandboxError::NotExecuted { source } => source.code(),
+            SandboxError::NotCreated { source } | SandboxError::NotExecuted { source } => {
+                source.code()
+            }
             SandboxError::Gone { .. } => "gone",
             SandboxError::Narrowed { source, .. } => source.code(),
             SandboxError::Ended { .. } => "ended",

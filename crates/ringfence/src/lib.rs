@@ -114,7 +114,8 @@ pub use local::{LocalOptions, LocalSandboxProvider};
 pub use manager::SandboxManager;
 pub use promise::block_on;
 pub use protocol::{
-    BoxFuture, Confinement, Grant, Opens, SandboxBackend, SandboxCreateOptions, SandboxInfo, SandboxProvider, SandboxStatus,
+    BoxFuture, Confinement, Grant, Opens, SandboxBackend, SandboxCreateOptions, SandboxInfo,
+    SandboxProvider, SandboxStatus,
 };
 pub use registry::SandboxProviderRegistry;
 pub use result::{Captured, ExecuteResult};
@@ -123,12 +124,13 @@ pub use routing::router;
 /// Denials as a block in a command's standard error, for agents, and without it again, for people.
 pub use ringfence_api::violations;
 pub use ringfence_api::{
-    Afterwards, Answer, Ask, Asker, Breach, Denial, Evidence, Gap, Granted, Loss, Operation, Outcome, Permission, Quarantined, Refusal,
-    RequiresPermission, Status, Stream, Usage,
+    Afterwards, Answer, Ask, Asker, Breach, Denial, Evidence, Gap, Granted, Loss, Operation,
+    Outcome, Permission, Quarantined, Refusal, RequiresPermission, Status, Stream, Usage,
 };
 pub use ringfence_policy::Mode;
 pub use ringfence_policy::command::{
-    Ability, Consent, Platform, SandboxChoice, SandboxSettings, Unsandboxed, Wanted, Wish, should_use_sandbox,
+    Ability, Consent, Platform, SandboxChoice, SandboxSettings, Unsandboxed, Wanted, Wish,
+    should_use_sandbox,
 };
 /// Tools in process, for agents that call tools rather than a shell; see [`router`].
 pub use ringfence_tools as tools;

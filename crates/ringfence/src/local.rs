@@ -13,7 +13,10 @@ use ringfence_policy::Mode;
 use ringfence_tools::Tools;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::{BoxFuture, Confinement, SandboxBackend, SandboxCreateOptions, SandboxInfo, SandboxProvider, SandboxStatus};
+use crate::protocol::{
+    BoxFuture, Confinement, SandboxBackend, SandboxCreateOptions, SandboxInfo, SandboxProvider,
+    SandboxStatus,
+};
 use crate::{Command, ExecuteResult, SandboxError};
 use desk::Desk;
 use followers::Followers;
@@ -59,7 +62,10 @@ impl SandboxProvider for LocalSandboxProvider {
         Self::NAME
     }
 
-    fn create(&self, options: SandboxCreateOptions) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>> {
+    fn create(
+        &self,
+        options: SandboxCreateOptions,
+    ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>> {
         Box::pin(async move {
             if options.confinement == Confinement::Sandbox && !crate::is_ready() {
                 return Err(SandboxError::InitMissing);

@@ -11,8 +11,14 @@ use ringfence_policy::{AbsPath, Access, HostRule};
 
 use crate::permission::{what_opens, what_was_opened};
 use crate::promise::Turnstile;
-use crate::protocol::{Confinement, Grant, Opens, SandboxBackend, SandboxCreateOptions, SandboxInfo, SandboxProvider, SandboxStatus};
-use crate::{Command, ExecuteResult, LocalSandboxProvider, SandboxConfig, SandboxError, SandboxProviderRegistry, block_on};
+use crate::protocol::{
+    Confinement, Grant, Opens, SandboxBackend, SandboxCreateOptions, SandboxInfo, SandboxProvider,
+    SandboxStatus,
+};
+use crate::{
+    Command, ExecuteResult, LocalSandboxProvider, SandboxConfig, SandboxError,
+    SandboxProviderRegistry, block_on,
+};
 
 /// Makes sandboxes when they are needed, one for each directory, and keeps them.
 ///
@@ -58,9 +64,16 @@ impl SandboxManager {
     }
 
     /// With these providers.
-    pub fn with_registry(config: SandboxConfig, registry: SandboxProviderRegistry) -> Result<Self, SandboxError> {
+    pub fn with_registry(
+        config: SandboxConfig,
+        registry: SandboxProviderRegistry,
+    ) -> Result<Self, SandboxError> {
         // Whoever switches the sandbox off runs commands here, not in some other place.
-        let provider = registry.get(if config.enabled { &config.provider } else { LocalSandboxProvider::NAME })?;
+        let provider = registry.get(if config.enabled {
+            &config.provider
+        } else {
+            LocalSandboxProvider::NAME
+        })?;
         let state = Mutex::new(State { notes: config.notes.clone(), ..State::default() });
         Ok(Self { config, registry, provider, asker: None, state, making: Turnstile::default() })
     }
@@ -84,7 +97,10 @@ impl SandboxManager {
     }
 
     /// The sandbox for this directory, made if there is none.
-    pub async fn get_sandbox(&self, cwd: impl AsRef<Path>) -> Result<Arc<dyn SandboxBackend>, SandboxError> {
+    pub async fn get_sandbox(
+        &self,
+        cwd: impl AsRef<Path>,
+    ) -> Result<Arc<dyn SandboxBackend>, SandboxError> {
         let cwd = key(cwd.as_ref());
         let _pass = self.making.enter().await;
         let (old, (granted, grants)) = {
@@ -102,13 +118,19 @@ impl SandboxManager {
         if let Some(old) = old {
             self.put_away(old).await?;
         }
-        let confinement = if self.config.enabled { Confinement::Sandbox } else { Confinement::Unconfined };
+        let confinement =
+            if self.config.enabled { Confinement::Sandbox } else { Confinement::Unconfined };
         let backend = self.provider.create(self.options(&cwd, granted, confinement)).await?;
         self.state().kept.insert(cwd, Kept { backend: backend.clone(), grants });
         Ok(backend)
     }
 
-    fn options(&self, cwd: &Path, granted: Vec<Grant>, confinement: Confinement) -> SandboxCreateOptions {
+    fn options(
+        &self,
+        cwd: &Path,
+        granted: Vec<Grant>,
+        confinement: Confinement,
+    ) -> SandboxCreateOptions {
         SandboxCreateOptions {
             cwd: cwd.to_owned(),
             policy: self.config.policy.clone(),
@@ -128,7 +150,11 @@ impl SandboxManager {
     }
 
     /// Runs a command in the sandbox for this directory. Dropping the future interrupts it.
-    pub async fn execute(&self, cwd: impl AsRef<Path>, command: impl Into<Command>) -> Result<ExecuteResult, SandboxError> {
+    pub async fn execute(
+        &self,
+        cwd: impl AsRef<Path>,
+        command: impl Into<Command>,
+    ) -> Result<ExecuteResult, SandboxError> {
         let (cwd, command) = (key(cwd.as_ref()), command.into());
         let sandbox = self.get_sandbox(&cwd).await?;
         match sandbox.execute(command).await {
@@ -136,8 +162,13 @@ impl SandboxManager {
                 let mut state = self.state();
                 result.quarantined.append(&mut state.quarantined);
                 result.warnings.append(&mut state.notes);
-                let lasting = result.granted.iter().filter(|granted| granted.answer != Answer::AllowOnce);
-                state.in_place.entry(cwd).or_default().extend(lasting.filter_map(|granted| what_was_opened(&granted.denial)));
+                let lasting =
+                    result.granted.iter().filter(|granted| granted.answer != Answer::AllowOnce);
+                state
+                    .in_place
+                    .entry(cwd)
+                    .or_default()
+                    .extend(lasting.filter_map(|granted| what_was_opened(&granted.denial)));
                 Ok(result)
             }
             Err(error @ (SandboxError::Gone { .. } | SandboxError::Narrowed { .. })) => {
@@ -149,7 +180,11 @@ impl SandboxManager {
     }
 
     /// The same for programs without a runtime.
-    pub fn execute_blocking(&self, cwd: impl AsRef<Path>, command: impl Into<Command>) -> Result<ExecuteResult, SandboxError> {
+    pub fn execute_blocking(
+        &self,
+        cwd: impl AsRef<Path>,
+        command: impl Into<Command>,
+    ) -> Result<ExecuteResult, SandboxError> {
         block_on(self.execute(cwd, command))
     }
 
@@ -196,7 +231,12 @@ impl SandboxManager {
     /// Does what a person answered: opens what was wanted, for as long as they said; for good
     /// is a line in their own policy file. After [`Answer::AllowOnce`] run the command with
     /// [`SandboxManager::execute_outside`], after other consent run it again.
-    pub fn answer(&self, cwd: impl AsRef<Path>, result: &ExecuteResult, answer: Answer) -> Result<(), SandboxError> {
+    pub fn answer(
+        &self,
+        cwd: impl AsRef<Path>,
+        result: &ExecuteResult,
+        answer: Answer,
+    ) -> Result<(), SandboxError> {
         let not_offered = || SandboxError::NotOffered { what: answer.to_string() };
         let permission = self.requires_permission(result).ok_or_else(not_offered)?;
         if !permission.options.contains(&answer) {
@@ -209,8 +249,14 @@ impl SandboxManager {
     }
 
     /// Opens what was refused, for the session or for good.
-    pub(crate) fn allow(&self, cwd: &Path, denial: &Denial, answer: Answer) -> Result<(), SandboxError> {
-        let grant = what_opens(denial).ok_or_else(|| SandboxError::NotOffered { what: answer.to_string() })?;
+    pub(crate) fn allow(
+        &self,
+        cwd: &Path,
+        denial: &Denial,
+        answer: Answer,
+    ) -> Result<(), SandboxError> {
+        let grant = what_opens(denial)
+            .ok_or_else(|| SandboxError::NotOffered { what: answer.to_string() })?;
         if answer == Answer::AllowPermanent {
             write_down(&key(cwd), &grant)?;
         }
@@ -220,7 +266,11 @@ impl SandboxManager {
 
     /// Runs one command outside of any sandbox, in a shell of its own: only where the
     /// configuration allows it, and only for a person who said so.
-    pub async fn execute_outside(&self, cwd: impl AsRef<Path>, command: impl Into<Command>) -> Result<ExecuteResult, SandboxError> {
+    pub async fn execute_outside(
+        &self,
+        cwd: impl AsRef<Path>,
+        command: impl Into<Command>,
+    ) -> Result<ExecuteResult, SandboxError> {
         if !self.config.allow_unsandboxed_commands {
             return Err(SandboxError::NotOffered { what: Answer::AllowOnce.to_string() });
         }
@@ -234,7 +284,10 @@ impl SandboxManager {
 
     /// The sandboxes that it keeps.
     pub fn list(&self) -> Vec<SandboxInfo> {
-        let info = |kept: &Kept| SandboxInfo { id: kept.backend.id().to_owned(), status: SandboxStatus::Running };
+        let info = |kept: &Kept| SandboxInfo {
+            id: kept.backend.id().to_owned(),
+            status: SandboxStatus::Running,
+        };
         let mut found: Vec<SandboxInfo> = self.state().kept.values().map(info).collect();
         found.sort_unstable_by(|one, other| one.id.cmp(&other.id));
         found
@@ -258,7 +311,8 @@ impl SandboxManager {
 fn write_down(cwd: &Path, Grant { path, opens }: &Grant) -> Result<(), SandboxError> {
     let absolute = |path: &Path| {
         let why = "it is not absolute";
-        AbsPath::new(path).ok_or_else(|| SandboxError::Path { entry: path.display().to_string(), why })
+        AbsPath::new(path)
+            .ok_or_else(|| SandboxError::Path { entry: path.display().to_string(), why })
     };
     let surroundings = gather(&absolute(cwd)?).map_err(SandboxError::not_created)?;
     let opening = match opens {

@@ -15,7 +15,8 @@ pub(crate) fn what_opens(denial: &Denial) -> Option<Grant> {
     }
     // What is yet to be made is made in a directory.
     let target = Path::new(&grant.path);
-    let path = if target.exists() || grant.opens == Opens::Reading { target } else { target.parent()? };
+    let path =
+        if target.exists() || grant.opens == Opens::Reading { target } else { target.parent()? };
     Some(Grant { path: path.to_str()?.to_owned(), ..grant })
 }
 
@@ -25,7 +26,9 @@ pub(crate) fn what_was_opened(denial: &Denial) -> Option<Grant> {
         return None;
     }
     if denial.operation == Operation::Connect {
-        return HostRule::parse(&denial.target).ok().map(|rule| Grant { path: rule.to_string(), opens: Opens::Connecting });
+        return HostRule::parse(&denial.target)
+            .ok()
+            .map(|rule| Grant { path: rule.to_string(), opens: Opens::Connecting });
     }
     if !denial.target.starts_with('/') {
         return None;

@@ -21,7 +21,10 @@ pub trait SandboxProvider: Send + Sync {
     fn provider_type(&self) -> &str;
 
     /// Makes a sandbox. If that fails nothing has run, and nothing is left.
-    fn create(&self, options: SandboxCreateOptions) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>>;
+    fn create(
+        &self,
+        options: SandboxCreateOptions,
+    ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>>;
 
     /// Ends the sandbox of this id; one that is not there has ended.
     fn destroy<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Quarantined>, SandboxError>>;

@@ -25,13 +25,20 @@ impl Default for SandboxProviderRegistry {
 
 impl SandboxProviderRegistry {
     /// Adds a kind of place, or puts another in its stead.
-    pub fn register(&mut self, name: impl Into<String>, factory: impl Fn() -> Arc<dyn SandboxProvider> + Send + Sync + 'static) {
+    pub fn register(
+        &mut self,
+        name: impl Into<String>,
+        factory: impl Fn() -> Arc<dyn SandboxProvider> + Send + Sync + 'static,
+    ) {
         self.factories.insert(name.into(), Arc::new(factory));
     }
 
     /// A provider of this name.
     pub fn get(&self, name: &str) -> Result<Arc<dyn SandboxProvider>, SandboxError> {
-        let factory = self.factories.get(name).ok_or_else(|| SandboxError::UnknownProvider { name: name.into(), known: self.list() })?;
+        let factory = self.factories.get(name).ok_or_else(|| SandboxError::UnknownProvider {
+            name: name.into(),
+            known: self.list(),
+        })?;
         Ok(factory())
     }
 
@@ -61,7 +68,10 @@ mod tests {
         assert_eq!(registry.list(), ["daytona", "local"]);
         assert_eq!(registry.get("local").unwrap().provider_type(), "local");
         let error = registry.get("docker").err().unwrap();
-        assert_eq!(error.to_string(), "there is no sandbox provider `docker`; known are: daytona, local");
+        assert_eq!(
+            error.to_string(),
+            "there is no sandbox provider `docker`; known are: daytona, local"
+        );
         assert_eq!(error.code(), "unknown-provider");
     }
 }

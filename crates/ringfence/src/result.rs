@@ -4,7 +4,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-use ringfence_api::{Afterwards, Breach, Denial, Gap, Granted, Outcome, Output, Permission, Quarantined, Refusal, Usage, base64};
+use ringfence_api::{
+    Afterwards, Breach, Denial, Gap, Granted, Outcome, Output, Permission, Quarantined, Refusal,
+    Usage, base64,
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
@@ -70,7 +73,9 @@ impl From<Outcome> for ExecuteResult {
         Self {
             exit_code: outcome.exit_code(),
             blocked: blocked_by.is_some(),
-            blocked_reason: blocked_by.as_ref().map(|denial| format!("{} ({})", denial.rule, denial.origin)),
+            blocked_reason: blocked_by
+                .as_ref()
+                .map(|denial| format!("{} ({})", denial.rule, denial.origin)),
             blocked_resource: blocked_by.as_ref().map(|denial| denial.target.clone()),
             blocked_by,
             permission: None,
@@ -124,7 +129,10 @@ impl Captured {
 
 impl From<Output> for Captured {
     fn from(output: Output) -> Self {
-        Self { dropped: output.dropped, bytes: if output.tail.is_empty() { output.head } else { output.bytes() } }
+        Self {
+            dropped: output.dropped,
+            bytes: if output.tail.is_empty() { output.head } else { output.bytes() },
+        }
     }
 }
 

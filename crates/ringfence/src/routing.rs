@@ -49,7 +49,10 @@ pub fn router(sandbox: Arc<dyn SandboxBackend>) -> Result<Router, SandboxError> 
 }
 
 /// A router with the tools that `sandbox` has, and `session` for the rest.
-pub(crate) fn routed(sandbox: &dyn SandboxBackend, session: Arc<dyn Handler>) -> Result<Router, SandboxError> {
+pub(crate) fn routed(
+    sandbox: &dyn SandboxBackend,
+    session: Arc<dyn Handler>,
+) -> Result<Router, SandboxError> {
     match sandbox.tools() {
         Ok(tools) => Ok(Router::new(Arc::new(tools), session)),
         Err(SandboxError::NotOffered { .. }) => Ok(Router::without_tools(session)),

@@ -48,7 +48,10 @@ const PEERS: &[(&str, &[&str])] = &[
 ];
 
 /// The contenders on this machine, and a note for each that cannot be measured.
-pub(super) fn find(programs: &Programs, scratch: &Scratch) -> Result<(Vec<Contender>, Vec<String>), Box<dyn Error>> {
+pub(super) fn find(
+    programs: &Programs,
+    scratch: &Scratch,
+) -> Result<(Vec<Contender>, Vec<String>), Box<dyn Error>> {
     let mut notes = Vec::new();
     let mut contenders = vec![
         Contender { name: "bare", words: Words::Bare },
@@ -59,7 +62,10 @@ pub(super) fn find(programs: &Programs, scratch: &Scratch) -> Result<(Vec<Conten
     let peers = PEERS.iter().map(|(name, words)| Contender { name, words: Words::Peer(words) });
     let bubblewraps = [
         Contender { name: "bwrap", words: Words::Bubblewrap(programs.ringfence.clone()) },
-        Contender { name: "bwrap-filter", words: Words::Filtered(programs.ringfence.clone(), scratch.filter()?) },
+        Contender {
+            name: "bwrap-filter",
+            words: Words::Filtered(programs.ringfence.clone(), scratch.filter()?),
+        },
         Contender { name: "bwrap-few", words: Words::Plain },
     ];
     match untold(&programs.ringfence, scratch)? {
@@ -71,12 +77,19 @@ pub(super) fn find(programs: &Programs, scratch: &Scratch) -> Result<(Vec<Conten
             notes.push(format!("{}: absent", contender.name));
             continue;
         }
-        let tried = contender.command(&Job::whole(scratch.empty()?, &["true"])).stdin(Stdio::null()).output()?;
+        let tried = contender
+            .command(&Job::whole(scratch.empty()?, &["true"]))
+            .stdin(Stdio::null())
+            .output()?;
         if tried.status.success() {
             contenders.push(contender);
         } else {
             let said = String::from_utf8_lossy(&tried.stderr);
-            notes.push(format!("{}: does not run `true` here: {}", contender.name, said.lines().next().unwrap_or("no message")));
+            notes.push(format!(
+                "{}: does not run `true` here: {}",
+                contender.name,
+                said.lines().next().unwrap_or("no message")
+            ));
         }
     }
     Ok((contenders, notes))
@@ -112,11 +125,14 @@ impl Contender {
             Words::Bare => Vec::new(),
             Words::Told(program) => vec![program.into()],
             Words::Ringfence(program) => ringfence(program, job),
-            Words::Untold(program) => without_fuse().into_iter().chain(ringfence(program, job)).collect(),
-            Words::Bubblewrap(ringfence) => same::words(ringfence, job),
-            Words::Filtered(ringfence, filter) => {
-                filtered(filter).into_iter().chain(same::words(ringfence, job).into_iter().skip(1)).collect()
+            Words::Untold(program) => {
+                without_fuse().into_iter().chain(ringfence(program, job)).collect()
             }
+            Words::Bubblewrap(ringfence) => same::words(ringfence, job),
+            Words::Filtered(ringfence, filter) => filtered(filter)
+                .into_iter()
+                .chain(same::words(ringfence, job).into_iter().skip(1))
+                .collect(),
             Words::Plain => plain(job),
             Words::Peer(words) => words.iter().map(OsString::from).collect(),
         };
@@ -131,7 +147,12 @@ impl Contender {
 fn ringfence(program: &Path, job: &Job) -> Vec<OsString> {
     let reads = job.reads.iter().flat_map(|path| ["--read".into(), path.clone().into_os_string()]);
     let flags = job.flags.iter().map(OsString::from);
-    [program.as_os_str().to_owned(), "run".into()].into_iter().chain(reads).chain(flags).chain(["--".into()]).collect()
+    [program.as_os_str().to_owned(), "run".into()]
+        .into_iter()
+        .chain(reads)
+        .chain(flags)
+        .chain(["--".into()])
+        .collect()
 }
 
 /// bwrap with a filter, which it takes by a descriptor.
@@ -142,18 +163,29 @@ fn filtered(filter: &Path) -> Vec<OsString> {
 
 /// What goes before a command that is to find `/dev/fuse` shut, in mounts of its own.
 fn without_fuse() -> Vec<OsString> {
-    const SHUT: &str = "mount --bind /dev/fuse /dev/fuse && mount -o remount,bind,nodev /dev/fuse && exec \"$@\"";
+    const SHUT: &str =
+        "mount --bind /dev/fuse /dev/fuse && mount -o remount,bind,nodev /dev/fuse && exec \"$@\"";
     let namespaces = if machine::is_root() { "-m" } else { "-rm" };
     ["unshare", namespaces, "sh", "-c", SHUT, "sh"].map(OsString::from).to_vec()
 }
 
 /// ringfence without its tripwire, if it has one here that can be taken away; else why not.
-fn untold(ringfence: &Path, scratch: &Scratch) -> Result<Result<Contender, &'static str>, Box<dyn Error>> {
+fn untold(
+    ringfence: &Path,
+    scratch: &Scratch,
+) -> Result<Result<Contender, &'static str>, Box<dyn Error>> {
     let is_watched = |before: &[OsString]| -> Result<bool, Box<dyn Error>> {
-        let words = [before, &[ringfence.as_os_str().to_owned(), "plan".into(), "--json".into()]].concat();
-        let plan = Command::new(&words[0]).args(&words[1..]).current_dir(scratch.empty()?).stdin(Stdio::null()).output()?;
+        let words =
+            [before, &[ringfence.as_os_str().to_owned(), "plan".into(), "--json".into()]].concat();
+        let plan = Command::new(&words[0])
+            .args(&words[1..])
+            .current_dir(scratch.empty()?)
+            .stdin(Stdio::null())
+            .output()?;
         let plan: Value = serde_json::from_slice(&plan.stdout)?;
-        Ok(plan["detail"].as_array().is_some_and(|steps| steps.iter().any(|step| step == "Tripwire")))
+        Ok(plan["detail"]
+            .as_array()
+            .is_some_and(|steps| steps.iter().any(|step| step == "Tripwire")))
     };
     if !is_watched(&[])? {
         return Ok(Err("/dev/fuse cannot be opened as it is, so there is nothing to compare"));
@@ -166,9 +198,16 @@ fn untold(ringfence: &Path, scratch: &Scratch) -> Result<Result<Contender, &'sta
 
 /// Namespaces like ringfence's, and the few mounts that people usually write down.
 fn plain(job: &Job) -> Vec<OsString> {
-    let mut words: Vec<OsString> = ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"].map(OsString::from).to_vec();
-    let mut say = |flag: &str, from: &Path, to: &Path| words.extend([flag.into(), from.as_os_str().into(), to.as_os_str().into()]);
-    for system in ["/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"].map(Path::new) {
+    let mut words: Vec<OsString> =
+        ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
+            .map(OsString::from)
+            .to_vec();
+    let mut say = |flag: &str, from: &Path, to: &Path| {
+        words.extend([flag.into(), from.as_os_str().into(), to.as_os_str().into()])
+    };
+    for system in
+        ["/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"].map(Path::new)
+    {
         match fs::read_link(system) {
             Ok(target) => say("--symlink", &target, system),
             Err(_) if system.exists() => say("--ro-bind", system, system),
@@ -176,7 +215,9 @@ fn plain(job: &Job) -> Vec<OsString> {
         }
     }
     words.extend(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"].map(OsString::from));
-    let mut say = |flag: &str, path: &Path| words.extend([flag.into(), path.as_os_str().into(), path.as_os_str().into()]);
+    let mut say = |flag: &str, path: &Path| {
+        words.extend([flag.into(), path.as_os_str().into(), path.as_os_str().into()])
+    };
     say("--bind", &job.project);
     job.reads.iter().for_each(|path| say("--ro-bind", path));
     words.extend(["--chdir".into(), job.project.clone().into_os_string(), "--".into()]);
@@ -201,5 +242,7 @@ fn install_bubblewrap() {
 
 /// Where PATH finds `program`.
 pub(super) fn on_path(program: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(program)).find(|path| path.is_file())
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|directory| directory.join(program))
+        .find(|path| path.is_file())
 }

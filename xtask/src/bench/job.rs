@@ -50,7 +50,10 @@ impl Job {
 
     /// A task of a program that is told who is measured by the last word.
     pub(super) fn itself(project: PathBuf, program: &Path, task: &[&str]) -> Job {
-        let command = [program.to_string_lossy().into_owned()].into_iter().chain(task.iter().map(ToString::to_string)).collect();
+        let command = [program.to_string_lossy().into_owned()]
+            .into_iter()
+            .chain(task.iter().map(ToString::to_string))
+            .collect();
         Job { project, reads: Vec::new(), command, flags: Vec::new(), timing: Timing::Itself }
     }
 

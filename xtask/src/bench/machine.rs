@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 /// What a reader must know to compare.
 pub(super) fn facts() -> Value {
-    let model =
-        read("/proc/cpuinfo").lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name.to_owned()));
+    let model = read("/proc/cpuinfo").lines().find_map(|line| {
+        line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name.to_owned())
+    });
     json!({
         "kernel": read("/proc/sys/kernel/osrelease").trim(),
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
@@ -19,7 +20,9 @@ pub(super) fn facts() -> Value {
 
 /// Whether this process may install packages.
 pub(super) fn is_root() -> bool {
-    read("/proc/self/status").lines().any(|line| line.strip_prefix("Uid:\t").is_some_and(|ids| ids.starts_with("0\t")))
+    read("/proc/self/status")
+        .lines()
+        .any(|line| line.strip_prefix("Uid:\t").is_some_and(|ids| ids.starts_with("0\t")))
 }
 
 fn read(path: &str) -> String {

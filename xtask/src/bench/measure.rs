@@ -27,8 +27,10 @@ pub(super) fn measure(row: &Row, job: &Job, contenders: &[Contender], pace: Pace
         Who::Both => ["bare", "ringfence"].contains(&contender.name),
     };
     let contenders: Vec<&Contender> = contenders.iter().filter(takes_part).collect();
-    let mut series: Vec<Series> =
-        contenders.iter().map(|contender| Series { contender: contender.name, samples: Ok(Vec::new()) }).collect();
+    let mut series: Vec<Series> = contenders
+        .iter()
+        .map(|contender| Series { contender: contender.name, samples: Ok(Vec::new()) })
+        .collect();
     for round in 0..row.rounds(pace) {
         for turn in 0..contenders.len() {
             let index = (round + turn) % contenders.len();
@@ -49,14 +51,20 @@ fn sample(contender: &Contender, job: &Job) -> Result<f64, String> {
     let heard = || if job.timing.is_told() { Stdio::piped() } else { Stdio::null() };
     command.stdin(Stdio::null()).stdout(heard()).stderr(heard());
     let began = Instant::now();
-    let output = command.spawn().and_then(|child| child.wait_with_output()).map_err(|error| format!("cannot start: {error}"))?;
+    let output = command
+        .spawn()
+        .and_then(|child| child.wait_with_output())
+        .map_err(|error| format!("cannot start: {error}"))?;
     let whole = began.elapsed().as_secs_f64();
     match (job.timing, output.status.success()) {
         (Timing::Whole, true) | (Timing::Refused, false) => Ok(whole),
         (Timing::Refused, true) => Err("NOT REFUSED".into()),
         (timing, true) => {
             let printed = String::from_utf8_lossy(&output.stdout);
-            let told = printed.trim().parse::<f64>().map_err(|_| format!("the probe printed `{}`", printed.trim()))?;
+            let told = printed
+                .trim()
+                .parse::<f64>()
+                .map_err(|_| format!("the probe printed `{}`", printed.trim()))?;
             Ok(if timing == Timing::Memory { told } else { told / 1e9 })
         }
         (_, false) => {
@@ -108,6 +116,9 @@ mod tests {
         let of = |samples: &[f64]| Series { contender: "x", samples: Ok(samples.to_vec()) };
         // One round under load slows both: the ratio does not move.
         assert_eq!(of(&[2.0, 20.0, 2.0]).ratio(&of(&[1.0, 10.0, 1.0])), Some(2.0));
-        assert_eq!(of(&[1.0]).ratio(&Series { contender: "y", samples: Err("absent".into()) }), None);
+        assert_eq!(
+            of(&[1.0]).ratio(&Series { contender: "y", samples: Err("absent".into()) }),
+            None
+        );
     }
 }

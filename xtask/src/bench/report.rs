@@ -48,25 +48,52 @@ impl Report {
 
     /// How many bars ringfence missed.
     pub(super) fn missed(&self) -> usize {
-        let of_rows = self.rows.iter().flat_map(|(row, series)| verdicts(row, series)).filter(|verdict| !verdict.reached).count();
+        let of_rows = self
+            .rows
+            .iter()
+            .flat_map(|(row, series)| verdicts(row, series))
+            .filter(|verdict| !verdict.reached)
+            .count();
         of_rows + self.load.as_ref().map_or(0, Load::missed)
     }
 
     /// For people.
     pub(super) fn table(&self) -> String {
         let text = |key: &str| self.machine[key].as_str().unwrap_or("unknown").to_owned();
-        let mut out = format!("kernel {}, {} cores, {}, load {}\n", text("kernel"), self.machine["cores"], text("processor"), text("load"));
-        out.push_str("ratios are medians of the rounds' own ratios; contenders take turns in each round\n\n");
+        let mut out = format!(
+            "kernel {}, {} cores, {}, load {}\n",
+            text("kernel"),
+            self.machine["cores"],
+            text("processor"),
+            text("load")
+        );
+        out.push_str(
+            "ratios are medians of the rounds' own ratios; contenders take turns in each round\n\n",
+        );
         put(&mut out, ["row", "contender", "min", "median", "× bare", "× bwrap", "bar"]);
         for (row, series) in &self.rows {
             for (index, one) in series.iter().enumerate() {
                 let times = |other: &str| {
-                    one_of(series, other).and_then(|other| one.ratio(other)).map_or("-".into(), |ratio| format!("{ratio:.3}"))
+                    one_of(series, other)
+                        .and_then(|other| one.ratio(other))
+                        .map_or("-".into(), |ratio| format!("{ratio:.3}"))
                 };
-                let bars = if one.contender == "ringfence" { bars(row, series) } else { String::new() };
+                let bars =
+                    if one.contender == "ringfence" { bars(row, series) } else { String::new() };
                 let name = if index == 0 { row.name } else { "" };
                 let show = if row.is_memory() { size } else { time };
-                put(&mut out, [name, one.contender, &show(one.min()), &show(one.median()), &times("bare"), &times("bwrap"), &bars]);
+                put(
+                    &mut out,
+                    [
+                        name,
+                        one.contender,
+                        &show(one.min()),
+                        &show(one.median()),
+                        &times("bare"),
+                        &times("bwrap"),
+                        &bars,
+                    ],
+                );
             }
         }
         out.push('\n');
@@ -82,7 +109,11 @@ impl Report {
 
     /// For programs; times in seconds, memory in bytes.
     pub(super) fn json(&self) -> Value {
-        let rows: Vec<Value> = self.rows.iter().flat_map(|(row, series)| series.iter().map(|one| entry(row, series, one))).collect();
+        let rows: Vec<Value> = self
+            .rows
+            .iter()
+            .flat_map(|(row, series)| series.iter().map(|one| entry(row, series, one)))
+            .collect();
         let bars: Vec<Value> = self
             .rows
             .iter()
@@ -155,7 +186,8 @@ impl std::fmt::Display for Bar {
 }
 
 fn put(out: &mut String, [row, contender, min, median, bare, bwrap, bar]: [&str; 7]) {
-    let line = format!("{row:<14} {contender:<10} {min:>10} {median:>10} {bare:>8} {bwrap:>8}  {bar}");
+    let line =
+        format!("{row:<14} {contender:<10} {min:>10} {median:>10} {bare:>8} {bwrap:>8}  {bar}");
     out.push_str(line.trim_end());
     out.push('\n');
 }
@@ -185,7 +217,10 @@ mod tests {
     }
 
     fn series(numbers: &[(&'static str, f64)]) -> Vec<Series> {
-        numbers.iter().map(|(contender, seconds)| Series { contender, samples: Ok(vec![*seconds]) }).collect()
+        numbers
+            .iter()
+            .map(|(contender, seconds)| Series { contender, samples: Ok(vec![*seconds]) })
+            .collect()
     }
 
     #[track_caller]
@@ -196,7 +231,11 @@ mod tests {
     #[test]
     fn bars_are_judged_where_the_contender_is_here() {
         check("start", &[("bare", 1.0), ("ringfence", 3.9), ("bwrap", 5.0)], "ok   ≤ 0.8 × bwrap");
-        check("start", &[("ringfence", 4.1), ("bwrap", 5.0), ("srt", 300.0)], "FAIL ≤ 0.8 × bwrap, ok   ≤ 0.02 × srt (0.014)");
+        check(
+            "start",
+            &[("ringfence", 4.1), ("bwrap", 5.0), ("srt", 300.0)],
+            "FAIL ≤ 0.8 × bwrap, ok   ≤ 0.02 × srt (0.014)",
+        );
         check("stat", &[("ringfence", 1.04), ("untold", 1.0)], "FAIL ≤ 1.03 × untold (1.040)");
         check("start", &[("bare", 1.0), ("ringfence", 3.9)], "");
         check("grep", &[("bare", 1.0), ("ringfence", 1.03)], "FAIL ≤ 1.02 × bare");
@@ -213,6 +252,9 @@ mod tests {
 
     #[test]
     fn times_have_a_unit_that_suits() {
-        assert_eq!([1.5e-6, 5.4e-4, 2.1e-3, 1.25].map(|s| time(Some(s))), ["1500 ns", "540 µs", "2.10 ms", "1.25 s"]);
+        assert_eq!(
+            [1.5e-6, 5.4e-4, 2.1e-3, 1.25].map(|s| time(Some(s))),
+            ["1500 ns", "540 µs", "2.10 ms", "1.25 s"]
+        );
     }
 }

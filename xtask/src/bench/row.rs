@@ -71,7 +71,11 @@ pub(super) const ROWS: &[Row] = &[
         rounds: A_FEW_PER_CENT,
         bars: &[Bar::Times(1.02, "bare")],
         prepare: |scratch, programs| {
-            Ok(Job::inside(scratch.repository()?, scratch.probe(programs)?, &["loop", "20", "git", "status", "--short"]))
+            Ok(Job::inside(
+                scratch.repository()?,
+                scratch.probe(programs)?,
+                &["loop", "20", "git", "status", "--short"],
+            ))
         },
     },
     Row {
@@ -99,7 +103,13 @@ pub(super) const ROWS: &[Row] = &[
         who: Who::Wired,
         rounds: 30,
         bars: &[Bar::Times(1.03, "untold")],
-        prepare: |scratch, programs| Ok(Job::inside(scratch.tree()?, scratch.probe(programs)?, &["open", "50000", "src/d7/f707.txt"])),
+        prepare: |scratch, programs| {
+            Ok(Job::inside(
+                scratch.tree()?,
+                scratch.probe(programs)?,
+                &["open", "50000", "src/d7/f707.txt"],
+            ))
+        },
     },
     Row {
         name: "stat",
@@ -107,7 +117,13 @@ pub(super) const ROWS: &[Row] = &[
         who: Who::Wired,
         rounds: 30,
         bars: &[Bar::Times(1.03, "untold")],
-        prepare: |scratch, programs| Ok(Job::inside(scratch.tree()?, scratch.probe(programs)?, &["stat", "100000", "src/d7/f707.txt"])),
+        prepare: |scratch, programs| {
+            Ok(Job::inside(
+                scratch.tree()?,
+                scratch.probe(programs)?,
+                &["stat", "100000", "src/d7/f707.txt"],
+            ))
+        },
     },
     Row {
         name: "untar",
@@ -138,7 +154,12 @@ pub(super) const ROWS: &[Row] = &[
         who: Who::Ringfence,
         rounds: 5,
         bars: &[Bar::Seconds(2.0)],
-        prepare: |scratch, _| Ok(Job { timing: Timing::Refused, ..Job::whole(scratch.keys()?, &["cat", "d0/f1.pem"]) }),
+        prepare: |scratch, _| {
+            Ok(Job {
+                timing: Timing::Refused,
+                ..Job::whole(scratch.keys()?, &["cat", "d0/f1.pem"])
+            })
+        },
     },
     Row {
         name: "guard",
@@ -146,7 +167,9 @@ pub(super) const ROWS: &[Row] = &[
         who: Who::Ringfence,
         rounds: 10,
         bars: &[Bar::Seconds(0.00005)],
-        prepare: |scratch, programs| Ok(Job::itself(scratch.empty()?, &programs.commands, &["guard", "2000"])),
+        prepare: |scratch, programs| {
+            Ok(Job::itself(scratch.empty()?, &programs.commands, &["guard", "2000"]))
+        },
     },
     Row {
         name: "hook",
@@ -170,7 +193,9 @@ pub(super) const ROWS: &[Row] = &[
         who: Who::Both,
         rounds: 40,
         bars: &[Bar::Times(1.15, "bare")],
-        prepare: |scratch, programs| Ok(Job::itself(scratch.empty()?, &programs.rounds, &["true", "5000"])),
+        prepare: |scratch, programs| {
+            Ok(Job::itself(scratch.empty()?, &programs.rounds, &["true", "5000"]))
+        },
     },
     Row {
         name: "session-output",
@@ -179,7 +204,9 @@ pub(super) const ROWS: &[Row] = &[
         rounds: 10,
         // At least nine tenths of the rate.
         bars: &[Bar::Times(1.11, "bare")],
-        prepare: |scratch, programs| Ok(Job::itself(scratch.empty()?, &programs.rounds, &["output", "1024"])),
+        prepare: |scratch, programs| {
+            Ok(Job::itself(scratch.empty()?, &programs.rounds, &["output", "1024"]))
+        },
     },
     Row {
         name: "session-idle",
@@ -188,7 +215,10 @@ pub(super) const ROWS: &[Row] = &[
         rounds: 3,
         bars: &[Bar::Bytes(2.0 * 1024.0 * 1024.0)],
         prepare: |scratch, programs| {
-            Ok(Job { timing: Timing::Memory, ..Job::itself(scratch.repository()?, &programs.many, &["idle", "100"]) })
+            Ok(Job {
+                timing: Timing::Memory,
+                ..Job::itself(scratch.repository()?, &programs.many, &["idle", "100"])
+            })
         },
     },
     Row {
@@ -221,8 +251,10 @@ pub(super) const ROWS: &[Row] = &[
         bars: &[Bar::Adds(0.0003, "bare")],
         prepare: |scratch, programs| {
             let port = server::ports()?.answers;
-            let mut job = reaching(scratch, programs, port, &["crowd", "500", &format!("127.0.0.1:{port}")])?;
-            job.flags.extend(["--policy".into(), scratch.proxied()?.to_string_lossy().into_owned()]);
+            let mut job =
+                reaching(scratch, programs, port, &["crowd", "500", &format!("127.0.0.1:{port}")])?;
+            job.flags
+                .extend(["--policy".into(), scratch.proxied()?.to_string_lossy().into_owned()]);
             Ok(job)
         },
     },
@@ -247,16 +279,27 @@ pub(super) const ROWS: &[Row] = &[
         bars: &[Bar::Times(1.43, "bare")],
         prepare: |scratch, programs| {
             let port = server::ports()?.pours;
-            let mut job = reaching(scratch, programs, port, &["download", "1", &format!("127.0.0.1:{port}")])?;
+            let mut job = reaching(
+                scratch,
+                programs,
+                port,
+                &["download", "1", &format!("127.0.0.1:{port}")],
+            )?;
             // By a proxy, which every connection is carried for, whatever its port.
-            job.flags.extend(["--policy".into(), scratch.proxied()?.to_string_lossy().into_owned()]);
+            job.flags
+                .extend(["--policy".into(), scratch.proxied()?.to_string_lossy().into_owned()]);
             Ok(job)
         },
     },
 ];
 
 /// A task of the probe that may connect to a port of this machine.
-fn reaching(scratch: &Scratch, programs: &Programs, port: u16, task: &[&str]) -> Result<Job, Box<dyn Error>> {
+fn reaching(
+    scratch: &Scratch,
+    programs: &Programs,
+    port: u16,
+    task: &[&str],
+) -> Result<Job, Box<dyn Error>> {
     let flags = vec![format!("--allow-localhost={port}")];
     Ok(Job { flags, ..Job::inside(scratch.empty()?, scratch.probe(programs)?, task) })
 }
@@ -277,7 +320,11 @@ impl Row {
 
 /// A hook before a tool is used, started anew each time.
 fn hooked(scratch: &Scratch, programs: &Programs, tool: &str) -> Result<Job, Box<dyn Error>> {
-    Ok(Job::itself(scratch.repository()?, &programs.probe, &["probe", "hook", "20", &programs.ringfence.to_string_lossy(), tool]))
+    Ok(Job::itself(
+        scratch.repository()?,
+        &programs.probe,
+        &["probe", "hook", "20", &programs.ringfence.to_string_lossy(), tool],
+    ))
 }
 
 /// What `--only` takes.
@@ -289,7 +336,11 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 fn compile(scratch: &Scratch, programs: &Programs) -> Result<Job, Box<dyn Error>> {
     let (project, probe) = (scratch.sources()?, scratch.probe(programs)?);
     if on_path("gcc").is_some() {
-        return Ok(Job::inside(project, probe, &["loop", "3", "gcc", "-c", "big.c", "-o", "big.o"]));
+        return Ok(Job::inside(
+            project,
+            probe,
+            &["loop", "3", "gcc", "-c", "big.c", "-o", "big.o"],
+        ));
     }
     let asked = std::process::Command::new("rustc").args(["--print", "sysroot"]).output()?;
     let toolchain = String::from_utf8(asked.stdout)?.trim().to_owned();

@@ -39,9 +39,14 @@ impl Scratch {
             remove_abandoned(parent);
         }
         let disk = std::env::temp_dir().join(&name);
-        let memory = if Path::new(MEMORY).is_dir() { Path::new(MEMORY).join(&name) } else { disk.join("memory") };
+        let memory = if Path::new(MEMORY).is_dir() {
+            Path::new(MEMORY).join(&name)
+        } else {
+            disk.join("memory")
+        };
         for directory in [&disk, &memory] {
-            fs::create_dir_all(directory).map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
+            fs::create_dir_all(directory)
+                .map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
         }
         Ok(Scratch { disk, memory })
     }
@@ -54,7 +59,10 @@ impl Scratch {
     /// A policy by which programs are told of a proxy.
     pub(super) fn proxied(&self) -> Made {
         let directory = once(self.disk.join("policy"), |directory| {
-            fs::write(directory.join("proxied.toml"), "version = 1\n[network]\nproxy-variables = true\n")?;
+            fs::write(
+                directory.join("proxied.toml"),
+                "version = 1\n[network]\nproxy-variables = true\n",
+            )?;
             Ok(())
         })?;
         Ok(directory.join("proxied.toml"))
@@ -89,10 +97,25 @@ impl Scratch {
         if !project.join(".git").exists() {
             git(&project, &["init", "--quiet"])?;
             git(&project, &["add", "--all"])?;
-            git(&project, &["-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "--quiet", "--message", "files"])?;
+            git(
+                &project,
+                &[
+                    "-c",
+                    "user.name=bench",
+                    "-c",
+                    "user.email=bench@localhost",
+                    "commit",
+                    "--quiet",
+                    "--message",
+                    "files",
+                ],
+            )?;
             // Entries as young as the index are read again each time: wait until they are not, then refresh.
             thread::sleep(YOUNG);
-            fs::File::options().append(true).open(project.join("src/d0/f0.txt"))?.set_modified(SystemTime::now())?;
+            fs::File::options()
+                .append(true)
+                .open(project.join("src/d0/f0.txt"))?
+                .set_modified(SystemTime::now())?;
             thread::sleep(YOUNG);
             git(&project, &["status", "--short"])?;
         }
@@ -169,7 +192,10 @@ impl Drop for Scratch {
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|owner| owner.parse::<u32>().ok());
+        let owner = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX))
+            .and_then(|owner| owner.parse::<u32>().ok());
         if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -205,7 +231,10 @@ fn tar(flags: &[&str], archive: &Path, from: &Path) -> Result<(), Box<dyn Error>
 }
 
 fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
-    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start {command:?}: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
@@ -215,9 +244,9 @@ fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
 /// Lines of words, about `size` bytes.
 fn text(dice: &mut Dice, size: usize) -> String {
     const WORDS: &[&str] = &[
-        "ask", "bind", "call", "deny", "edge", "file", "grant", "host", "init", "jail", "kernel", "line", "mount", "name", "open", "path",
-        "quota", "rule", "scope", "tree", "user", "value", "wall", "yield", "zone", "let", "mut", "pub", "return", "self", "match",
-        "struct",
+        "ask", "bind", "call", "deny", "edge", "file", "grant", "host", "init", "jail", "kernel",
+        "line", "mount", "name", "open", "path", "quota", "rule", "scope", "tree", "user", "value",
+        "wall", "yield", "zone", "let", "mut", "pub", "return", "self", "match", "struct",
     ];
     let mut text = String::with_capacity(size + 16);
     while text.len() < size {

@@ -42,14 +42,33 @@ impl Load {
     fn bars(&self) -> [(String, bool); 4] {
         let (before, after, more) = self.memory;
         [
-            (format!("{:.0} executions a second at {CLIENTS} clients (bar: 150)", self.per_second), self.per_second >= 150.0),
             (
-                format!("p50 {:.1} ms, p99 {:.1} ms (bar: 100 ms)", millis(self.median), millis(self.worst)),
+                format!(
+                    "{:.0} executions a second at {CLIENTS} clients (bar: 150)",
+                    self.per_second
+                ),
+                self.per_second >= 150.0,
+            ),
+            (
+                format!(
+                    "p50 {:.1} ms, p99 {:.1} ms (bar: 100 ms)",
+                    millis(self.median),
+                    millis(self.worst)
+                ),
                 self.worst < Duration::from_millis(100),
             ),
-            (format!("{} of {AT_ONCE} at once ended well, in {:.1} s", self.crowd.0, self.crowd.1.as_secs_f64()), self.crowd.0 == AT_ONCE),
             (
-                format!("{before} KiB resident, {after} KiB after {more} executions more (bar: flat, at most a tenth more)"),
+                format!(
+                    "{} of {AT_ONCE} at once ended well, in {:.1} s",
+                    self.crowd.0,
+                    self.crowd.1.as_secs_f64()
+                ),
+                self.crowd.0 == AT_ONCE,
+            ),
+            (
+                format!(
+                    "{before} KiB resident, {after} KiB after {more} executions more (bar: flat, at most a tenth more)"
+                ),
                 after <= before + before / 10,
             ),
         ]
@@ -79,7 +98,11 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-pub(super) fn measure(ringfence: &Path, scratch: &Path, pace: Pace) -> Result<Load, Box<dyn Error>> {
+pub(super) fn measure(
+    ringfence: &Path,
+    scratch: &Path,
+    pace: Pace,
+) -> Result<Load, Box<dyn Error>> {
     let is_quick = pace == Pace::Quick;
     let server = Server::start(ringfence, scratch)?;
     let warm = Duration::from_secs(1);
@@ -93,7 +116,13 @@ pub(super) fn measure(ringfence: &Path, scratch: &Path, pace: Pace) -> Result<Lo
     let more = if is_quick { 2_000 } else { 20_000 };
     run_many(&server, more)?;
     let after = server.resident()?;
-    Ok(Load { per_second: times.len() as f64 / took.as_secs_f64(), median: at(0.5), worst: at(0.99), crowd, memory: (before, after, more) })
+    Ok(Load {
+        per_second: times.len() as f64 / took.as_secs_f64(),
+        median: at(0.5),
+        worst: at(0.99),
+        crowd,
+        memory: (before, after, more),
+    })
 }
 
 /// All clients for so long: how long each request took.
@@ -114,7 +143,10 @@ fn run_for(server: &Server, time: Duration) -> Result<(Vec<Duration>, Duration),
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(work)).collect();
         thread::sleep(time);
         is_over.store(true, Ordering::Relaxed);
-        clients.into_iter().map(|client| client.join().unwrap_or_else(|_| Err("a client broke down".into()))).collect()
+        clients
+            .into_iter()
+            .map(|client| client.join().unwrap_or_else(|_| Err("a client broke down".into())))
+            .collect()
     });
     let took = begun.elapsed();
     let mut times = Vec::new();
@@ -126,7 +158,9 @@ fn run_for(server: &Server, time: Duration) -> Result<(Vec<Duration>, Duration),
 
 fn run_many(server: &Server, number: u64) -> Result<(), Box<dyn Error>> {
     let left = AtomicU64::new(number);
-    let take = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let take = || {
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    };
     let all: Vec<Result<(), String>> = thread::scope(|scope| {
         let work = || {
             let mut client = Client::connect(server.address).map_err(|error| error.to_string())?;
@@ -136,7 +170,10 @@ fn run_many(server: &Server, number: u64) -> Result<(), Box<dyn Error>> {
             Ok(())
         };
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(work)).collect();
-        clients.into_iter().map(|client| client.join().unwrap_or_else(|_| Err("a client broke down".into()))).collect()
+        clients
+            .into_iter()
+            .map(|client| client.join().unwrap_or_else(|_| Err("a client broke down".into())))
+            .collect()
     });
     all.into_iter().collect::<Result<(), String>>().map_err(Into::into)
 }
@@ -166,12 +203,19 @@ impl Server {
         fs::DirBuilder::new().mode(0o700).create(&data)?;
         fs::write(data.join("policy.toml"), POLICY)?;
         let mut command = Command::new(ringfence);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).env("RINGFENCE_ADMIN_TOKEN", TOKEN);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(&data)
+            .env("RINGFENCE_ADMIN_TOKEN", TOKEN);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(child.stderr.take().ok_or("no standard error")?);
         let mut line = String::new();
         lines.read_line(&mut line)?;
-        let address = line.split("://").nth(1).and_then(|rest| rest.split(',').next()).and_then(|text| text.parse().ok());
+        let address = line
+            .split("://")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next())
+            .and_then(|text| text.parse().ok());
         let address = address.ok_or_else(|| format!("the service does not serve: {line}"))?;
         thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         let server = Self { child, address };
@@ -193,16 +237,27 @@ impl Server {
         fs::create_dir_all(&skill)?;
         fs::write(skill.join("SKILL.md"), "---\nname: tool\ndescription: does nothing\n---\n")?;
         let archive = scratch.join("skill.zip");
-        let zipped =
-            Command::new("python3").args(["-m", "zipfile", "-c"]).arg(&archive).arg("tool/").current_dir(scratch.join("skill")).status()?;
+        let zipped = Command::new("python3")
+            .args(["-m", "zipfile", "-c"])
+            .arg(&archive)
+            .arg("tool/")
+            .current_dir(scratch.join("skill"))
+            .status()?;
         if !zipped.success() {
             return Err("python3 -m zipfile makes no archive".into());
         }
-        let mut body = b"--edge\r\nContent-Disposition: form-data; name=\"file\"; filename=\"s.zip\"\r\n\r\n".to_vec();
+        let mut body =
+            b"--edge\r\nContent-Disposition: form-data; name=\"file\"; filename=\"s.zip\"\r\n\r\n"
+                .to_vec();
         body.extend(fs::read(&archive)?);
         body.extend(b"\r\n--edge--\r\n");
         let mut client = Client::connect(self.address)?;
-        client.send("POST", "/v1/skills/bench/load/upload", "multipart/form-data; boundary=edge", &body)?;
+        client.send(
+            "POST",
+            "/v1/skills/bench/load/upload",
+            "multipart/form-data; boundary=edge",
+            &body,
+        )?;
         Ok(())
     }
 
@@ -233,12 +288,24 @@ impl Client {
 
     fn execute(&mut self, line: &str) -> Result<(), String> {
         let body = json!({ "command": line }).to_string();
-        let answer = self.send("POST", "/v1/skills/bench/load/tool/execute", "application/json", body.as_bytes());
-        let answer: Value = serde_json::from_slice(&answer.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
+        let answer = self.send(
+            "POST",
+            "/v1/skills/bench/load/tool/execute",
+            "application/json",
+            body.as_bytes(),
+        );
+        let answer: Value = serde_json::from_slice(&answer.map_err(|error| error.to_string())?)
+            .map_err(|error| error.to_string())?;
         if answer["exitCode"] == 0 { Ok(()) } else { Err(format!("a command failed: {answer}")) }
     }
 
-    fn send(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) -> std::io::Result<Vec<u8>> {
+    fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: &[u8],
+    ) -> std::io::Result<Vec<u8>> {
         let address = self.0.get_ref().peer_addr()?;
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
@@ -253,13 +320,23 @@ impl Client {
             let mut header = String::new();
             self.0.read_line(&mut header)?;
             match header.trim_end().split_once(": ") {
-                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.parse().unwrap_or(0),
+                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                    length = value.parse().unwrap_or(0)
+                }
                 Some(_) => {}
                 None => break,
             }
         }
         let mut answer = vec![0; length];
         self.0.read_exact(&mut answer)?;
-        if is_well { Ok(answer) } else { Err(std::io::Error::other(format!("{}: {}", line.trim(), String::from_utf8_lossy(&answer)))) }
+        if is_well {
+            Ok(answer)
+        } else {
+            Err(std::io::Error::other(format!(
+                "{}: {}",
+                line.trim(),
+                String::from_utf8_lossy(&answer)
+            )))
+        }
     }
 }

@@ -26,7 +26,11 @@ pub(super) fn slowest(cases: &[TestCase], count: usize) -> Vec<&TestCase> {
 /// One test, from the text behind `<testcase `.
 fn case(text: &str) -> TestCase {
     let (head, body) = text.split_once('>').unwrap_or((text, ""));
-    let attribute = |name: &str| head.split_once(&format!("{name}=\"")).and_then(|(_, rest)| rest.split('"').next()).unwrap_or_default();
+    let attribute = |name: &str| {
+        head.split_once(&format!("{name}=\""))
+            .and_then(|(_, rest)| rest.split('"').next())
+            .unwrap_or_default()
+    };
     TestCase {
         name: format!("{} {}", attribute("classname"), attribute("name")),
         seconds: attribute("time").parse().unwrap_or(0.0),
@@ -51,13 +55,20 @@ mod tests {
 
     #[test]
     fn name_time_and_flakiness_of_each_test_are_read() {
-        let wanted = |name: &str, seconds, is_flaky| TestCase { name: name.to_owned(), seconds, is_flaky };
-        assert_eq!(cases(REPORT), [wanted("a::b one::holds", 0.25, false), wanted("a::b two::holds", 2.5, true)]);
+        let wanted =
+            |name: &str, seconds, is_flaky| TestCase { name: name.to_owned(), seconds, is_flaky };
+        assert_eq!(
+            cases(REPORT),
+            [wanted("a::b one::holds", 0.25, false), wanted("a::b two::holds", 2.5, true)]
+        );
     }
 
     #[test]
     fn slowest_tests_come_first() {
         let cases = cases(REPORT);
-        assert_eq!(slowest(&cases, 1).iter().map(|case| case.name.as_str()).collect::<Vec<_>>(), ["a::b two::holds"]);
+        assert_eq!(
+            slowest(&cases, 1).iter().map(|case| case.name.as_str()).collect::<Vec<_>>(),
+            ["a::b two::holds"]
+        );
     }
 }

@@ -20,15 +20,25 @@ pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
         findings.push(Finding::new(DOCUMENT, *line, format!("{name} is not in {MANIFEST}")));
     }
     for package in &tree.packages {
-        let outside = package.needs.iter().filter(|need| need.from == From::Outside && !names(&taken, &need.name));
-        findings.extend(outside.map(|need| Finding::new(&package.manifest, 1, format!("{} is not taken from the workspace", need.name))));
+        let outside = package
+            .needs
+            .iter()
+            .filter(|need| need.from == From::Outside && !names(&taken, &need.name));
+        findings.extend(outside.map(|need| {
+            Finding::new(
+                &package.manifest,
+                1,
+                format!("{} is not taken from the workspace", need.name),
+            )
+        }));
     }
     findings
 }
 
 /// The crates from outside in `[workspace.dependencies]`, one on each line.
 fn taken<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = (usize, &'a str)> {
-    let section = lines.enumerate().skip_while(|(_, line)| line.trim() != "[workspace.dependencies]").skip(1);
+    let section =
+        lines.enumerate().skip_while(|(_, line)| line.trim() != "[workspace.dependencies]").skip(1);
     section.take_while(|(_, line)| !line.starts_with('[')).filter_map(|(index, line)| {
         let (name, value) = line.split_once('=')?;
         let outside = !name.starts_with('#') && !value.contains("path =");
@@ -64,14 +74,20 @@ mod tests {
             findings,
             &tree(&[
                 MANIFEST,
-                ("docs/dependencies.md", "| crate | why |\n|---|---|\n| `serde` | x |\n| `libc` | x |\n## Not\n| `nix` | x |\n"),
+                (
+                    "docs/dependencies.md",
+                    "| crate | why |\n|---|---|\n| `serde` | x |\n| `libc` | x |\n## Not\n| `nix` | x |\n",
+                ),
             ]),
             &[],
         );
         check(
             findings,
             &tree(&[MANIFEST, ("docs/dependencies.md", "| `serde` | x |\n| `rand` | x |\n")]),
-            &["Cargo.toml:5: libc has no line", "docs/dependencies.md:2: rand is not in Cargo.toml"],
+            &[
+                "Cargo.toml:5: libc has no line",
+                "docs/dependencies.md:2: rand is not in Cargo.toml",
+            ],
         );
     }
 
@@ -79,6 +95,10 @@ mod tests {
     fn a_crate_takes_nothing_past_the_workspace() {
         let rows = ("docs/dependencies.md", "| `serde` | x |\n| `libc` | x |\n");
         check(findings, &tree(&[MANIFEST, rows]).with_outside("a", &[("serde", Always)]), &[]);
-        check(findings, &tree(&[MANIFEST, rows]).with_outside("a", &[("rand", Always)]), &["crates/a/Cargo.toml:1: rand is not taken"]);
+        check(
+            findings,
+            &tree(&[MANIFEST, rows]).with_outside("a", &[("rand", Always)]),
+            &["crates/a/Cargo.toml:1: rand is not taken"],
+        );
     }
 }

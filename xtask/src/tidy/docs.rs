@@ -5,8 +5,11 @@ use super::tree::Tree;
 
 pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
     let roots = tree.packages.iter().flat_map(|package| &package.roots);
-    let silent = roots.filter(|root| !tree.file(root).is_some_and(|file| file.text.starts_with("//! ")));
-    silent.map(|root| Finding::new(root, 1, "begins without a `//!` line that says what it is")).collect()
+    let silent =
+        roots.filter(|root| !tree.file(root).is_some_and(|file| file.text.starts_with("//! ")));
+    silent
+        .map(|root| Finding::new(root, 1, "begins without a `//!` line that says what it is"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -16,7 +19,15 @@ mod tests {
 
     #[test]
     fn a_crate_says_what_it_is() {
-        check(findings, &tree(&[("crates/a/src/lib.rs", "//! Words.\n\nmod b;\n")]).with("a", &[]), &[]);
-        check(findings, &tree(&[("crates/a/src/lib.rs", "mod b;\n")]).with("a", &[]), &["crates/a/src/lib.rs:1: begins without"]);
+        check(
+            findings,
+            &tree(&[("crates/a/src/lib.rs", "//! Words.\n\nmod b;\n")]).with("a", &[]),
+            &[],
+        );
+        check(
+            findings,
+            &tree(&[("crates/a/src/lib.rs", "mod b;\n")]).with("a", &[]),
+            &["crates/a/src/lib.rs:1: begins without"],
+        );
     }
 }

@@ -9,9 +9,17 @@ const KNOWING: &[&str] = &["crates/ringfence-sys/", "crates/ringfence-enforce/"]
 
 pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (path, code) in tree.rust().filter(|(path, _)| !KNOWING.iter().any(|knowing| path.starts_with(knowing))) {
-        for (index, _) in code.lines().enumerate().filter(|(_, line)| find_word(line, "target_os").is_some()) {
-            findings.push(Finding::new(path, index + 1, "target_os outside sys and enforce: shared code is the same on every system"));
+    for (path, code) in
+        tree.rust().filter(|(path, _)| !KNOWING.iter().any(|knowing| path.starts_with(knowing)))
+    {
+        for (index, _) in
+            code.lines().enumerate().filter(|(_, line)| find_word(line, "target_os").is_some())
+        {
+            findings.push(Finding::new(
+                path,
+                index + 1,
+                "target_os outside sys and enforce: shared code is the same on every system",
+            ));
         }
     }
     findings
@@ -24,11 +32,28 @@ mod tests {
 
     #[test]
     fn shared_code_is_the_same_on_every_system() {
-        check(findings, &tree(&[("crates/ringfence-enforce/src/lib.rs", "#[cfg(target_os = \"linux\")]\nmod apply;")]), &[]);
-        check(findings, &tree(&[("crates/ringfence-policy/src/path.rs", "#[cfg(unix)]\n// cfg(target_os)\nfn f() {}")]), &[]);
         check(
             findings,
-            &tree(&[("crates/a/src/lib.rs", "#[cfg(not(target_os = \"linux\"))]\nfn f() {\n    cfg!(any(target_os = \"macos\"))\n}")]),
+            &tree(&[(
+                "crates/ringfence-enforce/src/lib.rs",
+                "#[cfg(target_os = \"linux\")]\nmod apply;",
+            )]),
+            &[],
+        );
+        check(
+            findings,
+            &tree(&[(
+                "crates/ringfence-policy/src/path.rs",
+                "#[cfg(unix)]\n// cfg(target_os)\nfn f() {}",
+            )]),
+            &[],
+        );
+        check(
+            findings,
+            &tree(&[(
+                "crates/a/src/lib.rs",
+                "#[cfg(not(target_os = \"linux\"))]\nfn f() {\n    cfg!(any(target_os = \"macos\"))\n}",
+            )]),
             &["crates/a/src/lib.rs:1: target_os", "crates/a/src/lib.rs:3: target_os"],
         );
     }

@@ -8,8 +8,12 @@ const DOCUMENT: &str = "PROMISES.md";
 pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
     let Some(promises) = tree.file(DOCUMENT) else { return Vec::new() };
     let text = |path: &str| tree.file(path).map_or("", |file| &file.text);
-    let tests: Vec<(&str, &str)> =
-        tree.rust().flat_map(|(path, code)| tests(code).chain(listed(text(path))).map(move |name| (path, name))).collect();
+    let tests: Vec<(&str, &str)> = tree
+        .rust()
+        .flat_map(|(path, code)| {
+            tests(code).chain(listed(text(path))).map(move |name| (path, name))
+        })
+        .collect();
     let mut findings = Vec::new();
     for (index, line) in promises.text.lines().enumerate() {
         for named in named(line) {
@@ -33,7 +37,10 @@ fn tests(code: &str) -> impl Iterator<Item = &str> {
         let name = rest.split_once("fn ")?.1;
         name.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()
     });
-    let checks = code.split(" Check::").skip(1).filter_map(|rest| rest.split_once(')')?.0.rsplit(',').next().map(str::trim));
+    let checks = code
+        .split(" Check::")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')')?.0.rsplit(',').next().map(str::trim));
     functions.chain(checks)
 }
 
@@ -58,9 +65,14 @@ mod tests {
     use super::super::testing::{check, tree};
     use super::findings;
 
-    const CHECKS: (&str, &str) =
-        ("crates/a/src/conformance/shells.rs", "const ALL: &[Check] = &[\n    Check::shells(\"they_live_on\", they_live_on),\n];");
-    const TESTS: (&str, &str) = ("crates/a/tests/escape/mount.rs", "#[test]\n#[should_panic]\nfn umount_fails() {}\nfn helper() {}\n");
+    const CHECKS: (&str, &str) = (
+        "crates/a/src/conformance/shells.rs",
+        "const ALL: &[Check] = &[\n    Check::shells(\"they_live_on\", they_live_on),\n];",
+    );
+    const TESTS: (&str, &str) = (
+        "crates/a/tests/escape/mount.rs",
+        "#[test]\n#[should_panic]\nfn umount_fails() {}\nfn helper() {}\n",
+    );
 
     #[test]
     fn a_promise_names_a_test() {
@@ -69,14 +81,34 @@ mod tests {
         check(findings, &tree(&[CHECKS, ("PROMISES.md", checked)]), &[]);
         let kept = "| P1 | it holds | `mount::umount_fails`, `escape/mount.rs::umount_fails`, `escape::mount::umount_fails` |\n`/proc`\n";
         check(findings, &tree(&[TESTS, ("PROMISES.md", kept)]), &[]);
-        let listed =
-            ("crates/a/tests/asks/once.rs", "const TESTS: &[Test] = &[\n    (\"once::it_opens\", it_opens),\n    (\"other\", name),\n];\n");
-        check(findings, &tree(&[listed, ("PROMISES.md", "`once::it_opens`, `asks::once::it_opens`\n")]), &[]);
-        check(findings, &tree(&[listed, ("PROMISES.md", "`once::name`\n")]), &["PROMISES.md:1: no test"]);
+        let listed = (
+            "crates/a/tests/asks/once.rs",
+            "const TESTS: &[Test] = &[\n    (\"once::it_opens\", it_opens),\n    (\"other\", name),\n];\n",
+        );
         check(
             findings,
-            &tree(&[TESTS, ("PROMISES.md", "# Promises\n`mount::helper`\n`mount::absent`\n`elsewhere::umount_fails`\n")]),
-            &["PROMISES.md:2: no test `mount::helper`", "PROMISES.md:3: no test", "PROMISES.md:4: no test"],
+            &tree(&[listed, ("PROMISES.md", "`once::it_opens`, `asks::once::it_opens`\n")]),
+            &[],
+        );
+        check(
+            findings,
+            &tree(&[listed, ("PROMISES.md", "`once::name`\n")]),
+            &["PROMISES.md:1: no test"],
+        );
+        check(
+            findings,
+            &tree(&[
+                TESTS,
+                (
+                    "PROMISES.md",
+                    "# Promises\n`mount::helper`\n`mount::absent`\n`elsewhere::umount_fails`\n",
+                ),
+            ]),
+            &[
+                "PROMISES.md:2: no test `mount::helper`",
+                "PROMISES.md:3: no test",
+                "PROMISES.md:4: no test",
+            ],
         );
     }
 }

@@ -17,7 +17,11 @@ pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
     judge(tree, LONG_FILES, LONG_FUNCTIONS)
 }
 
-fn judge(tree: &Tree, long_files: &[(&str, &str)], long_functions: &[(&str, &str, &str)]) -> Vec<Finding> {
+fn judge(
+    tree: &Tree,
+    long_files: &[(&str, &str)],
+    long_functions: &[(&str, &str, &str)],
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, code) in tree.rust() {
         let lines = code.lines().count();
@@ -25,8 +29,14 @@ fn judge(tree: &Tree, long_files: &[(&str, &str)], long_functions: &[(&str, &str
             findings.push(Finding::new(path, 1, format!("{lines} lines, more than {FILE_LINES}")));
         }
         for function in functions(code).iter().filter(|function| function.lines > FUNCTION_LINES) {
-            if !long_functions.iter().any(|(file, name, _)| (*file, *name) == (path, function.name.as_str())) {
-                let what = format!("`{}` has {} lines, more than {FUNCTION_LINES}", function.name, function.lines);
+            if !long_functions
+                .iter()
+                .any(|(file, name, _)| (*file, *name) == (path, function.name.as_str()))
+            {
+                let what = format!(
+                    "`{}` has {} lines, more than {FUNCTION_LINES}",
+                    function.name, function.lines
+                );
                 findings.push(Finding::new(path, function.line, what));
             }
         }
@@ -49,12 +59,20 @@ fn functions(code: &str) -> Vec<Function> {
     for (index, line) in code.split_inclusive('\n').enumerate() {
         if let Some(at) = find_word(line, "fn") {
             let rest = &code[offset + at + 2..];
-            let name: String = rest.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let name: String = rest
+                .trim_start()
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
             // Without a name it is the type of a pointer.
             if !name.is_empty()
                 && let Some(body) = body(rest)
             {
-                found.push(Function { name, line: index + 1, lines: body.matches('\n').count() + 1 });
+                found.push(Function {
+                    name,
+                    line: index + 1,
+                    lines: body.matches('\n').count() + 1,
+                });
             }
         }
         offset += line.len();
@@ -92,14 +110,24 @@ mod tests {
     #[test]
     fn long_files_are_found() {
         check(findings, &tree(&[("a.rs", &"//\n".repeat(600))]), &[]);
-        check(findings, &tree(&[("a.rs", &"//\n".repeat(601)), ("a.md", &"x\n".repeat(900))]), &["a.rs:1: 601 lines"]);
-        assert!(judge(&tree(&[("a.rs", &"//\n".repeat(601))]), &[("a.rs", "catalogue")], &[]).is_empty());
+        check(
+            findings,
+            &tree(&[("a.rs", &"//\n".repeat(601)), ("a.md", &"x\n".repeat(900))]),
+            &["a.rs:1: 601 lines"],
+        );
+        assert!(
+            judge(&tree(&[("a.rs", &"//\n".repeat(601))]), &[("a.rs", "catalogue")], &[])
+                .is_empty()
+        );
     }
 
     #[test]
     fn long_functions_are_found() {
         let short = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(68));
-        let long = format!("\nimpl A {{\n    pub(crate) fn f(&self) -> [u8; 2] {{\n{}    }}\n}}\n", "    g();\n".repeat(69));
+        let long = format!(
+            "\nimpl A {{\n    pub(crate) fn f(&self) -> [u8; 2] {{\n{}    }}\n}}\n",
+            "    g();\n".repeat(69)
+        );
         check(findings, &tree(&[("a.rs", &short)]), &[]);
         check(findings, &tree(&[("a.rs", &long)]), &["a.rs:3: `f` has 71 lines"]);
         assert!(judge(&tree(&[("a.rs", &long)]), &[], &[("a.rs", "f", "a table")]).is_empty());

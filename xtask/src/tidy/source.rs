@@ -93,7 +93,9 @@ fn raw_string(chars: &[char], from: usize) -> usize {
     if chars.get(from + 1 + hashes) != Some(&'"') {
         return from;
     }
-    let closes = |rest: &[char]| rest[0] == '"' && rest.len() > hashes && rest[1..=hashes].iter().all(|c| *c == '#');
+    let closes = |rest: &[char]| {
+        rest[0] == '"' && rest.len() > hashes && rest[1..=hashes].iter().all(|c| *c == '#')
+    };
     (until(chars, from + 2 + hashes, closes) + 1 + hashes).min(chars.len())
 }
 
@@ -101,7 +103,11 @@ fn raw_string(chars: &[char], from: usize) -> usize {
 mod tests {
     #[track_caller]
     fn check(text: &str, expect: &str) {
-        let squeezed = super::code(text).split(' ').filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+        let squeezed = super::code(text)
+            .split(' ')
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
         assert_eq!(squeezed, expect, "{text}");
     }
 

@@ -7,13 +7,15 @@ use super::tree::{File, From, Need, Package, Tree, When};
 #[track_caller]
 pub(super) fn check(rule: Rule, tree: &Tree, expect: &[&str]) {
     let found: Vec<String> = rule(tree).iter().map(ToString::to_string).collect();
-    let fits = found.len() == expect.len() && found.iter().zip(expect).all(|(found, expect)| found.starts_with(expect));
+    let fits = found.len() == expect.len()
+        && found.iter().zip(expect).all(|(found, expect)| found.starts_with(expect));
     assert!(fits, "found {found:#?}\nexpected {expect:#?}");
 }
 
 /// A tree of these files, without packages.
 pub(super) fn tree(files: &[(&str, &str)]) -> Tree {
-    let files = files.iter().map(|(path, text)| File::new((*path).into(), (*text).into())).collect();
+    let files =
+        files.iter().map(|(path, text)| File::new((*path).into(), (*text).into())).collect();
     Tree { files, paths: Vec::new(), packages: Vec::new() }
 }
 
@@ -33,7 +35,10 @@ impl Tree {
             name: name.into(),
             manifest: format!("crates/{name}/Cargo.toml"),
             roots: vec![format!("crates/{name}/src/lib.rs")],
-            needs: needs.iter().map(|(name, when)| Need { name: (*name).into(), when: *when, from }).collect(),
+            needs: needs
+                .iter()
+                .map(|(name, when)| Need { name: (*name).into(), when: *when, from })
+                .collect(),
         });
         self
     }

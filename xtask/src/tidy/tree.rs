@@ -64,15 +64,18 @@ impl Tree {
         let (mut files, mut paths) = (Vec::new(), Vec::new());
         collect(root, &mut paths)?;
         for path in &paths {
-            let bytes = fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            let bytes = fs::read(path)
+                .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
             if let Ok(text) = String::from_utf8(bytes) {
                 files.push(File::new(relative(root, path), text));
             }
         }
-        let paths = paths.iter().map(|path| path.strip_prefix(root).unwrap_or(path).to_owned()).collect();
+        let paths =
+            paths.iter().map(|path| path.strip_prefix(root).unwrap_or(path).to_owned()).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let metadata = workspace::metadata()?;
-        let packages = list(&metadata["packages"]).iter().map(|package| Package::of(package, root)).collect();
+        let packages =
+            list(&metadata["packages"]).iter().map(|package| Package::of(package, root)).collect();
         Ok(Tree { files, paths, packages })
     }
 
@@ -97,7 +100,9 @@ impl File {
 impl Package {
     fn of(value: &Value, root: &Path) -> Package {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let ships = |target: &&Value| list(&target["kind"]).iter().any(|kind| kind == "lib" || kind == "bin");
+        let ships = |target: &&Value| {
+            list(&target["kind"]).iter().any(|kind| kind == "lib" || kind == "bin")
+        };
         Package {
             name: text(&value["name"]),
             manifest: relative(root, Path::new(&text(&value["manifest_path"]))),
@@ -136,7 +141,8 @@ fn collect(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Box<dyn Err
     for entry in fs::read_dir(directory).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let kind = entry.file_type().map_err(fail)?;
-        let kept_by_tools = matches!(entry.file_name().to_str(), Some(".git" | "target" | "node_modules"));
+        let kept_by_tools =
+            matches!(entry.file_name().to_str(), Some(".git" | "target" | "node_modules"));
         if kind.is_dir() && !kept_by_tools {
             collect(&entry.path(), paths)?;
         } else if kind.is_file() {

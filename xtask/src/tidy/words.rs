@@ -25,16 +25,27 @@ pub(super) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.path != HERE) {
         for (index, line) in file.text.lines().enumerate() {
-            findings.extend(objections(line).into_iter().map(|what| Finding::new(&file.path, index + 1, what)));
+            findings.extend(
+                objections(line).into_iter().map(|what| Finding::new(&file.path, index + 1, what)),
+            );
         }
     }
     findings
 }
 
 fn objections(line: &str) -> Vec<String> {
-    let marks = MARKS.iter().filter(|(mark, _)| line.contains(mark)).map(|(mark, why)| format!("`{mark}`: {why}"));
-    let notes = NOTES.iter().filter(|note| find_word(line, note).is_some()).map(|note| format!("`{note}`: do it, or write an issue"));
-    let machines = MACHINES.iter().filter(|path| starts_path(line, path)).map(|path| format!("`{path}`: a path of one machine"));
+    let marks = MARKS
+        .iter()
+        .filter(|(mark, _)| line.contains(mark))
+        .map(|(mark, why)| format!("`{mark}`: {why}"));
+    let notes = NOTES
+        .iter()
+        .filter(|note| find_word(line, note).is_some())
+        .map(|note| format!("`{note}`: do it, or write an issue"));
+    let machines = MACHINES
+        .iter()
+        .filter(|path| starts_path(line, path))
+        .map(|path| format!("`{path}`: a path of one machine"));
     marks.chain(notes).chain(machines).collect()
 }
 
@@ -51,7 +62,11 @@ mod tests {
 
     #[test]
     fn marks_are_found_in_any_text() {
-        check(findings, &tree(&[("a.rs", "fn f() {\n    todo!()\n}"), ("a.md", "XXX: later\n")]), &["a.rs:2: `todo!(`", "a.md:1: `XXX`"]);
+        check(
+            findings,
+            &tree(&[("a.rs", "fn f() {\n    todo!()\n}"), ("a.md", "XXX: later\n")]),
+            &["a.rs:2: `todo!(`", "a.md:1: `XXX`"],
+        );
         check(
             findings,
             &tree(&[("a.rs", "#[ignore = \"slow\"]\ndbg!(x); // FIXME")]),
@@ -62,7 +77,15 @@ mod tests {
 
     #[test]
     fn paths_of_one_machine_are_found() {
-        check(findings, &tree(&[("a.md", "see /builds/main\n`/builds/x`\n")]), &["a.md:1: `/builds/`", "a.md:2: `/builds/`"]);
-        check(findings, &tree(&[("a.md", "~/builds/x https://a.example/builds/x $D/builds/ ${D}/builds/")]), &[]);
+        check(
+            findings,
+            &tree(&[("a.md", "see /builds/main\n`/builds/x`\n")]),
+            &["a.md:1: `/builds/`", "a.md:2: `/builds/`"],
+        );
+        check(
+            findings,
+            &tree(&[("a.md", "~/builds/x https://a.example/builds/x $D/builds/ ${D}/builds/")]),
+            &[],
+        );
     }
 }

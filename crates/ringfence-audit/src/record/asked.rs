@@ -48,7 +48,13 @@ impl Record {
 
     /// What came of writing down what was allowed for good: the rule and where it stands now,
     /// or why it does not.
-    pub fn permitted(subject: &Subject, now_ms: u64, target: &str, rule: &str, written: Result<String, String>) -> Record {
+    pub fn permitted(
+        subject: &Subject,
+        now_ms: u64,
+        target: &str,
+        rule: &str,
+        written: Result<String, String>,
+    ) -> Record {
         let result = if written.is_ok() { Verdict::Allowed } else { Verdict::Failed };
         Record {
             timestamp: now_ms,
@@ -87,11 +93,21 @@ mod tests {
         };
         let subject = Subject { agent: None, session: "s".into() };
         let text = |record: Record| serde_json::to_string(&record).unwrap();
-        let asked = |answer: Answer| text(Record::asked(&subject, 1_769_596_205_000, &denial, answer));
+        let asked =
+            |answer: Answer| text(Record::asked(&subject, 1_769_596_205_000, &denial, answer));
         let expect = r#"{"timestamp":"2026-01-28T10:30:05.000Z","agent":null,"session":"s","operation":"ask","target":"/h/.ssh/id","result":"allowed","policy":"~/.ssh","reason":"answered allow_once","wanted":"read","answer":"allow_once","origin":"built in","explicit":true,"pid":42,"program":"cat"}"#;
         assert_eq!(asked(Answer::AllowOnce), expect);
-        assert!(asked(Answer::Deny).contains(r#""result":"blocked","policy":"~/.ssh","reason":"answered deny""#));
-        let written = text(Record::permitted(&subject, 0, "/h/.ssh/id", "read ~/.ssh/id", Err("no room".into())));
+        assert!(
+            asked(Answer::Deny)
+                .contains(r#""result":"blocked","policy":"~/.ssh","reason":"answered deny""#)
+        );
+        let written = text(Record::permitted(
+            &subject,
+            0,
+            "/h/.ssh/id",
+            "read ~/.ssh/id",
+            Err("no room".into()),
+        ));
         let expect = r#"{"timestamp":"1970-01-01T00:00:00.000Z","agent":null,"session":"s","operation":"permit","target":"/h/.ssh/id","result":"failed","policy":"read ~/.ssh/id","reason":"no room"}"#;
         assert_eq!(written, expect);
     }

@@ -78,12 +78,30 @@ mod tests {
             count: 2,
         };
         let subject = Subject { agent: None, session: "s".into() };
-        let text = |connection: &Connection| serde_json::to_string(&Record::connected(&subject, connection)).unwrap();
+        let text = |connection: &Connection| {
+            serde_json::to_string(&Record::connected(&subject, connection)).unwrap()
+        };
         let expect = r#"{"timestamp":"1970-01-01T00:00:00.000Z","agent":null,"session":"s","operation":"connect","target":"a.org:443","result":"allowed","policy":"allow a.org","address":"192.0.2.1:443","sent":3,"received":5,"origin":"a flag","pid":42,"program":"/usr/bin/curl","count":2}"#;
         assert_eq!(text(&connection), expect);
         let with = Connection { secrets: vec!["TOKEN".into()], ..connection.clone() };
-        assert!(text(&with).contains(r#""received":5,"secrets":["TOKEN"],"origin""#), "{}", text(&with));
-        let failed = Connection { address: None, sent: None, received: None, failed: Some("no answer".into()), ..connection };
-        assert!(text(&failed).contains(r#""result":"failed","policy":"allow a.org","reason":"no answer","origin""#), "{}", text(&failed));
+        assert!(
+            text(&with).contains(r#""received":5,"secrets":["TOKEN"],"origin""#),
+            "{}",
+            text(&with)
+        );
+        let failed = Connection {
+            address: None,
+            sent: None,
+            received: None,
+            failed: Some("no answer".into()),
+            ..connection
+        };
+        assert!(
+            text(&failed).contains(
+                r#""result":"failed","policy":"allow a.org","reason":"no answer","origin""#
+            ),
+            "{}",
+            text(&failed)
+        );
     }
 }

@@ -26,12 +26,22 @@ pub struct Revised {
 impl Record {
     /// What came of a change of the `files`: the digests before and after and each rule that
     /// came or went, or why the policy stays as it was.
-    pub fn revised(subject: &Subject, now_ms: u64, files: &[String], taken: Result<((String, String), &[Change]), &str>) -> Record {
+    pub fn revised(
+        subject: &Subject,
+        now_ms: u64,
+        files: &[String],
+        taken: Result<((String, String), &[Change]), &str>,
+    ) -> Record {
         let (result, reason, digests, changes) = match taken {
             Ok((digests, changes)) => {
                 let is_owed = changes.iter().any(Change::is_owed);
                 let said: Vec<String> = changes.iter().map(ToString::to_string).collect();
-                (if is_owed { Verdict::Failed } else { Verdict::Allowed }, said.join("; "), Some(digests), changes.to_vec())
+                (
+                    if is_owed { Verdict::Failed } else { Verdict::Allowed },
+                    said.join("; "),
+                    Some(digests),
+                    changes.to_vec(),
+                )
             }
             Err(why) => (Verdict::Failed, why.to_owned(), None, Vec::new()),
         };
@@ -45,7 +55,12 @@ impl Record {
             result,
             policy: "policy files".into(),
             reason: Some(reason),
-            details: Details::Revised(Revised { policy_files: files.to_vec(), digest_before, policy_digest, changes }),
+            details: Details::Revised(Revised {
+                policy_files: files.to_vec(),
+                digest_before,
+                policy_digest,
+                changes,
+            }),
         }
     }
 }
@@ -61,13 +76,22 @@ mod tests {
         let subject = Subject { agent: None, session: "s".into() };
         let text = |taken: Result<&[Change], &str>| {
             let taken = taken.map(|changes| (("a".into(), "b".into()), changes));
-            serde_json::to_string(&Record::revised(&subject, 0, &["/h/policy.toml".into()], taken)).unwrap()
+            serde_json::to_string(&Record::revised(&subject, 0, &["/h/policy.toml".into()], taken))
+                .unwrap()
         };
-        let change =
-            Change { rule: "mode = read-only".into(), origin: None, turn: Turn::Added, direction: Direction::Narrower, pending: None };
+        let change = Change {
+            rule: "mode = read-only".into(),
+            origin: None,
+            turn: Turn::Added,
+            direction: Direction::Narrower,
+            pending: None,
+        };
         let expect = r#"{"timestamp":"1970-01-01T00:00:00.000Z","agent":null,"session":"s","operation":"policy","target":"/h/policy.toml","result":"allowed","policy":"policy files","reason":"`mode = read-only` holds from now on","policyFiles":["/h/policy.toml"],"digestBefore":"a","policyDigest":"b","changes":[{"rule":"mode = read-only","turn":"added","direction":"narrower"}]}"#;
         assert_eq!(text(Ok(std::slice::from_ref(&change))), expect);
         assert!(text(Ok(&[change.pending("why")])).contains(r#""result":"failed""#));
-        assert!(text(Err("no such key")).contains(r#""result":"failed","policy":"policy files","reason":"no such key""#));
+        assert!(
+            text(Err("no such key"))
+                .contains(r#""result":"failed","policy":"policy files","reason":"no such key""#)
+        );
     }
 }

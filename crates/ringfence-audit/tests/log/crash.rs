@@ -14,7 +14,9 @@ fn killed_at_any_moment_no_record_that_was_told_of_is_lost() {
         let mut log = scratch.open(16 << 10);
         for number in 0.. {
             // Of different sizes, over several pages of memory: such a write can be cut short.
-            let end = log.append(&[record(&format!("{name}-{}", "x".repeat(number * 977 % 20_000)))]).unwrap();
+            let end = log
+                .append(&[record(&format!("{name}-{}", "x".repeat(number * 977 % 20_000)))])
+                .unwrap();
             say(&end.seq.to_string());
         }
     }
@@ -22,7 +24,11 @@ fn killed_at_any_moment_no_record_that_was_told_of_is_lost() {
     let test = "crash::killed_at_any_moment_no_record_that_was_told_of_is_lost";
     let mut told = 0;
     for round in 0..60u64 {
-        let mut child = worker(test, "w", &scratch).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = worker(test, "w", &scratch)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut stdout = child.stdout.take().unwrap();
         let mut output = Vec::new();
         // Not before it has begun.
@@ -50,17 +56,23 @@ fn killed_at_any_moment_no_record_that_was_told_of_is_lost() {
 fn half_a_record_is_cut_off_wherever_it_ends() {
     let scratch = Scratch::filled(3);
     let whole = fs::read(scratch.file(1)).unwrap();
-    let (before, last) = whole.split_at(whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1);
+    let (before, last) = whole
+        .split_at(whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1);
     let head = fs::read(scratch.head()).unwrap();
     for length in (1..last.len()).step_by(7).chain([last.len() - 1]) {
         fs::write(scratch.file(1), [&whole, &last[..length]].concat()).unwrap();
         fs::write(scratch.head(), &head).unwrap();
-        assert_eq!(scratch.flaws(), ["00000001.jsonl:4: the last record is unfinished; the next writer cuts it off"]);
+        assert_eq!(
+            scratch.flaws(),
+            ["00000001.jsonl:4: the last record is unfinished; the next writer cuts it off"]
+        );
         assert!(scratch.verify().is_intact());
         scratch.open(u64::MAX).append(&[record("after")]).unwrap();
         assert_eq!(scratch.flaws(), [] as [&str; 0], "after {length} bytes");
         assert_eq!(scratch.targets().len(), 5);
-        assert!(fs::read(scratch.file(1)).unwrap().starts_with(&whole) && whole.starts_with(before));
+        assert!(
+            fs::read(scratch.file(1)).unwrap().starts_with(&whole) && whole.starts_with(before)
+        );
     }
 }
 

@@ -23,7 +23,12 @@ fn eight_processes_at_once_lose_no_record() {
     let test = "crowd::eight_processes_at_once_lose_no_record";
     let begun = std::time::Instant::now();
     let writers: Vec<_> = (0..WRITERS)
-        .map(|writer| worker(test, &writer.to_string(), &scratch).stdout(std::process::Stdio::null()).spawn().unwrap())
+        .map(|writer| {
+            worker(test, &writer.to_string(), &scratch)
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap()
+        })
         .collect();
     for mut writer in writers {
         assert!(writer.wait().unwrap().success());

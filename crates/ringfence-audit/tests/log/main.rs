@@ -23,7 +23,8 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new() -> Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("audit-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("audit-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).expect("the place for temporary files is writable");
         Scratch(path)
@@ -68,7 +69,12 @@ impl Scratch {
     fn targets(&self) -> Vec<String> {
         let mut reader = Reader::open(&self.path(), 0).unwrap().expect("there is a log");
         std::iter::from_fn(|| reader.line().unwrap())
-            .map(|line| serde_json::from_slice::<Value>(&line.bytes).unwrap()["target"].as_str().unwrap().to_owned())
+            .map(|line| {
+                serde_json::from_slice::<Value>(&line.bytes).unwrap()["target"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
+            })
             .collect()
     }
 }
@@ -106,7 +112,8 @@ fn edit(path: &Path, change: impl FnOnce(&mut Vec<Vec<u8>>)) {
     let mut lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
     lines.pop();
     change(&mut lines);
-    let ended: Vec<u8> = lines.into_iter().flat_map(|line| [line, b"\n".to_vec()].concat()).collect();
+    let ended: Vec<u8> =
+        lines.into_iter().flat_map(|line| [line, b"\n".to_vec()].concat()).collect();
     fs::write(path, ended).unwrap();
 }
 
@@ -140,7 +147,10 @@ fn another_history_is_known_by_the_hash_that_was_kept() {
     log.append(&[record("a"), record("b"), record("c"), record("d")]).unwrap();
     assert!(other.verify().is_intact());
     let report = ringfence_audit::verify(&other.path(), &[kept]).unwrap();
-    assert_eq!(report.findings.iter().map(|finding| finding.flaw).collect::<Vec<_>>(), [Flaw::Unknown { hash: kept }]);
+    assert_eq!(
+        report.findings.iter().map(|finding| finding.flaw).collect::<Vec<_>>(),
+        [Flaw::Unknown { hash: kept }]
+    );
     assert!(!report.is_intact());
 }
 

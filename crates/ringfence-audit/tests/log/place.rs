@@ -30,12 +30,14 @@ fn nobody_else_can_read_or_write_it() {
 fn what_others_can_write_is_refused() {
     let scratch = Scratch::filled(1);
     let audit = scratch.path();
-    let paths = [audit.clone(), audit.parent().unwrap().to_owned(), scratch.head(), scratch.file(1)];
+    let paths =
+        [audit.clone(), audit.parent().unwrap().to_owned(), scratch.head(), scratch.file(1)];
     for path in &paths {
         let before = mode(path);
         for wrong in [0o020, 0o002] {
             set_mode(path, before | wrong);
-            let refused = Log::open(&audit, options(u64::MAX)).and_then(|mut log| log.append(&[record("x")]));
+            let refused =
+                Log::open(&audit, options(u64::MAX)).and_then(|mut log| log.append(&[record("x")]));
             assert_eq!(code(refused), "audit-unsafe", "{}", path.display());
         }
         set_mode(path, before);
@@ -59,14 +61,17 @@ fn no_link_is_followed() {
     ] {
         let scratch = Scratch::new();
         let link = scratch.0.join(link);
-        for (number, above) in link.parent().unwrap().ancestors().collect::<Vec<_>>().into_iter().rev().enumerate() {
+        for (number, above) in
+            link.parent().unwrap().ancestors().collect::<Vec<_>>().into_iter().rev().enumerate()
+        {
             if number > 0 && !above.exists() {
                 fs::create_dir(above).unwrap();
                 set_mode(above, 0o700);
             }
         }
         symlink(&target, &link).unwrap();
-        let refused = Log::open(&scratch.path(), options(u64::MAX)).and_then(|mut log| log.append(&[record("x")]));
+        let refused = Log::open(&scratch.path(), options(u64::MAX))
+            .and_then(|mut log| log.append(&[record("x")]));
         assert_eq!(code(refused), "audit-unusable", "{}", link.display());
     }
     assert_eq!(elsewhere.verify().records, 1);
@@ -79,7 +84,14 @@ fn a_file_with_two_names_and_a_pipe_are_refused() {
     assert_eq!(code(scratch.open(u64::MAX).append(&[record("x")])), "audit-unsafe");
     let scratch = Scratch::filled(1);
     fs::remove_file(scratch.file(1)).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, scratch.file(1), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        scratch.file(1),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
     assert_eq!(code(scratch.open(u64::MAX).append(&[record("x")])), "audit-unsafe");
     assert!(ringfence_audit::verify(&scratch.path(), &[]).is_err());
 }
@@ -94,12 +106,23 @@ fn fill(scratch: &Scratch) {
         }
     };
     let report = scratch.verify();
-    say(&format!("{} {} {}", error.code(), written == report.records && written > 3, report.findings.is_empty()));
+    say(&format!(
+        "{} {} {}",
+        error.code(),
+        written == report.records && written > 3,
+        report.findings.is_empty()
+    ));
 }
 
 #[track_caller]
 fn check(output: std::process::Output, expect: &str) {
-    assert_eq!(said(&output.stdout), [expect], "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        said(&output.stdout),
+        [expect],
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
@@ -117,7 +140,8 @@ fn a_full_disk_is_an_error_and_leaves_whole_records() {
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error_and_kills_nobody() {
     if let Some((_, scratch)) = task() {
-        setrlimit(Resource::Fsize, Rlimit { current: Some(10_000), maximum: Some(10_000) }).unwrap();
+        setrlimit(Resource::Fsize, Rlimit { current: Some(10_000), maximum: Some(10_000) })
+            .unwrap();
         fill(&scratch);
         return std::mem::forget(scratch);
     }
@@ -129,8 +153,10 @@ fn a_limit_on_the_size_of_files_is_an_error_and_kills_nobody() {
 #[test]
 fn a_directory_that_cannot_be_written_is_an_error() {
     if let Some((_, scratch)) = task() {
-        let refused = Log::open(&scratch.path(), options(u64::MAX)).and_then(|mut log| log.append(&[record("x")]));
-        say(&refused.map_or_else(|error| format!("{}: {error}", error.code()), |_| "written".into()));
+        let refused = Log::open(&scratch.path(), options(u64::MAX))
+            .and_then(|mut log| log.append(&[record("x")]));
+        say(&refused
+            .map_or_else(|error| format!("{}: {error}", error.code()), |_| "written".into()));
         return std::mem::forget(scratch);
     }
     let scratch = Scratch::filled(1);

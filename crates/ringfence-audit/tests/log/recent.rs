@@ -56,7 +56,15 @@ fn a_run_is_found_by_its_whole_name_and_with_nothing_of_others() {
     let scratch = Scratch::new();
     assert_eq!(refused(&scratch, "call_1"), None);
     let mut log = scratch.open(u64::MAX);
-    write(&mut log, vec![begun("call_1"), of("call_1", record("/a")), begun("call_12"), of("call_12", record("/b"))]);
+    write(
+        &mut log,
+        vec![
+            begun("call_1"),
+            of("call_1", record("/a")),
+            begun("call_12"),
+            of("call_12", record("/b")),
+        ],
+    );
     write(&mut log, vec![of("call_1", record("call_12")), of("x", record("call_1"))]);
     assert_eq!(refused(&scratch, "call_1"), Some(vec!["/a".into(), "call_12".into()]));
     assert_eq!(refused(&scratch, "call_12"), Some(vec!["/b".into()]));
@@ -72,7 +80,13 @@ fn it_may_begin_on_an_earlier_page_and_somebody_may_be_writing() {
     let mut log = scratch.open(4000);
     write(&mut log, vec![begun("call_1")]);
     for number in 0..40 {
-        write(&mut log, vec![of("other", record(&"long ".repeat(20))), of("call_1", record(&format!("/{number}")))]);
+        write(
+            &mut log,
+            vec![
+                of("other", record(&"long ".repeat(20))),
+                of("call_1", record(&format!("/{number}"))),
+            ],
+        );
     }
     assert!(scratch.file(3).exists());
     let last = (1..).take_while(|number| scratch.file(*number).exists()).last().unwrap();

@@ -26,7 +26,8 @@ fn the_chain_goes_on_from_file_to_file() {
     for number in 1..=report.files as u32 {
         assert!(fs::metadata(scratch.file(number)).unwrap().len() <= 4096);
     }
-    let expect: Vec<String> = (0..20).flat_map(|number| [format!("{number}"), format!("{number}+")]).collect();
+    let expect: Vec<String> =
+        (0..20).flat_map(|number| [format!("{number}"), format!("{number}+")]).collect();
     assert_eq!(scratch.targets(), expect);
 }
 
@@ -51,7 +52,10 @@ fn a_removed_file_is_noticed() {
         fs::remove_file(scratch.file(removed)).unwrap();
         let flaws = scratch.flaws();
         assert_eq!(flaws[0], format!("{removed:08}.jsonl: this file of the log is missing"));
-        assert!(flaws[1].starts_with(&format!("{:08}.jsonl:1: records ", removed + 1)), "{flaws:?}");
+        assert!(
+            flaws[1].starts_with(&format!("{:08}.jsonl:1: records ", removed + 1)),
+            "{flaws:?}"
+        );
         assert_eq!(flaws.len(), 2);
     }
     let scratch = rotated();
@@ -70,7 +74,10 @@ fn a_file_behind_the_last_is_foreign() {
     let scratch = rotated();
     let last = scratch.verify().files as u32;
     fs::copy(scratch.file(last), scratch.file(last + 1)).unwrap();
-    assert_eq!(scratch.flaws(), [format!("{:08}.jsonl: this file is not of the log, which ends before it", last + 1)]);
+    assert_eq!(
+        scratch.flaws(),
+        [format!("{:08}.jsonl: this file is not of the log, which ends before it", last + 1)]
+    );
 }
 
 #[test]
@@ -102,8 +109,9 @@ fn a_reader_waits_for_the_end_of_a_line() {
     assert_eq!(reader.line().unwrap(), None);
     assert_eq!(reader.line().unwrap(), None);
     scratch.open(u64::MAX).append(&[record("later")]).unwrap();
-    let rest: Vec<String> =
-        std::iter::from_fn(|| reader.line().unwrap()).map(|line| String::from_utf8_lossy(&line.bytes).into_owned()).collect();
+    let rest: Vec<String> = std::iter::from_fn(|| reader.line().unwrap())
+        .map(|line| String::from_utf8_lossy(&line.bytes).into_owned())
+        .collect();
     assert_eq!(rest.len(), 2);
     assert!(rest[0].contains("unfinished") && rest[1].contains("later"), "{rest:?}");
 }

@@ -44,7 +44,9 @@ fn a_line_that_was_rewritten_with_a_hash_of_its_own() {
         log.append(&[record(name)]).unwrap();
     }
     let forged = fs::read(other.file(1)).unwrap();
-    edit(&scratch.file(1), |lines| lines[2] = forged.split(|byte| *byte == b'\n').nth(2).unwrap().to_vec());
+    edit(&scratch.file(1), |lines| {
+        lines[2] = forged.split(|byte| *byte == b'\n').nth(2).unwrap().to_vec()
+    });
     check(
         &scratch,
         &[

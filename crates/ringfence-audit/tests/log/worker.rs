@@ -24,14 +24,20 @@ pub(crate) fn worker(test: &str, task: &str, scratch: &Scratch) -> Command {
 /// The same below a shell, which prepares namespaces of its own with `line` first.
 pub(crate) fn worker_after(line: &str, test: &str, task: &str, scratch: &Scratch) -> Command {
     let mut command = Command::new("unshare");
-    command.args(["-Urm", "sh", "-ec", &format!("{line}; exec \"$0\" \"$@\"")]).arg(std::env::current_exe().expect("a test has a binary"));
+    command
+        .args(["-Urm", "sh", "-ec", &format!("{line}; exec \"$0\" \"$@\"")])
+        .arg(std::env::current_exe().expect("a test has a binary"));
     dress(&mut command, test, task, scratch);
     command.env("SCRATCH", &scratch.0);
     command
 }
 
 fn dress(command: &mut Command, test: &str, task: &str, scratch: &Scratch) {
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(TASK, task).env(STATE, &scratch.0).stdin(Stdio::null());
+    command
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(TASK, task)
+        .env(STATE, &scratch.0)
+        .stdin(Stdio::null());
 }
 
 /// What a worker says, with a mark that no test runner prints.

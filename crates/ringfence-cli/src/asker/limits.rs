@@ -87,9 +87,12 @@ mod tests {
     fn thirty_in_a_minute_are_the_most() {
         let begun = Instant::now();
         let mut slow = Limits::default();
-        assert!((0..100).all(|number| slow.begin(begun + Duration::from_secs(2) * number).is_none()));
+        assert!(
+            (0..100).all(|number| slow.begin(begun + Duration::from_secs(2) * number).is_none())
+        );
         let mut quick = Limits::default();
-        let ends: Vec<_> = (0..31).map(|number| quick.begin(begun + Duration::from_millis(number))).collect();
+        let ends: Vec<_> =
+            (0..31).map(|number| quick.begin(begun + Duration::from_millis(number))).collect();
         assert!(ends[..30].iter().all(Option::is_none));
         assert_eq!((ends[30], quick.is_over()), (Some(End::Many), true));
     }

@@ -49,7 +49,10 @@ pub(super) fn question(ask: &Ask, patience: Duration, width: usize) -> String {
         text.push_str(&row(label, &value, width));
     }
     text.push_str(&format!("│ {}\r\n", options_line(&ask.options)));
-    text.push_str(&format!("{}\r\n", edge(&format!(" letter and Enter; Enter alone denies; {} s ", patience.as_secs()), width)));
+    text.push_str(&format!(
+        "{}\r\n",
+        edge(&format!(" letter and Enter; Enter alone denies; {} s ", patience.as_secs()), width)
+    ));
     text
 }
 
@@ -145,18 +148,30 @@ mod tests {
     #[test]
     fn no_name_steers_the_terminal_or_leaves_its_row() {
         let long = format!("/x{}\"│ what  \"/harmless", " ".repeat(45));
-        for name in
-            ["/a\x1b[2J\x1b]0;t\x07\r\n│ what  \"/b\"", "/a\u{202e}b\u{9b}31m\u{200b}", "/\u{7f}\0", long.as_str(), &"漢".repeat(300)]
-        {
+        for name in [
+            "/a\x1b[2J\x1b]0;t\x07\r\n│ what  \"/b\"",
+            "/a\u{202e}b\u{9b}31m\u{200b}",
+            "/\u{7f}\0",
+            long.as_str(),
+            &"漢".repeat(300),
+        ] {
             let text = text(&ask(name, name));
             let rows: Vec<&str> = text.trim_end_matches("\r\n").split("\r\n").collect();
             let shown = |row: &&str| !row.chars().any(ringfence_api::is_hidden);
             assert!(rows.iter().all(shown), "{name:?} in {text:?}");
             let framed = |row: &&&str| row.starts_with("│ ") || row.starts_with("────");
             assert_eq!(rows.iter().filter(framed).count(), rows.len(), "{name:?} in {text}");
-            assert_eq!(rows.iter().filter(|row| row.starts_with("│ what ")).count(), 1, "{name:?} in {text}");
+            assert_eq!(
+                rows.iter().filter(|row| row.starts_with("│ what ")).count(),
+                1,
+                "{name:?} in {text}"
+            );
             assert!(
-                rows.iter().all(|row| row.chars().map(|c| if c.is_ascii() || "│─".contains(c) { 1 } else { 2 }).sum::<usize>() <= 60),
+                rows.iter().all(|row| row
+                    .chars()
+                    .map(|c| if c.is_ascii() || "│─".contains(c) { 1 } else { 2 })
+                    .sum::<usize>()
+                    <= 60),
                 "{text}"
             );
         }

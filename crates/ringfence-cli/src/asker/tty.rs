@@ -9,7 +9,8 @@ use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpgrp};
 use rustix::termios::{
-    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
+    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr,
+    tcgetpgrp, tcgetwinsize, tcsetattr,
 };
 
 use super::passed_on;
@@ -63,7 +64,8 @@ impl Tty {
     }
 
     pub(super) fn width(&self) -> usize {
-        tcgetwinsize(&self.fd).map_or(80, |size| if size.ws_col == 0 { 80 } else { size.ws_col.into() })
+        tcgetwinsize(&self.fd)
+            .map_or(80, |size| if size.ws_col == 0 { 80 } else { size.ws_col.into() })
     }
 
     fn mode(&self) -> MutexGuard<'_, Mode> {
@@ -76,11 +78,17 @@ impl Tty {
         let Mode::Theirs = *mode else { return None };
         let saved = tcgetattr(&self.fd).ok()?;
         let mut ours = saved.clone();
-        ours.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
+        ours.local_modes
+            .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
         ours.special_codes[SpecialCodeIndex::VMIN] = 1;
         ours.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(&self.fd, OptionalActions::Now, &ours).ok()?;
-        let keys = [SpecialCodeIndex::VINTR, SpecialCodeIndex::VQUIT, SpecialCodeIndex::VERASE, SpecialCodeIndex::VEOF];
+        let keys = [
+            SpecialCodeIndex::VINTR,
+            SpecialCodeIndex::VQUIT,
+            SpecialCodeIndex::VERASE,
+            SpecialCodeIndex::VEOF,
+        ];
         let keys = keys.map(|key| saved.special_codes[key]);
         *mode = Mode::Ours(Box::new(saved));
         Some(Open { tty: self, keys })
@@ -125,7 +133,8 @@ impl Tty {
             if left.is_zero() {
                 return false;
             }
-            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let left =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
             match poll(&mut [PollFd::new(&self.fd, what)], Some(&left)) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return true,
@@ -154,7 +163,9 @@ impl Open<'_> {
     /// wait for that. `poll` does, so a flush counts only if nothing is there after it.
     pub(super) fn forget_input(&self) -> bool {
         const ROUNDS: usize = 32;
-        (0..ROUNDS).map_while(|_| tcflush(&self.tty.fd, QueueSelector::IFlush).ok()).any(|()| !self.has_input())
+        (0..ROUNDS)
+            .map_while(|_| tcflush(&self.tty.fd, QueueSelector::IFlush).ok())
+            .any(|()| !self.has_input())
     }
 
     fn has_input(&self) -> bool {

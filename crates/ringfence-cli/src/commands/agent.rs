@@ -138,11 +138,15 @@ fn named(name: &str, policy: &PolicyArgs) -> Result<(Described, AbsPath), CliErr
 }
 
 fn unknown(name: &str, facts: &Facts) -> CliError {
-    let known: Vec<String> = agents(facts).map(|(found, _)| found.into_iter().map(|one| one.agent.name).collect()).unwrap_or_default();
+    let known: Vec<String> = agents(facts)
+        .map(|(found, _)| found.into_iter().map(|one| one.agent.name).collect())
+        .unwrap_or_default();
     let names: Vec<&str> = known.iter().map(String::as_str).collect();
     let hint = match ringfence_policy::nearest(name, &names) {
         Some(near) => format!("did you mean `{near}`?"),
-        None if known.is_empty() => format!("describe it in .ringfence/agents/{name}.md; docs/agents.md says how"),
+        None if known.is_empty() => {
+            format!("describe it in .ringfence/agents/{name}.md; docs/agents.md says how")
+        }
         None => format!("there are: {}", known.join(", ")),
     };
     CliError::Words { what: format!("no agent is called `{name}`"), hint }

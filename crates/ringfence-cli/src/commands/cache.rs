@@ -108,7 +108,9 @@ fn store_of(path: &std::path::Path) -> Result<AbsPath, CliError> {
     match directory(Some(path)) {
         Ok(project) => Ok(gather(&project)?.facts.store),
         Err(error) => {
-            let known = found()?.0.into_iter().find(|caches| caches.project.as_ref().is_some_and(|known| known.as_path() == path));
+            let known = found()?.0.into_iter().find(|caches| {
+                caches.project.as_ref().is_some_and(|known| known.as_path() == path)
+            });
             known.map(|caches| caches.store).ok_or(error)
         }
     }
@@ -122,12 +124,19 @@ fn list(found: &[ProjectCaches], out: Out) -> Result<ExitCode, CliError> {
     let mut text = String::new();
     for caches in found {
         let state = if caches.in_use { ", in use" } else { "" };
-        let _ = writeln!(text, "{:>10}  {:<20}  {}{state}", size(caches.bytes), age(caches.last_use), printable(&name(caches)));
+        let _ = writeln!(
+            text,
+            "{:>10}  {:<20}  {}{state}",
+            size(caches.bytes),
+            age(caches.last_use),
+            printable(&name(caches))
+        );
     }
     if found.is_empty() {
         text.push_str("there are no caches\n");
     } else {
-        let _ = writeln!(text, "{:>10}  in all", size(found.iter().map(|caches| caches.bytes).sum()));
+        let _ =
+            writeln!(text, "{:>10}  in all", size(found.iter().map(|caches| caches.bytes).sum()));
     }
     show::text(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -137,13 +146,19 @@ fn clear(chosen: &[ProjectCaches], out: Out) -> Result<ExitCode, CliError> {
     let mut kept = 0;
     let mut told = Vec::new();
     for caches in chosen {
-        let cleared = clear_caches(caches).map_err(|source| CliError::File { what: "remove", path: caches.store.to_string(), source })?;
+        let cleared = clear_caches(caches).map_err(|source| CliError::File {
+            what: "remove",
+            path: caches.store.to_string(),
+            source,
+        })?;
         let is_kept = cleared == Cleared::InUse;
         kept += usize::from(is_kept);
         if out == Out::Text && is_kept {
             say::warning(&printable(&format!("kept, since a run uses it: {}", name(caches))));
         } else if out == Out::Text {
-            show::text(&(printable(&format!("removed {}: {}", size(caches.bytes), name(caches))) + "\n"))?;
+            show::text(
+                &(printable(&format!("removed {}: {}", size(caches.bytes), name(caches))) + "\n"),
+            )?;
         }
         let mut value = as_json(caches);
         value["removed"] = (!is_kept).into();
@@ -163,7 +178,10 @@ fn name(caches: &ProjectCaches) -> String {
 }
 
 fn as_json(caches: &ProjectCaches) -> Value {
-    let seconds = caches.last_use.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok()).map(|since| since.as_secs());
+    let seconds = caches
+        .last_use
+        .and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok())
+        .map(|since| since.as_secs());
     json!({
         "project": caches.project.as_ref().map(ToString::to_string),
         "store": caches.store.to_string(),
@@ -186,7 +204,9 @@ fn size(bytes: u64) -> String {
 }
 
 fn age(last_use: Option<SystemTime>) -> String {
-    let Some(age) = last_use.and_then(|time| SystemTime::now().duration_since(time).ok()) else { return "just now".to_owned() };
+    let Some(age) = last_use.and_then(|time| SystemTime::now().duration_since(time).ok()) else {
+        return "just now".to_owned();
+    };
     match age.as_secs() {
         0..=59 => "just now".to_owned(),
         seconds @ 60..=3_599 => format!("{} min ago", seconds / 60),

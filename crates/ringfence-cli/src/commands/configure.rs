@@ -104,12 +104,20 @@ enum Out {
     Json,
 }
 
-fn change(scope: Scope, key: &str, edit: Edit<'_>, facts: &Facts, out: Out) -> Result<ExitCode, CliError> {
+fn change(
+    scope: Scope,
+    key: &str,
+    edit: Edit<'_>,
+    facts: &Facts,
+    out: Out,
+) -> Result<ExitCode, CliError> {
     let key = Key::parse(key)?;
     let Configured { file, is_new, warnings } = configure(scope, &key, edit, facts)?;
     warnings.iter().for_each(|warning| say::warning(&printable(warning)));
     match out {
-        Out::Json => show::json(&json!({ "file": file.to_string(), "key": key.to_string(), "changed": is_new, "warnings": warnings }))?,
+        Out::Json => show::json(
+            &json!({ "file": file.to_string(), "key": key.to_string(), "changed": is_new, "warnings": warnings }),
+        )?,
         Out::Text => {
             let how = if is_new { "changed" } else { "unchanged" };
             show::text(&(printable(&format!("{how}: {key} in {file}")) + "\n"))?;
@@ -131,11 +139,13 @@ fn get(found: &[(String, String)], out: Out) -> Result<ExitCode, CliError> {
 fn list(found: Vec<(String, String)>, out: Out) -> Result<ExitCode, CliError> {
     match out {
         Out::Json => {
-            let settings: Map<String, Value> = found.into_iter().map(|(key, value)| (key, Value::String(value))).collect();
+            let settings: Map<String, Value> =
+                found.into_iter().map(|(key, value)| (key, Value::String(value))).collect();
             show::json(&Value::Object(settings))?;
         }
         Out::Text => {
-            let line = |(key, value): &(String, String)| printable(&format!("{key} = {value}")) + "\n";
+            let line =
+                |(key, value): &(String, String)| printable(&format!("{key} = {value}")) + "\n";
             show::text(&found.iter().map(line).collect::<String>())?;
         }
     }

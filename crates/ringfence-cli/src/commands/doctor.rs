@@ -11,8 +11,8 @@ use ringfence_api::{Stdio, whole};
 use ringfence_audit::session_id;
 use ringfence_enforce::apply::{Obstacle, probe, support};
 use ringfence_engine::{
-    Asked, EngineError, Files, FilteredVariable, OwnPolicy, OwnPolicyState, Resolved, filtered_variables, gather, own_policies,
-    resolve_for, run as run_engine,
+    Asked, EngineError, Files, FilteredVariable, OwnPolicy, OwnPolicyState, Resolved,
+    filtered_variables, gather, own_policies, resolve_for, run as run_engine,
 };
 use ringfence_local::Local;
 use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};
@@ -53,10 +53,15 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
         None => trial().map_err(|error| untold(&error, &host)),
     };
     let mut findings = vec![Finding::sandbox(tried.as_ref().ok().map(|trial| &trial.took))];
-    findings.extend(tried.as_ref().ok().map(|trial| Finding::log(&trial.log, trial.unrecorded.as_deref())));
+    findings.extend(
+        tried.as_ref().ok().map(|trial| Finding::log(&trial.log, trial.unrecorded.as_deref())),
+    );
     findings.extend(host.findings());
     let here = std::env::current_dir().ok().and_then(AbsPath::new);
-    findings.extend(here.and_then(|cwd| history::tracked_secrets(&cwd)).map(|tracked| Finding::history(&tracked)));
+    findings.extend(
+        here.and_then(|cwd| history::tracked_secrets(&cwd))
+            .map(|tracked| Finding::history(&tracked)),
+    );
     findings.extend(Finding::own_policies(&unused_policies()));
     findings.extend(filtered().and_then(|filtered| Finding::variables(&filtered)));
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
@@ -71,7 +76,10 @@ pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
 /// Policies for single projects that count nowhere.
 fn unused_policies() -> Vec<OwnPolicy> {
     let Ok(surroundings) = gather(&AbsPath::root()) else { return Vec::new() };
-    own_policies(&surroundings.facts).into_iter().filter(|own| own.state != OwnPolicyState::Used).collect()
+    own_policies(&surroundings.facts)
+        .into_iter()
+        .filter(|own| own.state != OwnPolicyState::Used)
+        .collect()
 }
 
 /// The caller's variables that do not reach a sandbox in this directory.
@@ -123,9 +131,14 @@ fn trial() -> Result<Trial, CliError> {
 fn untold(error: &CliError, host: &Host) -> Obstacle {
     let causes = error.causes();
     let symptom = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
-    let is_forbidden = matches!(error, CliError::Engine(EngineError::Provider(ProviderError::NotStarted { .. })));
+    let is_forbidden =
+        matches!(error, CliError::Engine(EngineError::Provider(ProviderError::NotStarted { .. })));
     if !is_forbidden {
-        return Obstacle { symptom, cause: error.to_string(), fix: error.hint().unwrap_or_default() };
+        return Obstacle {
+            symptom,
+            cause: error.to_string(),
+            fix: error.hint().unwrap_or_default(),
+        };
     }
     let (cause, fix) = if host.apparmor_restricts {
         (
@@ -138,7 +151,10 @@ fn untold(error: &CliError, host: &Host) -> Obstacle {
             "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined …",
         )
     } else {
-        ("something around this process forbids it", "run ringfence outside of the sandbox or service that started it")
+        (
+            "something around this process forbids it",
+            "run ringfence outside of the sandbox or service that started it",
+        )
     };
     Obstacle { symptom, cause: cause.into(), fix: fix.into() }
 }
@@ -161,16 +177,21 @@ impl Diagnosis {
         match &self.obstacle {
             None => text.push_str(&paint.good("commands can be confined here\n")),
             Some(Obstacle { symptom, cause, fix }) => {
-                text.push_str(&format!("{}\n", paint.bad("commands cannot be confined here, and `run` will refuse")));
-                text.push_str(&format!("  cause    {cause}\n  symptom  {symptom}\n  fix      {}\n", paint.strong(fix)));
+                text.push_str(&format!(
+                    "{}\n",
+                    paint.bad("commands cannot be confined here, and `run` will refuse")
+                ));
+                text.push_str(&format!(
+                    "  cause    {cause}\n  symptom  {symptom}\n  fix      {}\n",
+                    paint.strong(fix)
+                ));
             }
         }
         text
     }
 
     fn json(&self) -> Value {
-        let finding =
-            |finding: &Finding| json!({ "name": finding.name, "state": finding.state.word(), "what": finding.what, "fix": finding.fix });
+        let finding = |finding: &Finding| json!({ "name": finding.name, "state": finding.state.word(), "what": finding.what, "fix": finding.fix });
         json!({
             "works": self.obstacle.is_none(),
             "obstacle": self.obstacle.as_ref().map(|found| json!({ "symptom": found.symptom, "cause": found.cause, "fix": found.fix })),
@@ -197,9 +218,14 @@ mod tests {
 
     #[test]
     fn the_cause_and_the_fix_stand_at_the_end() {
-        let obstacle = Obstacle { symptom: "unshare failed".into(), cause: "switched off".into(), fix: "sudo sysctl -w x=1".into() };
+        let obstacle = Obstacle {
+            symptom: "unshare failed".into(),
+            cause: "switched off".into(),
+            fix: "sudo sysctl -w x=1".into(),
+        };
         let host = Host::example();
-        let diagnosis = Diagnosis { findings: vec![Finding::sandbox(None)], host, obstacle: Some(obstacle) };
+        let diagnosis =
+            Diagnosis { findings: vec![Finding::sandbox(None)], host, obstacle: Some(obstacle) };
         let text = diagnosis.text(Paint::Plain);
         assert!(text.ends_with("  cause    switched off\n  symptom  unshare failed\n  fix      sudo sysctl -w x=1\n"), "{text}");
         assert!(text.contains("  missing  sandbox "), "{text}");
@@ -209,8 +235,14 @@ mod tests {
     #[test]
     fn apparmor_is_named_when_only_the_mounts_fail() {
         let source = "mount /proc failed".into();
-        let error = CliError::Engine(EngineError::Provider(ProviderError::NotStarted { command: ":".into(), hint: String::new(), source }));
-        assert!(untold(&error, &restricted()).fix.contains("apparmor_restrict_unprivileged_userns=0"));
+        let error = CliError::Engine(EngineError::Provider(ProviderError::NotStarted {
+            command: ":".into(),
+            hint: String::new(),
+            source,
+        }));
+        assert!(
+            untold(&error, &restricted()).fix.contains("apparmor_restrict_unprivileged_userns=0")
+        );
         assert_eq!(untold(&error, &Host::example()).symptom, "mount /proc failed");
     }
 

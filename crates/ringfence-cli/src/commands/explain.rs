@@ -160,8 +160,14 @@ pub(crate) fn run(arguments: Explain) -> Result<ExitCode, CliError> {
 fn answers(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<Answer>, CliError> {
     Ok(match wish {
         Wish::Read | Wish::Write | Wish::Exec => path::explain(wish, target, meant)?,
-        Wish::Connect => vec![connect::explain(&target.to_string_lossy(), meant, &Origins::of(meant)?)?],
-        Wish::Env => vec![variable::explain(&target.to_string_lossy(), &meant.resolved, &Origins::of(meant)?)],
+        Wish::Connect => {
+            vec![connect::explain(&target.to_string_lossy(), meant, &Origins::of(meant)?)?]
+        }
+        Wish::Env => vec![variable::explain(
+            &target.to_string_lossy(),
+            &meant.resolved,
+            &Origins::of(meant)?,
+        )],
         // Has more to say than answers hold.
         Wish::Command => Vec::new(),
     })
@@ -169,7 +175,11 @@ fn answers(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<Answer>, Cli
 
 /// Whoever goes through a link needs both the link and what it leads to.
 fn fate(answers: &[Answer]) -> Fate {
-    if answers.iter().all(|answer| answer.fate == Fate::Allowed) { Fate::Allowed } else { Fate::Refused }
+    if answers.iter().all(|answer| answer.fate == Fate::Allowed) {
+        Fate::Allowed
+    } else {
+        Fate::Refused
+    }
 }
 
 fn as_text(wish: Wish, answers: &[Answer], paint: Paint) -> String {
@@ -182,7 +192,11 @@ fn as_text(wish: Wish, answers: &[Answer], paint: Paint) -> String {
         let lead = if at == 0 { wish.word() } else { "which is" };
         text.push_str(&format!("{lead} {}: {verdict}\n", printable(&answer.target)));
         for line in &answer.lines {
-            text.push_str(&format!("  {} {}\n", paint.faint(&format!("{:<7}", line.label)), printable(&line.text)));
+            text.push_str(&format!(
+                "  {} {}\n",
+                paint.faint(&format!("{:<7}", line.label)),
+                printable(&line.text)
+            ));
         }
     }
     text
@@ -201,7 +215,9 @@ fn one_as_json(answer: &Answer) -> Value {
     object.insert("target".into(), answer.target.clone().into());
     object.insert("verdict".into(), answer.verdict.replace(' ', "-").into());
     object.insert("allowed".into(), (answer.fate == Fate::Allowed).into());
-    object.extend(answer.lines.iter().map(|line| (line.label.to_owned(), Value::from(line.text.clone()))));
+    object.extend(
+        answer.lines.iter().map(|line| (line.label.to_owned(), Value::from(line.text.clone()))),
+    );
     Value::Object(object)
 }
 
@@ -211,7 +227,9 @@ mod tests {
 
     fn answers() -> Vec<Answer> {
         vec![
-            Answer::new("/p/link", "allowed", Fate::Allowed).line("rule", "write /p").line("from", "the mode"),
+            Answer::new("/p/link", "allowed", Fate::Allowed)
+                .line("rule", "write /p")
+                .line("from", "the mode"),
             Answer::new("/h/.ssh", "denied", Fate::Refused)
                 .line("rule", "deny ~/.ssh")
                 .maybe("why", Some("private keys".into()))

@@ -121,15 +121,22 @@ fn before(scene: &Scene) -> Result<Answer, CliError> {
     }
     match (name, Tool::of(name)) {
         // Shells by other names, of which it is not known what they are given.
-        ("exec_command" | "shell_command" | "local_shell" | "unified_exec" | "container.exec", _) if scene.agent == Agent::Codex => {
-            Ok(Answer::Denied { reason: format!("ringfence does not know how to confine `{name}`; use Bash") })
+        (
+            "exec_command" | "shell_command" | "local_shell" | "unified_exec" | "container.exec",
+            _,
+        ) if scene.agent == Agent::Codex => Ok(Answer::Denied {
+            reason: format!("ringfence does not know how to confine `{name}`; use Bash"),
+        }),
+        ("PowerShell", _) => {
+            Ok(Answer::Denied { reason: "ringfence confines no PowerShell; use Bash".into() })
         }
-        ("PowerShell", _) => Ok(Answer::Denied { reason: "ringfence confines no PowerShell; use Bash".into() }),
         // It runs a command, too, and tells of what that prints.
         ("Monitor", _) | (_, Some(Tool::Shell)) => shell::answer(scene),
         ("WebFetch", _) => web::answer(scene),
         ("apply_patch", _) => patch::answer(scene),
-        ("NotebookRead", _) => files::one(scene, Tool::Read, scene.input.text("notebook_path")?.as_ref()),
+        ("NotebookRead", _) => {
+            files::one(scene, Tool::Read, scene.input.text("notebook_path")?.as_ref())
+        }
         (_, Some(tool)) => files::answer(scene, tool),
         // Whoever serves it answers for it.
         (_, None) => Ok(Answer::Nothing),
@@ -158,5 +165,9 @@ fn print(agent: Agent, answer: &Answer) -> Result<(), CliError> {
     let Some(value) = answer.json(agent) else { return Ok(()) };
     let mut out = io::stdout().lock();
     let written = writeln!(out, "{value}").and_then(|()| out.flush());
-    written.map_err(|source| CliError::File { what: "write to", path: "standard output".into(), source })
+    written.map_err(|source| CliError::File {
+        what: "write to",
+        path: "standard output".into(),
+        source,
+    })
 }

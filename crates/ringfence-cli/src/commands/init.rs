@@ -78,7 +78,10 @@ pub(crate) fn run(arguments: &Init) -> Result<ExitCode, CliError> {
     let facts = &surroundings.facts;
     if facts.home.is_within(&facts.workspace) {
         return Err(CliError::Words {
-            what: format!("{} cannot be a project: it holds the whole home directory", facts.workspace),
+            what: format!(
+                "{} cannot be a project: it holds the whole home directory",
+                facts.workspace
+            ),
             hint: "cd into a project, and type `ringfence init` there".to_owned(),
         });
     }
@@ -88,7 +91,9 @@ pub(crate) fn run(arguments: &Init) -> Result<ExitCode, CliError> {
     if !arguments.json {
         show::text(&told(&found, &changes))?;
     }
-    let is_agreed = !changes.is_empty() && !arguments.dry_run && (arguments.yes || ask(arguments, changes.len())?);
+    let is_agreed = !changes.is_empty()
+        && !arguments.dry_run
+        && (arguments.yes || ask(arguments, changes.len())?);
     if is_agreed {
         changes.iter().try_for_each(|draft| draft.write())?;
     }
@@ -106,20 +111,29 @@ fn of_the_root(cwd: &AbsPath, facts: &Facts) -> Option<String> {
     if root == cwd {
         return None;
     }
-    let why = if root.join(".ringfence").as_path().is_dir() { "has a policy" } else { "has the repository" };
-    Some(format!("the project is {root}, which {why}: this sets up all of it; `ringfence init --here` makes a project of {cwd} alone"))
+    let why = if root.join(".ringfence").as_path().is_dir() {
+        "has a policy"
+    } else {
+        "has the repository"
+    };
+    Some(format!(
+        "the project is {root}, which {why}: this sets up all of it; `ringfence init --here` makes a project of {cwd} alone"
+    ))
 }
 
 fn look(arguments: &Init, surroundings: &Surroundings) -> Result<Found, CliError> {
     let facts = &surroundings.facts;
-    let agents = if arguments.agent.is_empty() { agents::found(facts) } else { arguments.agent.clone() };
+    let agents =
+        if arguments.agent.is_empty() { agents::found(facts) } else { arguments.agent.clone() };
     let languages = languages::found(&facts.workspace);
     let hosts = hosts::wanted(&languages, &facts.remotes);
     let mut drafts = vec![policy::of_the_project(facts, &languages)?];
     let scope = if arguments.global { Scope::Global } else { Scope::OwnProject };
     drafts.extend(policy::of_the_user(scope, facts, &hosts)?);
     let doubtful = hosts.iter().filter_map(|host| Some((host, host.doubt?)));
-    let mut notes: Vec<String> = doubtful.map(|(host, doubt)| format!("{} ({}) is not opened: {doubt}", host.rule, host.reason)).collect();
+    let mut notes: Vec<String> = doubtful
+        .map(|(host, doubt)| format!("{} ({}) is not opened: {doubt}", host.rule, host.reason))
+        .collect();
     for agent in &agents {
         let set_up = settings::of(*agent, facts)?;
         drafts.extend(set_up.drafts);
@@ -132,7 +146,8 @@ fn look(arguments: &Init, surroundings: &Surroundings) -> Result<Found, CliError
 }
 
 fn told(found: &Found, changes: &[&Draft]) -> String {
-    let list = |words: Vec<&str>| if words.is_empty() { "none".to_owned() } else { words.join(", ") };
+    let list =
+        |words: Vec<&str>| if words.is_empty() { "none".to_owned() } else { words.join(", ") };
     let mut text = format!(
         "agents:    {}\nlanguages: {}\n",
         list(found.agents.iter().map(|agent| agent.name()).collect()),
@@ -166,7 +181,11 @@ fn ask(arguments: &Init, count: usize) -> Result<bool, CliError> {
     show::text(&format!("\nWrite {} as shown? [y/N] ", files(count).to_lowercase()))?;
     io::stdout().flush().ok();
     let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).map_err(|source| CliError::File { what: "read", path: "the terminal".into(), source })?;
+    io::stdin().lock().read_line(&mut line).map_err(|source| CliError::File {
+        what: "read",
+        path: "the terminal".into(),
+        source,
+    })?;
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 

@@ -50,7 +50,12 @@ pub(crate) struct Learn {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Run a line of shell instead of a program
-    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
+    #[arg(
+        short = 'c',
+        value_name = "STRING",
+        conflicts_with = "command",
+        required_unless_present = "command"
+    )]
     line: Option<String>,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
@@ -63,7 +68,13 @@ pub(crate) fn run(arguments: Learn, local: &Local) -> Result<ExitCode, CliError>
     // Whoever learns wants to know what is refused, and nobody is asked to change it meanwhile.
     let agent = arguments.agent.or_else(agent);
     let (observe, ask) = (Some(Observe::All), Some(Asking::Never));
-    let chosen = Chosen { timeout: arguments.timeout.as_deref(), agent: agent.as_deref(), observe, ask, ..Chosen::default() };
+    let chosen = Chosen {
+        timeout: arguments.timeout.as_deref(),
+        agent: agent.as_deref(),
+        observe,
+        ask,
+        ..Chosen::default()
+    };
     let meant = meant_to_run(&arguments.policy, chosen)?;
     if !meant.resolved.grants.is_confined() {
         return Err(CliError::Words {
@@ -99,6 +110,11 @@ pub(crate) fn run(arguments: Learn, local: &Local) -> Result<ExitCode, CliError>
 }
 
 fn as_json(learned: &Learned, session: &str, status: i32) -> Value {
-    let list = |lessons: &[Lesson]| lessons.iter().map(|lesson| json!({ "what": lesson.what, "why": lesson.why })).collect::<Vec<_>>();
+    let list = |lessons: &[Lesson]| {
+        lessons
+            .iter()
+            .map(|lesson| json!({ "what": lesson.what, "why": lesson.why }))
+            .collect::<Vec<_>>()
+    };
     json!({ "session": session, "exitCode": status, "policy": learned.text, "proposed": list(&learned.opened), "left": list(&learned.left) })
 }

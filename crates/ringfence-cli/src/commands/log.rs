@@ -129,8 +129,9 @@ impl Printer {
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
             Form::Ocsf { host }
         } else {
-            let width =
-                io::stdout().is_terminal().then(|| rustix::termios::tcgetwinsize(io::stdout()).map_or(80, |size| size.ws_col.max(60)));
+            let width = io::stdout().is_terminal().then(|| {
+                rustix::termios::tcgetwinsize(io::stdout()).map_or(80, |size| size.ws_col.max(60))
+            });
             Form::Table(Table::new(width.map(usize::from), Paint::for_stdout()))
         };
         Self { form, out: BufWriter::new(io::stdout().lock()), failed: None }
@@ -138,7 +139,10 @@ impl Printer {
 
     fn line(&mut self, line: &Line, choice: &Choice) -> Flow {
         let Ok(record) = serde_json::from_slice::<Map<String, Value>>(&line.bytes) else {
-            say::warning(&format!("{}:{} is not a record; see `ringfence log --verify`", line.file, line.number));
+            say::warning(&format!(
+                "{}:{} is not a record; see `ringfence log --verify`",
+                line.file, line.number
+            ));
             return Flow::Continue(());
         };
         if !choice.takes(&record) {

@@ -87,11 +87,19 @@ pub(crate) fn run(arguments: Mcp, local: &Local) -> Result<ExitCode, CliError> {
 
 fn serve(arguments: Serve) -> Result<ExitCode, CliError> {
     let ask = arguments.ask.then_some(Asking::Terminal);
-    let patience = arguments.ask_timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
+    let patience = arguments
+        .ask_timeout
+        .as_deref()
+        .map(duration)
+        .transpose()?
+        .map_or(PATIENCE, Duration::from_millis);
     let site = arguments.http.map(site).transpose()?;
     // What is wrong with the policy is said now, and not to the agent's first call.
     let agent = arguments.agent.or_else(agent);
-    let meant = meant_to_run(&arguments.policy, Chosen { ask, agent: agent.as_deref(), ..Chosen::default() })?;
+    let meant = meant_to_run(
+        &arguments.policy,
+        Chosen { ask, agent: agent.as_deref(), ..Chosen::default() },
+    )?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: commands of this server can do whatever you can");
@@ -111,7 +119,9 @@ fn serve(arguments: Serve) -> Result<ExitCode, CliError> {
     };
     let opening = Opening { open: Box::new(open), elsewhere };
     let served = match site {
-        Some(site) => serve_http(opening, site, |address| say::note(&format!("serving at http://{address}/mcp"))),
+        Some(site) => serve_http(opening, site, |address| {
+            say::note(&format!("serving at http://{address}/mcp"))
+        }),
         None => serve_stdio(opening),
     };
     served.map_err(|error| match error {
@@ -126,22 +136,35 @@ fn site(address: SocketAddr) -> Result<Site, CliError> {
     if !is_own_machine(address.ip()) {
         return Err(CliError::Words {
             what: format!("`--http {address}` could be reached from other machines"),
-            hint: format!("write `--http 127.0.0.1:{0}`, and let others in by `ssh -L {0}:127.0.0.1:{0}`", address.port()),
+            hint: format!(
+                "write `--http 127.0.0.1:{0}`, and let others in by `ssh -L {0}:127.0.0.1:{0}`",
+                address.port()
+            ),
         });
     }
     let token = match std::env::var(TOKEN) {
         Ok(word) => Token::given(&word).ok_or_else(|| CliError::Words {
-            what: format!("{TOKEN} is no token: it needs {} characters or more, and no blanks", Token::SHORTEST),
+            what: format!(
+                "{TOKEN} is no token: it needs {} characters or more, and no blanks",
+                Token::SHORTEST
+            ),
             hint: format!("`export {TOKEN}=$(openssl rand -hex 32)`, or leave it out"),
         })?,
         Err(std::env::VarError::NotPresent) => {
-            let made = Token::new().map_err(|source| CliError::File { what: "make", path: "a token".into(), source });
+            let made = Token::new().map_err(|source| CliError::File {
+                what: "make",
+                path: "a token".into(),
+                source,
+            });
             let (token, word) = made?;
             say::note(&format!("clients need the header `Authorization: Bearer {word}`"));
             token
         }
         Err(std::env::VarError::NotUnicode(_)) => {
-            return Err(CliError::Words { what: format!("{TOKEN} is not text"), hint: format!("`unset {TOKEN}`") });
+            return Err(CliError::Words {
+                what: format!("{TOKEN} is not text"),
+                hint: format!("`unset {TOKEN}`"),
+            });
         }
     };
     Ok(Site { address, token })

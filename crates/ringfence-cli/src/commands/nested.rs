@@ -13,8 +13,11 @@ pub(super) fn explain(error: CliError) -> CliError {
         return error;
     }
     CliError::Words {
-        what: format!("this runs in a ringfence sandbox already, and no sandbox can be made in another ({error})"),
-        hint: "run the command itself, without `ringfence`: the sandbox around it confines it".into(),
+        what: format!(
+            "this runs in a ringfence sandbox already, and no sandbox can be made in another ({error})"
+        ),
+        hint: "run the command itself, without `ringfence`: the sandbox around it confines it"
+            .into(),
     }
 }
 
@@ -31,6 +34,10 @@ mod tests {
     #[test]
     fn variable_alone_makes_no_sandbox() {
         assert!(is_confined("Name:\tx\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
-        assert!(!is_confined("NoNewPrivs:\t0\nSeccomp:\t2\n") && !is_confined("NoNewPrivs:\t1\nSeccomp:\t0\n") && !is_confined(""));
+        assert!(
+            !is_confined("NoNewPrivs:\t0\nSeccomp:\t2\n")
+                && !is_confined("NoNewPrivs:\t1\nSeccomp:\t0\n")
+                && !is_confined("")
+        );
     }
 }

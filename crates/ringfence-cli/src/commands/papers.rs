@@ -49,7 +49,8 @@ pub(crate) fn completions(arguments: Completions) -> Result<ExitCode, CliError> 
 pub(crate) fn man(arguments: Man) -> Result<ExitCode, CliError> {
     let Some(directory) = arguments.out else {
         let mut page = Vec::new();
-        let fail = |source| CliError::File { what: "write", path: "the manual page".into(), source };
+        let fail =
+            |source| CliError::File { what: "write", path: "the manual page".into(), source };
         clap_mangen::Man::new(Arguments::command()).render(&mut page).map_err(fail)?;
         show::bytes(&page)?;
         return Ok(ExitCode::SUCCESS);
@@ -59,7 +60,8 @@ pub(crate) fn man(arguments: Man) -> Result<ExitCode, CliError> {
         move |source| CliError::File { what, path, source }
     };
     fs::create_dir_all(&directory).map_err(fail("make"))?;
-    clap_mangen::generate_to(Arguments::command(), &directory).map_err(fail("write manual pages into"))?;
+    clap_mangen::generate_to(Arguments::command(), &directory)
+        .map_err(fail("write manual pages into"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -72,16 +74,26 @@ pub(crate) fn reference(_: Reference) -> Result<ExitCode, CliError> {
 fn markdown() -> String {
     let mut root = Arguments::command().term_width(100).disable_help_subcommand(true);
     root.build();
-    let mut text = String::from("# The command line\n\nWritten by `ringfence reference` from the same definitions that `--help` shows.\n");
+    let mut text = String::from(
+        "# The command line\n\nWritten by `ringfence reference` from the same definitions that `--help` shows.\n",
+    );
     describe(&mut root, &mut text);
     text
 }
 
 fn describe(command: &mut Command, text: &mut String) {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
-    let help: String = command.render_long_help().to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let help: String = command
+        .render_long_help()
+        .to_string()
+        .lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect();
     text.push_str(&format!("\n## {name}\n\n```text\n{}\n```\n", help.trim_end()));
-    for below in command.get_subcommands_mut().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+    for below in command
+        .get_subcommands_mut()
+        .filter(|below| !below.is_hide_set() && below.get_name() != "help")
+    {
         describe(below, text);
     }
 }
@@ -98,7 +110,13 @@ mod tests {
     #[test]
     fn the_reference_has_every_command_and_no_hidden_one() {
         let text = markdown();
-        for name in ["ringfence", "ringfence run", "ringfence explain", "ringfence policy import", "ringfence man"] {
+        for name in [
+            "ringfence",
+            "ringfence run",
+            "ringfence explain",
+            "ringfence policy import",
+            "ringfence man",
+        ] {
             assert!(text.contains(&format!("\n## {name}\n")), "{name}");
         }
         assert!(!text.contains("## ringfence reference"));
@@ -109,9 +127,17 @@ mod tests {
     fn every_command_says_in_a_line_what_it_does_and_gives_examples() {
         fn check(command: &Command) {
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-            assert!(!about.is_empty() && !about.ends_with('.') && !about.contains('\n'), "{}: {about:?}", command.get_name());
+            assert!(
+                !about.is_empty() && !about.ends_with('.') && !about.contains('\n'),
+                "{}: {about:?}",
+                command.get_name()
+            );
             let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(examples.contains("Examples:\n") || command.is_hide_set(), "{}", command.get_name());
+            assert!(
+                examples.contains("Examples:\n") || command.is_hide_set(),
+                "{}",
+                command.get_name()
+            );
             command.get_subcommands().for_each(check);
         }
         check(&Arguments::command());

@@ -40,10 +40,10 @@ pub(crate) fn run(arguments: Plan) -> Result<ExitCode, CliError> {
     if arguments.json {
         let steps = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
         // The same twice: for people who read logs, and for programs.
-        let filtered: Vec<_> = filtered.iter().map(|one| json!({ "name": one.name, "why": one.why })).collect();
+        let filtered: Vec<_> =
+            filtered.iter().map(|one| json!({ "name": one.name, "why": one.why })).collect();
         let is_confined = meant.resolved.grants.is_confined();
-        let plan =
-            json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered });
+        let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered });
         show::json(&plan)?;
     } else if meant.resolved.grants.is_confined() {
         show::text(&as_text(&plan, &filtered, &meant.resolved.grants.home, Paint::for_stdout()))?;
@@ -88,10 +88,16 @@ fn as_text(plan: &Enforced, filtered: &[FilteredVariable], home: &AbsPath, paint
     group("private", private(groups.private, &groups.stores, home));
     group("scratch", groups.scratch);
     group("read", folded(&groups.read, home));
-    group("make", vec![groups.made.join(", ")].into_iter().filter(|line| !line.is_empty()).collect());
+    group(
+        "make",
+        vec![groups.made.join(", ")].into_iter().filter(|line| !line.is_empty()).collect(),
+    );
     group("deny", folded(&groups.deny, home));
     group("protect", folded(&groups.protect, home));
-    group("limit", vec![groups.limits.join(", ")].into_iter().filter(|line| !line.is_empty()).collect());
+    group(
+        "limit",
+        vec![groups.limits.join(", ")].into_iter().filter(|line| !line.is_empty()).collect(),
+    );
     group("walls", groups.walls);
     group("filter", filtered_lines(filtered));
     let gaps = |loss| plan.gaps.iter().filter(move |gap| gap.loss == loss);
@@ -103,7 +109,8 @@ fn as_text(plan: &Enforced, filtered: &[FilteredVariable], home: &AbsPath, paint
 
 /// The variables that stay outside: those whose values are the reason on lines of their own.
 fn filtered_lines(filtered: &[FilteredVariable]) -> Vec<String> {
-    let names: Vec<&str> = filtered.iter().filter(|one| one.why.is_none()).map(|one| one.name.as_str()).collect();
+    let names: Vec<&str> =
+        filtered.iter().filter(|one| one.why.is_none()).map(|one| one.name.as_str()).collect();
     let judged = filtered.iter().filter_map(|one| Some(format!("{}: {}", one.name, one.why?)));
     let listed = (!names.is_empty()).then(|| format!("variables {}", names.join(", ")));
     judged.chain(listed).collect()
@@ -113,36 +120,65 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
     let mut groups = Groups::default();
     for step in &plan.steps {
         match step {
-            Step::Namespaces { network: Network::Own } => groups.isolate.push("mounts, processes, ipc, host name, cgroup, network".into()),
-            Step::Namespaces { network: Network::Host } => {
-                groups.isolate.push("mounts, processes, ipc, host name, cgroup; the network is the host's".into())
+            Step::Namespaces { network: Network::Own } => {
+                groups.isolate.push("mounts, processes, ipc, host name, cgroup, network".into())
             }
+            Step::Namespaces { network: Network::Host } => groups.isolate.push(
+                "mounts, processes, ipc, host name, cgroup; the network is the host's".into(),
+            ),
             Step::Identity(id) => groups.isolate.push(format!("as uid {}, gid {}", id.uid, id.gid)),
-            Step::Bind { path, access: Access::ReadWrite, .. } => groups.write.push(short(path, home)),
+            Step::Bind { path, access: Access::ReadWrite, .. } => {
+                groups.write.push(short(path, home))
+            }
             Step::Bind { path, access: Access::ReadOnly, .. } => groups.read.push(path.clone()),
             Step::Private { path, store, beneath, .. } => {
-                groups.private.push(format!("{}{}", short(path, home), if beneath.is_some() { " over the host's" } else { "" }));
+                groups.private.push(format!(
+                    "{}{}",
+                    short(path, home),
+                    if beneath.is_some() { " over the host's" } else { "" }
+                ));
                 groups.stores.extend(store.parent());
             }
             Step::Scratch { path } => groups.scratch.push(path.to_string()),
-            Step::Symlink { path, target } => groups.made.push(format!("{path} -> {}", target.display())),
-            Step::File { path, .. } | Step::Directory { path } => groups.made.push(short(path, home)),
+            Step::Symlink { path, target } => {
+                groups.made.push(format!("{path} -> {}", target.display()))
+            }
+            Step::File { path, .. } | Step::Directory { path } => {
+                groups.made.push(short(path, home))
+            }
             Step::Processes { .. } => groups.made.push("/proc".into()),
             Step::Devices => groups.made.push("/dev".into()),
-            Step::Cover { path, cover: Cover::Deny(_) } | Step::Denied { path, .. } | Step::Passage { path } => {
-                groups.deny.push(path.clone())
+            Step::Cover { path, cover: Cover::Deny(_) }
+            | Step::Denied { path, .. }
+            | Step::Passage { path } => groups.deny.push(path.clone()),
+            Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => {
+                groups.protect.push(path.clone())
             }
-            Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => groups.protect.push(path.clone()),
-            Step::Tripwire => groups.walls.push("watch: whoever looks for anything else is told of".into()),
+            Step::Tripwire => {
+                groups.walls.push("watch: whoever looks for anything else is told of".into())
+            }
             Step::Lookout { trees } => {
                 let trees: Vec<String> = trees.iter().map(|tree| short(tree, home)).collect();
-                groups.walls.push(format!("look out: what is denied or protected and appears in {} is covered", trees.join(", ")));
+                groups.walls.push(format!(
+                    "look out: what is denied or protected and appears in {} is covered",
+                    trees.join(", ")
+                ));
             }
-            Step::Limit { limit, most } => groups.limits.push(format!("{limit} {}", limit.show(*most))),
+            Step::Limit { limit, most } => {
+                groups.limits.push(format!("{limit} {}", limit.show(*most)))
+            }
             Step::Seal => groups.walls.push("seal everything else".into()),
             Step::Lock => groups.walls.push("lock the mounts, drop every capability".into()),
-            Step::Landlock => groups.walls.push("Landlock: no signals or abstract sockets out".into()),
-            Step::Guards(_) | Step::Egress | Step::Secret { .. } | Step::Instead { .. } | Step::Proxy | Step::Observe | Step::Seccomp => {
+            Step::Landlock => {
+                groups.walls.push("Landlock: no signals or abstract sockets out".into())
+            }
+            Step::Guards(_)
+            | Step::Egress
+            | Step::Secret { .. }
+            | Step::Instead { .. }
+            | Step::Proxy
+            | Step::Observe
+            | Step::Seccomp => {
                 groups.walls.push(step.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
             }
         }
@@ -169,11 +205,16 @@ fn folded(paths: &[AbsPath], home: &AbsPath) -> Vec<String> {
             lines.push(path.to_string());
             continue;
         };
-        let beside: Vec<&AbsPath> = paths.iter().filter(|other| other.parent().as_ref() == Some(&parent)).collect();
+        let beside: Vec<&AbsPath> =
+            paths.iter().filter(|other| other.parent().as_ref() == Some(&parent)).collect();
         if beside.len() <= FEW {
             lines.push(short(path, home));
         } else if !done.contains(&parent) {
-            let names: Vec<_> = beside.iter().filter_map(|path| path.name()).map(|name| name.to_string_lossy()).collect();
+            let names: Vec<_> = beside
+                .iter()
+                .filter_map(|path| path.name())
+                .map(|name| name.to_string_lossy())
+                .collect();
             lines.push(format!("{}: {}", short(&parent, home), names.join(", ")));
             done.push(parent);
         }
@@ -186,7 +227,8 @@ fn wrapped(line: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in line.split_inclusive(' ') {
         let last = lines.len() - 1;
-        let is_full = lines[last].chars().count() + word.trim_end().chars().count() > WIDTH - INDENT;
+        let is_full =
+            lines[last].chars().count() + word.trim_end().chars().count() > WIDTH - INDENT;
         if is_full && !lines[last].trim().is_empty() {
             lines.push(format!("  {word}"));
         } else {
@@ -208,7 +250,11 @@ mod tests {
 
     #[test]
     fn steps_are_grouped_and_files_of_one_directory_folded() {
-        let read = |text: &str| Step::Bind { path: path(text), access: Access::ReadOnly, kind: Kind::Directory };
+        let read = |text: &str| Step::Bind {
+            path: path(text),
+            access: Access::ReadOnly,
+            kind: Kind::Directory,
+        };
         let steps = vec![
             Step::Namespaces { network: Network::Own },
             read("/usr"),
@@ -217,13 +263,24 @@ mod tests {
             read("/etc/c"),
             read("/etc/d"),
             Step::Bind { path: path("/h/p"), access: Access::ReadWrite, kind: Kind::Directory },
-            Step::Private { path: path("/h/.cache"), store: path("/h/s/.cache"), beneath: None, beside: None },
+            Step::Private {
+                path: path("/h/.cache"),
+                store: path("/h/s/.cache"),
+                beneath: None,
+                beside: None,
+            },
             Step::Seal,
         ];
-        let gap = |what: &str, loss| Gap { what: what.into(), why: "cannot".into(), hint: "do y".into(), loss };
+        let gap = |what: &str, loss| Gap {
+            what: what.into(),
+            why: "cannot".into(),
+            hint: "do y".into(),
+            loss,
+        };
         let gaps = vec![gap("t", Loss::Telling), gap("x", Loss::Enforcement)];
         let variable = |name: &str, why| FilteredVariable { name: name.into(), why };
-        let filtered = [variable("A", None), variable("B", None), variable("PIP_INDEX_URL", Some("a token"))];
+        let filtered =
+            [variable("A", None), variable("B", None), variable("PIP_INDEX_URL", Some("a token"))];
         let expect = "\
 isolate   mounts, processes, ipc, host name, cgroup, network
 write     ~/p
@@ -239,7 +296,10 @@ GAP       x: cannot
 untold    t: cannot
             do y
 ";
-        assert_eq!(as_text(&Enforced { steps, gaps }, &filtered, &path("/h"), Paint::Plain), expect);
+        assert_eq!(
+            as_text(&Enforced { steps, gaps }, &filtered, &path("/h"), Paint::Plain),
+            expect
+        );
     }
 
     #[test]

@@ -30,7 +30,12 @@ pub(crate) struct Question {
 }
 
 pub(crate) fn run(arguments: Question) -> Result<ExitCode, CliError> {
-    let patience = arguments.timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
+    let patience = arguments
+        .timeout
+        .as_deref()
+        .map(duration)
+        .transpose()?
+        .map_or(PATIENCE, Duration::from_millis);
     let terminal = Terminal::new(patience);
     let denial = Denial {
         operation: Operation::Read,

@@ -80,24 +80,45 @@ pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
     run_for(arguments, Wall::AsWritten, Whose::Persons, local)
 }
 
-pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -> Result<ExitCode, CliError> {
+pub(crate) fn run_for(
+    arguments: Run,
+    wall: Wall,
+    whose: Whose,
+    local: &Local,
+) -> Result<ExitCode, CliError> {
     let observe = arguments.observe.map(|observe| match observe {
         ObserveArg::Denials => Observe::Denials,
         ObserveArg::All => Observe::All,
     });
-    let ask = arguments.ask.map(|ask| if ask == AskArg::Never { Asking::Never } else { Asking::Terminal });
-    let patience = arguments.ask_timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
+    let ask = arguments
+        .ask
+        .map(|ask| if ask == AskArg::Never { Asking::Never } else { Asking::Terminal });
+    let patience = arguments
+        .ask_timeout
+        .as_deref()
+        .map(duration)
+        .transpose()?
+        .map_or(PATIENCE, Duration::from_millis);
     let agent = arguments.agent.clone().or_else(agent);
-    let chosen = Chosen { timeout: arguments.timeout.as_deref(), agent: agent.as_deref(), sandbox: None, observe, ask };
+    let chosen = Chosen {
+        timeout: arguments.timeout.as_deref(),
+        agent: agent.as_deref(),
+        sandbox: None,
+        observe,
+        ask,
+    };
     let meant = wall::walled(&arguments, (wall, whose), chosen)?;
     let grants = &meant.resolved.grants;
     if grants.ask == Asking::Never && grants.is_confined() {
         grants.network.refuse_empty_list().map_err(EngineError::from)?;
     }
     let stdio = if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit };
-    let terminal = (grants.ask == Asking::Terminal && grants.is_confined()).then(|| Arc::new(Terminal::new(patience)));
+    let terminal = (grants.ask == Asking::Terminal && grants.is_confined())
+        .then(|| Arc::new(Terminal::new(patience)));
     let (line, command) = match (arguments.line, arguments.shell) {
-        (Some(line), ShellArg::Bash) if arguments.keep_directory => (None, telling_directory(line.into())),
+        (Some(line), ShellArg::Bash) if arguments.keep_directory => {
+            (None, telling_directory(line.into()))
+        }
         (Some(line), ShellArg::Bash) => (None, in_bash(line)),
         (line, _) => (line, arguments.command),
     };
@@ -106,11 +127,16 @@ pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -
         asked.session = named(name)?;
     }
     let state = &resolved.surroundings.facts.state;
-    let ended = arguments.keep_directory.then(|| Ended::begin(state, &asked.session, &asked.cwd)).transpose()?;
+    let ended = arguments
+        .keep_directory
+        .then(|| Ended::begin(state, &asked.session, &asked.cwd))
+        .transpose()?;
     asked.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
     let mut result = run_engine(&Announced(local), &asked, &resolved, &mut say::unrecorded);
     if let Some(outside) = wall::outside(&result, &resolved, whose) {
-        say::warning("no sandbox can be made here, and the policy accepts that: the command can do whatever you can");
+        say::warning(
+            "no sandbox can be made here, and the policy accepts that: the command can do whatever you can",
+        );
         result = run_engine(local, &asked, &outside, &mut say::unrecorded);
     }
     // Whatever was still to be asked has nobody to wait for it, and we are about to leave.
@@ -123,12 +149,16 @@ pub(crate) fn run_for(arguments: Run, wall: Wall, whose: Whose, local: &Local) -
     ended.into_iter().for_each(|ended| ended.end(&resolved.grants));
     if arguments.json {
         let was_asked = terminal.as_ref().is_some_and(|terminal| terminal.is_there());
-        let permission = if was_asked { None } else { permission(&outcome, &asked.files, &resolved) };
+        let permission =
+            if was_asked { None } else { permission(&outcome, &asked.files, &resolved) };
         let shown = show::json(&crate::json::outcome(&outcome, &asked.session, permission));
         if let Err(error) = shown {
             // A result that does not arrive is a failure of ringfence, and not the command's status.
             say::ended(&outcome);
-            say::warning(&format!("the command ended with status {}, and its result is lost", outcome.exit_code()));
+            say::warning(&format!(
+                "the command ended with status {}, and its result is lost",
+                outcome.exit_code()
+            ));
             return Err(error);
         }
     }

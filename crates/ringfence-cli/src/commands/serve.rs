@@ -73,7 +73,8 @@ enum Chosen {
 
 pub(crate) fn run(arguments: Serve) -> Result<ExitCode, CliError> {
     if arguments.openapi {
-        let document = serde_json::to_string_pretty(ringfence_http::openapi()).expect("it is plain data");
+        let document =
+            serde_json::to_string_pretty(ringfence_http::openapi()).expect("it is plain data");
         show::text(&format!("{document}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -81,7 +82,10 @@ pub(crate) fn run(arguments: Serve) -> Result<ExitCode, CliError> {
         Ok(word) => Some(word),
         Err(std::env::VarError::NotPresent) => None,
         Err(std::env::VarError::NotUnicode(_)) => {
-            return Err(CliError::Words { what: format!("{TOKEN} is not text"), hint: format!("`unset {TOKEN}`") });
+            return Err(CliError::Words {
+                what: format!("{TOKEN} is not text"),
+                hint: format!("`unset {TOKEN}`"),
+            });
         }
     };
     let data = match arguments.data {
@@ -106,17 +110,24 @@ pub(crate) fn run(arguments: Serve) -> Result<ExitCode, CliError> {
     };
     let places = places();
     let place: Place = Box::new(move || Box::new(places()));
-    serve(settings, place, |ready| greet(ready, &data)).map_err(|source| CliError::Serve { source: Box::new(source) })?;
+    serve(settings, place, |ready| greet(ready, &data))
+        .map_err(|source| CliError::Serve { source: Box::new(source) })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// A host name, or an address as it stands in a URL.
 fn reached_name(word: &str) -> Result<String, String> {
     let address = word.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let is_address = address.map_or_else(|| word.parse::<Ipv4Addr>().is_ok(), |address| address.parse::<Ipv6Addr>().is_ok());
+    let is_address = address.map_or_else(
+        || word.parse::<Ipv4Addr>().is_ok(),
+        |address| address.parse::<Ipv6Addr>().is_ok(),
+    );
     match is_address || ringfence_policy::Name::new(word).is_ok() {
         true => Ok(word.to_owned()),
-        false => Err("it is no host name; write one without scheme and port, such as skills.example.org".into()),
+        false => {
+            Err("it is no host name; write one without scheme and port, such as skills.example.org"
+                .into())
+        }
     }
 }
 
@@ -127,12 +138,21 @@ fn greet(ready: &Ready, data: &std::path::Path) {
         say::note(&format!("the administrator's token, told this once: {token}"));
     }
     if ready.resumed > 0 {
-        say::note(&format!("{} commands waited when the service before this one ended, and are run now", ready.resumed));
+        say::note(&format!(
+            "{} commands waited when the service before this one ended, and are run now",
+            ready.resumed
+        ));
     }
     if ready.lost_sandboxes > 0 {
-        say::warning(&format!("{} sandboxes stood when the service before this one ended, and ended with it", ready.lost_sandboxes));
+        say::warning(&format!(
+            "{} sandboxes stood when the service before this one ended, and ended with it",
+            ready.lost_sandboxes
+        ));
     }
     if ready.lost > 0 {
-        say::warning(&format!("{} commands ran when the service before this one ended, and ended with it", ready.lost));
+        say::warning(&format!(
+            "{} commands ran when the service before this one ended, and ended with it",
+            ready.lost
+        ));
     }
 }

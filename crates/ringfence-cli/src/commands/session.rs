@@ -112,7 +112,12 @@ pub(crate) struct Exec {
     #[arg(value_name = "SESSION")]
     session: String,
     /// The line
-    #[arg(short = 'c', value_name = "LINE", conflicts_with = "command", required_unless_present = "command")]
+    #[arg(
+        short = 'c',
+        value_name = "LINE",
+        conflicts_with = "command",
+        required_unless_present = "command"
+    )]
     line: Option<OsString>,
     /// Print one JSON object with the outcome instead of the command's output
     #[arg(long)]
@@ -274,7 +279,12 @@ impl SessionCommand {
             What::Exec(arguments) => arguments.json,
             What::List(arguments) => arguments.json,
             What::Inspect(_) => true,
-            What::Start(_) | What::Attach(_) | What::Signal(_) | What::Stop(_) | What::Serve(_) | What::Keep(_) => false,
+            What::Start(_)
+            | What::Attach(_)
+            | What::Signal(_)
+            | What::Stop(_)
+            | What::Serve(_)
+            | What::Keep(_) => false,
         }
     }
 }
@@ -295,18 +305,26 @@ pub(crate) fn run(arguments: SessionCommand) -> Result<ExitCode, CliError> {
 
 /// Starts the process that keeps the session, with the same words.
 fn start() -> Result<ExitCode, CliError> {
-    let fail = |source| CliError::File { what: "start", path: "the keeper of the session".into(), source };
+    let fail =
+        |source| CliError::File { what: "start", path: "the keeper of the session".into(), source };
     let words = std::env::args_os().skip(3);
     let mut keeper = Command::new("/proc/self/exe");
     keeper.args(["session", "serve"]).args(words).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut keeper = keeper.spawn().map_err(fail)?;
     let mut said = String::new();
-    let heard = keeper.stdout.take().map_or(Ok(0), |said_by| BufReader::new(said_by).read_line(&mut said));
+    let heard =
+        keeper.stdout.take().map_or(Ok(0), |said_by| BufReader::new(said_by).read_line(&mut said));
     match heard.map_err(fail)? {
         0 => {
             // It has said why.
             let status = keeper.wait().map_err(fail)?;
-            Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(125)))
+            Ok(ExitCode::from(
+                status
+                    .code()
+                    .and_then(|code| u8::try_from(code).ok())
+                    .filter(|code| *code != 0)
+                    .unwrap_or(125),
+            ))
         }
         _ => {
             show::text(&said)?;

@@ -74,7 +74,13 @@ pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
     let start_ms = if arguments.unconfined { None } else { Some(start_ms(&meant)?) };
     let mut outside = Outside::lay_out();
     let copies = meant.resolved.settings_copies().into_iter().map(|copy| copy.path).collect();
-    let chooser = Chooser { grants: &meant.resolved.grants, plan: &plan, name: unique_name(), baits: outside.baits(), copies };
+    let chooser = Chooser {
+        grants: &meant.resolved.grants,
+        plan: &plan,
+        name: unique_name(),
+        baits: outside.baits(),
+        copies,
+    };
     let probes = chooser.probes();
     let headline = headline(&meant);
     if arguments.unconfined {
@@ -94,7 +100,11 @@ pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
 fn headline(meant: &Meant) -> String {
     let grants = &meant.resolved.grants;
     let place = short(&grants.workspace, &grants.home);
-    format!("ringfence test in {place} (mode {}, network {})", grants.mode.word(), grants.network.mode.word())
+    format!(
+        "ringfence test in {place} (mode {}, network {})",
+        grants.mode.word(),
+        grants.network.mode.word()
+    )
 }
 
 /// Different from everything in the project: files of this name are made and removed.
@@ -120,7 +130,8 @@ fn attempt(probes: &[Probe], meant: &Meant) -> Result<Outcome, CliError> {
 }
 
 fn shell(script: &str, arguments: Vec<OsString>, meant: &Meant) -> Result<Outcome, CliError> {
-    let mut command: Vec<OsString> = ["/bin/sh", "-c", script, "ringfence-test"].map(Into::into).to_vec();
+    let mut command: Vec<OsString> =
+        ["/bin/sh", "-c", script, "ringfence-test"].map(Into::into).to_vec();
     command.extend(arguments);
     let asked = Asked {
         command,
@@ -135,11 +146,18 @@ fn shell(script: &str, arguments: Vec<OsString>, meant: &Meant) -> Result<Outcom
     Ok(run_engine(&Local::default(), &asked, &meant.resolved, &mut say::unrecorded)?)
 }
 
-fn judge(probes: Vec<Probe>, mut replies: BTreeMap<usize, Reply>, outside: &mut Outside) -> Vec<(Probe, probe::Verdict)> {
+fn judge(
+    probes: Vec<Probe>,
+    mut replies: BTreeMap<usize, Reply>,
+    outside: &mut Outside,
+) -> Vec<(Probe, probe::Verdict)> {
     let mut numbers = 0..;
     let one = |probe: Probe| {
         let acts = probe.trial.acts().iter();
-        let answers: Vec<_> = acts.zip(&mut numbers).map(|(act, number)| (replies.remove(&number), outside.see(act))).collect();
+        let answers: Vec<_> = acts
+            .zip(&mut numbers)
+            .map(|(act, number)| (replies.remove(&number), outside.see(act)))
+            .collect();
         let verdict = probe.trial.judge(&answers);
         (probe, verdict)
     };
@@ -155,8 +173,15 @@ struct Outside {
 impl Outside {
     fn lay_out() -> Self {
         let mut sleep = process::Command::new("sleep");
-        sleep.arg("60").stdin(ChildStdio::null()).stdout(ChildStdio::null()).stderr(ChildStdio::null());
-        Self { process: sleep.spawn().ok(), server: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok() }
+        sleep
+            .arg("60")
+            .stdin(ChildStdio::null())
+            .stdout(ChildStdio::null())
+            .stderr(ChildStdio::null());
+        Self {
+            process: sleep.spawn().ok(),
+            server: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok(),
+        }
     }
 
     fn baits(&self) -> Baits {
@@ -174,8 +199,16 @@ impl Outside {
                 }
                 is_there
             }
-            Deed::Signal => self.process.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_)))),
-            Deed::Look | Deed::List | Deed::Append | Deed::Variable | Deed::Namespaces | Deed::Connect | Deed::Interface => false,
+            Deed::Signal => {
+                self.process.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))))
+            }
+            Deed::Look
+            | Deed::List
+            | Deed::Append
+            | Deed::Variable
+            | Deed::Namespaces
+            | Deed::Connect
+            | Deed::Interface => false,
         };
         if is_traced { Seen::Trace } else { Seen::Nothing }
     }

@@ -52,22 +52,32 @@ pub(crate) fn run(arguments: ToolCommand) -> Result<ExitCode, CliError> {
     if !Tool::of(&arguments.tool).is_some_and(|tool| tool != Tool::Shell) {
         return Err(CliError::Words {
             what: format!("there is no tool `{}`", arguments.tool),
-            hint: "the tools are read, write, edit, list and search; `ringfence run` runs commands".into(),
+            hint: "the tools are read, write, edit, list and search; `ringfence run` runs commands"
+                .into(),
         });
     }
     let input = input(arguments.input)?;
     let agent = arguments.agent.or_else(agent);
-    let Meant { cwd, resolved, .. } = meant_to_run(&arguments.policy, Chosen { agent: agent.as_deref(), ..Chosen::default() })?;
-    let rule = |name: &String| ToolRule { name: name.clone(), origin: Origin::new(Source::Flag, format!("--disallow {name}")) };
+    let Meant { cwd, resolved, .. } =
+        meant_to_run(&arguments.policy, Chosen { agent: agent.as_deref(), ..Chosen::default() })?;
+    let rule = |name: &String| ToolRule {
+        name: name.clone(),
+        origin: Origin::new(Source::Flag, format!("--disallow {name}")),
+    };
     let grants = resolved.grants.without_tools(arguments.disallow.iter().map(rule));
     let session = arguments.session.unwrap_or_else(ringfence_audit::session_id);
     let who = Subject { agent, session };
-    let tools = Tools::open(grants, who, cwd, Box::new(say::unrecorded)).map_err(ringfence_engine::EngineError::from)?;
+    let tools = Tools::open(grants, who, cwd, Box::new(say::unrecorded))
+        .map_err(ringfence_engine::EngineError::from)?;
     let call = Call { tool: arguments.tool, input };
     match tools.serve(&call) {
         Some(Ok(done)) => show::json(&done).map(|()| ExitCode::SUCCESS),
-        Some(Err(ToolError::Audit { source })) => Err(ringfence_engine::EngineError::Audit { source }.into()),
-        Some(Err(error)) => show::json(&json!({ "error": told(&error) })).map(|()| ExitCode::FAILURE),
+        Some(Err(ToolError::Audit { source })) => {
+            Err(ringfence_engine::EngineError::Audit { source }.into())
+        }
+        Some(Err(error)) => {
+            show::json(&json!({ "error": told(&error) })).map(|()| ExitCode::FAILURE)
+        }
         None => unreachable!("it was looked at before"),
     }
 }
@@ -78,7 +88,11 @@ fn input(given: Option<String>) -> Result<Value, CliError> {
         None => {
             let mut text = String::new();
             let read = io::stdin().lock().read_to_string(&mut text);
-            read.map_err(|source| CliError::File { what: "read", path: "standard input".into(), source })?;
+            read.map_err(|source| CliError::File {
+                what: "read",
+                path: "standard input".into(),
+                source,
+            })?;
             text
         }
     };

@@ -8,9 +8,12 @@ use std::path::Path;
 
 use ringfence_api::{Stdio, typed};
 use ringfence_audit::session_id;
-use ringfence_engine::{Asked, EngineError, Files, Resolved, Surroundings, gather, inspect_in, resolve_in};
+use ringfence_engine::{
+    Asked, EngineError, Files, Resolved, Surroundings, gather, inspect_in, resolve_in,
+};
 use ringfence_policy::{
-    AbsPath, Access, Asking, Effect, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode, Observe, OnError, OnGap, Rule, Source, Verdict,
+    AbsPath, Access, Asking, Effect, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode,
+    Observe, OnError, OnGap, Rule, Source, Verdict,
 };
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
@@ -40,15 +43,25 @@ impl Meant {
             None => typed.command,
         };
         let agent = typed.agent.or_else(agent);
-        let asked =
-            Asked { command, cwd: self.cwd, flags: self.flags, files: self.files, stdio, asker: None, agent, session: session_id() };
+        let asked = Asked {
+            command,
+            cwd: self.cwd,
+            flags: self.flags,
+            files: self.files,
+            stdio,
+            asker: None,
+            agent,
+            session: session_id(),
+        };
         (asked, self.resolved)
     }
 }
 
 /// Who acts, by the environment.
 pub(crate) fn agent() -> Option<String> {
-    std::env::var_os("RINGFENCE_AGENT").map(|name| name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
+    std::env::var_os("RINGFENCE_AGENT")
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| !name.is_empty())
 }
 
 /// Resolves the policy that `arguments` ask for, to be shown: no command runs by it.
@@ -60,16 +73,24 @@ pub(crate) fn meant(arguments: &PolicyArgs) -> Result<Meant, CliError> {
 fn without_effect(arguments: &PolicyArgs, resolved: &Resolved) -> Vec<String> {
     let Resolved { grants, surroundings, .. } = resolved;
     let root = |entry: &String| {
-        grants.rules.iter().find(|rule| rule.origin.source == Source::Flag && rule.origin.text == format!("--read {entry}"))
+        grants.rules.iter().find(|rule| {
+            rule.origin.source == Source::Flag && rule.origin.text == format!("--read {entry}")
+        })
     };
-    let is_absent = |rule: &&Rule| fs::symlink_metadata(rule.root.as_path()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let is_absent = |rule: &&Rule| {
+        fs::symlink_metadata(rule.root.as_path())
+            .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
     let absent = arguments.read.iter().filter(|entry| root(entry).filter(is_absent).is_some());
-    let unset = arguments
-        .env
-        .iter()
-        .filter(|word| !word.contains(['=', '*']) && !surroundings.variables.iter().any(|(name, _)| name == word.as_str()));
-    let paths = absent.map(|entry| format!("--read {entry} opens nothing: there is no such file or directory"));
-    paths.chain(unset.map(|name| format!("--env {name} passes nothing: the variable is not set"))).collect()
+    let unset = arguments.env.iter().filter(|word| {
+        !word.contains(['=', '*'])
+            && !surroundings.variables.iter().any(|(name, _)| name == word.as_str())
+    });
+    let paths = absent
+        .map(|entry| format!("--read {entry} opens nothing: there is no such file or directory"));
+    paths
+        .chain(unset.map(|name| format!("--env {name} passes nothing: the variable is not set")))
+        .collect()
 }
 
 /// What is chosen for a command that is to be run, and for no other purpose.
@@ -91,7 +112,11 @@ pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result
 
 type Resolve = fn(Surroundings, &Flags, &Files) -> Result<Resolved, EngineError>;
 
-fn meant_by(resolve: Resolve, arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result<Meant, CliError> {
+fn meant_by(
+    resolve: Resolve,
+    arguments: &PolicyArgs,
+    chosen: Chosen<'_>,
+) -> Result<Meant, CliError> {
     let cwd = directory(arguments.directory.as_deref())?;
     let mut flags = Flags::none(cwd.clone());
     flags.mode = arguments.mode.map(|mode| match mode {
@@ -112,7 +137,8 @@ fn meant_by(resolve: Resolve, arguments: &PolicyArgs, chosen: Chosen<'_>) -> Res
         OnGapArg::Refuse => OnGap::Refuse,
         OnGapArg::Run => OnGap::Run,
     });
-    flags.started_in = arguments.started_in.as_deref().map(|start| directory(Some(start))).transpose()?;
+    flags.started_in =
+        arguments.started_in.as_deref().map(|start| directory(Some(start))).transpose()?;
     flags.enabled = chosen.sandbox;
     flags.observe = chosen.observe;
     flags.ask = chosen.ask;
@@ -153,7 +179,10 @@ fn stay_within(arguments: &PolicyArgs, cwd: &AbsPath, resolved: &Resolved) -> Re
     if arguments.project.is_none() || cwd.is_within(workspace) {
         return Ok(());
     }
-    Err(CliError::Words { what: format!("{cwd} is not in the project {workspace}"), hint: format!("go there first: `cd {workspace}`") })
+    Err(CliError::Words {
+        what: format!("{cwd} is not in the project {workspace}"),
+        hint: format!("go there first: `cd {workspace}`"),
+    })
 }
 
 /// Whoever names an engine wants to be confined by it, and is not obeyed by half.
@@ -178,12 +207,17 @@ fn check_absent_writes(grants: &Grants) -> Result<(), CliError> {
     let is_flag = |rule: &&Rule| rule.effect == Effect::Write && rule.origin.source == Source::Flag;
     for rule in grants.rules.iter().filter(is_flag).filter(|_| grants.is_confined()) {
         let around = rule.root.parent().unwrap_or_else(AbsPath::root);
-        if fs::symlink_metadata(rule.root.as_path()).is_ok() || grants.verdict(&around, Access::Write) == Verdict::Allowed {
+        if fs::symlink_metadata(rule.root.as_path()).is_ok()
+            || grants.verdict(&around, Access::Write) == Verdict::Allowed
+        {
             continue;
         }
         let path = typed(&rule.root.to_string_lossy());
         return Err(CliError::Words {
-            what: format!("`{}` opens nothing: {} does not exist, and nothing may be made in {around}", rule.origin.text, rule.root),
+            what: format!(
+                "`{}` opens nothing: {} does not exist, and nothing may be made in {around}",
+                rule.origin.text, rule.root
+            ),
             hint: format!("make it first: `mkdir -p {path}` or `touch {path}`"),
         });
     }
@@ -262,12 +296,19 @@ fn limits(words: &[String]) -> Result<Limits, CliError> {
         let wrong = |what: String, hint: String| CliError::Words { what, hint };
         let (name, amount) = word.split_once('=').unwrap_or((word, ""));
         let known = || Limit::ALL.iter().map(|limit| limit.word()).collect::<Vec<_>>().join(", ");
-        let limit: Limit = name
-            .parse()
-            .map_err(|()| wrong(format!("there is no limit `{name}`"), format!("write `--limit NAME=AMOUNT` with one of {}", known())))?;
+        let limit: Limit = name.parse().map_err(|()| {
+            wrong(
+                format!("there is no limit `{name}`"),
+                format!("write `--limit NAME=AMOUNT` with one of {}", known()),
+            )
+        })?;
         let most = limit.amount(amount).filter(|most| *most > 0);
-        let most =
-            most.ok_or_else(|| wrong(format!("`{amount}` is no amount for `--limit {name}`"), format!("write {}", limit.expected())))?;
+        let most = most.ok_or_else(|| {
+            wrong(
+                format!("`{amount}` is no amount for `--limit {name}`"),
+                format!("write {}", limit.expected()),
+            )
+        })?;
         limits = limits.with(limit, Some(most));
     }
     Ok(limits)
@@ -320,8 +361,19 @@ mod tests {
     #[test]
     fn a_tilde_is_home_and_the_rest_is_from_here() {
         let path = |text: &str| AbsPath::new(text).unwrap();
-        for (text, expect) in [("~/x", "/h/x"), ("~", "/h"), ("x/../y", "/c/y"), ("/x", "/x"), ("~x", "/c/~x"), (".", "/c")] {
-            assert_eq!(super::below_home(text.as_ref(), &path("/c"), &path("/h")), path(expect), "{text}");
+        for (text, expect) in [
+            ("~/x", "/h/x"),
+            ("~", "/h"),
+            ("x/../y", "/c/y"),
+            ("/x", "/x"),
+            ("~x", "/c/~x"),
+            (".", "/c"),
+        ] {
+            assert_eq!(
+                super::below_home(text.as_ref(), &path("/c"), &path("/h")),
+                path(expect),
+                "{text}"
+            );
         }
     }
 }

@@ -12,7 +12,8 @@ const NO_NAMESPACES: &str = r#"
     op(0x20, 16), op(0x45, NEWUSER, 0, 1), op(0x06, ERRNO | errno.EPERM), op(0x06, ALLOW)"#;
 
 /// A call of Linux 5.12 is unknown, as it was before.
-const OLD_KERNEL: &str = "op(0x15, NUMBERS['mount_setattr'], 0, 1), op(0x06, ERRNO | errno.ENOSYS), op(0x06, ALLOW)";
+const OLD_KERNEL: &str =
+    "op(0x15, NUMBERS['mount_setattr'], 0, 1), op(0x06, ERRNO | errno.ENOSYS), op(0x06, ALLOW)";
 
 /// What came after 5.14 is unknown: Landlock (as where it is switched off), callers that wait
 /// for the usher undisturbed (5.19) and are woken in place (6.6).
@@ -44,7 +45,13 @@ os.execv(sys.argv[1], sys.argv[1:])"#,
 fn refuses(ran: &Ran, project: &Project) {
     ran.ends(125);
     assert!(!project.has("ran"));
-    assert!(ran.talk().contains("error:") && ran.talk().contains("user namespaces") && ran.talk().contains("hint:"), "{}", ran.talk());
+    assert!(
+        ran.talk().contains("error:")
+            && ran.talk().contains("user namespaces")
+            && ran.talk().contains("hint:"),
+        "{}",
+        ran.talk()
+    );
 }
 
 #[test]
@@ -52,11 +59,16 @@ fn a_filter_that_forbids_user_namespaces() {
     each_user(|user| {
         let project = project(user);
         refuses(&filtered(NO_NAMESPACES, &project, &["run", "--", "touch", "ran"]), &project);
-        let named = filtered(NO_NAMESPACES, &project, &["run", "--engine", "namespaces", "--", "touch", "ran"]);
+        let named = filtered(
+            NO_NAMESPACES,
+            &project,
+            &["run", "--engine", "namespaces", "--", "touch", "ran"],
+        );
         refuses(&named, &project);
         assert!(named.talk().contains("ringfence doctor"), "{}", named.talk());
         // The filter itself does not keep a command from running.
-        filtered(NO_NAMESPACES, &project, &["run", "--mode", "full-access", "--", "touch", "ran"]).ok();
+        filtered(NO_NAMESPACES, &project, &["run", "--mode", "full-access", "--", "touch", "ran"])
+            .ok();
         assert!(project.has("ran"));
     });
 }
@@ -71,7 +83,12 @@ fn a_kernel_that_is_too_old() {
         assert!(ran.talk().contains("hint: ringfence needs Linux 5.14"), "{}", ran.talk());
         let doctor = filtered(OLD_KERNEL, &project, &["doctor"]);
         doctor.ends(1);
-        assert!(doctor.text().contains("the kernel is too old") && doctor.text().contains("mount_setattr"), "{}", doctor.text());
+        assert!(
+            doctor.text().contains("the kernel is too old")
+                && doctor.text().contains("mount_setattr"),
+            "{}",
+            doctor.text()
+        );
     });
 }
 
@@ -86,7 +103,11 @@ fn a_kernel_without_what_is_newer() {
         // Only Landlock keeps abstract sockets apart in the host's network.
         let shared = run(&["--net", "full", "--", "touch", "ran"]);
         shared.ends(125);
-        assert!(shared.talk().contains("abstract-sockets") && !project.has("ran"), "{}", shared.talk());
+        assert!(
+            shared.talk().contains("abstract-sockets") && !project.has("ran"),
+            "{}",
+            shared.talk()
+        );
     });
 }
 
@@ -116,7 +137,10 @@ fn a_call_that_a_signal_interrupts_is_carried_out_once() {
         project.make_directories(&project.at("made"));
         let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
         let code = format!("{}\nos.chdir('made'){DISTURBED}", ringfence_testkit::PRELUDE);
-        assert_eq!(filtered(OLDER_KERNEL, &project, &["run", "--", python, "-Bc", &code]).ok(), "1050 True seldom");
+        assert_eq!(
+            filtered(OLDER_KERNEL, &project, &["run", "--", python, "-Bc", &code]).ok(),
+            "1050 True seldom"
+        );
     });
 }
 
@@ -142,7 +166,10 @@ fn the_doctor_names_the_cause_and_the_fix() {
         let ran = filtered(NO_NAMESPACES, &project, &["doctor"]);
         let said = format!("{}{}", ran.text(), ran.talk()).to_lowercase();
         assert_ne!(ran.status, 0, "{said}");
-        assert!(said.contains("cause") && said.contains("unshare") && said.contains("fix"), "{said}");
+        assert!(
+            said.contains("cause") && said.contains("unshare") && said.contains("fix"),
+            "{said}"
+        );
         let healthy = Ran::of(project.ringfence().arg("doctor"), b"");
         healthy.ok();
     });

@@ -6,7 +6,16 @@ use serde_json::json;
 
 use crate::project;
 
-const NAMES: &[&str] = &[".claude", ".mcp.json", ".vscode", ".cursor", ".bashrc", ".Mcp.JSON", ".devcontainer.json", ".helix"];
+const NAMES: &[&str] = &[
+    ".claude",
+    ".mcp.json",
+    ".vscode",
+    ".cursor",
+    ".bashrc",
+    ".Mcp.JSON",
+    ".devcontainer.json",
+    ".helix",
+];
 
 /// A repository with a package in it, and one below a package.
 fn monorepo(project: &Project) {
@@ -18,7 +27,8 @@ fn monorepo(project: &Project) {
 /// A line that tries to make each name in each directory, as a file and as a directory, and tells
 /// which it made.
 fn making(project: &Project, directories: &[&str]) -> String {
-    let (root, directories, names) = (project.root().display().to_string(), directories.join(" "), NAMES.join(" "));
+    let (root, directories, names) =
+        (project.root().display().to_string(), directories.join(" "), NAMES.join(" "));
     format!(
         "cd {root}; for d in {directories}; do for n in {names}; do \
          mkdir $d/$n 2>/dev/null && echo made $d/$n && rmdir $d/$n; (echo > $d/$n) 2>/dev/null && echo made $d/$n && rm $d/$n; \
@@ -32,7 +42,11 @@ fn cannot_be_made(project: &Project, directories: &[&str], flags: &[&str]) {
     let made = project.run(flags.iter().copied().chain(["-c", &line])).ok();
     assert_eq!(made, "", "as {}", project.user);
     let bare = project.sh_bare(&line).ok();
-    assert_eq!(bare.lines().count(), directories.len() * NAMES.len() * 2, "the attempts cannot succeed:\n{bare}");
+    assert_eq!(
+        bare.lines().count(),
+        directories.len() * NAMES.len() * 2,
+        "the attempts cannot succeed:\n{bare}"
+    );
 }
 
 #[test]
@@ -51,8 +65,7 @@ fn start_directory_cannot_be_replaced_by_one_with_settings() {
     each_user(|user| {
         let project = project(user);
         monorepo(&project);
-        let line =
-            "mkdir -p made/.claude && echo '{}' > made/.claude/settings.json; cd ..; mv app gone; mv app/made app; mv gone/made app; true";
+        let line = "mkdir -p made/.claude && echo '{}' > made/.claude/settings.json; cd ..; mv app gone; mv app/made app; mv gone/made app; true";
         project.run(["-C", "packages/app", "-c", line]).ok();
         assert!(project.has("packages/app/src/main.js") && !project.has("packages/app/.claude"));
     });
@@ -66,11 +79,16 @@ fn settings_at_the_top_of_a_nested_repository_or_worktree_cannot_be_made() {
         project.sh_bare("git worktree add -q trees/one").ok();
         cannot_be_made(&project, &["nested", "trees/one"], &[]);
         for directory in ["nested", "trees/one"] {
-            project.tries(&format!("os.mkdir('{directory}/.hg') or create('{directory}/.hg/hgrc')")).inside(&["EACCES"]);
+            project
+                .tries(&format!("os.mkdir('{directory}/.hg') or create('{directory}/.hg/hgrc')"))
+                .inside(&["EACCES"]);
             project.sh(&format!(
                 "mkdir m; echo > m/.mcp.json; mv m/.mcp.json {directory}/; ln -s /etc {directory}/.claude; mv {directory} elsewhere"
             ));
-            assert!(!project.has(format!("{directory}/.mcp.json")) && project.has(format!("{directory}/.git")));
+            assert!(
+                !project.has(format!("{directory}/.mcp.json"))
+                    && project.has(format!("{directory}/.git"))
+            );
             project.tries(&format!("create('{directory}/plain.json')")).inside(&["ok"]);
         }
     });
@@ -84,9 +102,16 @@ fn existing_settings_cannot_be_changed_at_any_depth() {
         project.write("a/b/.vscode/tasks.json", "{}");
         project.write("a/.mcp.json", "{}");
         project.write("linked/real.json", "{}");
-        std::os::unix::fs::symlink("real.json", project.at("linked/.mcp.json")).expect("a link can be made");
+        std::os::unix::fs::symlink("real.json", project.at("linked/.mcp.json"))
+            .expect("a link can be made");
         project.write("node_modules/x/.vscode/tasks.json", "{}");
-        for path in ["a/b/c/.claude/settings.json", "a/b/.vscode/tasks.json", "a/.mcp.json", "linked/.mcp.json", "linked/real.json"] {
+        for path in [
+            "a/b/c/.claude/settings.json",
+            "a/b/.vscode/tasks.json",
+            "a/.mcp.json",
+            "linked/.mcp.json",
+            "linked/real.json",
+        ] {
             project.tries(&format!("write('{path}')")).inside(&["EACCES", "EROFS"]);
             project.tries(&format!("read('{path}')")).inside(&["ok"]);
         }
@@ -95,7 +120,10 @@ fn existing_settings_cannot_be_changed_at_any_depth() {
         // Moved away with its directory, it stays what it was, and none is put in its place.
         project.sh("mv a/b/c gone; mkdir -p a/b/c/.claude; echo x > a/b/c/.claude/settings.json; echo x > gone/.claude/settings.json");
         assert_eq!(
-            project.read("gone/.claude/settings.json").or_else(|| project.read("a/b/c/.claude/settings.json")).as_deref(),
+            project
+                .read("gone/.claude/settings.json")
+                .or_else(|| project.read("a/b/c/.claude/settings.json"))
+                .as_deref(),
             Some("{}")
         );
         assert!(!(project.has("gone") && project.has("a/b/c/.claude")));
@@ -110,9 +138,26 @@ fn settings_that_a_person_opens_by_name_can_be_written_and_stay() {
         monorepo(&project);
         project.write("packages/app/.vscode/tasks.json", "{}");
         project.make_directories(&project.at("packages/other/.claude"));
-        project.run(["--write", "packages/app/.vscode", "-c", "echo folderOpen > packages/app/.vscode/tasks.json"]).ok();
-        project.run(["--write", "packages/other/.claude", "-c", "echo '{}' > packages/other/.claude/settings.json"]).ok();
-        assert_eq!(project.read("packages/app/.vscode/tasks.json").as_deref(), Some("folderOpen\n"));
+        project
+            .run([
+                "--write",
+                "packages/app/.vscode",
+                "-c",
+                "echo folderOpen > packages/app/.vscode/tasks.json",
+            ])
+            .ok();
+        project
+            .run([
+                "--write",
+                "packages/other/.claude",
+                "-c",
+                "echo '{}' > packages/other/.claude/settings.json",
+            ])
+            .ok();
+        assert_eq!(
+            project.read("packages/app/.vscode/tasks.json").as_deref(),
+            Some("folderOpen\n")
+        );
         assert!(project.has("packages/other/.claude/settings.json"));
     });
 }
@@ -127,10 +172,18 @@ fn settings_that_start_programs_are_moved_away_wherever_they_are_made() {
                     mkdir -p clone/.codex && echo x > clone/.codex/config.toml && ln -s ../x/src x/.cursor";
         let ran = project.run(["-c", line]);
         ran.ok();
-        for gone in
-            ["x/.claude/settings.json", "x/.vscode/tasks.json", "moved/.mcp.json", "z/.hg/hgrc", "clone/.codex/config.toml", "x/.cursor"]
-        {
-            assert!(project.at(gone).symlink_metadata().is_err(), "{gone} is still there as {user}");
+        for gone in [
+            "x/.claude/settings.json",
+            "x/.vscode/tasks.json",
+            "moved/.mcp.json",
+            "z/.hg/hgrc",
+            "clone/.codex/config.toml",
+            "x/.cursor",
+        ] {
+            assert!(
+                project.at(gone).symlink_metadata().is_err(),
+                "{gone} is still there as {user}"
+            );
             assert!(ran.talk().contains(gone), "{gone} is not reported as {user}:\n{}", ran.talk());
         }
         // Agents are not started among the packages that a project uses.
@@ -145,8 +198,15 @@ fn settings_that_leave_a_vendored_tree_are_moved_away() {
         project.run(["-c", "mkdir -p node_modules/m/deep/.claude && echo '{}' > node_modules/m/deep/.claude/settings.json"]).ok();
         let ran = project.run(["-c", "mv node_modules/m out"]);
         ran.ok();
-        assert!(project.has("out/deep") && !project.has("out/deep/.claude/settings.json"), "it is still there as {user}");
-        assert!(ran.talk().contains("out/deep/.claude/settings.json"), "not reported as {user}:\n{}", ran.talk());
+        assert!(
+            project.has("out/deep") && !project.has("out/deep/.claude/settings.json"),
+            "it is still there as {user}"
+        );
+        assert!(
+            ran.talk().contains("out/deep/.claude/settings.json"),
+            "not reported as {user}:\n{}",
+            ran.talk()
+        );
     });
 }
 
@@ -160,8 +220,18 @@ fn settings_that_templates_and_clones_ship_stay() {
                     echo x > fixtures/home/.bashrc && printf '[paths]\\ndefault = ..\\n' > z/.hg/hgrc && touch app/.gitmodules";
         let ran = project.run(["-c", line]);
         ran.ok();
-        let made = ["app/.vscode/extensions.json", "app/.vscode/tasks.json", "app/.idea/x.xml", "app/.devcontainer/devcontainer.json"];
-        for kept in made.iter().chain(&["app/.claude/commands/x.md", "fixtures/home/.bashrc", "z/.hg/hgrc", "app/.gitmodules"]) {
+        let made = [
+            "app/.vscode/extensions.json",
+            "app/.vscode/tasks.json",
+            "app/.idea/x.xml",
+            "app/.devcontainer/devcontainer.json",
+        ];
+        for kept in made.iter().chain(&[
+            "app/.claude/commands/x.md",
+            "fixtures/home/.bashrc",
+            "z/.hg/hgrc",
+            "app/.gitmodules",
+        ]) {
             assert!(project.has(kept), "{kept} was moved away as {user}");
         }
         assert!(!ran.talk().contains("quarantine"), "{}", ran.talk());
@@ -169,7 +239,13 @@ fn settings_that_templates_and_clones_ship_stay() {
 }
 
 /// One call of Claude Code's hook from a package of a repository.
-fn hook(project: &Project, start: &str, cwd: &str, tool: &str, arguments: serde_json::Value) -> serde_json::Value {
+fn hook(
+    project: &Project,
+    start: &str,
+    cwd: &str,
+    tool: &str,
+    arguments: serde_json::Value,
+) -> serde_json::Value {
     let input = json!({
         "session_id": "s", "cwd": project.at(cwd), "permission_mode": "default", "hook_event_name": "PreToolUse",
         "tool_name": tool, "tool_input": arguments, "tool_use_id": "toolu_01",
@@ -179,7 +255,10 @@ fn hook(project: &Project, start: &str, cwd: &str, tool: &str, arguments: serde_
 
 fn hook_with(project: &Project, start: &str, input: &serde_json::Value) -> serde_json::Value {
     let ran = Ran::of(
-        project.ringfence().env("CLAUDE_PROJECT_DIR", project.at(start)).args(["hook", "claude-code"]),
+        project
+            .ringfence()
+            .env("CLAUDE_PROJECT_DIR", project.at(start))
+            .args(["hook", "claude-code"]),
         input.to_string().as_bytes(),
     );
     ran.ok();
@@ -193,18 +272,42 @@ fn agent_started_in_a_package_cannot_change_its_own_settings() {
         let project = project(user);
         monorepo(&project);
         project.make_directories(&project.at("packages/app/src"));
-        for (cwd, target) in [("packages/app", ".claude"), ("packages/app/src", "../.claude"), ("packages/other", "../app/.claude")] {
-            let line = format!("mkdir {target}; echo '{{}}' > {target}/settings.json; ls -d {target}");
+        for (cwd, target) in [
+            ("packages/app", ".claude"),
+            ("packages/app/src", "../.claude"),
+            ("packages/other", "../app/.claude"),
+        ] {
+            let line =
+                format!("mkdir {target}; echo '{{}}' > {target}/settings.json; ls -d {target}");
             let said = hook(&project, "packages/app", cwd, "Bash", json!({ "command": line }));
             let rewritten = said["updatedInput"]["command"].as_str().expect("a command").to_owned();
-            let ran = Ran::of(project.command("bash").current_dir(project.at(cwd)).args(["-c", &rewritten]), b"");
-            assert!(ran.status != 0 && !project.has("packages/app/.claude"), "{cwd} as {user}: {}", ran.text());
+            let ran = Ran::of(
+                project.command("bash").current_dir(project.at(cwd)).args(["-c", &rewritten]),
+                b"",
+            );
+            assert!(
+                ran.status != 0 && !project.has("packages/app/.claude"),
+                "{cwd} as {user}: {}",
+                ran.text()
+            );
         }
         let settings = project.at("packages/app/.claude/settings.json");
-        let said = hook(&project, "packages/app", "packages/other", "Write", json!({ "file_path": settings, "content": "{}" }));
+        let said = hook(
+            &project,
+            "packages/app",
+            "packages/other",
+            "Write",
+            json!({ "file_path": settings, "content": "{}" }),
+        );
         assert_eq!(said["permissionDecision"], "deny", "{said}");
         let nested = project.at("nested/.claude/settings.json");
-        let said = hook(&project, "packages/app", "packages/app", "Write", json!({ "file_path": nested, "content": "{}" }));
+        let said = hook(
+            &project,
+            "packages/app",
+            "packages/app",
+            "Write",
+            json!({ "file_path": nested, "content": "{}" }),
+        );
         assert_eq!(said["permissionDecision"], "deny", "{said}");
     });
 }
@@ -228,9 +331,14 @@ fn file_rules_of_claude_code_hold_for_commands() {
             "permissions": { "deny": ["Read(./private/**)", "Edit(/docs/**)", "Read(*.draft)"], "allow": ["Read(~/code/theirs/**)"] },
             "sandbox": { "filesystem": { "allowRead": ["~/code/theirs", "~/.ssh"], "denyWrite": ["src"] } },
         });
-        let of_person = json!({ "permissions": { "allow": ["Read(~/code/notes/**)", "Read(~/.ssh/**)"] } });
+        let of_person =
+            json!({ "permissions": { "allow": ["Read(~/code/notes/**)", "Read(~/.ssh/**)"] } });
         project.write("x.draft", "draft\n");
-        assert_eq!(confined(&project, "cat private/notes x.draft; echo x > docs/page; cat docs/page").text(), "hidden\ndraft\nx");
+        assert_eq!(
+            confined(&project, "cat private/notes x.draft; echo x > docs/page; cat docs/page")
+                .text(),
+            "hidden\ndraft\nx"
+        );
         project.write("docs/page", "page\n");
         project.write(".claude/settings.json", of_project.to_string());
         project.write_at(&project.home().join(".claude/settings.json"), of_person.to_string());
@@ -263,11 +371,18 @@ fn agent_that_plans_writes_nothing_whatever_its_settings_open() {
             });
             let said = hook_with(&project, ".", &input);
             let rewritten = said["updatedInput"]["command"].as_str().expect("a command").to_owned();
-            let ran = Ran::of(project.command("bash").current_dir(project.root()).args(["-c", &rewritten]), b"");
+            let ran = Ran::of(
+                project.command("bash").current_dir(project.root()).args(["-c", &rewritten]),
+                b"",
+            );
             assert_eq!(ran.text().trim(), expect, "{mode} as {user}");
         }
         assert!(!project.has("plan"), "as {user}");
-        assert_eq!(std::fs::read_to_string(project.home().join("other/file")).expect("it is there"), "default\n", "as {user}");
+        assert_eq!(
+            std::fs::read_to_string(project.home().join("other/file")).expect("it is there"),
+            "default\n",
+            "as {user}"
+        );
     });
 }
 

@@ -35,11 +35,19 @@ fn what_is_built_in_opens_for_the_very_path_and_stays_shut_beside_it() {
         project.write_at(&project.home().join("code/second/x"), "");
         project.run(["-C", "../second", "-c", "cat ~/.ssh/id_rsa"]).ends(1);
         // `explain` names the line.
-        let explained = Ran::of(project.ringfence().args(["explain", "read"]).arg(project.home().join(".ssh/id_rsa")), b"").ok();
+        let explained = Ran::of(
+            project.ringfence().args(["explain", "read"]).arg(project.home().join(".ssh/id_rsa")),
+            b"",
+        )
+        .ok();
         assert!(explained.contains(&format!("{own}:6 (user policy)")), "{explained}");
         assert!(allow(&project, &["read", "~/.ssh/id_rsa"]).ok().starts_with("open already: "));
         assert!(!policy(&project).exists());
-        assert!(allow(&project, &["read", "~/.ssh/id_rsa", "--global"]).ok().ends_with("/policy.toml:4"));
+        assert!(
+            allow(&project, &["read", "~/.ssh/id_rsa", "--global"])
+                .ok()
+                .ends_with("/policy.toml:4")
+        );
         project.run(["-C", "../second", "-c", "cat ~/.ssh/id_rsa"]).ok();
     });
 }
@@ -48,8 +56,7 @@ fn what_is_built_in_opens_for_the_very_path_and_stays_shut_beside_it() {
 fn the_file_keeps_what_the_person_wrote() {
     each_user(|user| {
         let project = project(user);
-        let before =
-            "# mine\nversion = 1\n\n[filesystem] # files\nread = [\n  \"~/notes.txt\", # notes\n]\ndeny = [\"*.sqlite\"]   # data\n";
+        let before = "# mine\nversion = 1\n\n[filesystem] # files\nread = [\n  \"~/notes.txt\", # notes\n]\ndeny = [\"*.sqlite\"]   # data\n";
         project.write_at(&policy(&project), before);
         allow(&project, &["read", "~/.netrc", "--global"]).ok();
         let after = before.replace("# notes\n", "# notes\n  \"~/.netrc\",\n");
@@ -67,7 +74,10 @@ fn a_file_with_a_mistake_is_told_with_its_place_and_left() {
         ran.ends(125);
         let place = format!("{}:3:3: unknown key `raed`", policy(&project).display());
         assert!(ran.talk().contains(&place), "{}", ran.talk());
-        assert_eq!(std::fs::read_to_string(policy(&project)).unwrap(), "version = 1\n[filesystem]\n  raed = []\n");
+        assert_eq!(
+            std::fs::read_to_string(policy(&project)).unwrap(),
+            "version = 1\n[filesystem]\n  raed = []\n"
+        );
     });
 }
 
@@ -83,7 +93,12 @@ fn a_policy_of_the_project_opens_nothing_by_the_same_words() {
         for line in ["cat ~/.ssh/id_rsa", "cat .env"] {
             let ran = project.sh(line);
             ran.ends(1);
-            assert!(ran.talk().contains("`ask = terminal` is ignored: a project's file cannot widen this"), "{}", ran.talk());
+            assert!(
+                ran.talk()
+                    .contains("`ask = terminal` is ignored: a project's file cannot widen this"),
+                "{}",
+                ran.talk()
+            );
         }
     });
 }
@@ -92,7 +107,8 @@ fn a_policy_of_the_project_opens_nothing_by_the_same_words() {
 fn what_the_managed_policy_locks_stays_shut_and_is_not_offered() {
     each_user(|user| {
         let project = project(user);
-        let managed = "version = 1\n[filesystem]\ndeny = [{ path = \"~/.netrc\", locked = true }]\n";
+        let managed =
+            "version = 1\n[filesystem]\ndeny = [{ path = \"~/.netrc\", locked = true }]\n";
         project.write_at(&project.home().join("managed/policy.toml"), managed);
         // The machine's own settings with one more among them, for this program alone.
         let etc = project.home().join("etc").display().to_string();
@@ -101,13 +117,28 @@ fn what_the_managed_policy_locks_stays_shut_and_is_not_offered() {
              cp {}/managed/policy.toml {etc}/ringfence/ && mount --bind {etc} /etc",
             project.home().display()
         );
-        let refused = Ran::of(project.ringfence_after(&mounts).args(["allow", "read", "~/.netrc"]), b"");
+        let refused =
+            Ran::of(project.ringfence_after(&mounts).args(["allow", "read", "~/.netrc"]), b"");
         refused.ends(125);
-        assert!(refused.talk().contains("would stay shut: ~/.netrc (/etc/ringfence/policy.toml:3 (managed policy))"), "{}", refused.talk());
+        assert!(
+            refused.talk().contains(
+                "would stay shut: ~/.netrc (/etc/ringfence/policy.toml:3 (managed policy))"
+            ),
+            "{}",
+            refused.talk()
+        );
         assert!(!policy(&project).exists() && !project.own_policy().exists());
-        let told = Ran::of(project.ringfence_after(&mounts).args(["run", "--json", "-c", "cat ~/.netrc"]), b"");
-        let result: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_else(|error| panic!("{error}: {}", told.talk()));
-        assert_eq!((&result["blocked"], &result["permission"]), (&true.into(), &serde_json::Value::Null), "{result}");
+        let told = Ran::of(
+            project.ringfence_after(&mounts).args(["run", "--json", "-c", "cat ~/.netrc"]),
+            b"",
+        );
+        let result: serde_json::Value = serde_json::from_slice(&told.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", told.talk()));
+        assert_eq!(
+            (&result["blocked"], &result["permission"]),
+            (&true.into(), &serde_json::Value::Null),
+            "{result}"
+        );
     });
 }
 
@@ -117,7 +148,12 @@ fn absent_path_to_read_is_warned_of() {
         let project = project(user);
         let ran = allow(&project, &["read", "~/absent"]);
         ran.ok();
-        assert!(ran.talk().contains("warning: allow read ") && ran.talk().contains("no such file or directory"), "{user}: {}", ran.talk());
+        assert!(
+            ran.talk().contains("warning: allow read ")
+                && ran.talk().contains("no such file or directory"),
+            "{user}: {}",
+            ran.talk()
+        );
         for words in [["read", "~/.ssh/id_rsa"], ["host", "a.example.org"], ["write", "new.txt"]] {
             assert_eq!(allow(&project, &words).talk(), "", "{user}: {words:?}");
         }

@@ -41,10 +41,16 @@ fn the_shell_cannot_be_got_at_by_what_it_runs() {
         session.project.write("grasp.py", GRASP);
         assert_eq!(session.exec("python3 grasp.py $$").ok(), "done");
         // A copy of it that is no other program yet has what it has.
-        assert_eq!(session.exec("( read x < <(sleep 20) ) & sleep 0.1; python3 grasp.py $!; kill $!").ok(), "done");
+        assert_eq!(
+            session.exec("( read x < <(sleep 20) ) & sleep 0.1; python3 grasp.py $!; kill $!").ok(),
+            "done"
+        );
         // It is the same for whoever is beside it, and it can still use what is its own.
         let shell = session.exec("echo $$").ok();
-        assert_eq!(session.words(&["exec", &session.id, "--", "python3", "grasp.py", &shell]).ok(), "done");
+        assert_eq!(
+            session.words(&["exec", &session.id, "--", "python3", "grasp.py", &shell]).ok(),
+            "done"
+        );
         assert_eq!(
             session.exec("echo one >/dev/stdout; cat <(echo two); ( echo three >/dev/fd/1 ); echo four | tee /dev/stderr").ok(),
             "one\ntwo\nthree\nfour"
@@ -89,7 +95,10 @@ fn nobody_hears_what_the_shell_tells() {
     each_user(|user| {
         let session = Session::start(user);
         session.project.write("thief.py", THIEF);
-        assert_eq!(session.exec("exec 5<thief.py; python3 thief.py | sort -u; exec 5<&-").ok(), "opened 5");
+        assert_eq!(
+            session.exec("exec 5<thief.py; python3 thief.py | sort -u; exec 5<&-").ok(),
+            "opened 5"
+        );
     });
 }
 
@@ -107,11 +116,16 @@ fn what_was_left_running_cannot_write_to_another_commands_output() {
         session.exec("python3 forge.py >/dev/null 2>&1 &").ok();
         assert!(soon(Duration::from_secs(5), || session.project.has("forging-too")));
         for round in 0..20 {
-            let ran = session.exec(&format!("sh -c 'sleep 0.05; echo {round}; echo own >/proc/self/fd/1; sleep 0.05'"));
+            let ran = session.exec(&format!(
+                "sh -c 'sleep 0.05; echo {round}; echo own >/proc/self/fd/1; sleep 0.05'"
+            ));
             assert_eq!(ran.ok(), format!("{round}\nown"));
         }
         // Whoever shares an output may name it by another process that has it.
-        assert_eq!(session.exec("sh -c 'sh -c \"echo shared >/proc/\\$PPID/fd/1\"; true'").ok(), "shared");
+        assert_eq!(
+            session.exec("sh -c 'sh -c \"echo shared >/proc/\\$PPID/fd/1\"; true'").ok(),
+            "shared"
+        );
         session.exec("rm forging").ok();
         assert!(soon(Duration::from_secs(5), || session.project.has("ended")));
     });

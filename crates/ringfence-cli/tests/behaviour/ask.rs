@@ -19,7 +19,10 @@ fn asked(project: &Project, flags: &[&str], script: &str) -> Ran {
     );
     let words = ["/bin/sh", "-c", &line, "sh"];
     let script = if script.contains(GO) { script.to_owned() } else { format!("{GO}\n{script}") };
-    project.on_terminal(&[&words, flags].concat(), &format!("{script}\nexpect('done'); wait(); print('good')"))
+    project.on_terminal(
+        &[&words, flags].concat(),
+        &format!("{script}\nexpect('done'); wait(); print('good')"),
+    )
 }
 
 #[track_caller]
@@ -74,7 +77,9 @@ fn what_was_typed_before_the_question_is_no_answer() {
         let project = project(user);
         // Typed before the program is even started, with the line's end and without. The terminal
         // echoes what it holds for the program.
-        let script = format!("type('o\\ro\\ro'); expect('o\\r\\no\\r\\no'); {GO}; expect('\\r\\n> '); type('d\\r')");
+        let script = format!(
+            "type('o\\ro\\ro'); expect('o\\r\\no\\r\\no'); {GO}; expect('\\r\\n> '); type('d\\r')"
+        );
         check(&project, &["/data/x"], &script, &["deny"]);
     });
 }
@@ -90,7 +95,12 @@ for key in 'osd':
     while time.monotonic() < end: pump(0.05)
     if b'ringfence asks' in seen: print('two at a time')
     type(key + '\\r')";
-        check(&project, &["--times", "3", "--together", "/data/x"], script, &["allow_once", "allow_session", "deny"]);
+        check(
+            &project,
+            &["--times", "3", "--together", "/data/x"],
+            script,
+            &["allow_once", "allow_session", "deny"],
+        );
     });
 }
 
@@ -98,7 +108,12 @@ for key in 'osd':
 fn no_answer_in_time_is_no() {
     each_user(|user| {
         let project = project(user);
-        check(&project, &["--timeout", "300ms", "/data/x"], "expect('> '); type('o'); expect('no answer: denied')", &["deny"]);
+        check(
+            &project,
+            &["--timeout", "300ms", "/data/x"],
+            "expect('> '); type('o'); expect('no answer: denied')",
+            &["deny"],
+        );
     });
 }
 
@@ -149,11 +164,17 @@ fn without_a_terminal_it_is_no_and_said_once() {
         // A session of its own has none, whatever its streams are.
         let binary = project.binary().to_owned();
         let ran = Ran::of(
-            project.command("setsid").args(["-w".as_ref(), binary.as_os_str()]).args(["question", "--times", "3", "/data/x"]),
+            project
+                .command("setsid")
+                .args(["-w".as_ref(), binary.as_os_str()])
+                .args(["question", "--times", "3", "/data/x"]),
             b"o\no\no\n",
         );
         assert_eq!(ran.ok(), "deny\ndeny\ndeny");
-        assert_eq!(ran.talk(), "ringfence: warning: nobody is asked, and what is refused stays so: there is no terminal\n");
+        assert_eq!(
+            ran.talk(),
+            "ringfence: warning: nobody is asked, and what is refused stays so: there is no terminal\n"
+        );
     });
 }
 
@@ -163,7 +184,8 @@ fn in_the_background_nobody_is_asked_and_nothing_stops() {
         let project = project(user);
         let binary = project.binary().to_string_lossy().into_owned();
         let line = format!("set -m; {binary} question /data/x > answers & wait; echo ended");
-        let script = "expect('the terminal is somebody else'); expect('ended'); wait(); print('good')";
+        let script =
+            "expect('the terminal is somebody else'); expect('ended'); wait(); print('good')";
         assert_eq!(project.on_terminal(&["/bin/sh", "-c", &line], script).ok(), "good");
         assert_eq!(project.read("answers").as_deref(), Some("deny\n"));
     });
@@ -173,7 +195,9 @@ fn in_the_background_nobody_is_asked_and_nothing_stops() {
 fn what_could_be_allowed_is_told_where_nobody_is_asked() {
     each_user(|user| {
         let project = project(user);
-        let told = |words: &[&str]| -> Value { serde_json::from_slice(&project.run([&["--json"], words].concat()).stdout).unwrap() };
+        let told = |words: &[&str]| -> Value {
+            serde_json::from_slice(&project.run([&["--json"], words].concat()).stdout).unwrap()
+        };
         let env = project.at(".env").display().to_string();
         let result = told(&["-c", "cat .env"]);
         let permission = &result["permission"];
@@ -183,8 +207,14 @@ fn what_could_be_allowed_is_told_where_nobody_is_asked() {
             (Some("sandbox_access"), Some(env.as_str())),
             "{result}"
         );
-        assert_eq!(permission["options"], serde_json::json!(["allow_once", "allow_session", "allow_permanent", "deny"]));
-        assert!(permission["reason"].as_str().unwrap().contains("refused by **/.env (built in)"), "{permission}");
+        assert_eq!(
+            permission["options"],
+            serde_json::json!(["allow_once", "allow_session", "allow_permanent", "deny"])
+        );
+        assert!(
+            permission["reason"].as_str().unwrap().contains("refused by **/.env (built in)"),
+            "{permission}"
+        );
         assert_eq!(told(&["-c", "exit 3"])["permission"], Value::Null);
     });
 }

@@ -17,14 +17,23 @@ fn directory(project: &Project) -> PathBuf {
 /// The records so far.
 fn records(project: &Project) -> Vec<Value> {
     let text = fs::read_to_string(directory(project).join("00000001.jsonl")).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
 }
 
 /// `operation target result` of each record, with the project's directory left out.
 fn short(project: &Project) -> Vec<String> {
     let root = format!("{}/", project.root().display());
     let word = |record: &Value, key: &str| record[key].as_str().unwrap_or("-").replace(&root, "");
-    let line = |record: &Value| format!("{} {} {}", word(record, "operation"), word(record, "target"), word(record, "result"));
+    let line = |record: &Value| {
+        format!(
+            "{} {} {}",
+            word(record, "operation"),
+            word(record, "target"),
+            word(record, "result")
+        )
+    };
     records(project).iter().map(line).collect()
 }
 
@@ -35,16 +44,28 @@ fn a_run_is_recorded_before_and_after() {
         let json = project.run(["--json", "--agent", "tester", "-c", "exit 3"]);
         let object: Value = serde_json::from_slice(&json.ends(3).stdout).unwrap();
         let records = records(&project);
-        assert_eq!(short(&project), ["execute /bin/sh -c 'exit 3' allowed", "exit /bin/sh -c 'exit 3' allowed"]);
+        assert_eq!(
+            short(&project),
+            ["execute /bin/sh -c 'exit 3' allowed", "exit /bin/sh -c 'exit 3' allowed"]
+        );
         for record in &records {
             let keys: Vec<&str> = record.as_object().unwrap().keys().map(String::as_str).collect();
-            assert_eq!(keys[..7], ["timestamp", "agent", "session", "operation", "target", "result", "policy"]);
-            assert_eq!((&record["agent"], &record["session"]), (&Value::from("tester"), &object["session"]));
+            assert_eq!(
+                keys[..7],
+                ["timestamp", "agent", "session", "operation", "target", "result", "policy"]
+            );
+            assert_eq!(
+                (&record["agent"], &record["session"]),
+                (&Value::from("tester"), &object["session"])
+            );
             assert_eq!(record["policy"], "workspace-write");
         }
         assert_eq!(records[0]["command"], serde_json::json!(["/bin/sh", "-c", "exit 3"]));
         assert_eq!(records[0]["cwd"], &*project.root().to_string_lossy());
-        assert_eq!((&records[1]["exitCode"], &records[1]["timedOut"]), (&Value::from(3), &Value::from(false)));
+        assert_eq!(
+            (&records[1]["exitCode"], &records[1]["timedOut"]),
+            (&Value::from(3), &Value::from(false))
+        );
         assert_eq!(records[1]["previous"], records[0]["hash"]);
     });
 }
@@ -54,7 +75,11 @@ fn the_record_is_there_while_the_command_runs_and_stays_if_ringfence_is_killed()
     each_user(|user| {
         let project = project(user);
         let mut command = project.ringfence();
-        command.args(["run", "-c", "touch ready; sleep 60"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(["run", "-c", "touch ready; sleep 60"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let child = command.spawn().expect("ringfence starts");
         assert!(soon(Duration::from_secs(20), || project.has("ready")));
         assert_eq!(short(&project), ["execute /bin/sh -c 'touch ready; sleep 60' allowed"]);
@@ -71,16 +96,30 @@ fn what_was_refused_before_an_error_of_our_own_is_recorded() {
         let project = project(user);
         let mut command = project.ringfence();
         command.args(["run", "-c", "echo x > .mcp.json; touch ready; sleep 60"]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ringfence starts");
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ringfence starts");
         assert!(soon(Duration::from_secs(20), || project.has("ready")));
-        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).expect("it has children");
-        let warden = children.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("the warden is one of them");
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id()))
+            .expect("it has children");
+        let warden = children
+            .split_whitespace()
+            .next()
+            .and_then(|pid| pid.parse().ok())
+            .expect("the warden is one of them");
         signal(warden, 9);
         finish(child).ends(125);
         let lines = short(&project);
         assert_eq!((lines.len(), lines[1].as_str()), (3, "create .mcp.json blocked"), "{lines:?}");
         let ended = &records(&project)[2];
-        assert_eq!((&ended["result"], &ended["denials"], &ended["exitCode"]), (&"failed".into(), &1.into(), &125.into()), "{ended}");
+        assert_eq!(
+            (&ended["result"], &ended["denials"], &ended["exitCode"]),
+            (&"failed".into(), &1.into(), &125.into()),
+            "{ended}"
+        );
     });
 }
 
@@ -94,8 +133,14 @@ fn what_was_refused_and_what_was_moved_away_is_recorded() {
         assert_eq!(lines[2], "quarantine made/.git/hooks/pre-commit blocked");
         assert!(lines[3].starts_with("exit ") && lines.len() == 4, "{lines:?}");
         let denial = &records(&project)[1];
-        assert_eq!((&denial["count"], &denial["evidence"], &denial["origin"]), (&2.into(), &"kernel".into(), &"built in".into()));
-        assert!(denial["program"].as_str().is_some_and(|program| program.ends_with("sh")), "{denial}");
+        assert_eq!(
+            (&denial["count"], &denial["evidence"], &denial["origin"]),
+            (&2.into(), &"kernel".into(), &"built in".into())
+        );
+        assert!(
+            denial["program"].as_str().is_some_and(|program| program.ends_with("sh")),
+            "{denial}"
+        );
         assert_eq!(denial["reason"], ".mcp.json (built in)");
     });
 }
@@ -116,7 +161,10 @@ fn runs_that_came_to_nothing_are_recorded() {
     each_user(|user| {
         let project = project(user);
         project.run(["--", "no-such-program"]).ends(127);
-        assert_eq!(short(&project), ["execute no-such-program allowed", "exit no-such-program failed"]);
+        assert_eq!(
+            short(&project),
+            ["execute no-such-program allowed", "exit no-such-program failed"]
+        );
         assert_eq!(records(&project)[1]["error"], "command-not-executed");
         project.write_at(
             &project.home().join(".config/ringfence/policy.toml"),
@@ -127,8 +175,16 @@ fn runs_that_came_to_nothing_are_recorded() {
         let last = records(&project).pop().unwrap();
         assert_eq!((&last["operation"], &last["result"]), (&"execute".into(), &"blocked".into()));
         assert_eq!(last["session"], object["session"]);
-        assert!(last["reason"].as_str().is_some_and(|reason| reason.contains("network.deny")), "{last}");
-        assert!(last["policyFiles"][0].as_str().is_some_and(|file| file.ends_with("home/.config/ringfence/policy.toml")), "{last}");
+        assert!(
+            last["reason"].as_str().is_some_and(|reason| reason.contains("network.deny")),
+            "{last}"
+        );
+        assert!(
+            last["policyFiles"][0]
+                .as_str()
+                .is_some_and(|file| file.ends_with("home/.config/ringfence/policy.toml")),
+            "{last}"
+        );
         assert!(!project.has("ran"));
     });
 }
@@ -137,10 +193,22 @@ fn runs_that_came_to_nothing_are_recorded() {
 fn the_agent_is_named_by_the_environment_or_the_flag() {
     each_user(|user| {
         let project = project(user);
-        Ran::of(project.ringfence().env("RINGFENCE_AGENT", "from\nenv").args(["run", "--", "true"]), b"").ok();
-        Ran::of(project.ringfence().env("RINGFENCE_AGENT", "env").args(["run", "--agent", "flag", "--", "true"]), b"").ok();
+        Ran::of(
+            project.ringfence().env("RINGFENCE_AGENT", "from\nenv").args(["run", "--", "true"]),
+            b"",
+        )
+        .ok();
+        Ran::of(
+            project
+                .ringfence()
+                .env("RINGFENCE_AGENT", "env")
+                .args(["run", "--agent", "flag", "--", "true"]),
+            b"",
+        )
+        .ok();
         project.run(["--", "true"]).ok();
-        let agents: Vec<Value> = records(&project).iter().step_by(2).map(|record| record["agent"].clone()).collect();
+        let agents: Vec<Value> =
+            records(&project).iter().step_by(2).map(|record| record["agent"].clone()).collect();
         assert_eq!(agents, [Value::from("from\nenv"), Value::from("flag"), Value::Null]);
     });
 }
@@ -154,7 +222,10 @@ fn a_hostile_command_line_is_recorded_exactly() {
         let words = ["--", "/bin/echo", "two\nlines \u{1b}[31m\u{202e}"].map(OsStr::new);
         project.run(words.into_iter().chain([OsStr::from_bytes(b"\xff\xfe")])).ok();
         let first = &records(&project)[0];
-        assert_eq!(first["command"], serde_json::json!(["/bin/echo", "two\nlines \u{1b}[31m\u{202e}", "\u{fffd}\u{fffd}"]));
+        assert_eq!(
+            first["command"],
+            serde_json::json!(["/bin/echo", "two\nlines \u{1b}[31m\u{202e}", "\u{fffd}\u{fffd}"])
+        );
         assert_eq!(first["commandBase64"][2], "//4=");
         let bytes = fs::read(directory(&project).join("00000001.jsonl")).unwrap();
         assert!(!bytes.contains(&0x1b) && !String::from_utf8(bytes).unwrap().contains('\u{202e}'));
@@ -163,7 +234,8 @@ fn a_hostile_command_line_is_recorded_exactly() {
 
 /// Runs `ringfence` with words in a shell that has prepared mounts of its own.
 fn after(project: &Project, mounts: &str, words: &str) -> Ran {
-    let line = format!("unshare -Urm sh -ec '{mounts}; exec {} {words}'", project.binary().display());
+    let line =
+        format!("unshare -Urm sh -ec '{mounts}; exec {} {words}'", project.binary().display());
     project.sh_bare(&line)
 }
 
@@ -172,19 +244,36 @@ fn nothing_runs_that_cannot_be_recorded() {
     each_user(|user| {
         let project = project(user);
         let state = project.home().join(".local/state");
-        let read_only = format!("mount --bind {0} {0}; mount -o remount,bind,ro {0}", state.display());
-        let full = format!("mount -t tmpfs -o size=16k tmpfs {0}; head -c 16384 /dev/zero > {0}/full || :", state.display());
+        let read_only =
+            format!("mount --bind {0} {0}; mount -o remount,bind,ro {0}", state.display());
+        let full = format!(
+            "mount -t tmpfs -o size=16k tmpfs {0}; head -c 16384 /dev/zero > {0}/full || :",
+            state.display()
+        );
         for (mounts, code) in [(&read_only, "audit-unusable"), (&full, "audit-full")] {
             let ran = after(&project, mounts, "run --json --mode full-access -- touch ran");
             ran.ends(125);
             assert!(!project.has("ran"));
-            assert!(ran.text().contains(code) && ran.talk().contains("hint: ") && ran.talk().contains("on-error"), "{}", ran.talk());
+            assert!(
+                ran.text().contains(code)
+                    && ran.talk().contains("hint: ")
+                    && ran.talk().contains("on-error"),
+                "{}",
+                ran.talk()
+            );
         }
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[audit]\non-error = \"run\"\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[audit]\non-error = \"run\"\n",
+        );
         for mounts in [&read_only, &full] {
             let ran = after(&project, mounts, "run --mode full-access -- touch ran");
             ran.ok();
-            assert!(project.has("ran") && ran.talk().contains("not recorded in the audit log"), "{}", ran.talk());
+            assert!(
+                project.has("ran") && ran.talk().contains("not recorded in the audit log"),
+                "{}",
+                ran.talk()
+            );
             fs::remove_file(project.at("ran")).unwrap();
         }
     });
@@ -221,7 +310,10 @@ fn the_log_is_out_of_reach_inside() {
             .tries("os.rename('HOME/.local/state/ringfence', 'HOME/.local/state/x')")
             .with(&opened)
             .inside(&["EACCES", "EBUSY", "EXDEV"]);
-        project.tries("open('HOME/.local/state/ringfence/x', 'w')").with(&opened).inside(&["EACCES"]);
+        project
+            .tries("open('HOME/.local/state/ringfence/x', 'w')")
+            .with(&opened)
+            .inside(&["EACCES"]);
         let named = ["--write", "~/.local/state/ringfence/audit"];
         project.tries(&format!("open('{log}', 'a')")).with(&named).inside(&["EACCES", "ENOENT"]);
     });
@@ -231,10 +323,18 @@ fn the_log_is_out_of_reach_inside() {
 fn a_state_directory_in_the_project_is_not_used() {
     each_user(|user| {
         let project = project(user);
-        let run = |state: PathBuf| Ran::of(project.ringfence().env("XDG_STATE_HOME", state).args(["run", "--", "true"]), b"");
+        let run = |state: PathBuf| {
+            Ran::of(
+                project.ringfence().env("XDG_STATE_HOME", state).args(["run", "--", "true"]),
+                b"",
+            )
+        };
         run(project.at("state")).ok();
         assert!(!project.has("state") && records(&project).len() == 2);
         run(project.home().join("elsewhere/new")).ok();
-        assert!(project.home().join("elsewhere/new/ringfence/audit/head").exists() && records(&project).len() == 2);
+        assert!(
+            project.home().join("elsewhere/new/ringfence/audit/head").exists()
+                && records(&project).len() == 2
+        );
     });
 }

@@ -19,7 +19,9 @@ fn listed(project: &Project) -> Vec<Value> {
 /// Fills a private cache over one of the host's, which is an overlay.
 fn filled(project: &Project) {
     project.write_at(&project.home().join(".npm/host"), "of the host");
-    project.sh("mkdir -p ~/.npm && head -c 300000 /dev/zero > ~/.npm/big && mkdir -m 000 ~/.npm/shut").ok();
+    project
+        .sh("mkdir -p ~/.npm && head -c 300000 /dev/zero > ~/.npm/big && mkdir -m 000 ~/.npm/shut")
+        .ok();
 }
 
 #[test]
@@ -31,14 +33,25 @@ fn caches_are_listed_with_size_and_project_and_removed() {
         let all = listed(&project);
         assert_eq!(all.len(), 1, "{all:?}");
         assert_eq!(all[0]["project"], project.root().display().to_string(), "{all:?}");
-        assert!(all[0]["bytes"].as_u64().unwrap() >= 300_000 && all[0]["inUse"] == false, "{all:?}");
-        assert!(all[0]["lastUse"].as_u64().is_some() && all[0]["caches"].as_array().unwrap().contains(&".npm".into()), "{all:?}");
+        assert!(
+            all[0]["bytes"].as_u64().unwrap() >= 300_000 && all[0]["inUse"] == false,
+            "{all:?}"
+        );
+        assert!(
+            all[0]["lastUse"].as_u64().is_some()
+                && all[0]["caches"].as_array().unwrap().contains(&".npm".into()),
+            "{all:?}"
+        );
         assert!(cache(&project, &["list"]).ok().contains(&project.root().display().to_string()));
         let store = std::path::PathBuf::from(all[0]["store"].as_str().unwrap());
         // What is quarantined is no cache.
         project.write_at(&store.join("quarantine/kept"), "x");
         assert!(cache(&project, &["clear"]).ok().contains("removed"));
-        assert!(listed(&project).is_empty() && store.join("quarantine/kept").exists() && !store.join(".npm").exists());
+        assert!(
+            listed(&project).is_empty()
+                && store.join("quarantine/kept").exists()
+                && !store.join(".npm").exists()
+        );
         assert!(cache(&project, &["clear"]).ok().contains("nothing to remove"));
         project.sh("test ! -e ~/.npm/big").ok();
     });
@@ -49,14 +62,22 @@ fn cache_that_a_run_uses_is_kept() {
     each_user(|user| {
         let project = project(user);
         filled(&project);
-        let mut running = project.ringfence().args(["run", "-c", "touch begun; while [ ! -e end ]; do sleep 0.05; done"]).spawn().unwrap();
+        let mut running = project
+            .ringfence()
+            .args(["run", "-c", "touch begun; while [ ! -e end ]; do sleep 0.05; done"])
+            .spawn()
+            .unwrap();
         assert!(soon(std::time::Duration::from_secs(20), || project.has("begun")));
         assert_eq!(listed(&project)[0]["inUse"], true);
         let kept = cache(&project, &["clear", "--all"]);
         assert!(kept.ends(1).talk().contains("a run uses it"), "{}", kept.talk());
         project.write("end", "");
         running.wait().unwrap();
-        let removed = cache(&project, &["clear", "--project", &project.root().display().to_string(), "--json"]).ok();
+        let removed = cache(
+            &project,
+            &["clear", "--project", &project.root().display().to_string(), "--json"],
+        )
+        .ok();
         assert!(removed.contains("\"removed\":true"), "{removed}");
         assert!(listed(&project).is_empty());
     });
@@ -71,9 +92,17 @@ fn plain_removal_of_a_cache_works() {
         project.write_at(&project.home().join("tools/bin/gem"), "#!/bin/sh\n");
         project.write_at(&project.home().join(".gem/seen"), "from the host");
         let path = format!("{}/tools/bin:/usr/local/bin:/usr/bin:/bin", project.home().display());
-        Ran::of(project.ringfence().env("PATH", path).args(["run", "-c", "echo x > ~/.gem/made"]), b"").ok();
+        Ran::of(
+            project.ringfence().env("PATH", path).args(["run", "-c", "echo x > ~/.gem/made"]),
+            b"",
+        )
+        .ok();
         let caches = project.home().join(".cache/ringfence");
-        let work = Ran::of(project.command("find").args([caches.to_str().unwrap(), "-path", "*/work/work"]), b"").text();
+        let work = Ran::of(
+            project.command("find").args([caches.to_str().unwrap(), "-path", "*/work/work"]),
+            b"",
+        )
+        .text();
         assert!(!work.is_empty(), "no overlay was made");
         Ran::of(project.command("rm").args(["-rf", caches.to_str().unwrap()]), b"").ok();
         assert!(!fs::exists(&caches).unwrap());

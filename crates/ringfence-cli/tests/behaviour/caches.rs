@@ -37,19 +37,37 @@ fn what_is_denied_below_a_cache_is_denied_in_it() {
         let project = ruby(user);
         host_cache(&project);
         // The control: this is an overlay, with the host's files in it and writable.
-        assert_eq!(inside(&project, "cat ~/.gem/seen; echo own > ~/.gem/own; cat ~/.gem/own").ok(), "from the host\nown");
+        assert_eq!(
+            inside(&project, "cat ~/.gem/seen; echo own > ~/.gem/own; cat ~/.gem/own").ok(),
+            "from the host\nown"
+        );
         for _ in 0..3 {
-            assert_eq!(inside(&project, "cat ~/.gem/own ~/.gem/seen").ok(), "own\nfrom the host", "the cache does not last");
+            assert_eq!(
+                inside(&project, "cat ~/.gem/own ~/.gem/seen").ok(),
+                "own\nfrom the host",
+                "the cache does not last"
+            );
         }
-        for line in ["cat ~/.gem/credentials", "cp ~/.gem/credentials x; cat x", "cat < ~/.gem/credentials"] {
+        for line in
+            ["cat ~/.gem/credentials", "cp ~/.gem/credentials x; cat x", "cat < ~/.gem/credentials"]
+        {
             assert!(!inside(&project, line).text().contains(SECRET), "{line}: the secret was read");
         }
         let said = inside(&project, "cat ~/.gem/credentials").talk();
         assert!(said.contains("Permission denied"), "{said}");
-        for line in ["mv ~/.gem/credentials ~/.gem/c", "rm -f ~/.gem/credentials", "echo > ~/.gem/credentials", "ln ~/.gem/credentials x"] {
+        for line in [
+            "mv ~/.gem/credentials ~/.gem/c",
+            "rm -f ~/.gem/credentials",
+            "echo > ~/.gem/credentials",
+            "ln ~/.gem/credentials x",
+        ] {
             assert!(inside(&project, line).status != 0, "{line}");
         }
-        assert!(!inside(&project, "mv ~/.gem ~/.g; cat ~/.gem/c* ~/.g/c*; true").text().contains(SECRET));
+        assert!(
+            !inside(&project, "mv ~/.gem ~/.g; cat ~/.gem/c* ~/.g/c*; true")
+                .text()
+                .contains(SECRET)
+        );
     });
 }
 
@@ -71,9 +89,13 @@ fn parallel_runs_keep_what_each_writes_to_a_cache() {
             inside(&project, &line)
         };
         std::thread::scope(|scope| {
-            let others = [("one", "two"), ("two", "one")].map(|(own, other)| scope.spawn(move || run(own, other)));
+            let others = [("one", "two"), ("two", "one")]
+                .map(|(own, other)| scope.spawn(move || run(own, other)));
             let said = others.map(|other| other.join().expect("it ends").ok());
-            assert_eq!(said, ["earlier\nfrom the host\none\n20", "earlier\nfrom the host\ntwo\n20"]);
+            assert_eq!(
+                said,
+                ["earlier\nfrom the host\none\n20", "earlier\nfrom the host\ntwo\n20"]
+            );
         });
         let kept =
             inside(&project, "cat ~/.gem/dir/one ~/.gem/dir/two ~/.gem/earlier ~/.gem/seen; ls ~/.gem | grep -c -e one- -e two-").ok();
@@ -89,8 +111,15 @@ fn what_a_person_denies_below_a_cache_is_denied_in_it() {
         host_cache(&project);
         let deny = format!("{}/.gem/keys/mine", project.home().display());
         let with = |line: &str| command(&project, &["--deny", &deny, "-c", line]);
-        assert!(inside(&project, "cat ~/.gem/keys/mine").text().contains(SECRET), "the probe cannot succeed");
-        assert!(!with("cat ~/.gem/keys/mine; mv ~/.gem/keys ~/.gem/k; cat ~/.gem/k/mine").text().contains(SECRET));
+        assert!(
+            inside(&project, "cat ~/.gem/keys/mine").text().contains(SECRET),
+            "the probe cannot succeed"
+        );
+        assert!(
+            !with("cat ~/.gem/keys/mine; mv ~/.gem/keys ~/.gem/k; cat ~/.gem/k/mine")
+                .text()
+                .contains(SECRET)
+        );
         // A name that is gone from the cache, or is something else there, does not matter.
         inside(&project, "rm ~/.gem/keys/mine").ok();
         with("test ! -r ~/.gem/keys/mine").ok();
@@ -105,11 +134,22 @@ fn links_left_in_a_cache_lead_nowhere() {
         let project = ruby(user);
         let private = project.home().join("private");
         project.write_at(&private.join("file"), SECRET);
-        let line = format!("cd ~/.gem && ln -s {} upper; ln -s $OLDPWD/w work; mkdir $OLDPWD/w; echo kept > kept", private.display());
+        let line = format!(
+            "cd ~/.gem && ln -s {} upper; ln -s $OLDPWD/w work; mkdir $OLDPWD/w; echo kept > kept",
+            private.display()
+        );
         inside(&project, &line).ok();
         host_cache(&project);
-        let ran = inside(&project, "cat ~/.gem/seen ~/.gem/kept; cat ~/.gem/file; echo planted > ~/.gem/file2");
-        assert!(ran.text().starts_with("from the host\nkept"), "the cache is not kept: {} {}", ran.text(), ran.talk());
+        let ran = inside(
+            &project,
+            "cat ~/.gem/seen ~/.gem/kept; cat ~/.gem/file; echo planted > ~/.gem/file2",
+        );
+        assert!(
+            ran.text().starts_with("from the host\nkept"),
+            "the cache is not kept: {} {}",
+            ran.text(),
+            ran.talk()
+        );
         assert!(!ran.text().contains(SECRET), "read");
         assert!(!private.join("file2").exists(), "written");
     });
@@ -123,7 +163,13 @@ fn a_store_that_is_no_plain_directory_is_not_used() {
         project.write_at(&private.join("file"), SECRET);
         inside(&project, "echo x > ~/.gem/x").ok();
         let stores = project.home().join(".cache/ringfence/projects");
-        let store = std::fs::read_dir(&stores).expect("a store was made").next().expect("one").expect("readable").path().join(".gem");
+        let store = std::fs::read_dir(&stores)
+            .expect("a store was made")
+            .next()
+            .expect("one")
+            .expect("readable")
+            .path()
+            .join(".gem");
         for replaced in ["upper", "work", ""] {
             for cache in ["", "the host's too"] {
                 let _ = std::fs::remove_dir_all(project.home().join(".gem"));
@@ -133,9 +179,15 @@ fn a_store_that_is_no_plain_directory_is_not_used() {
                 let _ = std::fs::remove_file(&store);
                 let _ = std::fs::remove_dir_all(&store);
                 let at = store.join(replaced);
-                project.make_directories(if replaced.is_empty() { store.parent().expect("it has one") } else { &store });
-                symlink(&private, at.as_os_str().to_string_lossy().trim_end_matches('/')).expect("a link is made");
-                let ran = inside(&project, "cat ~/.gem/file; echo planted > ~/.gem/file2; echo alive");
+                project.make_directories(if replaced.is_empty() {
+                    store.parent().expect("it has one")
+                } else {
+                    &store
+                });
+                symlink(&private, at.as_os_str().to_string_lossy().trim_end_matches('/'))
+                    .expect("a link is made");
+                let ran =
+                    inside(&project, "cat ~/.gem/file; echo planted > ~/.gem/file2; echo alive");
                 assert_eq!(ran.ok(), "alive", "{replaced} {cache}");
                 assert!(!private.join("file2").exists(), "{replaced} {cache}: written");
             }
@@ -152,11 +204,24 @@ fn read_below_a_private_cache_shows_the_hosts_files() {
         project.write_at(&cache.join("tool/data/.env"), SECRET);
         project.write_at(&cache.join("browser/cookies"), SECRET);
         let run = |line: &str| project.run(["--read", "~/.cache/tool", "--", "sh", "-c", line]);
-        assert!(project.sh("cat ~/.cache/tool/data/model.bin").status != 0, "{user}: without the flag");
+        assert!(
+            project.sh("cat ~/.cache/tool/data/model.bin").status != 0,
+            "{user}: without the flag"
+        );
         for _ in 0..2 {
-            assert_eq!(run("cat ~/.cache/tool/data/model.bin; echo own > ~/.cache/own; cat ~/.cache/own").ok(), "weightsown", "{user}");
+            assert_eq!(
+                run("cat ~/.cache/tool/data/model.bin; echo own > ~/.cache/own; cat ~/.cache/own")
+                    .ok(),
+                "weightsown",
+                "{user}"
+            );
         }
-        for line in ["cat ~/.cache/tool/data/.env", "cat ~/.cache/browser/cookies", "echo x > ~/.cache/tool/new", "rm -r ~/.cache/tool"] {
+        for line in [
+            "cat ~/.cache/tool/data/.env",
+            "cat ~/.cache/browser/cookies",
+            "echo x > ~/.cache/tool/new",
+            "rm -r ~/.cache/tool",
+        ] {
             let ran = run(line);
             assert!(ran.status != 0 && !ran.text().contains(SECRET), "{user}: {line}");
         }
@@ -180,11 +245,21 @@ fn links_left_in_a_private_cache_do_not_move_a_mount() {
         let project = project(user);
         project.write_at(&project.home().join(".cache/tool/data"), "weights");
         let other = project.home().join("code/other");
-        for planted in
-            ["ln -s ~/code/other ~/.cache/tool", "ln -s $PWD ~/.cache/tool", "echo file > ~/.cache/tool", "ln -s / ~/.cache/tool"]
-        {
+        for planted in [
+            "ln -s ~/code/other ~/.cache/tool",
+            "ln -s $PWD ~/.cache/tool",
+            "echo file > ~/.cache/tool",
+            "ln -s / ~/.cache/tool",
+        ] {
             project.sh(&format!("rm -rf ~/.cache/tool; {planted}")).ok();
-            let ran = project.run(["--read", "~/.cache/tool", "--", "sh", "-c", "cat ~/.cache/tool/data; ls"]);
+            let ran = project.run([
+                "--read",
+                "~/.cache/tool",
+                "--",
+                "sh",
+                "-c",
+                "cat ~/.cache/tool/data; ls",
+            ]);
             assert!(ran.ok().starts_with("weights") && !project.has("data"), "{user}: {planted}");
         }
         assert!(other.exists() && project.has("README"), "{user}");
@@ -196,7 +271,16 @@ fn policy_allow_opens_what_lies_below_a_private_cache() {
     each_user(|user| {
         let project = project(user);
         project.write_at(&project.home().join(".cache/tool/data"), "weights");
-        let allow = || Ran::of(project.ringfence().args(["policy", "allow", "read"]).arg(project.home().join(".cache/tool")), b"").ok();
+        let allow = || {
+            Ran::of(
+                project
+                    .ringfence()
+                    .args(["policy", "allow", "read"])
+                    .arg(project.home().join(".cache/tool")),
+                b"",
+            )
+            .ok()
+        };
         assert!(allow().contains("open from now on"), "{user}");
         assert_eq!(project.sh("cat ~/.cache/tool/data").ok(), "weights", "{user}");
         assert!(allow().contains("open already"), "{user}");
@@ -219,7 +303,11 @@ fn caches_without_secrets_are_readable_by_default_and_kept_apart() {
                 project.write(manifest, "{}");
             }
             for cache in caches {
-                assert_eq!(project.sh(&format!("cat ~/.cache/{cache}/a/file")).ok(), cache, "{user} {manifest}");
+                assert_eq!(
+                    project.sh(&format!("cat ~/.cache/{cache}/a/file")).ok(),
+                    cache,
+                    "{user} {manifest}"
+                );
             }
             let line = "cat ~/.cache/huggingface/token ~/.cache/mail/inbox; grep -rs . ~/.cache/huggingface/token ~/.cache/mail";
             assert!(!project.sh(line).text().contains(SECRET), "{user}");
@@ -231,8 +319,19 @@ fn caches_without_secrets_are_readable_by_default_and_kept_apart() {
             "own\nms-playwright",
             "{user}"
         );
-        assert!(!home.join(".cache/ms-playwright/own").exists() && home.join(".cache/torch/a/file").exists(), "{user}");
-        let named = project.run(["--read", "~/.cache/huggingface", "--", "sh", "-c", "cat ~/.cache/huggingface/token"]);
+        assert!(
+            !home.join(".cache/ms-playwright/own").exists()
+                && home.join(".cache/torch/a/file").exists(),
+            "{user}"
+        );
+        let named = project.run([
+            "--read",
+            "~/.cache/huggingface",
+            "--",
+            "sh",
+            "-c",
+            "cat ~/.cache/huggingface/token",
+        ]);
         assert!(named.status != 0 && !named.text().contains(SECRET), "{user}");
     });
 }
@@ -273,7 +372,10 @@ fn cache_that_the_host_lacks_in_a_read_only_tree_is_written_and_kept() {
         assert_eq!(names(&project.home().join(".cargo")), before, "something was made on the host");
         // The host has one of the two by now.
         project.write_at(&project.home().join(".cargo/git/seen"), "from the host\n");
-        assert_eq!(inside(&project, &format!("{FETCH}; cat ~/.cargo/git/seen")).ok(), "crate\nrepo\nfrom the host");
+        assert_eq!(
+            inside(&project, &format!("{FETCH}; cat ~/.cargo/git/seen")).ok(),
+            "crate\nrepo\nfrom the host"
+        );
     });
 }
 
@@ -284,17 +386,37 @@ fn tree_around_a_cache_that_the_host_lacks_stays_as_it_is() {
         let line = format!("{FETCH}; cd ~/.cargo; cat bin/tool env link; readlink link; ls -A");
         let shown = "fetch\nthe tool\nsettings\nthe tool\nbin/tool\nbin\ncredentials.toml\nenv\ngit\nlink\nregistry";
         assert_eq!(inside(&project, &line).ok(), shown);
-        for line in ["touch new", "touch bin/new", "echo >> env", "rm env", "mv env other", "rmdir registry", "chmod 700 .", "mkdir dir"] {
+        for line in [
+            "touch new",
+            "touch bin/new",
+            "echo >> env",
+            "rm env",
+            "mv env other",
+            "rmdir registry",
+            "chmod 700 .",
+            "mkdir dir",
+        ] {
             assert!(inside(&project, &format!("cd ~/.cargo && {line}")).status != 0, "{line}");
         }
-        for line in
-            ["cat credentials.toml", "cp credentials.toml registry/x; cat registry/x", "ln credentials.toml registry/y; cat registry/y"]
-        {
-            assert!(!inside(&project, &format!("cd ~/.cargo; {line}")).text().contains(SECRET), "{line}: the secret was read");
+        for line in [
+            "cat credentials.toml",
+            "cp credentials.toml registry/x; cat registry/x",
+            "ln credentials.toml registry/y; cat registry/y",
+        ] {
+            assert!(
+                !inside(&project, &format!("cd ~/.cargo; {line}")).text().contains(SECRET),
+                "{line}: the secret was read"
+            );
         }
         let said = inside(&project, "cat ~/.cargo/credentials.toml").talk();
         assert!(said.contains("Permission denied"), "{said}");
-        assert_eq!(names(&project.home().join(".cargo")), ["bin", "credentials.toml", "env", "link"]);
-        assert_eq!(std::fs::read_to_string(project.home().join(".cargo/env")).ok().as_deref(), Some("settings\n"));
+        assert_eq!(
+            names(&project.home().join(".cargo")),
+            ["bin", "credentials.toml", "env", "link"]
+        );
+        assert_eq!(
+            std::fs::read_to_string(project.home().join(".cargo/env")).ok().as_deref(),
+            Some("settings\n")
+        );
     });
 }

@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::project;
 use crate::sessions::Session;
 
-const POLICY: &str = "version = 1\n[commands]\ndeny = [\n  \"git push:*\",\n  \"touch started*\",\n]\n";
+const POLICY: &str =
+    "version = 1\n[commands]\ndeny = [\n  \"git push:*\",\n  \"touch started*\",\n]\n";
 
 fn guarded(user: As, policy: &str) -> Project {
     let project = project(user);
@@ -17,7 +18,8 @@ fn guarded(user: As, policy: &str) -> Project {
 
 #[track_caller]
 fn json(ran: &Ran) -> Value {
-    serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+    serde_json::from_slice(&ran.stdout)
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
 
 #[test]
@@ -42,10 +44,21 @@ fn a_refused_command_never_starts() {
         for words in refused {
             let ran = project.run(words.iter());
             ran.ends(126);
-            assert!(ran.talk().contains("the command was not started: "), "{user}: {words:?}: {}", ran.talk());
-            assert!(!project.at("started").exists() && !project.at("began").exists(), "{user}: {words:?} was started");
+            assert!(
+                ran.talk().contains("the command was not started: "),
+                "{user}: {words:?}: {}",
+                ran.talk()
+            );
+            assert!(
+                !project.at("started").exists() && !project.at("began").exists(),
+                "{user}: {words:?} was started"
+            );
         }
-        for words in [&["-c", "touch other && git status; true"][..], &["--", "touch", "other"], &["-c", "echo 'touch started'"]] {
+        for words in [
+            &["-c", "touch other && git status; true"][..],
+            &["--", "touch", "other"],
+            &["-c", "echo 'touch started'"],
+        ] {
             project.run(words.iter()).ok();
         }
         assert!(project.at("other").exists());
@@ -59,7 +72,11 @@ fn a_refusal_has_its_rule_its_reason_and_its_place() {
         let ran = project.run(["--json", "-c", "true && git push --force"]);
         ran.ends(126);
         let said = json(&ran);
-        assert_eq!((&said["exitCode"], &said["blocked"], &said["stdout"]), (&126.into(), &true.into(), &"".into()), "{said}");
+        assert_eq!(
+            (&said["exitCode"], &said["blocked"], &said["stdout"]),
+            (&126.into(), &true.into(), &"".into()),
+            "{said}"
+        );
         let file = project.home().join(".config/ringfence/policy.toml").display().to_string();
         assert_eq!(said["blockedReason"], format!("deny git push:* ({file}:4 (user policy))"));
         let denial = &said["denials"][0];
@@ -73,13 +90,25 @@ fn a_refusal_has_its_rule_its_reason_and_its_place() {
         assert_eq!(said["permission"], Value::Null);
         // The same in the log, and what the log says of the last run.
         let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
-        let records: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let told: Vec<_> =
-            records.iter().map(|record| (record["operation"].as_str().unwrap(), record["result"].as_str().unwrap())).collect();
+        let records: Vec<Value> =
+            log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told: Vec<_> = records
+            .iter()
+            .map(|record| {
+                (record["operation"].as_str().unwrap(), record["result"].as_str().unwrap())
+            })
+            .collect();
         assert_eq!(told, [("execute", "blocked"), ("command", "blocked"), ("exit", "blocked")]);
-        assert_eq!((&records[1]["policy"], &records[2]["exitCode"]), (&"deny git push:*".into(), &126.into()));
+        assert_eq!(
+            (&records[1]["policy"], &records[2]["exitCode"]),
+            (&"deny git push:*".into(), &126.into())
+        );
         let last = Ran::of(project.ringfence().args(["explain", "--last"]), b"");
-        assert!(last.ends(1).text().contains("it was not started: `git push --force` is denied"), "{}", last.text());
+        assert!(
+            last.ends(1).text().contains("it was not started: `git push --force` is denied"),
+            "{}",
+            last.text()
+        );
         Ran::of(project.ringfence().args(["log", "--verify"]), b"").ok();
     });
 }
@@ -91,14 +120,23 @@ fn a_session_refuses_and_goes_on() {
         let session = Session::start_by(project, Project::ringfence, &[]);
         session.exec("cd src; x=1").ok();
         let refused = session.exec("touch started; x=2");
-        assert!(refused.ends(126).talk().contains("`touch started` is denied"), "{}", refused.talk());
+        assert!(
+            refused.ends(126).talk().contains("`touch started` is denied"),
+            "{}",
+            refused.talk()
+        );
         let said = session.json("[[ -n x ]] && g() { git \"$@\"; }");
         assert_eq!((&said["exitCode"], &said["blocked"]), (&126.into(), &true.into()), "{said}");
         assert_eq!(said["refusal"]["position"], 20, "{said}");
-        assert_eq!(session.exec("[[ $x == 1 ]] && pwd").ok(), session.project.at("src").display().to_string());
+        assert_eq!(
+            session.exec("[[ $x == 1 ]] && pwd").ok(),
+            session.project.at("src").display().to_string()
+        );
         let beside = session.words(&["exec", &session.id, "--", "touch", "started"]);
         assert!(beside.ends(126).talk().contains("`touch started` is denied"), "{}", beside.talk());
-        assert!(!session.project.at("src/started").exists() && !session.project.at("started").exists());
+        assert!(
+            !session.project.at("src/started").exists() && !session.project.at("started").exists()
+        );
         // Rules that are written meanwhile hold for the next command.
         let file = session.project.home().join(".config/ringfence/policy.toml");
         session.project.write_at(&file, "version = 1\n[commands]\nallow-binaries = [\"pwd\"]\n");
@@ -113,9 +151,14 @@ fn the_strict_list_lets_nothing_else_run() {
     each_user(|user| {
         let project = guarded(user, strict);
         let inside = project.at("README").display().to_string();
-        for line in
-            ["ls", "cat README | grep hello", "python3 -c 'print(1)'", &format!("cat {inside}"), "echo x > out && rm out", "ls *.rs"]
-        {
+        for line in [
+            "ls",
+            "cat README | grep hello",
+            "python3 -c 'print(1)'",
+            &format!("cat {inside}"),
+            "echo x > out && rm out",
+            "ls *.rs",
+        ] {
             project.run(["-c", line]).ok();
         }
         for line in [
@@ -155,7 +198,11 @@ fn explain_shows_how_a_line_is_read() {
             assert!(text.contains(expected), "{user}: {expected} is not in {text}");
         }
         let said = json(explain(&["--json", "command", "nice docker ps"]).ends(0));
-        assert_eq!((&said["allowed"], &said["excluded"]["outside"]), (&true.into(), &true.into()), "{said}");
+        assert_eq!(
+            (&said["allowed"], &said["excluded"]["outside"]),
+            (&true.into(), &true.into()),
+            "{said}"
+        );
         assert_eq!(said["parts"][0]["wrappers"], serde_json::json!(["nice"]));
     });
 }
@@ -180,14 +227,28 @@ fn policy_that_init_writes_lets_everyday_lines_run_and_refuses_disguises() {
             let line = line.replace("\\n", "\n");
             assert!(project.run(["-c", &line]).ok().contains(printed), "{user}: {line}");
         }
-        let bash = project.run(["--", "/bin/bash", "-c", "a=(one two); for ((i=0;i<2;i++)); do echo \"${a[i]}\"; done"]).ok();
+        let bash = project
+            .run([
+                "--",
+                "/bin/bash",
+                "-c",
+                "a=(one two); for ((i=0;i<2;i++)); do echo \"${a[i]}\"; done",
+            ])
+            .ok();
         assert!(bash.contains("two"), "{bash}");
-        for line in ["npm publish", "x=publish; npm $x", "echo bnBtIHB1Ymxpc2g= | base64 -d | sh", "a=car; b=go; $a$b publish"] {
+        for line in [
+            "npm publish",
+            "x=publish; npm $x",
+            "echo bnBtIHB1Ymxpc2g= | base64 -d | sh",
+            "a=car; b=go; $a$b publish",
+        ] {
             let ran = project.run(["-c", line]);
             assert!(ran.ends(126).talk().contains("denied"), "{user}: {line}: {}", ran.talk());
         }
         let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
-        let doubt = log.lines().find(|line| line.contains("\"execute\"") && line.contains("$(pwd)/bin/tool"));
+        let doubt = log
+            .lines()
+            .find(|line| line.contains("\"execute\"") && line.contains("$(pwd)/bin/tool"));
         assert!(log.contains("in doubt: ") && doubt.is_some(), "{log}");
         let shell = Ran::of(project.ringfence().args(["shell"]), b"echo in the shell\nexit\n");
         assert!(shell.ends(0).text().contains("in the shell"), "{}", shell.talk());
@@ -208,7 +269,10 @@ fn everyday_lines_pass_under_the_policy_of_init_and_disguises_are_not_started() 
         for line in everyday::EVERYDAY {
             Ran::of(project.ringfence().args(["explain", "command", line]), b"").ends(0);
         }
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[commands]\ndeny = [\"curl:*\"]\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[commands]\ndeny = [\"curl:*\"]\n",
+        );
         for line in everyday::DISGUISED.iter().step_by(3) {
             project.run(["--shell", "bash", "-c", line]).ends(126);
         }

@@ -17,14 +17,23 @@ fn a_setting_is_set_shown_and_taken_away() {
     each_user(|user| {
         let project = project(user);
         configure(&project, &["set", "mode", "read-only"]).ok();
-        assert_eq!(project.read(".ringfence/policy.toml").as_deref(), Some("version = 1\nmode = \"read-only\"\n"));
+        assert_eq!(
+            project.read(".ringfence/policy.toml").as_deref(),
+            Some("version = 1\nmode = \"read-only\"\n")
+        );
         assert_ne!(project.sh("echo x > f").status, 0);
         assert_eq!(configure(&project, &["get", "mode"]).ok(), "read-only");
         configure(&project, &["get", "ask"]).ends(1);
         assert!(configure(&project, &["set", "mode", "read-only"]).ok().starts_with("unchanged"));
         configure(&project, &["set", "filesystem.deny", "[\"README\"]"]).ok();
-        assert_eq!(configure(&project, &["list"]).ok(), "mode = read-only\nfilesystem.deny = [\"README\"]");
-        assert_eq!(configure(&project, &["list", "--json"]).ok(), r#"{"mode":"read-only","filesystem.deny":"[\"README\"]"}"#);
+        assert_eq!(
+            configure(&project, &["list"]).ok(),
+            "mode = read-only\nfilesystem.deny = [\"README\"]"
+        );
+        assert_eq!(
+            configure(&project, &["list", "--json"]).ok(),
+            r#"{"mode":"read-only","filesystem.deny":"[\"README\"]"}"#
+        );
         configure(&project, &["unset", "mode"]).ok();
         project.sh("echo x > f && ! cat README").ok();
     });
@@ -34,17 +43,27 @@ fn a_setting_is_set_shown_and_taken_away() {
 fn comments_mode_and_links_stay() {
     each_user(|user| {
         let project = project(user);
-        let (link, real) = (project.home().join(".config/ringfence/policy.toml"), project.home().join("dotfiles/policy.toml"));
+        let (link, real) = (
+            project.home().join(".config/ringfence/policy.toml"),
+            project.home().join("dotfiles/policy.toml"),
+        );
         let text = "# mine\nversion = 1 # one\n\n[sandbox] # s\n  enabled = false   # for now\n";
         project.write_at(&real, text);
         fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
         project.make_directories(link.parent().unwrap());
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        Ran::of(project.ringfence().args(["configure", "--global", "set", "sandbox.enabled", "true"]), b"").ok();
+        Ran::of(
+            project.ringfence().args(["configure", "--global", "set", "sandbox.enabled", "true"]),
+            b"",
+        )
+        .ok();
         assert_eq!(fs::read_to_string(&real).unwrap(), text.replace("= false ", "= true "));
         assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o7777, 0o640);
         assert!(link.symlink_metadata().unwrap().is_symlink());
-        let left: Vec<_> = fs::read_dir(real.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> = fs::read_dir(real.parent().unwrap())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert_eq!(left, ["policy.toml"]);
     });
 }
@@ -70,7 +89,12 @@ fn what_is_wrong_changes_nothing() {
             assert!(ran.ends(125).talk().contains(says), "{words:?}: {ran:?}");
         }
         project.write(".ringfence/policy.toml", "version = 1\nmdoe = 1\n");
-        assert!(configure(&project, &["set", "mode", "read-only"]).ends(125).talk().contains("policy.toml:2:1: unknown key `mdoe`"));
+        assert!(
+            configure(&project, &["set", "mode", "read-only"])
+                .ends(125)
+                .talk()
+                .contains("policy.toml:2:1: unknown key `mdoe`")
+        );
         project.write(".ringfence/policy.toml", text);
         assert_eq!(project.read(".ringfence/policy.toml").as_deref(), Some(text));
         assert_eq!(fs::read_dir(project.at(".ringfence")).unwrap().count(), 1);

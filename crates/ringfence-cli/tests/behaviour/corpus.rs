@@ -10,7 +10,8 @@ fn check(section: &str) {
     if !fuse_for_all() {
         return;
     }
-    let entries: Vec<Entry> = corpus().into_iter().filter(|entry| entry.section == section).collect();
+    let entries: Vec<Entry> =
+        corpus().into_iter().filter(|entry| entry.section == section).collect();
     assert!(!entries.is_empty(), "there is no section {section}");
     each_user(|user| {
         let mut wrong = Vec::new();
@@ -20,11 +21,19 @@ fn check(section: &str) {
                 continue;
             }
             if entry.line.starts_with("cargo ") && has_settings_above() {
-                skip(&format!("cargo finds settings above the project, which `{}` is not about", entry.line));
+                skip(&format!(
+                    "cargo finds settings above the project, which `{}` is not about",
+                    entry.line
+                ));
                 continue;
             }
             let came = entry.tried(user, Path::new(env!("CARGO_BIN_EXE_ringfence")));
-            wrong.extend(entry.differences(&came).iter().map(|difference| format!("{}\n  {difference}\n", entry.line)));
+            wrong.extend(
+                entry
+                    .differences(&came)
+                    .iter()
+                    .map(|difference| format!("{}\n  {difference}\n", entry.line)),
+            );
         }
         assert!(wrong.is_empty(), "{user}:\n{}", wrong.concat());
     });
@@ -34,7 +43,9 @@ fn check(section: &str) {
 /// where nobody else's can be made.
 fn has_settings_above() -> bool {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    !As::runner_is_root() && std::env::var_os("RINGFENCE_TEST_DIR").is_none() && home.is_some_and(|home| home.join(".cargo").exists())
+    !As::runner_is_root()
+        && std::env::var_os("RINGFENCE_TEST_DIR").is_none()
+        && home.is_some_and(|home| home.join(".cargo").exists())
 }
 
 #[test]
@@ -79,7 +90,8 @@ fn tools_that_build() {
 
 #[test]
 fn every_section_is_tried() {
-    let tried = ["reads", "writes", "names", "removal", "calls", "read-only", "nothing", "building"];
+    let tried =
+        ["reads", "writes", "names", "removal", "calls", "read-only", "nothing", "building"];
     for entry in corpus() {
         assert!(tried.contains(&entry.section.as_str()), "{}", entry.section);
     }

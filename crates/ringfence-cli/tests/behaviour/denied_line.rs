@@ -7,7 +7,11 @@ use crate::project;
 
 /// The lines on standard error that are ringfence's own.
 fn own_lines(ran: &Ran) -> Vec<String> {
-    ran.talk().lines().filter(|line| line.starts_with("ringfence: ") && !line.contains("not every denial")).map(str::to_owned).collect()
+    ran.talk()
+        .lines()
+        .filter(|line| line.starts_with("ringfence: ") && !line.contains("not every denial"))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn each_project(check: impl Fn(As, &Project) + Send + Sync) {
@@ -21,10 +25,20 @@ fn failed_command_names_the_denied_paths_in_one_line() {
     each_project(|user, project| {
         project.write_at(&project.home().join(".ssh/id_rsa"), "key");
         let ran = project.sh("cat ~/.ssh/id_rsa");
-        assert_eq!(own_lines(ran.ends(1)), ["ringfence: 1 path was denied (~/.ssh/id_rsa); see: ringfence explain --last"], "{user}");
+        assert_eq!(
+            own_lines(ran.ends(1)),
+            ["ringfence: 1 path was denied (~/.ssh/id_rsa); see: ringfence explain --last"],
+            "{user}"
+        );
         let ran = project.sh("cat ~/.ssh/id_rsa .env ~/notes.txt");
         let lines = own_lines(ran.ends(1));
-        assert_eq!(lines, ["ringfence: 3 paths were denied (~/.ssh/id_rsa, ~/code/app/.env, …); see: ringfence explain --last"], "{user}");
+        assert_eq!(
+            lines,
+            [
+                "ringfence: 3 paths were denied (~/.ssh/id_rsa, ~/code/app/.env, …); see: ringfence explain --last"
+            ],
+            "{user}"
+        );
     });
 }
 
@@ -37,9 +51,16 @@ fn failed_command_names_the_denied_host() {
         let ran = project.run(["--", "curl", "-sS", "https://registry.example.org/x"]);
         let lines = own_lines(&ran);
         let [line] = lines.as_slice() else { panic!("{user}: {lines:?}") };
-        assert!(line.starts_with("ringfence: 1 host was denied (registry.example.org"), "{user}: {line}");
+        assert!(
+            line.starts_with("ringfence: 1 host was denied (registry.example.org"),
+            "{user}: {line}"
+        );
         let ran = project.run(["--", "curl", "-sS", "http://192.0.2.7:81/"]);
-        assert_eq!(own_lines(&ran), ["ringfence: 1 host was denied (192.0.2.7:81); see: ringfence explain --last"], "{user}");
+        assert_eq!(
+            own_lines(&ran),
+            ["ringfence: 1 host was denied (192.0.2.7:81); see: ringfence explain --last"],
+            "{user}"
+        );
     });
 }
 
@@ -48,7 +69,13 @@ fn names_in_the_line_hold_no_control_characters() {
     each_project(|user, project| {
         let ran = project.sh("cat \"$HOME/.ssh/$(printf 'a\\033[31m\\nb')\"");
         let lines = own_lines(ran.ends(1));
-        assert_eq!(lines, ["ringfence: 1 path was denied (~/.ssh/a\\u{1b}[31m\\nb); see: ringfence explain --last"], "{user}");
+        assert_eq!(
+            lines,
+            [
+                "ringfence: 1 path was denied (~/.ssh/a\\u{1b}[31m\\nb); see: ringfence explain --last"
+            ],
+            "{user}"
+        );
     });
 }
 
@@ -66,10 +93,17 @@ fn success_and_failures_of_the_program_itself_add_nothing() {
 #[test]
 fn quiet_and_json_leave_the_line_out() {
     each_project(|user, project| {
-        for words in [["--quiet", "-c", "cat .env"], ["-q", "-c", "cat .env"], ["--json", "-c", "cat .env"]] {
+        for words in
+            [["--quiet", "-c", "cat .env"], ["-q", "-c", "cat .env"], ["--json", "-c", "cat .env"]]
+        {
             assert_eq!(own_lines(&project.run(words)), Vec::<String>::new(), "{user}: {words:?}");
         }
-        let run = |value: &str| Ran::of(project.ringfence().env("RINGFENCE_QUIET", value).args(["run", "-c", "cat .env"]), b"");
+        let run = |value: &str| {
+            Ran::of(
+                project.ringfence().env("RINGFENCE_QUIET", value).args(["run", "-c", "cat .env"]),
+                b"",
+            )
+        };
         assert_eq!(own_lines(&run("1")), Vec::<String>::new(), "{user}");
         assert_eq!(own_lines(&run("")).len(), 1, "{user}");
     });
@@ -79,19 +113,31 @@ fn quiet_and_json_leave_the_line_out() {
 fn session_commands_name_what_was_denied_as_well() {
     each_project(|user, project| {
         let session = Ran::of(project.ringfence().args(["session", "start"]), b"").ok();
-        let exec = |words: &[&str]| Ran::of(project.ringfence().args(["session", "exec", &session]).args(words), b"");
-        let said =
-            [exec(&["-c", "cat .env"]), exec(&["-q", "-c", "cat .env"]), exec(&["-c", "cat .env; true"]), exec(&["--", "cat", ".env"])];
+        let exec = |words: &[&str]| {
+            Ran::of(project.ringfence().args(["session", "exec", &session]).args(words), b"")
+        };
+        let said = [
+            exec(&["-c", "cat .env"]),
+            exec(&["-q", "-c", "cat .env"]),
+            exec(&["-c", "cat .env; true"]),
+            exec(&["--", "cat", ".env"]),
+        ];
         Ran::of(project.ringfence().args(["session", "stop", &session]), b"").ok();
-        let line = "ringfence: 1 path was denied (~/code/app/.env); see: ringfence explain --last".to_owned();
-        assert_eq!(said.each_ref().map(own_lines), [vec![line.clone()], vec![], vec![], vec![line]], "{user}");
+        let line = "ringfence: 1 path was denied (~/code/app/.env); see: ringfence explain --last"
+            .to_owned();
+        assert_eq!(
+            said.each_ref().map(own_lines),
+            [vec![line.clone()], vec![], vec![], vec![line]],
+            "{user}"
+        );
     });
 }
 
 /// The proposal of `explain --last` for the first denial.
 fn first_proposal(project: &Project) -> (String, String) {
     let said = Ran::of(project.ringfence().args(["explain", "--last", "--json"]), b"");
-    let said: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{}", said.talk()));
+    let said: Value =
+        serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{}", said.talk()));
     let first = &said["denials"][0];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     (text(&first["target"]), text(&first["now"]["change"]))
@@ -121,11 +167,25 @@ fn npm_and_pip_try_once_where_the_network_is_shut_and_the_registry_is_named() {
     each_project(|_, project| {
         project.write("package.json", r#"{"name":"a","version":"1.0.0"}"#);
         check_registry(project, &["--", "npm", "install", "left-pad"], "registry.npmjs.org");
-        let npm = project.run(["-c", "echo $npm_config_fetch_retries $PIP_RETRIES $CARGO_NET_RETRY"]);
+        let npm =
+            project.run(["-c", "echo $npm_config_fetch_retries $PIP_RETRIES $CARGO_NET_RETRY"]);
         assert_eq!(npm.ok(), "0 0 0");
         let pip = "/usr/bin/python3 -m pip --version > /dev/null";
         if project.sh_bare(pip).status == 0 {
-            check_registry(project, &["--", "/usr/bin/python3", "-m", "pip", "install", "--target", "x", "sampleproject"], "pypi.org");
+            check_registry(
+                project,
+                &[
+                    "--",
+                    "/usr/bin/python3",
+                    "-m",
+                    "pip",
+                    "install",
+                    "--target",
+                    "x",
+                    "sampleproject",
+                ],
+                "pypi.org",
+            );
         }
     });
 }
@@ -140,7 +200,8 @@ fn cargo_tries_once_where_the_network_is_shut_and_the_index_is_named() {
         project.write("Cargo.toml", manifest);
         project.write("src/lib.rs", "");
         let mut command = project.ringfence();
-        command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", project.toolchain().display()));
+        command
+            .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", project.toolchain().display()));
         let home = format!("CARGO_HOME={}", project.at("empty").display());
         let ran = Ran::of(command.args(["run", "--env", &home, "--", "cargo", "fetch"]), b"");
         check_named(project, &ran, "index.crates.io");
@@ -152,11 +213,23 @@ fn number_of_attempts_that_the_user_set_is_kept() {
     each_project(|user, project| {
         let line = "echo $npm_config_fetch_retries $PIP_RETRIES $CARGO_NET_RETRY";
         let mut command = project.ringfence();
-        command.env("npm_config_fetch_retries", "4").env("PIP_RETRIES", "5").env("CARGO_NET_RETRY", "6").args(["run", "-c", line]);
+        command
+            .env("npm_config_fetch_retries", "4")
+            .env("PIP_RETRIES", "5")
+            .env("CARGO_NET_RETRY", "6")
+            .args(["run", "-c", line]);
         assert_eq!(Ran::of(&mut command, b"").ok(), "4 5 6", "{user}");
         assert_eq!(project.run(["--net", "full", "-c", line]).ok(), "", "{user}");
-        let pauses = format!("{line} $npm_config_fetch_retry_mintimeout $npm_config_fetch_retry_maxtimeout");
-        let ran = project.run(["--allow-host", "pypi.org", "--allow-host", "registry.npmjs.org", "-c", &pauses]);
+        let pauses =
+            format!("{line} $npm_config_fetch_retry_mintimeout $npm_config_fetch_retry_maxtimeout");
+        let ran = project.run([
+            "--allow-host",
+            "pypi.org",
+            "--allow-host",
+            "registry.npmjs.org",
+            "-c",
+            &pauses,
+        ]);
         assert_eq!(ran.ok(), "1 1 0 500 1000", "{user}: a list leaves one retry");
     });
 }

@@ -33,11 +33,21 @@ fn secrets_do_not_pass() {
         command.env("UNHEARD_OF", SECRET).env("SSH_AUTH_SOCK", SECRET).env("LD_PRELOAD", "");
         let said = Ran::of(command.args(["run", "--", "env"]), b"").ok();
         assert!(!said.contains(SECRET), "{said}");
-        assert!(said.contains("PATH=") && said.contains("HOME=") && said.contains("LANG="), "{said}");
+        assert!(
+            said.contains("PATH=") && said.contains("HOME=") && said.contains("LANG="),
+            "{said}"
+        );
         // Nor can they be read from the processes around.
         let mut command = project.ringfence();
         command.env("MY_TOKEN", SECRET);
-        let said = Ran::of(command.args(["run", "-c", "cat /proc/*/environ | tr '\\0' '\\n'; cat /proc/*/cmdline; true"]), b"");
+        let said = Ran::of(
+            command.args([
+                "run",
+                "-c",
+                "cat /proc/*/environ | tr '\\0' '\\n'; cat /proc/*/cmdline; true",
+            ]),
+            b"",
+        );
         assert!(!said.text().contains(SECRET), "{}", said.text());
     });
 }
@@ -69,7 +79,10 @@ fn full_access_passes_everything_and_says_so() {
         let project = project(user);
         let mut command = project.ringfence();
         command.env("NPM_TOKEN", "kept");
-        let ran = Ran::of(command.args(["run", "--mode", "full-access", "-c", "echo $NPM_TOKEN; cat .env"]), b"");
+        let ran = Ran::of(
+            command.args(["run", "--mode", "full-access", "-c", "echo $NPM_TOKEN; cat .env"]),
+            b"",
+        );
         assert_eq!(ran.ok(), format!("kept\n{SECRET}"));
         assert!(ran.talk().contains("nothing is confined"), "{}", ran.talk());
     });
@@ -80,7 +93,10 @@ fn no_descriptor_but_the_standard_streams_is_open() {
     each_user(|user| {
         let project = project(user);
         assert_eq!(project.sh("ls /proc/self/fd | tr '\\n' ' '").ok(), "0 1 2 3 ");
-        let line = format!("exec 5</etc/passwd 9<. ; exec {} run -c 'ls /proc/self/fd | tr \"\\n\" \" \"'", project.binary().display());
+        let line = format!(
+            "exec 5</etc/passwd 9<. ; exec {} run -c 'ls /proc/self/fd | tr \"\\n\" \" \"'",
+            project.binary().display()
+        );
         assert_eq!(project.sh_bare(&line).ok(), "0 1 2 3 ");
     });
 }
@@ -93,9 +109,21 @@ fn where_the_person_was_before_is_told_if_it_is_there() {
         project.write("sub/file", "");
         let seen = |before: &std::path::Path| {
             let mut command = project.ringfence();
-            command.env("OLDPWD", before).args(["run", "--json", "--", "bash", "-c", "echo ${OLDPWD-nowhere}; exit 3"]);
-            let outcome: serde_json::Value = serde_json::from_slice(&Ran::of(&mut command, b"").stdout).expect("an object");
-            assert_eq!((&outcome["blocked"], &outcome["denials"]), (&false.into(), &serde_json::json!([])), "{outcome}");
+            command.env("OLDPWD", before).args([
+                "run",
+                "--json",
+                "--",
+                "bash",
+                "-c",
+                "echo ${OLDPWD-nowhere}; exit 3",
+            ]);
+            let outcome: serde_json::Value =
+                serde_json::from_slice(&Ran::of(&mut command, b"").stdout).expect("an object");
+            assert_eq!(
+                (&outcome["blocked"], &outcome["denials"]),
+                (&false.into(), &serde_json::json!([])),
+                "{outcome}"
+            );
             outcome["stdout"].as_str().expect("a text").trim().to_owned()
         };
         assert_eq!(seen(&project.home()), "nowhere");
@@ -104,7 +132,8 @@ fn where_the_person_was_before_is_told_if_it_is_there() {
     });
 }
 
-const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIU\n-----END CERTIFICATE-----\n";
+const CERTIFICATE: &str =
+    "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIU\n-----END CERTIFICATE-----\n";
 
 #[test]
 fn registries_and_certificates_of_a_company_reach_the_sandbox() {
@@ -113,14 +142,23 @@ fn registries_and_certificates_of_a_company_reach_the_sandbox() {
         let bundle = project.home().join("company/ca.pem");
         project.write_at(&bundle, CERTIFICATE);
         let mut command = project.ringfence();
-        command.env("SSL_CERT_FILE", &bundle).env("AWS_CA_BUNDLE", &bundle).env("PIP_INDEX_URL", "https://pypi.example.org/simple");
-        command.env("GOPROXY", "https://go.example.org,direct").env("npm_config_registry", "https://npm.example.org/");
+        command
+            .env("SSL_CERT_FILE", &bundle)
+            .env("AWS_CA_BUNDLE", &bundle)
+            .env("PIP_INDEX_URL", "https://pypi.example.org/simple");
+        command
+            .env("GOPROXY", "https://go.example.org,direct")
+            .env("npm_config_registry", "https://npm.example.org/");
         let line = "cat $SSL_CERT_FILE $AWS_CA_BUNDLE; echo $PIP_INDEX_URL $GOPROXY $npm_config_registry; echo x >> $SSL_CERT_FILE";
         let ran = Ran::of(command.args(["run", "-c", line]), b"");
-        let expect =
-            format!("{CERTIFICATE}{CERTIFICATE}https://pypi.example.org/simple https://go.example.org,direct https://npm.example.org/");
+        let expect = format!(
+            "{CERTIFICATE}{CERTIFICATE}https://pypi.example.org/simple https://go.example.org,direct https://npm.example.org/"
+        );
         assert_eq!(ran.text(), expect, "{user}");
-        assert!(ran.status != 0 && std::fs::read_to_string(&bundle).unwrap() == CERTIFICATE, "{user}: the file is not writable");
+        assert!(
+            ran.status != 0 && std::fs::read_to_string(&bundle).unwrap() == CERTIFICATE,
+            "{user}: the file is not writable"
+        );
     });
 }
 
@@ -129,18 +167,39 @@ fn secrets_in_company_variables_stay_outside() {
     each_user(|user| {
         let project = project(user);
         let bundle = project.home().join("company/both.pem");
-        project.write_at(&bundle, format!("{CERTIFICATE}-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----\n"));
+        project.write_at(
+            &bundle,
+            format!(
+                "{CERTIFICATE}-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----\n"
+            ),
+        );
         let with_variables = |words: &[&str]| {
             let mut command = project.ringfence();
-            command.env("NODE_EXTRA_CA_CERTS", &bundle).env("PIP_INDEX_URL", "https://me:s3cret@pypi.example.org/simple");
+            command
+                .env("NODE_EXTRA_CA_CERTS", &bundle)
+                .env("PIP_INDEX_URL", "https://me:s3cret@pypi.example.org/simple");
             Ran::of(command.args(words), b"")
         };
-        let line = format!("echo ${{NODE_EXTRA_CA_CERTS-no}} ${{PIP_INDEX_URL-no}}; cat {}", bundle.display());
-        assert_eq!(with_variables(&["run", "-c", &line]).text(), "no https://pypi.example.org/simple", "{user}");
+        let line = format!(
+            "echo ${{NODE_EXTRA_CA_CERTS-no}} ${{PIP_INDEX_URL-no}}; cat {}",
+            bundle.display()
+        );
+        assert_eq!(
+            with_variables(&["run", "-c", &line]).text(),
+            "no https://pypi.example.org/simple",
+            "{user}"
+        );
         let plan = with_variables(&["plan"]).ok();
-        assert!(plan.contains("NODE_EXTRA_CA_CERTS: it does not name a file") && !plan.contains("s3cret"), "{user}: {plan}");
+        assert!(
+            plan.contains("NODE_EXTRA_CA_CERTS: it does not name a file")
+                && !plan.contains("s3cret"),
+            "{user}: {plan}"
+        );
         let explained = with_variables(&["explain", "env", "PIP_INDEX_URL"]).ok();
-        assert!(explained.contains("without what may be secret in it: https://pypi.example.org/simple"), "{user}: {explained}");
+        assert!(
+            explained.contains("without what may be secret in it: https://pypi.example.org/simple"),
+            "{user}: {explained}"
+        );
     });
 }
 
@@ -158,7 +217,13 @@ fn tools_keep_their_files_in_the_private_cache() {
             let line = format!("mkdir -p ${name} && touch ${name}/x && echo ${name}");
             assert_eq!(project.sh(&line).ok(), path.display().to_string(), "{user}");
             assert!(!path.exists(), "{user}: it is the sandbox's own");
-            assert_eq!(project.run(["--env", &format!("{name}=/tmp/x"), "-c", &format!("echo ${name}")]).ok(), "/tmp/x", "{user}");
+            assert_eq!(
+                project
+                    .run(["--env", &format!("{name}=/tmp/x"), "-c", &format!("echo ${name}")])
+                    .ok(),
+                "/tmp/x",
+                "{user}"
+            );
         }
     });
 }

@@ -13,7 +13,8 @@ fn last(project: &Project, words: &[&str]) -> Ran {
 #[track_caller]
 fn last_json(project: &Project, words: &[&str]) -> Value {
     let ran = last(project, &[&["--json"], words].concat());
-    serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+    serde_json::from_slice(&ran.stdout)
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
 
 #[test]
@@ -23,14 +24,20 @@ fn what_was_refused_is_told_with_its_rule_and_what_changes_it() {
     }
     each_user(|user| {
         let project = project(user);
-        project.sh("cat ~/notes.txt ~/notes.txt .env; echo x > .mcp.json; unshare -m true; exit 3").ends(3);
+        project
+            .sh("cat ~/notes.txt ~/notes.txt .env; echo x > .mcp.json; unshare -m true; exit 3")
+            .ends(3);
         let text = last(&project, &[]).ends(1).text();
         let home = project.home().display().to_string();
         for expected in [
             "the last run in ~/code/app: /bin/sh -c 'cat ~/notes.txt",
             "  policy  the same as now",
-            &format!("read {home}/notes.txt: refused\n  by      /usr/bin/cat, 2 times\n  rule    nothing opens it\n  from    built in\n"),
-            &format!("  change  ringfence run --read {home}/notes.txt, or for good: ringfence allow read {home}/notes.txt"),
+            &format!(
+                "read {home}/notes.txt: refused\n  by      /usr/bin/cat, 2 times\n  rule    nothing opens it\n  from    built in\n"
+            ),
+            &format!(
+                "  change  ringfence run --read {home}/notes.txt, or for good: ringfence allow read {home}/notes.txt"
+            ),
             &format!(
                 "read {home}/code/app/.env: refused\n  by      /usr/bin/cat\n  rule    **/.env\n  from    built in\n  why     tokens by convention\n"
             ),
@@ -45,8 +52,17 @@ fn what_was_refused_is_told_with_its_rule_and_what_changes_it() {
         let asked = Ran::of(project.ringfence().args(["explain", "--json", "read"]).arg(&env), b"");
         let asked: Value = serde_json::from_slice(&asked.stdout).unwrap();
         let said = last_json(&project, &[]);
-        let denial = said["denials"].as_array().unwrap().iter().find(|denial| denial["target"] == *env.to_string_lossy()).unwrap();
-        assert_eq!((&denial["now"], &denial["changed"]), (&asked["answers"][0], &false.into()), "{said}");
+        let denial = said["denials"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|denial| denial["target"] == *env.to_string_lossy())
+            .unwrap();
+        assert_eq!(
+            (&denial["now"], &denial["changed"]),
+            (&asked["answers"][0], &false.into()),
+            "{said}"
+        );
     });
 }
 
@@ -61,13 +77,25 @@ fn a_policy_that_was_changed_since_is_told() {
         let policy = project.home().join(".config/ringfence/policy.toml");
         project.write_at(&policy, "version = 1\n[filesystem]\nread = [\"~/notes.txt\"]\n");
         let text = last(&project, &[]).ends(1).text();
-        assert!(text.contains("policy  not the same as now") && text.contains("  now     allowed: read ~/notes.txt"), "{user}: {text}");
+        assert!(
+            text.contains("policy  not the same as now")
+                && text.contains("  now     allowed: read ~/notes.txt"),
+            "{user}: {text}"
+        );
         let said = last_json(&project, &[]);
-        let changed: Vec<&Value> = said["denials"].as_array().unwrap().iter().map(|denial| &denial["changed"]).collect();
-        assert_eq!((changed, &said["samePolicy"]), (vec![&true.into(), &false.into()], &false.into()), "{said}");
+        let changed: Vec<&Value> =
+            said["denials"].as_array().unwrap().iter().map(|denial| &denial["changed"]).collect();
+        assert_eq!(
+            (changed, &said["samePolicy"]),
+            (vec![&true.into(), &false.into()], &false.into()),
+            "{said}"
+        );
         project.write_at(&policy, "version = 1\n[filesystem]\ndeny = [\"~/notes.txt\"]\n");
         let text = last(&project, &[]).text();
-        assert!(text.contains("  now     refused by another rule: deny ~/notes.txt"), "{user}: {text}");
+        assert!(
+            text.contains("  now     refused by another rule: deny ~/notes.txt"),
+            "{user}: {text}"
+        );
         std::fs::remove_file(&policy).unwrap();
         assert_eq!(last_json(&project, &[])["samePolicy"], true);
         // What is told of a run is no rule.
@@ -84,10 +112,19 @@ fn a_command_that_fails_by_itself_is_told_so() {
     each_user(|user| {
         let project = project(user);
         for (words, expected) in [
-            (["-c", "exit 1"].as_slice(), "ringfence refused nothing; exit status 1 is the program's own"),
+            (
+                ["-c", "exit 1"].as_slice(),
+                "ringfence refused nothing; exit status 1 is the program's own",
+            ),
             (&["-c", "true"], "ringfence refused nothing; the command succeeded"),
-            (&["--observe", "all", "-c", "cat README; exit 4"], "ringfence refused nothing; exit status 4 is the program's own"),
-            (&["--timeout", "300ms", "--", "sleep", "60"], "ringfence refused nothing; the time limit ended the command"),
+            (
+                &["--observe", "all", "-c", "cat README; exit 4"],
+                "ringfence refused nothing; exit status 4 is the program's own",
+            ),
+            (
+                &["--timeout", "300ms", "--", "sleep", "60"],
+                "ringfence refused nothing; the time limit ended the command",
+            ),
             (
                 &["--mode", "full-access", "-c", "exit 2"],
                 "nothing was confined, so nothing was refused; exit status 2 is the program's own",
@@ -120,7 +157,10 @@ fn the_run_is_that_of_the_project_or_the_one_that_is_named() {
         project.make_directories(&project.at("sub"));
         project.run(["-C", "sub", "-c", "exit 5"]).ends(5);
         let other = project.home().join("code/other");
-        let elsewhere = Ran::of(project.ringfence().current_dir(&other).args(["run", "--json", "-c", "exit 6"]), b"");
+        let elsewhere = Ran::of(
+            project.ringfence().current_dir(&other).args(["run", "--json", "-c", "exit 6"]),
+            b"",
+        );
         let elsewhere: Value = serde_json::from_slice(&elsewhere.stdout).unwrap();
         assert_eq!(last_json(&project, &[])["exitCode"], 5, "{user}");
         let name = elsewhere["session"].as_str().unwrap();
@@ -132,11 +172,17 @@ fn the_run_is_that_of_the_project_or_the_one_that_is_named() {
         // One that was killed has no end.
         let mut child = project.ringfence();
         let mut child = child.args(["run", "-c", "touch ready; sleep 60"]).spawn().unwrap();
-        assert!(ringfence_testkit::soon(std::time::Duration::from_secs(20), || project.has("ready")));
+        assert!(
+            ringfence_testkit::soon(std::time::Duration::from_secs(20), || project.has("ready"))
+        );
         child.kill().unwrap();
         child.wait().unwrap();
         let said = last_json(&project, &[]);
-        assert!(said["exitCode"].is_null() && said["verdict"].as_str().unwrap().starts_with("it has not ended"), "{said}");
+        assert!(
+            said["exitCode"].is_null()
+                && said["verdict"].as_str().unwrap().starts_with("it has not ended"),
+            "{said}"
+        );
     });
 }
 
@@ -149,9 +195,18 @@ fn hostile_names_steer_no_terminal() {
         let project = project(user);
         project.write_at(&project.home().join("\u{1b}[2Jx\nread /: refused"), "");
         project.sh("cat ~/*x*").ends(1);
-        project.run(["--", "cat", &project.home().join("\u{1b}[2Jx\nread /: refused").to_string_lossy()]).ends(1);
+        project
+            .run([
+                "--",
+                "cat",
+                &project.home().join("\u{1b}[2Jx\nread /: refused").to_string_lossy(),
+            ])
+            .ends(1);
         let text = last(&project, &[]).ends(1).text();
-        assert!(!text.contains('\u{1b}') && !text.lines().any(|line| line.starts_with("read /:")), "{user}: {text}");
+        assert!(
+            !text.contains('\u{1b}') && !text.lines().any(|line| line.starts_with("read /:")),
+            "{user}: {text}"
+        );
     });
 }
 
@@ -163,7 +218,12 @@ fn a_run_of_which_not_all_is_known_is_told_so() {
     each_user(|user| {
         let project = project(user);
         let mounts = "mount --bind README /dev/fuse; mount -o remount,bind,ro /dev/fuse";
-        project.sh_bare(&format!("unshare -Urm sh -ec '{mounts}; exec {} run -- false'", project.binary().display())).ends(1);
+        project
+            .sh_bare(&format!(
+                "unshare -Urm sh -ec '{mounts}; exec {} run -- false'",
+                project.binary().display()
+            ))
+            .ends(1);
         let text = last(&project, &[]).ends(0).text();
         let expected = "ringfence knows of nothing that was refused, but without /dev/fuse it is not told of reads; exit status 1 is the program's own";
         assert_eq!(text.lines().last(), Some(expected), "{user}");
@@ -177,14 +237,27 @@ fn reason_of_the_failure_is_named_before_what_programs_do_without() {
     }
     each_user(|user| {
         let project = project(user);
-        project.sh("cat /sys/kernel/uevent_seqnum; curl -sS http://registry.example.org/; exit 6").ends(6);
+        project
+            .sh("cat /sys/kernel/uevent_seqnum; curl -sS http://registry.example.org/; exit 6")
+            .ends(6);
         let text = last(&project, &[]).ends(1).text();
-        let (host, noise) = text.split_once("read /sys/kernel/uevent_seqnum: refused").unwrap_or_else(|| panic!("{user}: {text}"));
-        assert!(host.contains("  change  ringfence run --allow-host registry.example.org"), "{user}: {text}");
-        assert!(noise.contains("  note    the program runs without it: this is not why the command failed"), "{user}: {text}");
+        let (host, noise) = text
+            .split_once("read /sys/kernel/uevent_seqnum: refused")
+            .unwrap_or_else(|| panic!("{user}: {text}"));
+        assert!(
+            host.contains("  change  ringfence run --allow-host registry.example.org"),
+            "{user}: {text}"
+        );
+        assert!(
+            noise.contains(
+                "  note    the program runs without it: this is not why the command failed"
+            ),
+            "{user}: {text}"
+        );
         assert!(!text.contains("--read /sys"), "{user}: {text}");
         let said = last_json(&project, &[]);
-        let optional: Vec<&Value> = said["denials"].as_array().unwrap().iter().map(|denial| &denial["optional"]).collect();
+        let optional: Vec<&Value> =
+            said["denials"].as_array().unwrap().iter().map(|denial| &denial["optional"]).collect();
         assert_eq!(optional, [&Value::Bool(false), &Value::Bool(true)], "{user}: {said}");
     });
 }
@@ -202,7 +275,11 @@ fn denied_env_file_is_also_proposed_to_be_found_empty() {
         let write = Ran::of(project.ringfence().args(["explain", "write", ".env"]), b"").text();
         assert!(!write.contains(proposal), "{user}: {write}");
         // The proposal is a command that works.
-        Ran::of(project.ringfence().args(["configure", "set", "filesystem.env-files", "empty"]), b"").ok();
+        Ran::of(
+            project.ringfence().args(["configure", "set", "filesystem.env-files", "empty"]),
+            b"",
+        )
+        .ok();
         assert_eq!(project.sh("cat .env").ok(), "", "{user}");
         let after = Ran::of(project.ringfence().args(["explain", "read", ".env"]), b"").text();
         assert!(!after.contains(proposal), "{user}: {after}");

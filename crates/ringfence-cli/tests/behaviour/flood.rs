@@ -43,7 +43,8 @@ open('.env')
 /// A number of `/proc/PID/status`, in kilobytes.
 fn memory(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel tells it");
+    let line =
+        status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel tells it");
     line.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
@@ -75,7 +76,12 @@ fn of_looks_costs_no_memory_and_hides_nothing() {
         command
             .args(["run", "--json", "--", python, "-Bc", FLOOD])
             .args([repetitions(LOOKS, LOOKS_UNDER_STRESS).to_string(), THERE.to_string()]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ringfence starts");
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ringfence starts");
         let (pid, mut started) = (child.id(), Started(Some(child)));
         wait_for(&project, "ready");
         let before = memory(pid, "VmRSS:");
@@ -87,10 +93,15 @@ fn of_looks_costs_no_memory_and_hides_nothing() {
         eprintln!("{user}: {before} kB before, {after} kB at most");
         assert!(after < before + ROOM, "{user}: {before} kB before, {after} kB at most");
         assert!(!project.has("found"), "what is outside is there");
-        let said: Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
+        let said: Value = serde_json::from_slice(&ran.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
         let denials = said["denials"].as_array().expect("a list");
         assert!(denials.len() > 1 && denials.len() <= 1001, "{} denials", denials.len());
         let secret = project.at(".env").to_string_lossy().into_owned();
-        assert!(denials.iter().any(|denial| denial["target"] == secret && denial["explicit"] == true), "{:?}", denials.last());
+        assert!(
+            denials.iter().any(|denial| denial["target"] == secret && denial["explicit"] == true),
+            "{:?}",
+            denials.last()
+        );
     });
 }

@@ -55,7 +55,10 @@ fn init_add_commit_and_an_empty_status() {
         let project = ignoring(user);
         project.sh("git init -q && git add -A && git commit -qm x && git status --short").ok();
         assert_eq!(project.sh("git status --short").ok(), "");
-        assert_eq!(project.sh_bare("git log --format='%an %ae %s'").ok(), "A Person person@example.org x");
+        assert_eq!(
+            project.sh_bare("git log --format='%an %ae %s'").ok(),
+            "A Person person@example.org x"
+        );
         clean(&project, &[]);
     });
 }
@@ -120,7 +123,12 @@ fn a_linked_worktree_is_a_workspace() {
                 "git status --short && echo x > x && git add x && git commit -qm inside && git log -1 --format=%s",
             ])
             .ok();
-        assert_eq!(project.sh_bare("git log -1 --format=%s linked && git -C ../linked status --short").ok(), "inside");
+        assert_eq!(
+            project
+                .sh_bare("git log -1 --format=%s linked && git -C ../linked status --short")
+                .ok(),
+            "inside"
+        );
         // The main tree is another project, and what git obeys stays shut.
         let flags = ["-C", "../linked"];
         let common = project.at(".git");
@@ -135,7 +143,10 @@ fn a_linked_worktree_is_a_workspace() {
             "worktrees/linked/gitdir",
             "worktrees/linked/config.worktree",
         ] {
-            project.tries(&format!("create('{}')", common.join(name).display())).with(&flags).inside(&["EACCES", "EROFS"]);
+            project
+                .tries(&format!("create('{}')", common.join(name).display()))
+                .with(&flags)
+                .inside(&["EACCES", "EROFS"]);
         }
         project.tries("write('.git')").with(&flags).inside(&["EACCES", "EROFS"]);
         clean(&project, &[]);
@@ -146,14 +157,33 @@ fn a_linked_worktree_is_a_workspace() {
 fn a_submodule_can_be_worked_in() {
     each_user(|user| {
         let project = committed(user);
-        project.sh_bare("git init -q ../lib && cd ../lib && echo l > l && git add l && git commit -qm lib").ok();
+        project
+            .sh_bare(
+                "git init -q ../lib && cd ../lib && echo l > l && git add l && git commit -qm lib",
+            )
+            .ok();
         project.sh_bare("git -c protocol.file.allow=always submodule --quiet add ../lib lib && git commit -qm sub").ok();
         project.sh("cd lib && echo m > m && git add m && git commit -qm from-above && cd .. && git status --short && git submodule status && git add lib && git commit -qm bump").ok();
-        project.run(["-C", "lib", "-c", "echo n > n && git add n && git commit -qm from-within && git log -1 --format=%s"]).ok();
-        assert_eq!(project.sh_bare("git -C lib log -2 --format=%s").ok(), "from-within\nfrom-above");
+        project
+            .run([
+                "-C",
+                "lib",
+                "-c",
+                "echo n > n && git add n && git commit -qm from-within && git log -1 --format=%s",
+            ])
+            .ok();
+        assert_eq!(
+            project.sh_bare("git -C lib log -2 --format=%s").ok(),
+            "from-within\nfrom-above"
+        );
         for name in ["config", "hooks/pre-commit", "commondir"] {
-            project.tries(&format!("create('.git/modules/lib/{name}')")).inside(&["EACCES", "EROFS"]);
-            project.tries(&format!("create('ROOT/.git/modules/lib/{name}')")).with(&["-C", "lib"]).inside(&["EACCES", "EROFS"]);
+            project
+                .tries(&format!("create('.git/modules/lib/{name}')"))
+                .inside(&["EACCES", "EROFS"]);
+            project
+                .tries(&format!("create('ROOT/.git/modules/lib/{name}')"))
+                .with(&["-C", "lib"])
+                .inside(&["EACCES", "EROFS"]);
         }
         project.tries("write('lib/.git')").inside(&["EACCES", "EROFS"]);
     });
@@ -164,7 +194,10 @@ fn a_pointer_that_the_project_forged_opens_nothing() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("cd ../other && git init -q && git add -A && git commit -qm x").ok();
-        project.write(".git", format!("gitdir: {}\n", project.home().join("code/other/.git").display()));
+        project.write(
+            ".git",
+            format!("gitdir: {}\n", project.home().join("code/other/.git").display()),
+        );
         project.tries("read('HOME/code/other/.git/HEAD')").inside(&["ENOENT"]).bare_ok();
     });
 }
@@ -181,7 +214,11 @@ fn separate_git_directory_belongs_to_its_working_tree_alone() {
         }
         // The same pointer elsewhere opens nothing, be the files the same.
         project.sh_bare("mkdir ../copy && cp -a . ../copy/").ok();
-        project.tries("read('HOME/store/app/HEAD')").with(&["-C", "../copy"]).inside(&["ENOENT"]).bare_ok();
+        project
+            .tries("read('HOME/store/app/HEAD')")
+            .with(&["-C", "../copy"])
+            .inside(&["ENOENT"])
+            .bare_ok();
     });
 }
 
@@ -189,12 +226,24 @@ fn separate_git_directory_belongs_to_its_working_tree_alone() {
 fn tracked_secrets_are_told_by_doctor() {
     each_user(|user| {
         let project = project(user);
-        assert!(!Ran::of(project.ringfence().arg("doctor"), b"").ok().contains("git store"), "{user}: there is no repository");
+        assert!(
+            !Ran::of(project.ringfence().arg("doctor"), b"").ok().contains("git store"),
+            "{user}: there is no repository"
+        );
         project.sh_bare("git init -q && git add README && git commit -qm first").ok();
-        assert!(Ran::of(project.ringfence().arg("doctor"), b"").ok().contains("no tracked file is denied"), "{user}");
+        assert!(
+            Ran::of(project.ringfence().arg("doctor"), b"")
+                .ok()
+                .contains("no tracked file is denied"),
+            "{user}"
+        );
         project.sh_bare("git add -f x.pem sub/.env && git commit -qm second").ok();
-        let said = Ran::of(project.ringfence().arg("doctor").current_dir(project.at("src")), b"").ok();
-        assert!(said.contains("2 denied files are tracked, and readable in `.git`: sub/.env, x.pem"), "{user}: {said}");
+        let said =
+            Ran::of(project.ringfence().arg("doctor").current_dir(project.at("src")), b"").ok();
+        assert!(
+            said.contains("2 denied files are tracked, and readable in `.git`: sub/.env, x.pem"),
+            "{user}: {said}"
+        );
     });
 }
 
@@ -207,16 +256,25 @@ fn reading_git_does_not_rehash_the_tree() {
         let before = index();
         project.sh("git status --short").ok();
         project.sh_bare("git status --short").ok();
-        assert!(index() == before, "the index was written anew: something about the files looks different inside");
+        assert!(
+            index() == before,
+            "the index was written anew: something about the files looks different inside"
+        );
     });
 }
 
 #[test]
 fn what_a_person_ignores_everywhere_is_ignored() {
     each_user(|user| {
-        for (config, ignore) in [("", ".config/git/ignore"), ("[core]\n\texcludesfile = ~/.gitignore_global\n", ".gitignore_global")] {
+        for (config, ignore) in [
+            ("", ".config/git/ignore"),
+            ("[core]\n\texcludesfile = ~/.gitignore_global\n", ".gitignore_global"),
+        ] {
             let project = project(user);
-            project.write_at(&project.home().join(".gitconfig"), format!("[user]\n\tname = A\n\temail = a@b\n{config}"));
+            project.write_at(
+                &project.home().join(".gitconfig"),
+                format!("[user]\n\tname = A\n\temail = a@b\n{config}"),
+            );
             project.write_at(&project.home().join(ignore), "*.swp\n");
             project.write("a.swp", "");
             project.write("a.txt", "");

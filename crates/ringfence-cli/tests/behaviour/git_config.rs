@@ -38,7 +38,9 @@ fn everyday_commands_change_the_config_of_the_user() {
         run(&project, "git branch -q -u origin/dev other && git branch --unset-upstream work && git branch -d other").ok();
         run(&project, "git remote add fork https://example.org/x.git && git config user.name N && git config pull.rebase true").ok();
         run(&project, "git checkout -q -b new && git config branch.new.description 'a b'").ok();
-        let config = project.sh_bare("git config --get-regexp 'branch|remote|user|pull|core.pager|alias' | sort").ok();
+        let config = project
+            .sh_bare("git config --get-regexp 'branch|remote|user|pull|core.pager|alias' | sort")
+            .ok();
         for line in [
             "remote.fork.url https://example.org/x.git",
             "remote.fork.fetch +refs/heads/*:refs/remotes/fork/*",
@@ -48,11 +50,21 @@ fn everyday_commands_change_the_config_of_the_user() {
             "core.pager mine",
             "alias.st !echo \"a;b\"",
         ] {
-            assert!(config.lines().any(|found| found == line), "{user}: {line} is not in\n{config}");
+            assert!(
+                config.lines().any(|found| found == line),
+                "{user}: {line} is not in\n{config}"
+            );
         }
-        assert!(!config.contains("branch.other") && !config.contains("branch.work.remote"), "{user}: {config}");
+        assert!(
+            !config.contains("branch.other") && !config.contains("branch.work.remote"),
+            "{user}: {config}"
+        );
         assert_eq!(mode(), before, "{user}");
-        assert_eq!(project.sh_bare("ls -A .git | grep -e lock -e ringfence; true").ok(), "", "{user}");
+        assert_eq!(
+            project.sh_bare("ls -A .git | grep -e lock -e ringfence; true").ok(),
+            "",
+            "{user}"
+        );
     });
 }
 
@@ -63,8 +75,19 @@ fn push_with_upstream_reaches_the_config() {
     }
     each_user(|user| {
         let project = cloned(user);
-        project.run(["--write", "../up", "-c", "git checkout -q -b topic && git push -q -u origin topic"]).ok();
-        assert_eq!(project.sh_bare("git rev-parse --abbrev-ref topic@{upstream}").ok(), "origin/topic", "{user}");
+        project
+            .run([
+                "--write",
+                "../up",
+                "-c",
+                "git checkout -q -b topic && git push -q -u origin topic",
+            ])
+            .ok();
+        assert_eq!(
+            project.sh_bare("git rev-parse --abbrev-ref topic@{upstream}").ok(),
+            "origin/topic",
+            "{user}"
+        );
     });
 }
 
@@ -125,7 +148,11 @@ fn refusal_names_the_setting() {
     each_user(|user| {
         let project = cloned(user);
         let ran = project.run(["--json", "-c", "git config core.fsmonitor x"]);
-        assert!(ran.text().contains("**/.git/config, setting core.fsmonitor"), "{user}: {}", ran.text());
+        assert!(
+            ran.text().contains("**/.git/config, setting core.fsmonitor"),
+            "{user}: {}",
+            ran.text()
+        );
     });
 }
 
@@ -244,7 +271,10 @@ for file in kept:
         let before = project.sh_bare("cat .git/config").ok();
         run(&project, "python3 race.py").ok();
         assert_eq!(project.sh_bare("cat .git/config").ok(), before, "{user}");
-        assert!(!project.has("stolen") || project.sh_bare("stat -c %h stolen").ok() == "1", "{user}: it has another name");
+        assert!(
+            !project.has("stolen") || project.sh_bare("stat -c %h stolen").ok() == "1",
+            "{user}: it has another name"
+        );
     });
 }
 
@@ -258,10 +288,20 @@ fn config_of_a_worktree_of_the_user_is_judged_as_well() {
         project
             .sh_bare("git config extensions.worktreeConfig true && git worktree add -q wt -b wt && git -C wt config --worktree user.name a")
             .ok();
-        run(&project, "git -C wt config --worktree user.name b && git -C wt branch -q -u origin/dev").ok();
-        assert_ne!(run(&project, "git -C wt config --worktree core.fsmonitor x").status, 0, "{user}");
+        run(
+            &project,
+            "git -C wt config --worktree user.name b && git -C wt branch -q -u origin/dev",
+        )
+        .ok();
+        assert_ne!(
+            run(&project, "git -C wt config --worktree core.fsmonitor x").status,
+            0,
+            "{user}"
+        );
         assert_eq!(
-            project.sh_bare("git -C wt config user.name; git -C wt rev-parse --abbrev-ref @{upstream}").ok(),
+            project
+                .sh_bare("git -C wt config user.name; git -C wt rev-parse --abbrev-ref @{upstream}")
+                .ok(),
             "b\norigin/dev",
             "{user}"
         );
@@ -291,19 +331,37 @@ fn branch_of_the_user_is_led_to_no_remote_that_a_command_added() {
          git config branch.main.merge refs/heads/main",
     ];
     each_user(|user| {
-        let upstream = |project: &Project| project.sh_bare("git config --get-regexp '^branch.main'").ok();
+        let upstream =
+            |project: &Project| project.sh_bare("git config --get-regexp '^branch.main'").ok();
         let together = cloned(user);
         let before = upstream(&together);
         let look = "git config --get-regexp '^branch' | grep evil";
-        let lines = steps.map(|step| format!("{} 2>/dev/null; {look}\n", step.replace("; ", &format!(" 2>/dev/null; {look}; "))));
+        let lines = steps.map(|step| {
+            format!(
+                "{} 2>/dev/null; {look}\n",
+                step.replace("; ", &format!(" 2>/dev/null; {look}; "))
+            )
+        });
         assert_eq!(run(&together, &(lines.concat() + "true")).ok(), "", "{user}: in one run");
         assert_eq!(upstream(&together), before, "{user}: in one run");
         let apart = cloned(user);
-        for step in [steps[0], steps[1], "git config --remove-section branch.main", "git config branch.main.remote evil"] {
+        for step in [
+            steps[0],
+            steps[1],
+            "git config --remove-section branch.main",
+            "git config branch.main.remote evil",
+        ] {
             run(&apart, step);
-            assert!(!apart.sh_bare("git config --get-regexp '^branch'").text().contains("evil"), "{user}: {step}");
+            assert!(
+                !apart.sh_bare("git config --get-regexp '^branch'").text().contains("evil"),
+                "{user}: {step}"
+            );
         }
-        run(&apart, "git config branch.main.remote origin && git config branch.main.merge refs/heads/main").ok();
+        run(
+            &apart,
+            "git config branch.main.remote origin && git config branch.main.merge refs/heads/main",
+        )
+        .ok();
         assert_eq!(upstream(&apart), before, "{user}: in several runs");
         // A branch of the command's own, and what the user says later.
         run(&apart, "git checkout -q -b own && git config branch.own.remote evil && git config branch.own.remote origin").ok();
@@ -322,7 +380,9 @@ fn config_of_a_worktree_takes_no_address() {
     each_user(|user| {
         for prepare in ["true", "git config --worktree core.sparseCheckout false"] {
             let project = cloned(user);
-            project.sh_bare(&format!("git config extensions.worktreeConfig true && {prepare}")).ok();
+            project
+                .sh_bare(&format!("git config extensions.worktreeConfig true && {prepare}"))
+                .ok();
             let before = project.sh_bare("git remote -v; git config --list").ok();
             let settings = [
                 "remote.origin.pushurl https://evil.example/x.git",
@@ -332,7 +392,11 @@ fn config_of_a_worktree_takes_no_address() {
                 "branch.main.pushRemote origin",
                 "submodule.lib.url https://evil.example/x.git",
             ];
-            let lines = settings.map(|setting| format!("git config --worktree {setting} 2>/dev/null && echo went through: {setting}\n"));
+            let lines = settings.map(|setting| {
+                format!(
+                    "git config --worktree {setting} 2>/dev/null && echo went through: {setting}\n"
+                )
+            });
             assert_eq!(run(&project, &(lines.concat() + "true")).ok(), "", "{user}");
             assert_eq!(project.sh_bare("git remote -v; git config --list").ok(), before, "{user}");
             run(&project, "git config --worktree user.name N").ok();
@@ -348,7 +412,10 @@ fn config_that_the_user_protects_stays_as_it_is() {
     }
     each_user(|user| {
         let project = cloned(user);
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "[filesystem]\nprotect = [\"**/.git/config\"]\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "[filesystem]\nprotect = [\"**/.git/config\"]\n",
+        );
         assert_ne!(run(&project, "git config user.name x").status, 0, "{user}");
     });
 }
@@ -365,12 +432,22 @@ fn allowing_the_config_is_refused_precisely() {
             let ran = Ran::of(project.ringfence().args(["policy", "allow", "write", path]), b"");
             assert_eq!(ran.status, 125, "{user}: {}", ran.text());
             assert!(ran.talk().contains("would stay shut: **/.git/"), "{user}: {}", ran.talk());
-            let explained = Ran::of(project.ringfence().args(["explain", "write", path]), b"").text();
-            assert!(explained.contains("no rule opens what git obeys") && !explained.contains("--write"), "{user}: {explained}");
+            let explained =
+                Ran::of(project.ringfence().args(["explain", "write", path]), b"").text();
+            assert!(
+                explained.contains("no rule opens what git obeys")
+                    && !explained.contains("--write"),
+                "{user}: {explained}"
+            );
         }
-        assert!(!project.home().join(".config/ringfence/policy.toml").exists(), "{user}: a rule was written");
         assert!(
-            Ran::of(project.ringfence().args(["policy", "allow", "read", ".git/config"]), b"").ok().starts_with("open already"),
+            !project.home().join(".config/ringfence/policy.toml").exists(),
+            "{user}: a rule was written"
+        );
+        assert!(
+            Ran::of(project.ringfence().args(["policy", "allow", "read", ".git/config"]), b"")
+                .ok()
+                .starts_with("open already"),
             "{user}"
         );
     });
@@ -383,8 +460,13 @@ fn protects_of_the_user_keep_every_setting() {
         project.sh_bare("git init -q").ok();
         let before = project.read(".git/config");
         for protect in ["**/.git/config", "**/config", ".git/config", ".git"] {
-            let ran = project.run(["--protect", protect, "--", "git", "config", "user.name", "other"]);
-            assert!(ran.status != 0 && project.read(".git/config") == before, "{user}: {protect}: {}", ran.talk());
+            let ran =
+                project.run(["--protect", protect, "--", "git", "config", "user.name", "other"]);
+            assert!(
+                ran.status != 0 && project.read(".git/config") == before,
+                "{user}: {protect}: {}",
+                ran.talk()
+            );
         }
         project.run(["--", "git", "config", "user.name", "other"]).ok();
     });

@@ -39,18 +39,28 @@ impl Chain {
         let bare = World::bare(self.shape, self.user);
         let mut inside = bare.twin();
         let before = differences(&bare.state(), &inside.state());
-        assert!(before.is_empty(), "{}: the twins differ before the first command:\n{before}", self.shape.name);
+        assert!(
+            before.is_empty(),
+            "{}: the twins differ before the first command:\n{before}",
+            self.shape.name
+        );
         let mut found = Vec::new();
         for (step, (name, line)) in self.lines.iter().enumerate() {
             let difference = differences(&bare.command(step, line), &inside.command(step, line));
             if !difference.is_empty() {
-                found.push((*name, format!("  {} / {name} ({}):\n{difference}", self.shape.name, self.user)));
+                found.push((
+                    *name,
+                    format!("  {} / {name} ({}):\n{difference}", self.shape.name, self.user),
+                ));
                 inside.become_like(&bare);
             }
         }
         let difference = differences(&bare.end(), &inside.end());
         if !difference.is_empty() {
-            found.push((END, format!("  {} / {END} ({}):\n{difference}", self.shape.name, self.user)));
+            found.push((
+                END,
+                format!("  {} / {END} ({}):\n{difference}", self.shape.name, self.user),
+            ));
         }
         found
     }
@@ -58,12 +68,21 @@ impl Chain {
 
 /// Differences that are not listed, and listed ones that are over.
 fn failures(shape: &Shape, found: &[(&'static str, String)]) -> String {
-    let is_listed = |command: &str| EXCEPTIONS.iter().any(|exception| exception.covers(shape.name, command));
-    let unlisted: String = found.iter().filter(|(command, _)| !is_listed(command)).map(|(_, difference)| difference.as_str()).collect();
+    let is_listed =
+        |command: &str| EXCEPTIONS.iter().any(|exception| exception.covers(shape.name, command));
+    let unlisted: String = found
+        .iter()
+        .filter(|(command, _)| !is_listed(command))
+        .map(|(_, difference)| difference.as_str())
+        .collect();
     let is_over = |exception: &&Exception| {
-        exception.is_held_in(shape.name) && !found.iter().any(|(command, _)| exception.covers(shape.name, command))
+        exception.is_held_in(shape.name)
+            && !found.iter().any(|(command, _)| exception.covers(shape.name, command))
     };
-    let over = EXCEPTIONS.iter().filter(is_over).map(|exception| format!("  does not differ any more: {exception:?}\n"));
+    let over = EXCEPTIONS
+        .iter()
+        .filter(is_over)
+        .map(|exception| format!("  does not differ any more: {exception:?}\n"));
     unlisted + &over.collect::<String>()
 }
 
@@ -73,13 +92,19 @@ fn check(name: &str) {
     if !needs(&["git"]) || !fuse_for_all() {
         return;
     }
-    let number = SHAPES.iter().position(|shape| shape.name == name).expect("every test is named for a shape");
+    let number = SHAPES
+        .iter()
+        .position(|shape| shape.name == name)
+        .expect("every test is named for a shape");
     let shape = &SHAPES[number];
     let local: Vec<Line> = shape.own.iter().chain(LOCAL).copied().collect();
     let users = As::all();
     let chains = [local, SHARED.to_vec()].into_iter().enumerate();
-    let found: Vec<(&str, String)> =
-        chains.flat_map(|(turn, lines)| Chain { shape, lines, user: users[(number + turn) % users.len()] }.run()).collect();
+    let found: Vec<(&str, String)> = chains
+        .flat_map(|(turn, lines)| {
+            Chain { shape, lines, user: users[(number + turn) % users.len()] }.run()
+        })
+        .collect();
     let failures = failures(shape, &found);
     assert!(failures.is_empty(), "git inside differs from git bare:\n{failures}");
 }
@@ -152,6 +177,9 @@ fn every_exception_names_a_shape_and_a_command() {
         assert!(*shape == "*" || TESTS.contains(shape), "{shape}");
         let is_named = |lines: &[Line]| lines.iter().any(|(name, _)| name == command);
         let is_own = SHAPES.iter().any(|known| known.name == *shape && is_named(known.own));
-        assert!([END, "*"].contains(command) || is_named(LOCAL) || is_named(SHARED) || is_own, "{command}");
+        assert!(
+            [END, "*"].contains(command) || is_named(LOCAL) || is_named(SHARED) || is_own,
+            "{command}"
+        );
     }
 }

@@ -26,10 +26,18 @@ fn filters_of_the_user_hold_inside() {
         let project = with_filter(user);
         project.write("a.txt", "hello\n");
         project.sh("PATH=$PWD/tools:$PATH && git add .gitattributes a.txt && git commit -qm x && git status --short a.txt").ok();
-        assert_eq!(project.sh_bare("git show HEAD:a.txt").ok(), "HELLO", "{user}: it was stored as it is");
+        assert_eq!(
+            project.sh_bare("git show HEAD:a.txt").ok(),
+            "HELLO",
+            "{user}: it was stored as it is"
+        );
         project.sh("PATH=$PWD/tools:$PATH && rm a.txt && git checkout -q a.txt").ok();
         assert_eq!(project.read("a.txt").as_deref(), Some("hello\n"), "{user}");
-        assert_eq!(project.sh_bare("PATH=$PWD/tools:$PATH git status --short a.txt").ok(), "", "{user}");
+        assert_eq!(
+            project.sh_bare("PATH=$PWD/tools:$PATH git status --short a.txt").ok(),
+            "",
+            "{user}"
+        );
     });
 }
 
@@ -57,7 +65,12 @@ fn password_in_a_filter_or_a_comment_is_not_shown() {
                       [lfs]\n\turl = https://host/lfs?sig=hunter7\n\tconcurrenttransfers = 8\n[filter \"lfs\"]\n\tclean = git-lfs clean -- %f\n";
         std::fs::write(project.home().join(".gitconfig"), config).unwrap();
         let shown = project.sh("cat ~/.gitconfig").ok();
-        assert!(shown.contains("git-lfs clean -- %f") && shown.contains("required = true") && shown.contains("= 8"), "{user}: {shown}");
+        assert!(
+            shown.contains("git-lfs clean -- %f")
+                && shown.contains("required = true")
+                && shown.contains("= 8"),
+            "{user}: {shown}"
+        );
         assert!(!shown.contains("hunter"), "{user}: {shown}");
     });
 }
@@ -72,7 +85,13 @@ fn git_lfs_stores_pointers_and_restores_content() {
         project.sh_bare("rm -rf * .[a-z]*; git init -q; git lfs install --skip-repo").ok();
         project.write("big.bin", "content\n");
         project.sh("git lfs track --filename big.bin && git add .gitattributes big.bin && git commit -qm x && git lfs ls-files").ok();
-        assert!(project.sh_bare("git show HEAD:big.bin").ok().starts_with("version https://git-lfs.github.com/spec/"), "{user}");
+        assert!(
+            project
+                .sh_bare("git show HEAD:big.bin")
+                .ok()
+                .starts_with("version https://git-lfs.github.com/spec/"),
+            "{user}"
+        );
         project.sh("rm big.bin && git checkout -q big.bin").ok();
         assert_eq!(project.read("big.bin").as_deref(), Some("content\n"), "{user}");
         assert_eq!(project.sh_bare("git status --short").ok(), "", "{user}");

@@ -27,7 +27,13 @@ fn vendored(user: As) -> Project {
 fn vendored_are_whole(project: &Project) {
     let heads = project
         .sh_bare("cat vendor/lib/.git/HEAD vendor/mirror.git/HEAD vendor/lib/.git/hooks/pre-push vendor/mirror.git/hooks/pre-receive");
-    assert_eq!(heads.text(), "ref: refs/heads/other\nref: refs/heads/other\n#!/bin/sh\n#!/bin/sh", "{}: {}", project.user, heads.talk());
+    assert_eq!(
+        heads.text(),
+        "ref: refs/heads/other\nref: refs/heads/other\n#!/bin/sh\n#!/bin/sh",
+        "{}: {}",
+        project.user,
+        heads.talk()
+    );
 }
 
 #[test]
@@ -56,13 +62,23 @@ fn repository_that_a_command_puts_together_below_a_vendored_name_is_swept() {
     each_user(|user| {
         for (end, is_moved) in [("true", true), ("kill -9 $PPID", true), ("true", false)] {
             let project = project(user);
-            let (objects, refs) = if is_moved { ("node_modules/a", "node_modules/b") } else { ("vendor/x/objects", "vendor/x/refs") };
+            let (objects, refs) = if is_moved {
+                ("node_modules/a", "node_modules/b")
+            } else {
+                ("vendor/x/objects", "vendor/x/refs")
+            };
             project.sh_bare(&format!("mkdir -p {objects} {refs} vendor/x; sleep 0.02")).ok();
-            let moved = if is_moved { "mv node_modules/a vendor/x/objects; mv node_modules/b vendor/x/refs;" } else { "" };
-            let config = "printf '[core]\\nbare=false\\nworktree=.\\nfsmonitor=./e\\n' > vendor/x/config";
+            let moved = if is_moved {
+                "mv node_modules/a vendor/x/objects; mv node_modules/b vendor/x/refs;"
+            } else {
+                ""
+            };
+            let config =
+                "printf '[core]\\nbare=false\\nworktree=.\\nfsmonitor=./e\\n' > vendor/x/config";
             project.sh(&format!("{moved} {config}; echo ref: refs/heads/m > vendor/x/HEAD; {end}"));
             project.sh("true").ok();
-            let is_harmless = !project.has("vendor/x/HEAD") || !project.read("vendor/x/config").unwrap_or_default().contains("fsmonitor");
+            let is_harmless = !project.has("vendor/x/HEAD")
+                || !project.read("vendor/x/config").unwrap_or_default().contains("fsmonitor");
             assert!(is_harmless, "{user}: {end} {is_moved}");
         }
     });
@@ -98,7 +114,11 @@ fn removal_of_worktrees_is_no_denial() {
         let line = "git worktree add -q new 2>/dev/null && git worktree remove new && git worktree prune && git worktree list | wc -l";
         let ran = project.run(["--json", "-c", line]);
         let said: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("it is JSON");
-        assert_eq!((&said["stdout"], &said["denials"]), (&"2\n".into(), &serde_json::json!([])), "{user}: {said}");
+        assert_eq!(
+            (&said["stdout"], &said["denials"]),
+            (&"2\n".into(), &serde_json::json!([])),
+            "{user}: {said}"
+        );
     });
 }
 
@@ -116,7 +136,11 @@ fn vendored_repository_that_the_user_took_over_keeps_its_hooks() {
         for _ in 0..2 {
             assert_eq!(project.sh("git -C vendor/own status >/dev/null").talk(), "", "{user}");
         }
-        assert!(project.has("vendor/own/.git/hooks/pre-push") && project.has("vendor/own.git/hooks/pre-receive"), "{user}: a hook is gone");
+        assert!(
+            project.has("vendor/own/.git/hooks/pre-push")
+                && project.has("vendor/own.git/hooks/pre-receive"),
+            "{user}: a hook is gone"
+        );
     });
 }
 
@@ -146,16 +170,28 @@ fn clone_of_the_user_keeps_its_hooks_when_a_session_ends() {
         let session = Session::start(user);
         let project = &session.project;
         project.write("later/.env", SECRET);
-        assert!(soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)), "no watcher stands");
+        assert!(
+            soon(Duration::from_secs(20), || !session
+                .exec("cat later/.env")
+                .text()
+                .contains(SECRET)),
+            "no watcher stands"
+        );
         project.sh_bare("git init -q host && git -C host commit -q --allow-empty -m x").ok();
         project.write("host/.git/hooks/pre-push", HOOK);
         let writes = || session.exec("echo >> host/.git/config").status == 0;
         assert!(soon(Duration::from_secs(20), || !writes()), "{user}: it is not protected");
-        session.exec("git -C host checkout -q -b x && git -C host worktree add -q ../linked -b y").ok();
+        session
+            .exec("git -C host checkout -q -b x && git -C host worktree add -q ../linked -b y")
+            .ok();
         // What the command makes itself is looked through all the same.
         session.exec("git init -q own && echo x > own/.git/hooks/pre-push").ok();
         let stopped = session.words(&["stop", &session.id]);
-        assert!(!stopped.talk().contains("/host/") && stopped.talk().contains("own/.git/hooks"), "{user}: {}", stopped.talk());
+        assert!(
+            !stopped.talk().contains("/host/") && stopped.talk().contains("own/.git/hooks"),
+            "{user}: {}",
+            stopped.talk()
+        );
         assert!(project.has("host/.git/hooks/pre-push"), "{user}: a hook is gone");
     });
 }
@@ -172,7 +208,11 @@ fn commit_without_a_reflog_is_a_take_over() {
             project.sh(&format!("git init -q own; cd own; git commit -q --allow-empty -m x; {packed}; git config core.logAllRefUpdates false; rm -rf .git/logs")).ok();
             project.sh("git -C own config core.abbrev 13").ok();
             project.sh_bare("git -C own commit -q --allow-empty -m mine").ok();
-            assert_ne!(project.sh("git -C own config core.abbrev 14").status, 0, "{user}: {packed}: it is still the command's");
+            assert_ne!(
+                project.sh("git -C own config core.abbrev 14").status,
+                0,
+                "{user}: {packed}: it is still the command's"
+            );
         }
     });
 }
@@ -187,11 +227,20 @@ fn programs_of_a_rebase_are_there_only_while_a_command_of_a_session_runs() {
         let project = project(user);
         project.sh_bare("git init -q && echo a > a && git add a && git commit -qm a && git checkout -qb side && echo s > a && git commit -qam s && git checkout -q main && echo m > a && git commit -qam m").ok();
         let session = Session::start_by(project, Project::ringfence, &[]);
-        assert_ne!(session.exec("git checkout -q side && git rebase -q -x 'echo x >> ran' main").status, 0, "{user}: there is no conflict");
-        let todo = || session.project.read(".git/rebase-merge/git-rebase-todo").expect("a rebase goes on");
+        assert_ne!(
+            session.exec("git checkout -q side && git rebase -q -x 'echo x >> ran' main").status,
+            0,
+            "{user}: there is no conflict"
+        );
+        let todo =
+            || session.project.read(".git/rebase-merge/git-rebase-todo").expect("a rebase goes on");
         assert!(!todo().contains("exec"), "{user}: {}", todo());
         session.exec("grep exec .git/rebase-merge/git-rebase-todo && echo x > .git/rebase-merge/strategy").ok();
-        assert!(!todo().contains("exec") && !session.project.has(".git/rebase-merge/strategy"), "{user}: {}", todo());
+        assert!(
+            !todo().contains("exec") && !session.project.has(".git/rebase-merge/strategy"),
+            "{user}: {}",
+            todo()
+        );
         // Inside it goes on as it was.
         session.exec("test -e .git/rebase-merge/strategy && rm .git/rebase-merge/strategy && echo both > a && git add a && GIT_EDITOR=true git rebase --continue && cat ran").ok();
         assert_ne!(

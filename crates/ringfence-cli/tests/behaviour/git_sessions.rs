@@ -10,7 +10,10 @@ use crate::sessions::Session;
 /// A project that is a repository with two commits.
 fn committed(user: As) -> Project {
     let project = project(user);
-    project.write(".gitignore", ".env\n.env.local\n*.pem\nSECRET.txt\n*.KEY\ncredentials.json\nlater\n");
+    project.write(
+        ".gitignore",
+        ".env\n.env.local\n*.pem\nSECRET.txt\n*.KEY\ncredentials.json\nlater\n",
+    );
     project.sh_bare("git init -q && git add -A && git commit -qm first && echo a > f && git add f && git commit -qm second").ok();
     project
 }
@@ -20,7 +23,10 @@ fn committed(user: As) -> Project {
 fn watched(user: As) -> Session {
     let session = Session::start_by(committed(user), Project::ringfence, &[]);
     session.project.write("later/.env", SECRET);
-    assert!(soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)), "no watcher stands");
+    assert!(
+        soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)),
+        "no watcher stands"
+    );
     session
 }
 
@@ -44,7 +50,9 @@ fn worktrees_are_made_used_and_removed_under_the_watcher() {
             session.exec(&format!("git worktree add -q {name} -b {name}")).ok();
             session.exec(&format!("(cd {name} && echo x > x && git add x && git commit -qm {name} && git status --short)")).ok();
         }
-        session.exec("git worktree lock one && git worktree unlock one && git worktree move two four").ok();
+        session
+            .exec("git worktree lock one && git worktree unlock one && git worktree move two four")
+            .ok();
         session
             .exec(
                 "git worktree remove one && git worktree remove four && rm -rf three && git worktree prune && test ! -e .git/worktrees/one",
@@ -52,7 +60,13 @@ fn worktrees_are_made_used_and_removed_under_the_watcher() {
             .ok();
         session.exec("git worktree add -q one one && git -C one log -1 --format=%s").ok();
         assert_eq!(ended(&session), "", "{user}");
-        assert_eq!(session.project.sh_bare("git -C one status --short; git -C one log -1 --format=%s").ok(), "one");
+        assert_eq!(
+            session
+                .project
+                .sh_bare("git -C one status --short; git -C one log -1 --format=%s")
+                .ok(),
+            "one"
+        );
     });
 }
 
@@ -66,11 +80,16 @@ fn worktree_that_the_host_adds_beside_the_commands_is_protected() {
         let session = watched(user);
         session.exec("git worktree add -q mine -b mine").ok();
         session.project.sh_bare("git worktree add -q host -b host").ok();
-        let writes = |name: &str| session.exec(&format!("echo ../.. > .git/worktrees/{name}/commondir")).status == 0;
+        let writes = |name: &str| {
+            session.exec(&format!("echo ../.. > .git/worktrees/{name}/commondir")).status == 0
+        };
         assert!(soon(Duration::from_secs(20), || !writes("host")), "{user}: it can be written");
         assert!(writes("mine"), "{user}: the command's own is protected as well");
         session.exec("git worktree remove mine").ok();
-        assert!(session.exec("git worktree remove --force host").status != 0, "{user}: it was removed");
+        assert!(
+            session.exec("git worktree remove --force host").status != 0,
+            "{user}: it was removed"
+        );
     });
 }
 
@@ -82,12 +101,18 @@ fn rebase_cherry_pick_and_stash_go_on_under_the_watcher() {
     each_user(|user| {
         let session = watched(user);
         session.exec("git checkout -qb side && echo side > f && git commit -qam side && git checkout -q main && echo main > f && git commit -qam main").ok();
-        assert_ne!(session.exec("git checkout -q side && git rebase -q main").status, 0, "{user}: there is no conflict");
+        assert_ne!(
+            session.exec("git checkout -q side && git rebase -q main").status,
+            0,
+            "{user}: there is no conflict"
+        );
         session.exec("echo both > f && git add f && GIT_EDITOR=true git rebase --continue").ok();
         assert_eq!(session.exec("git log --format=%s").ok(), "side\nmain\nsecond\nfirst", "{user}");
         session.exec("git checkout -q main && echo other > f && git commit -qam other").ok();
         assert_ne!(session.exec("git cherry-pick side").status, 0, "{user}: there is no conflict");
-        session.exec("echo picked > f && git add f && GIT_EDITOR=true git cherry-pick --continue").ok();
+        session
+            .exec("echo picked > f && git add f && GIT_EDITOR=true git cherry-pick --continue")
+            .ok();
         session.exec("git rebase -q -X theirs HEAD~1 && git revert --no-edit HEAD && git reset -q --hard HEAD~1").ok();
         session
             .exec("echo changed > f && echo new > untracked && git stash -q -u && test ! -e untracked && git stash pop -q && cat untracked")
@@ -117,8 +142,14 @@ fn rebase_that_is_left_unfinished_is_continued_by_the_user() {
             let ran = project.sh(&line);
             assert_ne!(ran.status, 0, "{user} {flags}: there is no conflict");
             assert!(!ran.talk().contains("was moved"), "{user} {flags}: {}", ran.talk());
-            project.sh_bare("echo both > f && git add f && GIT_EDITOR=true git rebase --continue").ok();
-            assert_eq!(project.sh_bare("git log --format=%s").ok(), "side\nmain\nsecond\nfirst", "{user} {flags}");
+            project
+                .sh_bare("echo both > f && git add f && GIT_EDITOR=true git rebase --continue")
+                .ok();
+            assert_eq!(
+                project.sh_bare("git log --format=%s").ok(),
+                "side\nmain\nsecond\nfirst",
+                "{user} {flags}"
+            );
         }
     });
 }
@@ -130,11 +161,16 @@ fn submodule_of_a_repository_that_the_session_made_outlasts_it() {
     }
     each_user(|user| {
         let session = watched(user);
-        session.exec("git init -q lib && (cd lib && echo l > l && git add l && git commit -qm lib)").ok();
+        session
+            .exec("git init -q lib && (cd lib && echo l > l && git add l && git commit -qm lib)")
+            .ok();
         session.exec("git init -q own && (cd own && git commit -q --allow-empty -m x)").ok();
         session.exec("(cd own && git -c protocol.file.allow=always submodule --quiet add ../lib deep/sub && git commit -qm sub)").ok();
         assert_eq!(ended(&session), "", "{user}");
-        let status = session.project.sh_bare("cd own && git status --short && git submodule status && cat deep/sub/l").ok();
+        let status = session
+            .project
+            .sh_bare("cd own && git status --short && git submodule status && cat deep/sub/l")
+            .ok();
         assert!(status.contains(" deep/sub (") && status.ends_with("\nl"), "{user}: {status}");
         session.project.sh("cd own/deep/sub && echo m > m && git add m && git commit -qm m && git config a.b c 2>&1; cd ../../.. && rm -rf own && test ! -e own").ok();
     });
@@ -151,10 +187,16 @@ fn repository_of_an_earlier_run_can_be_changed_moved_and_removed() {
         project.sh("cd lib && git remote add origin /nowhere && git config user.name x && git commit -q --allow-empty -m x").ok();
         project.sh("git -C store.git config a.b c 2>/dev/null; git -C store.git remote add more /nowhere && git -C store.git worktree remove of-store").ok();
         assert_eq!(
-            project.sh_bare("git -C lib config remote.origin.url && git -C store.git config remote.more.url").ok(),
+            project
+                .sh_bare(
+                    "git -C lib config remote.origin.url && git -C store.git config remote.more.url"
+                )
+                .ok(),
             "/nowhere\n/nowhere"
         );
-        project.sh("mv lib moved && mv store.git other.git && git -C moved remote rename origin again").ok();
+        project
+            .sh("mv lib moved && mv store.git other.git && git -C moved remote rename origin again")
+            .ok();
         project.sh("git -C moved remote remove again && git -C other.git remote remove more").ok();
         project.sh("rm -rf moved other.git && test ! -e moved && test ! -e other.git").ok();
     });
@@ -168,10 +210,18 @@ fn repository_of_an_earlier_run_stays_the_commands_under_the_watcher() {
     }
     each_user(|user| {
         let project = committed(user);
-        project.sh("git init -q lib && git init -q --bare store.git && git worktree add -q wt -b wt").ok();
+        project
+            .sh("git init -q lib && git init -q --bare store.git && git worktree add -q wt -b wt")
+            .ok();
         let session = Session::start_by(project, Project::ringfence, &[]);
         session.project.write("later/.env", SECRET);
-        assert!(soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)), "no watcher stands");
+        assert!(
+            soon(Duration::from_secs(20), || !session
+                .exec("cat later/.env")
+                .text()
+                .contains(SECRET)),
+            "no watcher stands"
+        );
         session.exec("git -C lib remote add origin /nowhere && git -C store.git remote add origin /nowhere").ok();
         session.exec("git worktree remove wt && rm -rf lib store.git && test ! -e lib && test ! -e store.git").ok();
     });
@@ -205,8 +255,12 @@ fn repository_that_the_user_took_over_is_protected() {
     let taken_over: [TakeOver; 4] = [
         ("a hook", |project| project.write("own/.git/hooks/pre-push", "#!/bin/sh\n")),
         ("a setting", |project| drop(project.sh_bare("git -C own config core.pager mine").ok())),
-        ("a commit", |project| drop(project.sh_bare("git -C own commit -q --allow-empty -m mine").ok())),
-        ("another remote", |project| drop(project.sh_bare("git -C own remote add origin /mine").ok())),
+        ("a commit", |project| {
+            drop(project.sh_bare("git -C own commit -q --allow-empty -m mine").ok())
+        }),
+        ("another remote", |project| {
+            drop(project.sh_bare("git -C own remote add origin /mine").ok())
+        }),
     ];
     each_user(|user| {
         for (what, take) in taken_over {
@@ -218,10 +272,22 @@ fn repository_that_the_user_took_over_is_protected() {
             take(&project);
             let before = project.sh_bare("cat own/.git/config; ls own/.git/hooks").ok();
             for _ in 0..2 {
-                assert_ne!(project.sh("git -C own config core.abbrev 13").status, 0, "{user}: {what}");
-                assert_ne!(project.sh("mv own/.git/hooks hooks || mv own other").status, 0, "{user}: {what}");
+                assert_ne!(
+                    project.sh("git -C own config core.abbrev 13").status,
+                    0,
+                    "{user}: {what}"
+                );
+                assert_ne!(
+                    project.sh("mv own/.git/hooks hooks || mv own other").status,
+                    0,
+                    "{user}: {what}"
+                );
             }
-            assert_eq!(project.sh_bare("cat own/.git/config; ls own/.git/hooks").ok(), before, "{user}: {what}");
+            assert_eq!(
+                project.sh_bare("cat own/.git/config; ls own/.git/hooks").ok(),
+                before,
+                "{user}: {what}"
+            );
         }
     });
 }
@@ -240,7 +306,12 @@ fn list_that_a_command_could_write_counts_for_nothing() {
         assert!(list.ends_with("/runs/.made"), "{user}: there is no list: {list}");
         assert_ne!(project.sh(&format!("cat {list}")).status, 0, "{user}: it can be read");
         assert_ne!(project.sh(&format!("echo x >> {list}")).status, 0, "{user}: it can be written");
-        let ran = project.run(["--write", &store.to_string_lossy(), "-c", "git -C own config core.abbrev 13"]);
+        let ran = project.run([
+            "--write",
+            &store.to_string_lossy(),
+            "-c",
+            "git -C own config core.abbrev 13",
+        ]);
         assert_ne!(ran.status, 0, "{user}: it counts");
         project.sh("git -C own config core.abbrev 12").ok();
     });

@@ -22,8 +22,11 @@ fn upstream(user: As) -> Project {
 
 #[track_caller]
 fn run(project: &Project, line: &str) -> Ran {
-    let line = format!("export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=protocol.file.allow GIT_CONFIG_VALUE_0=always; {line}");
-    let ran = project.run(["--read", "../inner", "--read", "../lib", "--read", "../up", "-c", &line]);
+    let line = format!(
+        "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=protocol.file.allow GIT_CONFIG_VALUE_0=always; {line}"
+    );
+    let ran =
+        project.run(["--read", "../inner", "--read", "../lib", "--read", "../up", "-c", &line]);
     assert!(!ran.talk().contains("was moved"), "{line}: {}", ran.talk());
     ran
 }
@@ -31,11 +34,18 @@ fn run(project: &Project, line: &str) -> Ran {
 /// The host's git finds both submodules as they should be.
 #[track_caller]
 fn is_whole(project: &Project, directory: &str, user: As) {
-    let status = project.sh_bare(&format!("cd {directory} && git status --short && git submodule status --recursive")).ok();
+    let status = project
+        .sh_bare(&format!(
+            "cd {directory} && git status --short && git submodule status --recursive"
+        ))
+        .ok();
     let lines: Vec<&str> = status.lines().collect();
     assert_eq!(lines.len(), 2, "{user}: {status}");
     // `git submodule status` marks what is not checked out, or another commit, in the first column.
-    assert!(!status.contains(['-', '+']) || lines.iter().all(|line| !line.starts_with(['-', '+', 'U'])), "{user}: {status}");
+    assert!(
+        !status.contains(['-', '+']) || lines.iter().all(|line| !line.starts_with(['-', '+', 'U'])),
+        "{user}: {status}"
+    );
     assert_eq!(project.sh_bare(&format!("cat {directory}/vendor/lib/inner/i")).ok(), "i", "{user}");
 }
 
@@ -55,7 +65,11 @@ fn submodules_of_a_repository_of_the_user_are_updated_two_deep() {
             "cd vendor/lib/inner && git checkout -q -B work && echo j > j && git add j && git commit -qm j && git branch -m done",
         )
         .ok();
-        assert_eq!(project.sh_bare("git -C vendor/lib/inner log -1 --format='%s %D'").ok(), "j HEAD -> done", "{user}");
+        assert_eq!(
+            project.sh_bare("git -C vendor/lib/inner log -1 --format='%s %D'").ok(),
+            "j HEAD -> done",
+            "{user}"
+        );
         run(&project, "git submodule --quiet update --recursive --force && git submodule --quiet foreach --recursive git status --short")
             .ok();
     });
@@ -157,7 +171,9 @@ fn submodule_of_the_user_is_led_to_no_other_address() {
     each_user(|user| {
         let project = upstream(user);
         let add = |name: &str, url: &str| {
-            format!("git config -f .gitmodules submodule.{name}.path {name} && git config -f .gitmodules submodule.{name}.url {url} && ")
+            format!(
+                "git config -f .gitmodules submodule.{name}.path {name} && git config -f .gitmodules submodule.{name}.url {url} && "
+            )
         };
         let modules = [
             add("lib", "../lib.git"),
@@ -165,8 +181,7 @@ fn submodule_of_the_user_is_led_to_no_other_address() {
             add("new", "../new.git"),
             add("far", "https://good.example/far.git"),
         ];
-        let initialised =
-            "git config submodule.lib.url https://good.example/lib.git && git config submodule.abs.url https://good.example/abs.git";
+        let initialised = "git config submodule.lib.url https://good.example/lib.git && git config submodule.abs.url https://good.example/abs.git";
         project
             .sh_bare(&format!("git init -q && git remote add origin https://good.example/x.git && {}{initialised}", modules.concat()))
             .ok();
@@ -202,7 +217,9 @@ fn submodule_made_ahead_holds_no_program_after_the_run() {
             let plant = "cd .git/modules/vendor/lib && printf '#!/bin/sh\\ntouch ~/ran\\n' > hooks/post-checkout && chmod +x hooks/post-checkout && \
                          printf '[core]\\n\\tfsmonitor = touch ~/ran; false\\n\\thooksPath = hooks\\n' >> config";
             project.run(["--read", "../up", "-c", &format!("{make} && {plant}")]).ok();
-            project.sh_bare("git submodule update --init; git status; cd vendor/lib && git status").text();
+            project
+                .sh_bare("git submodule update --init; git status; cd vendor/lib && git status")
+                .text();
             assert!(!project.home().join("ran").exists(), "{user}: {make}");
             let config = project.read(".git/modules/vendor/lib/config").unwrap_or_default();
             assert!(!config.contains("fsmonitor"), "{user}: {config}");
@@ -228,7 +245,9 @@ fn submodule_of_the_user_takes_no_program() {
             "git -C vendor/lib/inner config core.pager x".to_owned(),
             format!("mv {git} x"),
             format!("mkdir -p .git/modules/new && mv .git/modules/new {git}/new"),
-            format!("mkdir .git/modules/new && ln {git}/config .git/modules/new/config && echo x >> .git/modules/new/config"),
+            format!(
+                "mkdir .git/modules/new && ln {git}/config .git/modules/new/config && echo x >> .git/modules/new/config"
+            ),
         ] {
             assert_ne!(run(&project, &line).status, 0, "{user}: {line}");
         }

@@ -35,10 +35,14 @@ const HELPED: &[&[&str]] = &[
 fn furnished(project: &Project) {
     project.write_at(&project.home().join("data/x"), "x");
     project.write_at(&project.home().join(".config/my-tool/x"), "x");
-    let settings = r#"{"sandbox":{"enabled":true},"permissions":{"deny":["Bash(git push:*)","Bash(rm *)"]}}"#;
+    let settings =
+        r#"{"sandbox":{"enabled":true},"permissions":{"deny":["Bash(git push:*)","Bash(rm *)"]}}"#;
     project.write_at(&project.home().join(".claude/settings.json"), settings);
     project.write(".claude/settings.json", settings);
-    project.write_at(&project.home().join(".codex/config.toml"), "sandbox_mode = \"workspace-write\"\n");
+    project.write_at(
+        &project.home().join(".codex/config.toml"),
+        "sandbox_mode = \"workspace-write\"\n",
+    );
     project.write(
         "my-settings.json",
         r#"{"network":{"allowedDomains":[],"deniedDomains":[]},"filesystem":{"denyRead":[],"allowWrite":["."],"denyWrite":[]}}"#,
@@ -65,7 +69,12 @@ fn every_example_in_the_help_works_and_a_command_runs_afterwards() {
                 let line = example.replacen("ringfence", &program, 1);
                 let ran = Ran::of(project.command("/bin/sh").args(["-c", &line]), b"");
                 let is_get = example.contains("configure get");
-                assert!(ran.status == 0 || is_get && ran.status == 1, "{user}: {example}: {} {}", ran.status, ran.talk());
+                assert!(
+                    ran.status == 0 || is_get && ran.status == 1,
+                    "{user}: {example}: {} {}",
+                    ran.status,
+                    ran.talk()
+                );
                 assert!(!ran.talk().contains("is ignored"), "{user}: {example}: {}", ran.talk());
                 if ["import", "allow", " set "].iter().any(|word| example.contains(word)) {
                     project.run(["--", "true"]).ok();
@@ -80,13 +89,28 @@ fn every_example_in_the_help_works_and_a_command_runs_afterwards() {
 fn setting_that_would_have_no_effect_is_not_written() {
     each_user(|user| {
         let project = project(user);
-        let ran = ringfence(&project, &["configure", "--shared", "set", "network.allow", "[\"example.org\"]"]);
+        let ran = ringfence(
+            &project,
+            &["configure", "--shared", "set", "network.allow", "[\"example.org\"]"],
+        );
         let said = ran.ends(125).talk();
-        assert!(said.contains("no effect") && said.contains("ringfence configure --global set network.allow"), "{said}");
+        assert!(
+            said.contains("no effect")
+                && said.contains("ringfence configure --global set network.allow"),
+            "{said}"
+        );
         assert!(!project.has(".ringfence"));
-        ringfence(&project, &["configure", "--global", "set", "network.allow", "[\"example.org\"]"]).ok();
+        ringfence(
+            &project,
+            &["configure", "--global", "set", "network.allow", "[\"example.org\"]"],
+        )
+        .ok();
         // What the user opened, the repository may name.
-        ringfence(&project, &["configure", "--shared", "set", "network.allow", "[\"example.org\"]"]).ok();
+        ringfence(
+            &project,
+            &["configure", "--shared", "set", "network.allow", "[\"example.org\"]"],
+        )
+        .ok();
     });
 }
 
@@ -95,7 +119,8 @@ fn imported_deny_of_claude_code_refuses_the_command() {
     each_user(|user| {
         let project = project(user);
         furnished(&project);
-        let words = ["policy", "import", ".claude/settings.json", "--output", ".ringfence/policy.toml"];
+        let words =
+            ["policy", "import", ".claude/settings.json", "--output", ".ringfence/policy.toml"];
         ringfence(&project, &words).ok();
         assert!(project.run(["-c", "rm README"]).ends(126).talk().contains("deny rm:*"));
         project.run(["-c", "git push origin main"]).ends(126);
@@ -107,10 +132,28 @@ fn imported_deny_of_claude_code_refuses_the_command() {
 fn flag_that_opens_nothing_says_so_and_the_command_runs() {
     each_user(|user| {
         let project = project(user);
-        let ran = project.run(["--read", "/nonexistent", "--env", "RINGFENCE_TEST_UNSET", "--", "echo", "ran"]);
+        let ran = project.run([
+            "--read",
+            "/nonexistent",
+            "--env",
+            "RINGFENCE_TEST_UNSET",
+            "--",
+            "echo",
+            "ran",
+        ]);
         assert_eq!(ran.ok(), "ran");
-        assert!(ran.talk().contains("--read /nonexistent opens nothing: there is no such file or directory"), "{}", ran.talk());
-        assert!(ran.talk().contains("--env RINGFENCE_TEST_UNSET passes nothing: the variable is not set"), "{}", ran.talk());
+        assert!(
+            ran.talk()
+                .contains("--read /nonexistent opens nothing: there is no such file or directory"),
+            "{}",
+            ran.talk()
+        );
+        assert!(
+            ran.talk()
+                .contains("--env RINGFENCE_TEST_UNSET passes nothing: the variable is not set"),
+            "{}",
+            ran.talk()
+        );
         let quiet = project.run(["--read", "/usr", "--env", "HOME", "--env", "X=y", "--", "true"]);
         quiet.ok();
         assert_eq!(quiet.talk(), "");
@@ -138,8 +181,14 @@ fn flag_that_cannot_be_read_says_what_to_type() {
 fn line_ends_are_written_as_escapes() {
     each_user(|user| {
         let project = project(user);
-        project.write(".ringfence/policy.toml", "version = 1\n[filesystem]\ndeny = [\n  \"a\",\n  \"b\",\n]\n");
-        for words in [["configure", "--shared", "get", "filesystem.deny"].as_slice(), &["configure", "--shared", "list"]] {
+        project.write(
+            ".ringfence/policy.toml",
+            "version = 1\n[filesystem]\ndeny = [\n  \"a\",\n  \"b\",\n]\n",
+        );
+        for words in [
+            ["configure", "--shared", "get", "filesystem.deny"].as_slice(),
+            &["configure", "--shared", "list"],
+        ] {
             let said = ringfence(&project, words).ok();
             assert!(!said.contains('\u{fffd}') && said.contains("\"a\""), "{said}");
         }
@@ -155,7 +204,8 @@ fn home_as_the_directory_can_be_inspected_and_runs_nothing() {
         let project = project(user);
         let home = project.home().display().to_string();
         project.write_at(&project.home().join("data/x"), "x");
-        let at_home = |words: &[&str]| Ran::of(project.ringfence().args(words).current_dir(&home), b"");
+        let at_home =
+            |words: &[&str]| Ran::of(project.ringfence().args(words).current_dir(&home), b"");
         at_home(&["policy", "show"]).ok();
         at_home(&["policy", "check"]).ok();
         at_home(&["policy", "allow", "read", "data"]).ok();
@@ -164,7 +214,10 @@ fn home_as_the_directory_can_be_inspected_and_runs_nothing() {
         assert!(explained.ends(1).talk().contains("no command runs in"), "{}", explained.talk());
         for words in [["run", "--", "true"].as_slice(), &["test"], &["plan"]] {
             let said = at_home(words).ends(125).talk();
-            assert!(said.contains("cd into a project, or name one with `-C DIR`"), "{user}: {words:?}: {said}");
+            assert!(
+                said.contains("cd into a project, or name one with `-C DIR`"),
+                "{user}: {words:?}: {said}"
+            );
         }
     });
 }
@@ -177,6 +230,10 @@ fn program_in_place_of_a_command_is_answered_with_the_line_that_runs_it() {
         let hint = "hint: did you mean: ringfence run -- env echo 'two words'\n";
         assert!(ran.status == 125 && ran.talk().ends_with(hint), "{user}: {}", ran.talk());
         let unknown = Ran::of(project.ringfence().args(["no-such-program-anywhere"]), b"");
-        assert!(unknown.status == 125 && !unknown.talk().contains("ringfence run --"), "{user}: {}", unknown.talk());
+        assert!(
+            unknown.status == 125 && !unknown.talk().contains("ringfence run --"),
+            "{user}: {}",
+            unknown.talk()
+        );
     });
 }

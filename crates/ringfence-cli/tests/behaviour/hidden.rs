@@ -20,7 +20,10 @@ print(os.path.lexists('.env'), os.access('.env', os.F_OK), os.access('.env', os.
 /// A project with `.env`, ignored by git, and this choice for such files.
 fn with_env_files(user: As, choice: &str) -> Project {
     let project = project(user);
-    project.write(".ringfence/policy.toml", format!("version = 1\n[filesystem]\nenv-files = \"{choice}\"\n"));
+    project.write(
+        ".ringfence/policy.toml",
+        format!("version = 1\n[filesystem]\nenv-files = \"{choice}\"\n"),
+    );
     project.write("web/.env.local", SECRET);
     project.write(".gitignore", ".env*\n.ringfence\n");
     project
@@ -34,17 +37,28 @@ fn each(body: impl Fn(As)) {
 }
 
 fn told(ran: &Ran) -> Value {
-    serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}\n{}", ran.text(), ran.talk()))
+    serde_json::from_slice(&ran.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}\n{}", ran.text(), ran.talk()))
 }
 
 /// The denials of a command line as `operation name`.
 fn denials(said: &Value) -> Vec<String> {
-    let name = |denial: &Value| denial["target"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned();
+    let name = |denial: &Value| {
+        denial["target"]
+            .as_str()
+            .unwrap_or_default()
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
     said["denials"]
         .as_array()
         .expect("a list")
         .iter()
-        .map(|denial| format!("{} {}", denial["operation"].as_str().unwrap_or_default(), name(denial)))
+        .map(|denial| {
+            format!("{} {}", denial["operation"].as_str().unwrap_or_default(), name(denial))
+        })
         .collect()
 }
 
@@ -52,7 +66,11 @@ fn denials(said: &Value) -> Vec<String> {
 fn hidden_env_file_is_absent_for_loaders() {
     each(|user| {
         let project = with_env_files(user, "hide");
-        assert_eq!(project.run(["--", "python3", "-c", LOADER]).ok(), "none\nFalse False False", "{user}");
+        assert_eq!(
+            project.run(["--", "python3", "-c", LOADER]).ok(),
+            "none\nFalse False False",
+            "{user}"
+        );
         let talk = project.run(["--", "cat", ".env"]).ends(1).talk();
         assert!(talk.contains("No such file or directory"), "{user}: {talk}");
         project.sh("! [ -e .env ] && ! [ -e web/.env.local ] && ! cat web/.env.local").ok();
@@ -76,8 +94,14 @@ fn node_loaders_find_hidden_file_absent() {
 fn empty_env_file_reads_as_nothing_and_every_tool_goes_on() {
     each(|user| {
         let project = with_env_files(user, "empty");
-        assert_eq!(project.run(["--", "python3", "-c", LOADER]).ok(), "loaded ''\nopened ''\nTrue True True", "{user}");
-        project.sh_bare("rm -rf x.pem SECRET.txt server.KEY sub/deeper; git init -q; git add -A").ok();
+        assert_eq!(
+            project.run(["--", "python3", "-c", LOADER]).ok(),
+            "loaded ''\nopened ''\nTrue True True",
+            "{user}"
+        );
+        project
+            .sh_bare("rm -rf x.pem SECRET.txt server.KEY sub/deeper; git init -q; git add -A")
+            .ok();
         let line = "set -e; cat .env; wc -c < web/.env.local; ls -la >/dev/null; mkdir /tmp/copy; cp -r .env web README /tmp/copy
             tar cf /tmp/x.tar .; git diff; git status --short > /tmp/status; ! grep -v '^A ' /tmp/status; ! grep -r zzz .";
         let ran = project.sh(line);
@@ -85,7 +109,9 @@ fn empty_env_file_reads_as_nothing_and_every_tool_goes_on() {
         ran.ok();
         assert_eq!(talk, "", "{user}");
         assert_eq!(
-            project.sh("stat -c '%s %A' .env; cat /tmp/copy/.env 2>/dev/null; dd if=.env 2>/dev/null").ok(),
+            project
+                .sh("stat -c '%s %A' .env; cat /tmp/copy/.env 2>/dev/null; dd if=.env 2>/dev/null")
+                .ok(),
             "0 -r--r--r--",
             "{user}"
         );
@@ -100,9 +126,20 @@ fn no_choice_for_env_files_shows_or_changes_their_content() {
             let before = project.read(".env");
             let line = "cat .env web/.env.local; cat < .env; cp .env x; ln .env y; mv .env z; rm -f .env; echo x > .env; echo x >> .env; truncate -s0 .env; chmod 777 .env; grep -r . .env web; python3 -c 'import mmap; print(mmap.mmap(open(\".env\").fileno(), 0)[:])'; dd if=.env; cat /proc/self/fd/3 3<.env; true";
             let ran = project.sh(line);
-            assert!(!ran.text().contains(SECRET) && !ran.talk().contains(SECRET), "{user} {choice}: {}", ran.text());
+            assert!(
+                !ran.text().contains(SECRET) && !ran.talk().contains(SECRET),
+                "{user} {choice}: {}",
+                ran.text()
+            );
             assert_eq!(project.read(".env"), before, "{user} {choice}");
-            for line in ["echo x > .env", "rm .env", "mv .env z", "ln .env y", "echo x > .env.new", "mv README .env"] {
+            for line in [
+                "echo x > .env",
+                "rm .env",
+                "mv .env z",
+                "ln .env y",
+                "echo x > .env.new",
+                "mv README .env",
+            ] {
                 assert_ne!(project.sh(line).status, 0, "{user} {choice}: {line}");
             }
             let talk = project.sh("echo x > .env").talk();
@@ -124,10 +161,24 @@ fn disguised_read_is_recorded_and_never_blocks() {
                 (&"**/.env".into(), &"kernel".into(), &true.into()),
                 "{user}"
             );
-            assert_eq!((&said["blocked"], &said["exitCode"]), (&false.into(), &3.into()), "{user} {choice}: {said}");
+            assert_eq!(
+                (&said["blocked"], &said["exitCode"]),
+                (&false.into(), &3.into()),
+                "{user} {choice}: {said}"
+            );
             // To look is not to read.
-            let said = told(&project.run(["--json", "--", "sh", "-c", "[ -e .env ]; [ -f .env.local ]; stat .env; exit 3"]));
-            assert_eq!((denials(&said), &said["blocked"]), (Vec::new(), &false.into()), "{user} {choice}: {said}");
+            let said = told(&project.run([
+                "--json",
+                "--",
+                "sh",
+                "-c",
+                "[ -e .env ]; [ -f .env.local ]; stat .env; exit 3",
+            ]));
+            assert_eq!(
+                (denials(&said), &said["blocked"]),
+                (Vec::new(), &false.into()),
+                "{user} {choice}: {said}"
+            );
             // To change it is refused, and that is why the command failed.
             let said = told(&project.run(["--json", "--", "sh", "-c", "echo x > .env"]));
             assert_eq!(said["blocked"], true, "{user} {choice}: {said}");
@@ -161,7 +212,9 @@ fn hide_flag_and_list_take_paths_and_globs() {
         let project = project(user);
         project.write("notes/plan.txt", SECRET);
         project.write("deep/er/api.token", SECRET);
-        let hidden = |line: &str| project.run(["--hide", "notes", "--hide", "**/*.token", "--", "sh", "-c", line]);
+        let hidden = |line: &str| {
+            project.run(["--hide", "notes", "--hide", "**/*.token", "--", "sh", "-c", line])
+        };
         for line in [
             "[ -e notes ]",
             "cat notes/plan.txt",
@@ -178,15 +231,39 @@ fn hide_flag_and_list_take_paths_and_globs() {
             assert!(!ran.text().contains(SECRET), "{user}: {line}");
         }
         for line in ["ls notes", "cat notes/plan.txt", "cat deep/er/api.token"] {
-            assert!(hidden(line).talk().contains("No such file or directory"), "{user}: {line} {}", hidden(line).talk());
+            assert!(
+                hidden(line).talk().contains("No such file or directory"),
+                "{user}: {line} {}",
+                hidden(line).talk()
+            );
         }
         // In a directory of the sandbox's own, the name is not even listed.
-        let home = |flag: &str| project.run([flag, "~/.ssh", "--", "sh", "-c", "ls -A ~; [ -e ~/.ssh ] && echo there; true"]).ok();
-        assert!(home("--deny").contains(".ssh") && home("--deny").contains("there"), "{user}: {}", home("--deny"));
-        assert!(!home("--hide").contains(".ssh") && !home("--hide").contains("there"), "{user}: {}", home("--hide"));
+        let home = |flag: &str| {
+            project
+                .run([
+                    flag,
+                    "~/.ssh",
+                    "--",
+                    "sh",
+                    "-c",
+                    "ls -A ~; [ -e ~/.ssh ] && echo there; true",
+                ])
+                .ok()
+        };
+        assert!(
+            home("--deny").contains(".ssh") && home("--deny").contains("there"),
+            "{user}: {}",
+            home("--deny")
+        );
+        assert!(
+            !home("--hide").contains(".ssh") && !home("--hide").contains("there"),
+            "{user}: {}",
+            home("--hide")
+        );
         project.write(".ringfence/policy.toml", "version = 1\n[filesystem]\nhide = [\"notes\"]\n");
         assert!(project.sh("cat notes/plan.txt").talk().contains("No such file"), "{user}");
-        let shown = Ran::of(project.ringfence().args(["explain", "read", "notes/plan.txt"]), b"").text();
+        let shown =
+            Ran::of(project.ringfence().args(["explain", "read", "notes/plan.txt"]), b"").text();
         assert!(shown.contains("as absent"), "{user}: {shown}");
     });
 }
@@ -209,9 +286,15 @@ fn host_without_fuse_denies_hidden_names_and_says_so() {
     }
     each_user(|user| {
         let project = with_env_files(user, "hide");
-        let ran = Ran::of(project.ringfence_without_fuse().args(["run", "--json", "-c", "cat .env"]), b"");
+        let ran = Ran::of(
+            project.ringfence_without_fuse().args(["run", "--json", "-c", "cat .env"]),
+            b"",
+        );
         let said = told(&ran);
-        assert!(said["stderr"].as_str().is_some_and(|text| text.contains("Permission denied")), "{user}: {said}");
+        assert!(
+            said["stderr"].as_str().is_some_and(|text| text.contains("Permission denied")),
+            "{user}: {said}"
+        );
         let gaps = said["gaps"].as_array().expect("a list");
         assert!(gaps.iter().any(|gap| gap["what"] == "filesystem.hide"), "{user}: {said}");
     });
@@ -224,7 +307,11 @@ fn init_proposes_empty_env_files_where_a_loader_is_listed() {
             let project = project(user);
             project.write("package.json", list);
             let said = Ran::of(project.ringfence().args(["init", "--dry-run"]), b"").text();
-            assert_eq!(said.contains("env-files = \"empty\""), is_proposed, "{user}: {list}\n{said}");
+            assert_eq!(
+                said.contains("env-files = \"empty\""),
+                is_proposed,
+                "{user}: {list}\n{said}"
+            );
         }
     });
 }

@@ -34,13 +34,18 @@ fn hook(project: &Project, input: &Value) -> Ran {
 
 fn answer(ran: &Ran) -> Value {
     ran.ok();
-    if ran.stdout.is_empty() { Value::Null } else { serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{:?}", ran.text())) }
+    if ran.stdout.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{:?}", ran.text()))
+    }
 }
 
 /// What is said of a tool that is about to be used.
 #[track_caller]
 fn said(project: &Project, tool: &str, arguments: Value) -> Value {
-    answer(&hook(project, &input(project, "PreToolUse", tool, arguments)))["hookSpecificOutput"].clone()
+    answer(&hook(project, &input(project, "PreToolUse", tool, arguments)))["hookSpecificOutput"]
+        .clone()
 }
 
 /// The line that is run in the place of `line`.
@@ -54,7 +59,11 @@ fn rewritten(project: &Project, line: &str) -> String {
 /// The same, run as the agent would, with the directory in which its shell then stands.
 #[track_caller]
 fn confined(project: &Project, line: &str) -> Ran {
-    let whole = format!("eval {} < /dev/null && pwd -P >| {}", quoted(&rewritten(project, line)), project.home().join("cwd").display());
+    let whole = format!(
+        "eval {} < /dev/null && pwd -P >| {}",
+        quoted(&rewritten(project, line)),
+        project.home().join("cwd").display()
+    );
     Ran::of(shell(project).args(["-c", &whole]), b"")
 }
 
@@ -69,7 +78,8 @@ fn shell(project: &Project) -> Command {
 fn runtime(project: &Project) -> PathBuf {
     let runtime = project.home().join("runtime");
     if fs::create_dir(&runtime).is_ok() {
-        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).expect("its mode can be set");
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700))
+            .expect("its mode can be set");
         project.user.own(&runtime);
     }
     runtime
@@ -89,13 +99,23 @@ fn a_rewritten_command_is_confined() {
         let project = project(user);
         confined(&project, "echo made > made && cat README").ok();
         assert_eq!(project.read("made").as_deref(), Some("made\n"));
-        for line in ["cat .env", "cat ~/.ssh/id_rsa", "cat ../other/main.rs", "echo x > ~/x", "cat .env; cat $(echo .env)"] {
+        for line in [
+            "cat .env",
+            "cat ~/.ssh/id_rsa",
+            "cat ../other/main.rs",
+            "echo x > ~/x",
+            "cat .env; cat $(echo .env)",
+        ] {
             let ran = confined(&project, line);
             assert!(ran.status != 0 && !ran.text().contains(SECRET), "{line}: {}", ran.text());
         }
         confined(&project, "exit 7").ends(7);
         assert_eq!(
-            confined(&project, "[[ -n $BASH_VERSION ]] && echo \"it's $0\" && false || cat <<'E'\na 'b' \\\nE").ok(),
+            confined(
+                &project,
+                "[[ -n $BASH_VERSION ]] && echo \"it's $0\" && false || cat <<'E'\na 'b' \\\nE"
+            )
+            .ok(),
             "it's /bin/bash\na 'b' \\"
         );
     });
@@ -109,7 +129,10 @@ fn whoever_types_ringfence_gains_nothing() {
         for line in [
             format!("{binary} run --mode full-access -- cat .env"),
             format!("{binary} run --read ~/.ssh -- cat ~/.ssh/id_rsa"),
-            format!("'{binary}' run --project '{}' --shell bash -c 'cat .env'", project.root().display()),
+            format!(
+                "'{binary}' run --project '{}' --shell bash -c 'cat .env'",
+                project.root().display()
+            ),
             rewritten(&project, "cat .env").replace("--shell", "--mode full-access --shell"),
             format!("{} ; cat .env", rewritten(&project, "true")),
         ] {
@@ -125,7 +148,8 @@ fn whoever_types_ringfence_gains_nothing() {
 fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
     each_user(|user| {
         let project = project(user);
-        let stands = || fs::read_to_string(project.home().join("cwd")).unwrap().trim_end().to_owned();
+        let stands =
+            || fs::read_to_string(project.home().join("cwd")).unwrap().trim_end().to_owned();
         let inside = |name: &str| project.at(name).display().to_string();
         confined(&project, "cd src").ok();
         assert_eq!(stands(), inside("src"));
@@ -136,7 +160,14 @@ fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
         assert_eq!(stands(), inside("$(touch owned)"));
         confined(&project, "cd 'a b'").ok();
         assert_eq!(stands(), inside("a b"));
-        for line in ["cd /usr/lib", "cd /tmp", "cd ..", "ln -s / away; cd away/usr", "mkdir -p $'x\\ny' && cd $'x\\ny'", "cd src; exit 0"] {
+        for line in [
+            "cd /usr/lib",
+            "cd /tmp",
+            "cd ..",
+            "ln -s / away; cd away/usr",
+            "mkdir -p $'x\\ny' && cd $'x\\ny'",
+            "cd src; exit 0",
+        ] {
             confined(&project, line).ok();
             assert_eq!(stands(), project.root().display().to_string(), "{line}");
         }
@@ -150,7 +181,10 @@ fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
         assert!(!project.has("owned"));
         confined(&project, "cd src; false").ends(1);
         hook(&project, &input(&project, "PostToolUse", "Bash", json!({ "command": "x" }))).ok();
-        assert_eq!(fs::read_dir(project.home().join(".local/state/ringfence/ended")).unwrap().count(), 0);
+        assert_eq!(
+            fs::read_dir(project.home().join(".local/state/ringfence/ended")).unwrap().count(),
+            0
+        );
     });
 }
 
@@ -162,10 +196,16 @@ fn what_was_refused_is_told_with_the_command_it_befell() {
     each_user(|user| {
         let project = project(user);
         confined(&project, "cat .env").ends(1);
-        let told = answer(&hook(&project, &input(&project, "PostToolUseFailure", "Bash", json!({ "command": "cat .env" }))));
+        let told = answer(&hook(
+            &project,
+            &input(&project, "PostToolUseFailure", "Bash", json!({ "command": "cat .env" })),
+        ));
         let context = told["hookSpecificOutput"]["additionalContext"].as_str().expect("a text");
         assert_eq!(told["hookSpecificOutput"]["hookEventName"], "PostToolUseFailure");
-        let block = format!("<sandbox_violations>\nread {}: **/.env (built in)\n</sandbox_violations>\n", project.at(".env").display());
+        let block = format!(
+            "<sandbox_violations>\nread {}: **/.env (built in)\n</sandbox_violations>\n",
+            project.at(".env").display()
+        );
         assert!(context.starts_with(&block), "{context}");
         // Another command of the same conversation.
         let other = json!({ "tool_use_id": "toolu_02" });
@@ -173,7 +213,10 @@ fn what_was_refused_is_told_with_the_command_it_befell() {
         input["tool_use_id"] = other["tool_use_id"].clone();
         assert_eq!(answer(&hook(&project, &input)), Value::Null);
         input["tool_use_id"] = "toolu_01ABC123".into();
-        assert_eq!(answer(&hook(&project, &input))["hookSpecificOutput"]["hookEventName"], "PostToolUse");
+        assert_eq!(
+            answer(&hook(&project, &input))["hookSpecificOutput"]["hookEventName"],
+            "PostToolUse"
+        );
         confined(&project, "cat README").ok();
         assert_eq!(answer(&hook(&project, &input)), Value::Null);
     });
@@ -195,8 +238,16 @@ fn files_are_judged_by_where_links_lead() {
             ("Read", "fine", "nothing"),
             ("Edit", "fine", "nothing"),
         ] {
-            assert_eq!(verdict(&project, tool, json!({ "file_path": project.at(path) })), expect, "{tool} {path}");
-            assert_eq!(verdict(&project, tool, json!({ "file_path": path })), expect, "{tool} {path}");
+            assert_eq!(
+                verdict(&project, tool, json!({ "file_path": project.at(path) })),
+                expect,
+                "{tool} {path}"
+            );
+            assert_eq!(
+                verdict(&project, tool, json!({ "file_path": path })),
+                expect,
+                "{tool} {path}"
+            );
         }
     });
 }
@@ -212,7 +263,12 @@ fn the_policy_decides() {
         let denied = said(&project, "Bash", json!({ "command": "true && git push" }));
         assert_eq!(denied["permissionDecision"], "deny");
         let reason = denied["permissionDecisionReason"].as_str().unwrap();
-        assert!(reason.contains("`deny git push:*`") && reason.contains("policy.toml:3") && reason.contains("at character 9"), "{reason}");
+        assert!(
+            reason.contains("`deny git push:*`")
+                && reason.contains("policy.toml:3")
+                && reason.contains("at character 9"),
+            "{reason}"
+        );
         assert_eq!(verdict(&project, "Bash", json!({ "command": "docker ps" })), "nothing");
         assert_eq!(verdict(&project, "Bash", json!({ "command": "docker ps && id" })), "allow");
         for (tool, arguments, expect) in [
@@ -225,13 +281,22 @@ fn the_policy_decides() {
         ] {
             assert_eq!(verdict(&project, tool, arguments.clone()), expect, "{tool} {arguments}");
         }
-        let log = fs::read_to_string(project.home().join(".local/state/ringfence/audit/00000001.jsonl")).unwrap();
+        let log =
+            fs::read_to_string(project.home().join(".local/state/ringfence/audit/00000001.jsonl"))
+                .unwrap();
         let first: Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
-        for (key, expect) in [("agent", "claude-code"), ("session", "toolu_01ABC123"), ("operation", "command"), ("result", "blocked")] {
+        for (key, expect) in [
+            ("agent", "claude-code"),
+            ("session", "toolu_01ABC123"),
+            ("operation", "command"),
+            ("result", "blocked"),
+        ] {
             assert_eq!(first[key], expect, "{first}");
         }
         assert!(
-            log.lines().any(|line| line.contains("\"operation\":\"command\",\"target\":\"docker ps\",\"result\":\"allowed\"")),
+            log.lines().any(|line| line.contains(
+                "\"operation\":\"command\",\"target\":\"docker ps\",\"result\":\"allowed\""
+            )),
             "{log}"
         );
     });
@@ -262,9 +327,23 @@ fn where_the_policy_asks_the_agent_asks() {
         let policy = "version = 1\nask = \"terminal\"\n[commands]\ndeny = [\"git push:*\"]\n";
         project.write_at(&project.home().join(".config/ringfence/policy.toml"), policy);
         assert_eq!(verdict(&project, "Read", json!({ "file_path": ".env" })), "ask");
-        assert_eq!(verdict(&project, "Write", json!({ "file_path": project.home().join("x"), "content": "" })), "ask");
+        assert_eq!(
+            verdict(
+                &project,
+                "Write",
+                json!({ "file_path": project.home().join("x"), "content": "" })
+            ),
+            "ask"
+        );
         // What nobody may say yes to.
-        assert_eq!(verdict(&project, "Write", json!({ "file_path": ".ringfence/policy.toml", "content": "" })), "deny");
+        assert_eq!(
+            verdict(
+                &project,
+                "Write",
+                json!({ "file_path": ".ringfence/policy.toml", "content": "" })
+            ),
+            "deny"
+        );
         assert_eq!(verdict(&project, "Bash", json!({ "command": "git push" })), "deny");
     });
 }
@@ -273,7 +352,8 @@ fn where_the_policy_asks_the_agent_asks() {
 fn settings_of_the_agent_hold_for_the_command_itself() {
     each_user(|user| {
         let project = project(user);
-        let person = |text: &str| project.write_at(&project.home().join(".claude/settings.json"), text);
+        let person =
+            |text: &str| project.write_at(&project.home().join(".claude/settings.json"), text);
         let bare = |command: &str| json!({ "command": command, "dangerouslyDisableSandbox": true });
         // Whoever wrote the repository shuts, and opens nothing.
         project.write(".claude/settings.json", r#"{"permissions": {"deny": ["Bash(curl:*)"], "ask": ["Bash(make *)"]}, "sandbox": {"enabled": false, "excludedCommands": ["id"], "allowUnsandboxedCommands": true}}"#);
@@ -282,15 +362,26 @@ fn settings_of_the_agent_hold_for_the_command_itself() {
         assert_eq!(verdict(&project, "Bash", bare("id")), "allow");
         let made = said(&project, "Bash", bare("id"));
         assert!(made["updatedInput"]["command"].as_str().unwrap().contains(" run "), "{made}");
-        person(r#"{"sandbox": {"excludedCommands": ["docker:*"], "allowUnsandboxedCommands": true}}"#);
+        person(
+            r#"{"sandbox": {"excludedCommands": ["docker:*"], "allowUnsandboxedCommands": true}}"#,
+        );
         project.write(".claude/settings.json", "{}");
         assert_eq!(verdict(&project, "Bash", json!({ "command": "docker ps" })), "nothing");
         let asked = said(&project, "Bash", bare("id"));
-        assert_eq!((asked["permissionDecision"].as_str(), asked.get("updatedInput")), (Some("ask"), None));
+        assert_eq!(
+            (asked["permissionDecision"].as_str(), asked.get("updatedInput")),
+            (Some("ask"), None)
+        );
         person(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#);
         let asked = said(&project, "Bash", json!({ "command": "id" }));
         assert_eq!(asked["permissionDecision"], "ask");
-        assert!(asked["updatedInput"]["command"].as_str().unwrap().contains(" -c 'id' && builtin cd -P -- "), "{asked}");
+        assert!(
+            asked["updatedInput"]["command"]
+                .as_str()
+                .unwrap()
+                .contains(" -c 'id' && builtin cd -P -- "),
+            "{asked}"
+        );
         person("{");
         hook(&project, &input(&project, "PreToolUse", "Bash", json!({ "command": "id" }))).ends(2);
     });
@@ -302,13 +393,20 @@ fn the_policy_says_who_agrees_and_what_runs_outside() {
     each_user(|user| {
         let project = project(user);
         let policy = |text: &str| {
-            project.write_at(&project.home().join(".config/ringfence/policy.toml"), format!("version = 1\n[sandbox]\n{text}\n"))
+            project.write_at(
+                &project.home().join(".config/ringfence/policy.toml"),
+                format!("version = 1\n[sandbox]\n{text}\n"),
+            )
         };
-        let person = |text: &str| project.write_at(&project.home().join(".claude/settings.json"), text);
-        let wide = r#"{"sandbox": {"autoAllowBashIfSandboxed": true, "allowUnsandboxedCommands": true}}"#;
+        let person =
+            |text: &str| project.write_at(&project.home().join(".claude/settings.json"), text);
+        let wide =
+            r#"{"sandbox": {"autoAllowBashIfSandboxed": true, "allowUnsandboxedCommands": true}}"#;
         let narrow = r#"{"sandbox": {"autoAllowBashIfSandboxed": false, "allowUnsandboxedCommands": false}}"#;
         let id = || json!({ "command": "id" });
-        let bare = || said(&project, "Bash", json!({ "command": "id", "dangerouslyDisableSandbox": true }));
+        let bare = || {
+            said(&project, "Bash", json!({ "command": "id", "dangerouslyDisableSandbox": true }))
+        };
         policy("auto-allow-bash-if-sandboxed = true");
         assert_eq!(verdict(&project, "Bash", id()), "allow");
         policy("auto-allow-bash-if-sandboxed = false");
@@ -318,13 +416,20 @@ fn the_policy_says_who_agrees_and_what_runs_outside() {
         policy("allow-unsandboxed-commands = true");
         person("{}");
         let asked = bare();
-        assert_eq!((asked["permissionDecision"].as_str(), asked.get("updatedInput")), (Some("ask"), None), "{asked}");
+        assert_eq!(
+            (asked["permissionDecision"].as_str(), asked.get("updatedInput")),
+            (Some("ask"), None),
+            "{asked}"
+        );
         // What a project narrows is not opened again by the person's settings.
         person(wide);
         project.write(".claude/settings.json", narrow);
         let asked = bare();
         assert_eq!(asked["permissionDecision"], "ask");
-        assert!(asked["updatedInput"]["command"].as_str().is_some_and(|line| line.contains(" run ")), "{asked}");
+        assert!(
+            asked["updatedInput"]["command"].as_str().is_some_and(|line| line.contains(" run ")),
+            "{asked}"
+        );
     });
 }
 
@@ -339,16 +444,26 @@ fn whatever_goes_wrong_blocks_the_call() {
             assert!(ran.stdout.is_empty() && ran.talk().contains(why), "{}", ran.talk());
         };
         let text = call.to_string();
-        for (input, why) in
-            [("", "is no JSON"), ("[]", "is no JSON object"), ("{\"hook_event_name\":1}", "hook_event_name"), (&text[..40], "is no JSON")]
-        {
+        for (input, why) in [
+            ("", "is no JSON"),
+            ("[]", "is no JSON object"),
+            ("{\"hook_event_name\":1}", "hook_event_name"),
+            (&text[..40], "is no JSON"),
+        ] {
             blocked(project.ringfence().args(["hook", "claude-code"]), input.as_bytes(), why);
         }
         blocked(project.ringfence().args(["hook", "claude-code"]), b"\xff", "cannot read");
         blocked(project.ringfence().args(["hook", "nobody"]), text.as_bytes(), "nobody");
         blocked(project.ringfence().args(["hook"]), text.as_bytes(), "AGENT");
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\nmoed = \"read-only\"\n");
-        blocked(project.ringfence().args(["hook", "claude-code"]), text.as_bytes(), "policy.toml:2:1");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\nmoed = \"read-only\"\n",
+        );
+        blocked(
+            project.ringfence().args(["hook", "claude-code"]),
+            text.as_bytes(),
+            "policy.toml:2:1",
+        );
         project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n");
         // A log that cannot be written.
         let state = project.home().join(".local/state/ringfence");
@@ -366,17 +481,26 @@ fn a_shell_outside_of_the_project_runs_nothing() {
         let mut call = input(&project, "PreToolUse", "Bash", json!({ "command": "cat main.rs" }));
         call["cwd"] = json!(project.home().join("code/other"));
         let mut command = project.ringfence();
-        let ran = Ran::of(command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()), call.to_string().as_bytes());
+        let ran = Ran::of(
+            command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()),
+            call.to_string().as_bytes(),
+        );
         assert_eq!(answer(&ran)["hookSpecificOutput"]["permissionDecision"], "deny");
         // A directory that is gone is no reason to do nothing for ever.
         call["cwd"] = json!(project.at("gone"));
         hook(&project, &call).ends(2);
         let mut command = project.ringfence();
-        let ran = Ran::of(command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()), call.to_string().as_bytes());
+        let ran = Ran::of(
+            command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()),
+            call.to_string().as_bytes(),
+        );
         assert_eq!(answer(&ran)["hookSpecificOutput"]["permissionDecision"], "allow");
         // Nor if the shell goes there in between.
         let line = rewritten(&project, "cat main.rs");
-        let ran = Ran::of(shell(&project).args(["-c", &line]).current_dir(project.home().join("code/other")), b"");
+        let ran = Ran::of(
+            shell(&project).args(["-c", &line]).current_dir(project.home().join("code/other")),
+            b"",
+        );
         ran.ends(125);
         assert!(!ran.text().contains(SECRET));
     });
@@ -390,16 +514,30 @@ fn an_agent_is_told_where_it_works() {
     let told = answer(&hook(&project, &start));
     assert_eq!(told["hookSpecificOutput"]["hookEventName"], "SessionStart");
     let text = told["hookSpecificOutput"]["additionalContext"].as_str().unwrap();
-    assert!(text.contains(&project.root().display().to_string()) && text.contains("Network: shut"), "{text}");
-    project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\nmode = \"full-access\"\n");
-    assert!(answer(&hook(&project, &start))["systemMessage"].as_str().unwrap().contains("confines nothing"));
+    assert!(
+        text.contains(&project.root().display().to_string()) && text.contains("Network: shut"),
+        "{text}"
+    );
+    project.write_at(
+        &project.home().join(".config/ringfence/policy.toml"),
+        "version = 1\nmode = \"full-access\"\n",
+    );
+    assert!(
+        answer(&hook(&project, &start))["systemMessage"]
+            .as_str()
+            .unwrap()
+            .contains("confines nothing")
+    );
 }
 
 #[test]
 fn an_agent_that_is_described_has_the_tools_it_is_left() {
     each_user(|user| {
         let project = project(user);
-        project.write(".claude/agents/reviewer.md", "---\nname: reviewer\ntools: Read, Grep, Bash, Agent(helper, other)\n---\nLook.\n");
+        project.write(
+            ".claude/agents/reviewer.md",
+            "---\nname: reviewer\ntools: Read, Grep, Bash, Agent(helper, other)\n---\nLook.\n",
+        );
         let of = |agent: &str, tool: &str, arguments: Value| {
             let mut input = input(&project, "PreToolUse", tool, arguments);
             input["agent_type"] = agent.into();
@@ -408,7 +546,12 @@ fn an_agent_that_is_described_has_the_tools_it_is_left() {
         let file = json!({ "file_path": project.at("new"), "content": "x" });
         let denied = of("reviewer", "Write", file.clone());
         assert_eq!(denied["permissionDecision"], "deny", "{denied}");
-        assert!(denied["permissionDecisionReason"].as_str().is_some_and(|reason| reason.contains("reviewer.md:3")), "{denied}");
+        assert!(
+            denied["permissionDecisionReason"]
+                .as_str()
+                .is_some_and(|reason| reason.contains("reviewer.md:3")),
+            "{denied}"
+        );
         assert_eq!(of("general-purpose", "Write", file), Value::Null);
         let line = of("reviewer", "Bash", json!({ "command": "echo x > made; echo tried" }))["updatedInput"]["command"].clone();
         let line = line.as_str().expect("a command").to_owned();
@@ -451,9 +594,13 @@ fn a_ringfence_that_commands_could_replace_lets_nothing_through() {
 fn shells_of_codex_by_other_names_are_not_let_through() {
     each_user(|user| {
         let project = project(user);
-        for tool in ["exec_command", "shell_command", "local_shell", "unified_exec", "container.exec"] {
-            let input = input(&project, "PreToolUse", tool, json!({ "cmd": "cat ~/.ssh/id_rsa" })).to_string();
-            let said = answer(&Ran::of(project.ringfence().args(["hook", "codex"]), input.as_bytes()));
+        for tool in
+            ["exec_command", "shell_command", "local_shell", "unified_exec", "container.exec"]
+        {
+            let input = input(&project, "PreToolUse", tool, json!({ "cmd": "cat ~/.ssh/id_rsa" }))
+                .to_string();
+            let said =
+                answer(&Ran::of(project.ringfence().args(["hook", "codex"]), input.as_bytes()));
             assert_eq!(said["hookSpecificOutput"]["permissionDecision"], "deny", "{tool}: {said}");
         }
     });

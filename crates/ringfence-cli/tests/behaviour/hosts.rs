@@ -31,13 +31,27 @@ fn a_refusal_names_its_rule_in_every_spelling_of_the_host() {
     each_user(|user| {
         let project = project(user);
         with_policy(&project, POLICY);
-        for spelling in ["evil.example.org:443", "EVIL.Example.ORG:443", "evil.example.org.:443", "evil.example.org"] {
+        for spelling in [
+            "evil.example.org:443",
+            "EVIL.Example.ORG:443",
+            "evil.example.org.:443",
+            "evil.example.org",
+        ] {
             let said = explain(&project, &[spelling]).ends(1).text();
-            for expected in ["denied", "deny evil.example.org", ".config/ringfence/policy.toml:7 (user policy)"] {
+            for expected in
+                ["denied", "deny evil.example.org", ".config/ringfence/policy.toml:7 (user policy)"]
+            {
                 assert!(said.contains(expected), "{user} {spelling}: {expected} is not in {said}");
             }
         }
-        for spelling in ["10.6.6.1:80", "10.394753:80", "0x0a060601:80", "168166913:80", "[::ffff:10.6.6.1]:80", "[64:ff9b::10.6.6.1]:80"] {
+        for spelling in [
+            "10.6.6.1:80",
+            "10.394753:80",
+            "0x0a060601:80",
+            "168166913:80",
+            "[::ffff:10.6.6.1]:80",
+            "[64:ff9b::10.6.6.1]:80",
+        ] {
             let said = explain(&project, &[spelling]).ends(1).text();
             assert!(said.contains("deny 10.6.6.0/24"), "{user} {spelling}: {said}");
         }
@@ -51,9 +65,15 @@ fn what_is_open_names_its_rule_and_how_it_is_reached() {
         project.sh_bare("git init -q && git remote add origin https://git.example.net:8443/x").ok();
         with_policy(&project, &format!("{POLICY}git = true\n"));
         for (target, expected) in [
-            ("a.b.example.org:443", &["allow *.example.org:443", "policy.toml:4 (user policy)", "TLS has to name it"][..]),
+            (
+                "a.b.example.org:443",
+                &["allow *.example.org:443", "policy.toml:4 (user policy)", "TLS has to name it"][..],
+            ),
             ("10.1.2.3:5432", &["allow 10.0.0.0/8", "policy.toml:5 (user policy)"]),
-            ("git.example.net:8443", &["allow git.example.net:8443 (remote origin)", "policy.toml:8 (user policy)"]),
+            (
+                "git.example.net:8443",
+                &["allow git.example.net:8443 (remote origin)", "policy.toml:8 (user policy)"],
+            ),
             ("git.example.net:22", &["(remote origin)"]),
         ] {
             let said = explain(&project, &[target]).ends(0).text();
@@ -76,9 +96,14 @@ fn remote_that_a_command_added_is_not_open() {
         with_policy(&project, &format!("{POLICY}git = true\n"));
         let line = "git init -q . && git remote add origin https://git.example.net/x";
         let mut running = project.ringfence();
-        running.args(["run", "-c", &format!("{line}; echo ready; read x")]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        running
+            .args(["run", "-c", &format!("{line}; echo ready; read x")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut running = running.spawn().expect("ringfence starts");
-        BufReader::new(running.stdout.take().expect("piped just above")).read_line(&mut String::new()).expect("it says something");
+        BufReader::new(running.stdout.take().expect("piped just above"))
+            .read_line(&mut String::new())
+            .expect("it says something");
         explain(&project, &["git.example.net"]).ends(1);
         drop(running.stdin.take());
         assert!(running.wait().expect("it ends").code().is_some(), "{user}");
@@ -121,10 +146,24 @@ fn every_rule_is_shown_with_its_place() {
         let project = project(user);
         project.sh_bare("git init -q && git remote add origin git@github.com:me/x.git").ok();
         with_policy(&project, &format!("{POLICY}localhost = [5432]\ngit = true\nsni = \"off\"\n"));
-        let flags = ["--allow-host", "b.org:22", "--deny-host", "c.org", "--allow-localhost", "3000", "--bind", "8080"];
-        let shown = Ran::of(project.ringfence().args(["policy", "show", "--origin"]).args(flags), b"").ok();
-        let line =
-            |start: &str| shown.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_else(|| panic!("{start} in {shown}"));
+        let flags = [
+            "--allow-host",
+            "b.org:22",
+            "--deny-host",
+            "c.org",
+            "--allow-localhost",
+            "3000",
+            "--bind",
+            "8080",
+        ];
+        let shown =
+            Ran::of(project.ringfence().args(["policy", "show", "--origin"]).args(flags), b"").ok();
+        let line = |start: &str| {
+            shown
+                .lines()
+                .find(|line| line.trim_start().starts_with(start))
+                .unwrap_or_else(|| panic!("{start} in {shown}"))
+        };
         for (entry, origin) in [
             ("mode = allow-list", "policy.toml:4 (user policy)"),
             ("allow *.example.org:443", "policy.toml:4 (user policy)"),
@@ -147,10 +186,15 @@ fn what_is_no_host_is_refused_before_anything_runs() {
     each_user(|user| {
         let project = project(user);
         let check = |flags: &[&str], expected: &[&str]| {
-            let ran = Ran::of(project.ringfence().arg("run").args(flags).args(["-c", "touch ran"]), b"");
+            let ran =
+                Ran::of(project.ringfence().arg("run").args(flags).args(["-c", "touch ran"]), b"");
             ran.ends(125);
             for expected in expected {
-                assert!(ran.talk().contains(expected), "{user} {flags:?}: {expected} is not in {}", ran.talk());
+                assert!(
+                    ran.talk().contains(expected),
+                    "{user} {flags:?}: {expected} is not in {}",
+                    ran.talk()
+                );
             }
             assert!(!project.at("ran").exists(), "{user} {flags:?}");
         };
@@ -158,7 +202,10 @@ fn what_is_no_host_is_refused_before_anything_runs() {
         check(&["--allow-host", "a.org:0"], &["`0` is no port", "65535"]);
         check(&["--allow-host", "a.org:65536"], &["`65536` is no port"]);
         check(&["--allow-host", "https://a.org/x"], &["it is a URL", "`a.org`"]);
-        check(&["--allow-host", "127.1"], &["it is the address 127.0.0.1, not a name", "write `127.0.0.1`"]);
+        check(
+            &["--allow-host", "127.1"],
+            &["it is the address 127.0.0.1, not a name", "write `127.0.0.1`"],
+        );
         check(&["--allow-host", "*"], &["it stands for every host"]);
         check(&["--allow-host", "b\u{fc}cher.de"], &["it is not ASCII", "xn--"]);
         check(&["--deny-host", "fe80::1%eth0"], &["zone"]);
@@ -167,7 +214,10 @@ fn what_is_no_host_is_refused_before_anything_runs() {
         for (text, expected) in [
             ("[network]\nalow = []", "policy.toml:3:1: unknown key `alow`"),
             ("[network]\nallow = [\"\"]", "policy.toml:3:10: `` is no host: it is empty"),
-            ("[network]\nallow = [\"a.org\", \"b..org\"]", "policy.toml:3:22: `b..org` is no host: a part between two dots is empty"),
+            (
+                "[network]\nallow = [\"a.org\", \"b..org\"]",
+                "policy.toml:3:22: `b..org` is no host: a part between two dots is empty",
+            ),
             ("[network]\nsni = \"maybe\"", "policy.toml:3:7: unknown variant `maybe`"),
             (
                 "[[secrets]]\nenv = \"T\"\nhosts = [\"a.org\"]\nheader = \"A B\"",

@@ -24,7 +24,10 @@ fn example_of_the_help_makes_a_policy_that_runs() {
             let project = project(user);
             let (toml, _) = imported(&project, ".claude/settings.json", settings);
             project.write("private/x", "x");
-            for place in [project.at(".ringfence/policy.toml"), project.home().join(".config/ringfence/policy.toml")] {
+            for place in [
+                project.at(".ringfence/policy.toml"),
+                project.home().join(".config/ringfence/policy.toml"),
+            ] {
                 project.write_at(&place, &toml);
                 assert_eq!(project.run(["-c", "echo ran"]).ok(), "ran", "{settings} as {user}");
                 std::fs::remove_file(place).expect("it was written");
@@ -39,12 +42,18 @@ fn imported_lists_open_no_built_in_deny() {
     let except = "sandbox:\n  filesystem:\n    allowed-patterns: ['**/.env', '*.pem']\n";
     each_user(|user| {
         let project = project(user);
-        for (name, text, dropped) in [("sandbox.json", white, "~/.ssh"), ("config.yaml", except, "**/.env")] {
+        for (name, text, dropped) in
+            [("sandbox.json", white, "~/.ssh"), ("config.yaml", except, "**/.env")]
+        {
             let (toml, talk) = imported(&project, name, text);
             assert!(talk.contains(&format!("`{dropped}` is not opened")), "{talk}");
             project.write_at(&project.home().join(".config/ringfence/policy.toml"), toml);
             let ran = project.run(["-c", "cat ~/.ssh/id_rsa .env x.pem"]);
-            assert!(ran.status != 0 && !ran.text().contains(SECRET), "{name} as {user}: {}", ran.text());
+            assert!(
+                ran.status != 0 && !ran.text().contains(SECRET),
+                "{name} as {user}: {}",
+                ran.text()
+            );
         }
     });
 }

@@ -14,7 +14,8 @@ fn init(project: &Project, words: &[&str]) -> Ran {
 
 #[track_caller]
 fn found(project: &Project, words: &[&str]) -> Value {
-    serde_json::from_str(&init(project, &[&["--json"], words].concat()).ok()).expect("one JSON object")
+    serde_json::from_str(&init(project, &[&["--json"], words].concat()).ok())
+        .expect("one JSON object")
 }
 
 /// A project of Claude Code and node, with remotes of all kinds.
@@ -33,13 +34,31 @@ fn what_is_found_is_proposed_and_nothing_written_unasked() {
         let project = prepared(user);
         let before = project.entries();
         let found = found(&project, &["--dry-run"]);
-        assert_eq!((&found["agents"], &found["languages"], &found["written"]), (&json!(["claude-code"]), &json!(["node"]), &json!(false)));
+        assert_eq!(
+            (&found["agents"], &found["languages"], &found["written"]),
+            (&json!(["claude-code"]), &json!(["node"]), &json!(false))
+        );
         let hosts = |proposed: bool| -> Vec<&str> {
-            let hosts = found["hosts"].as_array().unwrap().iter().filter(|host| host["proposed"] == proposed);
+            let hosts = found["hosts"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|host| host["proposed"] == proposed);
             hosts.map(|host| host["host"].as_str().unwrap()).collect()
         };
-        assert_eq!(hosts(true), ["registry.npmjs.org:443", "registry.yarnpkg.com:443", "github.com:443", "github.com:22"]);
-        assert_eq!(hosts(false), ["10.0.0.1:22", "10.0.0.1:443", "git.evil.example:443", "git.evil.example:22"]);
+        assert_eq!(
+            hosts(true),
+            [
+                "registry.npmjs.org:443",
+                "registry.yarnpkg.com:443",
+                "github.com:443",
+                "github.com:22"
+            ]
+        );
+        assert_eq!(
+            hosts(false),
+            ["10.0.0.1:22", "10.0.0.1:443", "git.evil.example:443", "git.evil.example:22"]
+        );
         let ran = init(&project, &[]);
         ran.ends(125);
         assert!(ran.talk().contains("--yes") && ran.text().contains("+++ "), "{}", ran.talk());
@@ -56,18 +75,28 @@ fn what_is_written_works_and_twice_is_once() {
         assert_eq!(found(&project, &["--yes"])["written"], true);
         let policy = fs::read_to_string(project.own_policy()).unwrap();
         assert!(!project.home().join(".config/ringfence/policy.toml").exists());
-        assert!(policy.contains("\n  \"registry.npmjs.org:443\", # node") && policy.contains("\n  # \"10.0.0.1:22\""), "{policy}");
+        assert!(
+            policy.contains("\n  \"registry.npmjs.org:443\", # node")
+                && policy.contains("\n  # \"10.0.0.1:22\""),
+            "{policy}"
+        );
         project.run(["--", "true"]).ok();
         Ran::of(project.ringfence().args(["policy", "check"]), b"").ok();
-        let opened = Ran::of(project.ringfence().args(["explain", "connect", "registry.npmjs.org:443"]), b"");
+        let opened = Ran::of(
+            project.ringfence().args(["explain", "connect", "registry.npmjs.org:443"]),
+            b"",
+        );
         assert!(opened.text().contains("allowed"), "{}", opened.text());
-        let settings: Value = serde_json::from_str(&project.read(".claude/settings.local.json").unwrap()).unwrap();
+        let settings: Value =
+            serde_json::from_str(&project.read(".claude/settings.local.json").unwrap()).unwrap();
         let handler = &settings["hooks"]["PreToolUse"][0]["hooks"][0];
         assert_eq!(handler["onFailure"], "block");
         // The very command that is written answers a call.
-        let call =
-            json!({ "cwd": project.root(), "hook_event_name": "PreToolUse", "tool_name": "Read", "tool_input": { "file_path": ".env" } });
-        let answered = Ran::of(project.command("sh").args(["-c", handler["command"].as_str().unwrap()]), call.to_string().as_bytes());
+        let call = json!({ "cwd": project.root(), "hook_event_name": "PreToolUse", "tool_name": "Read", "tool_input": { "file_path": ".env" } });
+        let answered = Ran::of(
+            project.command("sh").args(["-c", handler["command"].as_str().unwrap()]),
+            call.to_string().as_bytes(),
+        );
         assert!(answered.ok().contains("\"deny\""));
         let after = project.entries();
         assert!(init(&project, &["--yes"]).ok().contains("nothing is to be written"));
@@ -85,15 +114,32 @@ fn what_stands_in_a_file_stays() {
         project.write(".ringfence/policy.toml", "version = 1 # the project's\n");
         let policy = project.own_policy();
         let head = format!("# mine\nversion = 1\nproject = \"{}\"\n", project.root().display());
-        project.write_at(&policy, head.clone() + "mode = \"read-only\" # for now\n[network]\nallow = [\n  \"a.org\", # first\n]\n");
+        project.write_at(
+            &policy,
+            head.clone()
+                + "mode = \"read-only\" # for now\n[network]\nallow = [\n  \"a.org\", # first\n]\n",
+        );
         init(&project, &["--yes", "--agent", "claude-code", "--agent", "codex"]).ok();
         let settings = project.read(".claude/settings.local.json").unwrap();
-        for line in mine.lines().filter(|line| !line.contains("permissions") && !line.contains("Bash\", \"hooks")) {
+        for line in mine
+            .lines()
+            .filter(|line| !line.contains("permissions") && !line.contains("Bash\", \"hooks"))
+        {
             assert!(settings.contains(line), "{line} in {settings}");
         }
-        assert!(settings.contains("\"command\": \"mine\"") && settings.contains("\"Bash(ls)\"") && settings.matches("~/.ssh").count() == 1);
-        assert!(settings.find("\"mine\"").unwrap() < settings.find("hook claude-code").unwrap(), "{settings}");
-        assert_eq!(project.read(".ringfence/policy.toml").as_deref(), Some("version = 1 # the project's\n"));
+        assert!(
+            settings.contains("\"command\": \"mine\"")
+                && settings.contains("\"Bash(ls)\"")
+                && settings.matches("~/.ssh").count() == 1
+        );
+        assert!(
+            settings.find("\"mine\"").unwrap() < settings.find("hook claude-code").unwrap(),
+            "{settings}"
+        );
+        assert_eq!(
+            project.read(".ringfence/policy.toml").as_deref(),
+            Some("version = 1 # the project's\n")
+        );
         let text = fs::read_to_string(&policy).unwrap();
         assert!(text.starts_with(&(head + "mode = \"read-only\" # for now\n[network]\nallow = [\n  \"a.org\", # first\n")), "{text}");
         assert!(text.contains("registry.npmjs.org:443") && !text.contains("10.0.0.1"), "{text}");
@@ -118,13 +164,17 @@ fn what_cannot_be_merged_is_left_alone() {
             ran.ends(125);
             assert!(ran.talk().contains(name.rsplit('/').next().unwrap()), "{}", ran.talk());
             assert_eq!(project.read(name).as_deref(), Some(text));
-            assert!(!project.home().join(".config/ringfence").exists(), "nothing is written where not all can be");
+            assert!(
+                !project.home().join(".config/ringfence").exists(),
+                "nothing is written where not all can be"
+            );
         }
         // Whoever wrote the project does not choose which file is written.
         let project = prepared(user);
         project.write_at(&project.home().join("target.json"), "{}");
         project.make_directories(&project.at(".claude"));
-        symlink(project.home().join("target.json"), project.at(".claude/settings.local.json")).unwrap();
+        symlink(project.home().join("target.json"), project.at(".claude/settings.local.json"))
+            .unwrap();
         init(&project, &["--yes"]).ends(125);
         assert_eq!(fs::read_to_string(project.home().join("target.json")).unwrap(), "{}");
     });
@@ -134,8 +184,10 @@ fn what_cannot_be_merged_is_left_alone() {
 fn agents_without_hooks_get_tools() {
     let project = project(As::User);
     project.write(".cursor/mcp.json", "{\"mcpServers\": {\"other\": {\"command\": \"x\"}}}");
-    init(&project, &["--yes", "--agent", "cursor", "--agent", "gemini", "--agent", "opencode"]).ok();
-    let read = |name: &str| -> Value { serde_json::from_str(&project.read(name).unwrap()).unwrap() };
+    init(&project, &["--yes", "--agent", "cursor", "--agent", "gemini", "--agent", "opencode"])
+        .ok();
+    let read =
+        |name: &str| -> Value { serde_json::from_str(&project.read(name).unwrap()).unwrap() };
     assert_eq!(read(".cursor/mcp.json")["mcpServers"]["other"]["command"], "x");
     assert_eq!(read(".cursor/mcp.json")["mcpServers"]["ringfence"]["args"], json!(["mcp"]));
     assert_eq!(read(".gemini/settings.json")["mcpServers"]["ringfence"]["args"], json!(["mcp"]));
@@ -155,10 +207,13 @@ fn settings_that_only_look_like_ours_do_not_count() {
             json!({ "matcher": "*", "hooks": [{ "type": "prompt", "command": ours }] }),
             json!({ "matcher": "Nope", "hooks": [{ "type": "command", "command": "x/ringfence hook claude-code" }] }),
         ] {
-            let hooks: serde_json::Map<String, Value> = events.iter().map(|event| ((*event).to_owned(), json!([handler]))).collect();
+            let hooks: serde_json::Map<String, Value> =
+                events.iter().map(|event| ((*event).to_owned(), json!([handler]))).collect();
             project.write(".claude/settings.local.json", json!({ "hooks": hooks }).to_string());
             init(&project, &["--yes", "--agent", "claude-code"]).ok();
-            let written: Value = serde_json::from_str(&project.read(".claude/settings.local.json").unwrap()).unwrap();
+            let written: Value =
+                serde_json::from_str(&project.read(".claude/settings.local.json").unwrap())
+                    .unwrap();
             let expect = json!({ "matcher": "*", "hooks": [{ "type": "command", "command": ours, "timeout": 30, "onFailure": "block" }] });
             let groups = written["hooks"]["PreToolUse"].as_array().unwrap();
             assert!(groups.contains(&expect), "{written:#}");
@@ -178,8 +233,13 @@ fn settings_that_only_look_like_ours_do_not_count() {
             assert_eq!(project.read(".claude/settings.local.json").as_deref(), Some(text));
         }
         project.write(".claude/settings.local.json", r#"{"disable\u0041llHooks": true}"#);
-        assert!(init(&project, &["--dry-run", "--agent", "claude-code"]).ok().contains("disableAllHooks"));
-        project.write(".cursor/mcp.json", r#"{"mcpServers": {"ringfence": {"command": "./evil"}}}"#);
+        assert!(
+            init(&project, &["--dry-run", "--agent", "claude-code"])
+                .ok()
+                .contains("disableAllHooks")
+        );
+        project
+            .write(".cursor/mcp.json", r#"{"mcpServers": {"ringfence": {"command": "./evil"}}}"#);
         init(&project, &["--yes", "--agent", "cursor"]).ends(125);
     });
 }
@@ -195,10 +255,16 @@ fn init_below_a_project_sets_up_its_root_and_here_makes_one() {
         };
         let root = project.root().display().to_string();
         let first = below(&["--yes"]).ok();
-        assert!(first.contains(&format!("the project is {root}, which has the repository")), "{first}");
+        assert!(
+            first.contains(&format!("the project is {root}, which has the repository")),
+            "{first}"
+        );
         assert!(project.has(".ringfence/policy.toml") && !project.has("packages/app/.ringfence"));
         let again = below(&["--yes"]).ok();
-        assert!(again.contains("nothing is to be written") && again.contains("which has a policy"), "{again}");
+        assert!(
+            again.contains("nothing is to be written") && again.contains("which has a policy"),
+            "{again}"
+        );
         below(&["--here", "--yes"]).ok();
         assert!(project.has("packages/app/.ringfence/policy.toml"));
         assert!(!below(&["--yes"]).ok().contains("the project is"));

@@ -8,7 +8,8 @@ use crate::project;
 #[track_caller]
 fn outcome(project: &Project, words: &[&str]) -> Value {
     let ran = project.run(["--json"].iter().chain(words));
-    serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+    serde_json::from_slice(&ran.stdout)
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
 
 #[test]
@@ -31,7 +32,13 @@ fn it_has_the_fields_of_the_interface() {
             assert_eq!(object[name], value, "{name}");
         }
         // What cannot be told without /dev/fuse is a gap that refuses nothing.
-        assert!(object["gaps"].as_array().is_some_and(|gaps| gaps.iter().all(|gap| gap["loss"] == "telling")), "{}", object["gaps"]);
+        assert!(
+            object["gaps"]
+                .as_array()
+                .is_some_and(|gaps| gaps.iter().all(|gap| gap["loss"] == "telling")),
+            "{}",
+            object["gaps"]
+        );
         assert!(object["durationMs"].is_u64() && object["usage"].is_object());
         assert!(object["enforced"].as_array().is_some_and(|steps| steps.len() > 5));
         assert!(object.get("blockedReason").is_some() && object.get("blockedResource").is_some());
@@ -54,7 +61,13 @@ fn bytes_are_bytes() {
 fn ten_megabytes_arrive_whole() {
     each_user(|user| {
         let project = project(user);
-        let object = outcome(&project, &["-c", "head -c 10000000 /dev/zero | tr '\\0' x; head -c 200000 /dev/zero | tr '\\0' y >&2"]);
+        let object = outcome(
+            &project,
+            &[
+                "-c",
+                "head -c 10000000 /dev/zero | tr '\\0' x; head -c 200000 /dev/zero | tr '\\0' y >&2",
+            ],
+        );
         assert_eq!(object["stdout"].as_str().map(str::len), Some(10_000_000));
         assert_eq!(object["stderr"].as_str().map(str::len), Some(200_000));
         assert_eq!(object["truncated"], false);
@@ -73,7 +86,10 @@ fn a_denial_is_told_exactly() {
         assert_eq!(object["blocked"], true);
         assert_eq!(object["blockedResource"], denial["target"]);
         assert!(denial["rule"].as_str().is_some_and(|rule| rule.contains(".mcp.json")), "{denial}");
-        assert!(denial["program"].as_str().is_some_and(|program| program.ends_with("sh")), "{denial}");
+        assert!(
+            denial["program"].as_str().is_some_and(|program| program.ends_with("sh")),
+            "{denial}"
+        );
     });
 }
 
@@ -81,10 +97,18 @@ fn a_denial_is_told_exactly() {
 fn of_very_many_denials_those_that_are_not_kept_are_counted() {
     each_user(|user| {
         let project = project(user);
-        let object = outcome(&project, &["-c", "i=0; while [ $i -lt 1100 ]; do echo > k$i.pem; i=$((i+1)); done; true"]);
-        assert_eq!((object["denials"].as_array().map(Vec::len), &object["denialsDropped"]), (Some(1000), &100.into()));
-        let log: Value = serde_json::from_str(&Ran::of(project.ringfence().args(["log", "--json", "--operation", "exit"]), b"").ok())
-            .expect("one record in JSON");
+        let object = outcome(
+            &project,
+            &["-c", "i=0; while [ $i -lt 1100 ]; do echo > k$i.pem; i=$((i+1)); done; true"],
+        );
+        assert_eq!(
+            (object["denials"].as_array().map(Vec::len), &object["denialsDropped"]),
+            (Some(1000), &100.into())
+        );
+        let log: Value = serde_json::from_str(
+            &Ran::of(project.ringfence().args(["log", "--json", "--operation", "exit"]), b"").ok(),
+        )
+        .expect("one record in JSON");
         assert_eq!((&log["denials"], &log["denialsDropped"]), (&1000.into(), &100.into()), "{log}");
     });
 }
@@ -93,7 +117,10 @@ fn of_very_many_denials_those_that_are_not_kept_are_counted() {
 fn text_about_permissions_is_no_denial() {
     each_user(|user| {
         let project = project(user);
-        let object = outcome(&project, &["-c", "echo 'Permission denied: EACCES Operation not permitted' >&2; exit 1"]);
+        let object = outcome(
+            &project,
+            &["-c", "echo 'Permission denied: EACCES Operation not permitted' >&2; exit 1"],
+        );
         assert_eq!(object["blocked"], false);
         assert_eq!(object["denials"], Value::Array(vec![]));
     });
@@ -126,9 +153,14 @@ fn no_more_output_is_kept_than_the_policy_says() {
         let project = project(user);
         project.write(".ringfence/policy.toml", "version = 1\n[limits]\noutput = 6\n");
         let object = outcome(&project, &["-c", "echo 1234567890"]);
-        assert_eq!((object["stdout"].as_str().map(str::len), &object["truncated"]), (Some(6), &Value::Bool(true)));
+        assert_eq!(
+            (object["stdout"].as_str().map(str::len), &object["truncated"]),
+            (Some(6), &Value::Bool(true))
+        );
         // What goes to the person's own streams is not counted, which is a gap.
         project.run(["-c", "true"]).ends(125);
-        assert!(project.run(["--on-gap", "run", "-c", "echo 1234567890"]).ok().contains("1234567890"));
+        assert!(
+            project.run(["--on-gap", "run", "-c", "echo 1234567890"]).ok().contains("1234567890")
+        );
     });
 }

@@ -3,13 +3,17 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use ringfence_testkit::{Census, Project, Ran, each_user, fuse_for_all, processes_with, python, repetitions, signal, soon};
+use ringfence_testkit::{
+    Census, Project, Ran, each_user, fuse_for_all, processes_with, python, repetitions, signal,
+    soon,
+};
 
 use crate::project;
 
 /// A copy of the binary, so that its processes are told from those of other tests.
 fn copy(project: &Project) -> std::path::PathBuf {
-    let copy = project.home().join(format!("ringfence-{}-{}", std::process::id(), project.user.ids().0));
+    let copy =
+        project.home().join(format!("ringfence-{}-{}", std::process::id(), project.user.ids().0));
     std::fs::copy(project.binary(), &copy).expect("the binary can be copied");
     project.user.own(&copy);
     copy
@@ -19,8 +23,13 @@ fn copy(project: &Project) -> std::path::PathBuf {
 fn running(program: &std::path::Path) -> Vec<String> {
     let found = |entry: std::fs::DirEntry| {
         let exe = std::fs::read_link(entry.path().join("exe")).ok()?;
-        (exe == program)
-            .then(|| format!("{}: {}", entry.path().display(), std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default()))
+        (exe == program).then(|| {
+            format!(
+                "{}: {}",
+                entry.path().display(),
+                std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default()
+            )
+        })
     };
     std::fs::read_dir("/proc").expect("there is a /proc").flatten().filter_map(found).collect()
 }
@@ -28,13 +37,25 @@ fn running(program: &std::path::Path) -> Vec<String> {
 #[track_caller]
 fn nothing_is_left(program: &std::path::Path, marker: &str, when: &str) {
     let begun = Instant::now();
-    let gone = soon(Duration::from_secs(1), || running(program).is_empty() && processes_with(marker).is_empty());
-    assert!(gone, "killed {when}: {:?} {:?} after {:?}", running(program), processes_with(marker), begun.elapsed());
+    let gone = soon(Duration::from_secs(1), || {
+        running(program).is_empty() && processes_with(marker).is_empty()
+    });
+    assert!(
+        gone,
+        "killed {when}: {:?} {:?} after {:?}",
+        running(program),
+        processes_with(marker),
+        begun.elapsed()
+    );
 }
 
 fn start(project: &Project, program: &std::path::Path, line: &str) -> Child {
     let mut command = project.command(program);
-    command.args(["run", "-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["run", "-c", line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.spawn().expect("ringfence starts")
 }
 
@@ -47,7 +68,10 @@ fn at_fifty_moments() {
         // The first run makes the stores of caches.
         start(&project, &program, "true").wait().expect("it ends");
         let (before, home, census) = (project.entries(), project.home_entries(), Census::take());
-        let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64) | 1;
+        let seed = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(1, |since| since.as_nanos() as u64)
+            | 1;
         eprintln!("seed {seed}");
         let mut random = seed;
         for round in 0..50 {
@@ -55,7 +79,8 @@ fn at_fifty_moments() {
             random ^= random >> 7;
             random ^= random << 17;
             // Half of them while the sandbox is made, half later.
-            let delay = Duration::from_micros(random % if round % 2 == 0 { 15_000 } else { 80_000 });
+            let delay =
+                Duration::from_micros(random % if round % 2 == 0 { 15_000 } else { 80_000 });
             let marker = format!("98765{round}.{}", std::process::id());
             let mut child = start(
                 &project,
@@ -82,7 +107,8 @@ fn at_fifty_moments() {
         assert_eq!(new(&after.mounts, &census.mounts), Vec::<String>::new());
         assert_eq!(new(&after.sockets, &census.sockets), Vec::<String>::new());
         // Other tests make such names, too, and remove them.
-        let left: Vec<&std::path::PathBuf> = after.temporary.iter().filter(|name| !census.temporary.contains(name)).collect();
+        let left: Vec<&std::path::PathBuf> =
+            after.temporary.iter().filter(|name| !census.temporary.contains(name)).collect();
         let is_gone = || Census::take().temporary.iter().all(|name| !left.contains(&name));
         assert!(soon(Duration::from_secs(60), is_gone), "{left:?}");
     });
@@ -94,8 +120,13 @@ fn with_a_command_that_ignores_every_signal() {
         let project = project(user);
         let program = copy(&project);
         let marker = format!("98766.{}", std::process::id());
-        let mut child =
-            start(&project, &program, &format!("trap '' HUP INT TERM QUIT USR1 USR2 PIPE; touch ready; while :; do sleep {marker}; done"));
+        let mut child = start(
+            &project,
+            &program,
+            &format!(
+                "trap '' HUP INT TERM QUIT USR1 USR2 PIPE; touch ready; while :; do sleep {marker}; done"
+            ),
+        );
         assert!(soon(Duration::from_secs(20), || project.has("ready")));
         child.kill().expect("it can be killed");
         child.wait().expect("it ends");
@@ -119,7 +150,12 @@ fn of_any_of_its_processes() {
                 let _ = child.wait();
                 continue;
             };
-            let pid: u32 = one.trim_start_matches("/proc/").split(':').next().and_then(|pid| pid.parse().ok()).expect("a process id");
+            let pid: u32 = one
+                .trim_start_matches("/proc/")
+                .split(':')
+                .next()
+                .and_then(|pid| pid.parse().ok())
+                .expect("a process id");
             ringfence_testkit::signal(pid, 9);
             let status = ringfence_testkit::wait_at_most(&mut child, Duration::from_secs(5));
             assert!(status.is_some_and(|status| !status.success()), "{one} was killed: {status:?}");
@@ -159,9 +195,14 @@ fn nothing_is_let_through_meanwhile() {
         for round in 0..repetitions(6, 16) {
             let marker = format!("98768{round}.{}", std::process::id());
             let mut command = project.command(&program);
-            command.args(["run", "--", python, "-Bc", READS, &marker]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command
+                .args(["run", "--", python, "-Bc", READS, &marker])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
             let mut child = command.spawn().expect("ringfence starts");
-            let is_ready = soon(Duration::from_secs(20), || project.has("ready") || project.has("leaked"));
+            let is_ready =
+                soon(Duration::from_secs(20), || project.has("ready") || project.has("leaked"));
             // Whoever answers stands still first, so that all of them wait for an answer.
             if round % 2 == 1 {
                 signal(child.id(), 19);
@@ -170,7 +211,11 @@ fn nothing_is_let_through_meanwhile() {
             child.kill().expect("it can be killed");
             child.wait().expect("it ends");
             nothing_is_left(&program, &marker, &format!("in round {round}"));
-            assert!(is_ready && !project.has("leaked"), "round {round}: {:?}", project.read("leaked"));
+            assert!(
+                is_ready && !project.has("leaked"),
+                "round {round}: {:?}",
+                project.read("leaked")
+            );
             std::fs::remove_file(project.at("ready")).expect("it was ready");
         }
         // Bare it gets something at once.

@@ -16,9 +16,17 @@ fn ringfence(project: &Project, words: &[&str]) -> Ran {
 
 /// The lines of a policy that open something, and the comments at its end.
 fn parts(text: &str) -> (Vec<String>, Vec<String>) {
-    let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).map(|line| line.trim().to_owned()).collect();
+    let lines = |start: &str| {
+        text.lines()
+            .filter(|line| line.starts_with(start))
+            .map(|line| line.trim().to_owned())
+            .collect()
+    };
     let comments: Vec<String> = lines("# ");
-    (lines("  \""), comments.into_iter().skip_while(|line| !line.contains("go on with")).skip(1).collect())
+    (
+        lines("  \""),
+        comments.into_iter().skip_while(|line| !line.contains("go on with")).skip(1).collect(),
+    )
 }
 
 /// Learns from a line of shell until nothing is added; answers the policy and how many rounds
@@ -31,9 +39,18 @@ fn learn(project: &Project, line: &str) -> (String, usize) {
     for round in 1..8 {
         ringfence(project, &["policy", "check", "--as", "user", &name]).ok();
         let before = fs::read_to_string(&file).unwrap();
-        let again = ringfence(project, &["learn", "--json", "--policy", &name, "--output", &name, "-c", line]);
+        let again = ringfence(
+            project,
+            &["learn", "--json", "--policy", &name, "--output", &name, "-c", line],
+        );
         let said: Value = serde_json::from_str(&again.ok()).unwrap();
-        let opens = |text: &str| parts(text).0.iter().map(|line| line.split(" # ").next().unwrap().to_owned()).collect::<Vec<_>>();
+        let opens = |text: &str| {
+            parts(text)
+                .0
+                .iter()
+                .map(|line| line.split(" # ").next().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
         let after = fs::read_to_string(&file).unwrap();
         assert_eq!(said["policy"], after.as_str());
         if said["proposed"] == serde_json::json!([]) {
@@ -47,9 +64,15 @@ fn learn(project: &Project, line: &str) -> (String, usize) {
 /// What is refused to a line of shell under the policy that was learnt.
 fn refused(project: &Project, line: &str) -> (Value, Vec<String>) {
     let name = project.home().join("learned.toml").to_string_lossy().into_owned();
-    let said: Value = serde_json::from_str(&project.run(["--json", "--policy", &name, "-c", line]).text()).unwrap();
+    let said: Value =
+        serde_json::from_str(&project.run(["--json", "--policy", &name, "-c", line]).text())
+            .unwrap();
     let home = project.home().to_string_lossy().into_owned();
-    let targets = said["denials"].as_array().unwrap().iter().map(|denial| denial["target"].as_str().unwrap().replace(&home, "~"));
+    let targets = said["denials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|denial| denial["target"].as_str().unwrap().replace(&home, "~"));
     let targets = targets.collect();
     (said, targets)
 }
@@ -62,12 +85,20 @@ fn what_is_proposed_gives_the_command_what_it_wanted() {
     each_user(|user| {
         let project = project(user);
         let home = project.home();
-        for name in ["data/a", "data/b", "data/c", "data/d", "data/.env", "lib/one.txt", "tools/run", "out/kept"] {
+        for name in [
+            "data/a",
+            "data/b",
+            "data/c",
+            "data/d",
+            "data/.env",
+            "lib/one.txt",
+            "tools/run",
+            "out/kept",
+        ] {
             project.write_at(&home.join(name), "#!/bin/sh\necho said\n");
         }
         project.sh_bare("chmod +x ~/tools/run").ok();
-        let line =
-            "cat ~/data/a ~/data/b ~/data/c ~/data/d > /dev/null; cat ~/lib/one.txt; ~/tools/run; echo x > ~/out/new; echo y >> ~/out/kept";
+        let line = "cat ~/data/a ~/data/b ~/data/c ~/data/d > /dev/null; cat ~/lib/one.txt; ~/tools/run; echo x > ~/out/new; echo y >> ~/out/kept";
         let (before, denied) = refused_without(&project, line);
         assert!(denied.len() >= 8 && before["exitCode"] != 0, "{denied:?}");
         let (policy, _) = learn(&project, line);
@@ -76,10 +107,24 @@ fn what_is_proposed_gives_the_command_what_it_wanted() {
         assert_eq!(texts, ["~/data", "~/lib/one.txt", "~/tools/run", "~/out"], "{user}: {policy}");
         assert_eq!(left, Vec::<String>::new());
         let (said, denied) = refused(&project, line);
-        assert_eq!((&said["exitCode"], &said["blocked"], denied), (&0.into(), &false.into(), vec![]), "{user}: {said}");
+        assert_eq!(
+            (&said["exitCode"], &said["blocked"], denied),
+            (&0.into(), &false.into(), vec![]),
+            "{user}: {said}"
+        );
         assert_eq!(fs::read_to_string(home.join("out/new")).unwrap(), "x\n");
         // The directory is open, what is secret in it is not.
-        assert!(!project.run(["--policy", &home.join("learned.toml").to_string_lossy(), "-c", "cat ~/data/.env"]).text().contains("said"));
+        assert!(
+            !project
+                .run([
+                    "--policy",
+                    &home.join("learned.toml").to_string_lossy(),
+                    "-c",
+                    "cat ~/data/.env"
+                ])
+                .text()
+                .contains("said")
+        );
     });
 }
 
@@ -137,16 +182,25 @@ fn what_is_shut_on_purpose_is_named_and_never_proposed() {
             ("./.env", "denied on purpose, not proposed: denied by `**/.env` (built in)"),
             ("~/plain/.env", "denied on purpose, not proposed: denied by `**/.env` (built in)"),
             ("~/.bashrc", "protected on purpose, not proposed: protected by `.bashrc` (built in)"),
-            ("./.mcp.json", "protected on purpose, not proposed: protected by `.mcp.json` (built in)"),
+            (
+                "./.mcp.json",
+                "protected on purpose, not proposed: protected by `.mcp.json` (built in)",
+            ),
             ("~/new", "not proposed: it would take opening ~;"),
             ("~/code/other", "not proposed: it would open another project, ~/code/other;"),
             ("unshare", "not proposed: no command needs this call"),
         ] {
             let start = format!("# {what}: {why}");
-            assert!(left.iter().any(|line| line.starts_with(&start)), "{user}: {start} is not in {left:#?}");
+            assert!(
+                left.iter().any(|line| line.starts_with(&start)),
+                "{user}: {start} is not in {left:#?}"
+            );
         }
         let (said, denied) = refused(&project, line);
-        assert!(denied.contains(&"~/.ssh/id_rsa".into()) && denied.contains(&"~/plain/.env".into()), "{denied:?}");
+        assert!(
+            denied.contains(&"~/.ssh/id_rsa".into()) && denied.contains(&"~/plain/.env".into()),
+            "{denied:?}"
+        );
         assert!(!said["stdout"].as_str().unwrap().contains(SECRET), "{said}");
     });
 }
@@ -175,8 +229,19 @@ fn a_command_that_gets_further_each_time_is_learnt_in_rounds() {
 fn flags_of_the_run_become_lines() {
     each_user(|user| {
         let project = project(user);
-        let learned =
-            ringfence(&project, &["learn", "--read", "~/notes.txt", "--write", "~/.config", "-c", "cat ~/notes.txt > /dev/null"]).ok();
+        let learned = ringfence(
+            &project,
+            &[
+                "learn",
+                "--read",
+                "~/notes.txt",
+                "--write",
+                "~/.config",
+                "-c",
+                "cat ~/notes.txt > /dev/null",
+            ],
+        )
+        .ok();
         let (opened, _) = parts(&learned);
         let expected = [
             "\"~/notes.txt\", # given as `--read ~/notes.txt`: used once by cat",
@@ -190,10 +255,12 @@ fn flags_of_the_run_become_lines() {
 fn the_policy_alone_is_on_standard_output() {
     each_user(|user| {
         let project = project(user);
-        let ran = ringfence(&project, &["learn", "-c", "echo from the command; echo more >&2; exit 7"]);
+        let ran =
+            ringfence(&project, &["learn", "-c", "echo from the command; echo more >&2; exit 7"]);
         let text = ran.ok();
         assert!(
-            text.starts_with("# Proposed by `ringfence learn` for: /bin/sh -c") && !text.lines().any(|line| line == "from the command")
+            text.starts_with("# Proposed by `ringfence learn` for: /bin/sh -c")
+                && !text.lines().any(|line| line == "from the command")
         );
         assert!(text.contains("It ended with status 7; nothing was refused."), "{text}");
         assert!(ran.talk().contains("from the command\nmore\n"), "{}", ran.talk());
@@ -217,7 +284,10 @@ fn a_file_of_somebody_else_is_not_written_to_nor_one_that_the_command_leads_to()
         project.write_at(&victim, "# Proposed by `ringfence learn`, and precious");
         let line = format!("ln -sf {} new.toml", victim.display());
         ringfence(&project, &["learn", "--output", "new.toml", "-c", &line]).ends(125);
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "# Proposed by `ringfence learn`, and precious");
+        assert_eq!(
+            fs::read_to_string(&victim).unwrap(),
+            "# Proposed by `ringfence learn`, and precious"
+        );
         // Or takes the directory away, with a link in its place.
         project.make_directories(&project.at("d"));
         let line = format!("mv d e; ln -s {} d", project.home().display());
@@ -233,16 +303,26 @@ fn hostile_names_stay_in_their_lines() {
     }
     each_user(|user| {
         let project = project(user);
-        for name in ["odd/a\nb = [\"/\"]", "odd/\u{202e}x", "odd/$HOME", "odd/*", "odd/q\"q", "odd/é"] {
+        for name in
+            ["odd/a\nb = [\"/\"]", "odd/\u{202e}x", "odd/$HOME", "odd/*", "odd/q\"q", "odd/é"]
+        {
             project.write_at(&project.home().join(name), "");
         }
         let line = "for f in \"$HOME/odd/a\nb = [\\\"/\\\"]\" $HOME/odd/\u{202e}x $HOME/odd/\\$HOME \"$HOME/odd/*\" $HOME/odd/q\\\"q; do cat \"$f\"; done; cat $HOME/odd/é";
         let (policy, _) = learn(&project, line);
         let (opened, left) = parts(&policy);
-        let texts: Vec<&str> = opened.iter().map(|line| line.split(", #").next().unwrap()).collect();
+        let texts: Vec<&str> =
+            opened.iter().map(|line| line.split(", #").next().unwrap()).collect();
         assert_eq!(texts, ["\"~/odd/q\\\"q\"", "\"~/odd/é\""], "{user}: {policy}");
-        assert_eq!(left.iter().filter(|line| line.contains("cannot be written in a policy")).count(), 4, "{left:?}");
-        assert!(!policy.contains('\u{202e}') && !policy.lines().any(|line| line.starts_with("b = ")), "{policy}");
+        assert_eq!(
+            left.iter().filter(|line| line.contains("cannot be written in a policy")).count(),
+            4,
+            "{left:?}"
+        );
+        assert!(
+            !policy.contains('\u{202e}') && !policy.lines().any(|line| line.starts_with("b = ")),
+            "{policy}"
+        );
     });
 }
 
@@ -254,10 +334,19 @@ fn without_a_tripwire_it_learns_what_is_opened_all_the_same() {
     each_user(|user| {
         let project = project(user);
         let mounts = "mount --bind README /dev/fuse; mount -o remount,bind,ro /dev/fuse";
-        let line = format!("unshare -Urm sh -ec '{mounts}; exec {} learn -- cat ~/notes.txt ~/.ssh/id_rsa'", project.binary().display());
+        let line = format!(
+            "unshare -Urm sh -ec '{mounts}; exec {} learn -- cat ~/notes.txt ~/.ssh/id_rsa'",
+            project.binary().display()
+        );
         let (opened, left) = parts(&project.sh_bare(&line).ok());
-        assert!(opened.len() == 1 && opened[0].starts_with("\"~/notes.txt\", # read once by cat"), "{user}: {opened:?}");
-        assert!(left.len() == 1 && left[0].starts_with("# ~/.ssh/id_rsa: denied on purpose"), "{user}: {left:?}");
+        assert!(
+            opened.len() == 1 && opened[0].starts_with("\"~/notes.txt\", # read once by cat"),
+            "{user}: {opened:?}"
+        );
+        assert!(
+            left.len() == 1 && left[0].starts_with("# ~/.ssh/id_rsa: denied on purpose"),
+            "{user}: {left:?}"
+        );
     });
 }
 
@@ -266,11 +355,16 @@ fn a_network_that_is_wanted_is_mentioned() {
     each_user(|user| {
         let project = project(user);
         let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
-        let code = "import socket; s = socket.socket(); s.settimeout(2); s.connect_ex(('192.0.2.1', 443))";
+        let code =
+            "import socket; s = socket.socket(); s.settimeout(2); s.connect_ex(('192.0.2.1', 443))";
         let text = ringfence(&project, &["learn", "--", python, "-c", code]).ok();
         let (opened, left) = parts(&text);
         assert!(opened.is_empty() && !text.contains("[network]"), "{text}");
-        assert!(left.iter().any(|line| line.starts_with("# 192.0.2.1:443: not proposed: the network is shut")), "{user}: {text}");
+        assert!(
+            left.iter()
+                .any(|line| line.starts_with("# 192.0.2.1:443: not proposed: the network is shut")),
+            "{user}: {text}"
+        );
     });
 }
 
@@ -286,17 +380,42 @@ for name in ['wanted.example', 'denied.example']:
     except OSError: pass
 for address in ['8.8.8.8', '10.0.0.1']:
     s = socket.socket(); s.settimeout(2); s.connect_ex((address, 4433))";
-        let flags =
-            ["--net", "allow-list", "--allow-host", "given.example:443", "--deny-host", "denied.example", "--allow-localhost", "3000"];
-        let text = ringfence(&project, &[&["learn"], &flags[..], &["--", python, "-c", code]].concat()).ok();
+        let flags = [
+            "--net",
+            "allow-list",
+            "--allow-host",
+            "given.example:443",
+            "--deny-host",
+            "denied.example",
+            "--allow-localhost",
+            "3000",
+        ];
+        let text =
+            ringfence(&project, &[&["learn"], &flags[..], &["--", python, "-c", code]].concat())
+                .ok();
         let (opened, left) = parts(&text);
         let opens = |start: &str| opened.iter().any(|line| line.starts_with(start));
-        assert!(opens("\"given.example:443\", # given as `--allow-host given.example:443`"), "{user}: {text}");
-        assert!(opens("\"wanted.example\", # wanted; ") && opens("\"8.8.8.8:4433\", # wanted; "), "{user}: {text}");
-        assert!(opens("\"denied.example\", # given as `--deny-host") && !text.contains("\"10.0.0.1"), "{user}: {text}");
+        assert!(
+            opens("\"given.example:443\", # given as `--allow-host given.example:443`"),
+            "{user}: {text}"
+        );
+        assert!(
+            opens("\"wanted.example\", # wanted; ") && opens("\"8.8.8.8:4433\", # wanted; "),
+            "{user}: {text}"
+        );
+        assert!(
+            opens("\"denied.example\", # given as `--deny-host") && !text.contains("\"10.0.0.1"),
+            "{user}: {text}"
+        );
         assert!(text.contains("localhost = [3000]"), "{user}: {text}");
-        for start in ["# denied.example: not proposed: deny denied.example", "# 10.0.0.1:4433: not proposed: it is private"] {
-            assert!(left.iter().any(|line| line.starts_with(start)), "{user}: {start} is not in {text}");
+        for start in [
+            "# denied.example: not proposed: deny denied.example",
+            "# 10.0.0.1:4433: not proposed: it is private",
+        ] {
+            assert!(
+                left.iter().any(|line| line.starts_with(start)),
+                "{user}: {start} is not in {text}"
+            );
         }
         let file = project.home().join("learned.toml");
         project.write_at(&file, &text);

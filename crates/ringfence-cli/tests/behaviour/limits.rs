@@ -20,7 +20,8 @@ pub(crate) fn limited_by(mut ringfence: Command, limits: &[&str], words: &[&str]
     let begun = Instant::now();
     let limits = limits.iter().map(|limit| format!("--limit={limit}"));
     let ran = Ran::of(ringfence.args(["run", "--json"]).args(limits).args(words), b"");
-    let object = serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
+    let object = serde_json::from_slice(&ran.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
     assert!(begun.elapsed() < Duration::from_secs(60), "it was ended");
     object
 }
@@ -29,7 +30,11 @@ pub(crate) fn limited_by(mut ringfence: Command, limits: &[&str], words: &[&str]
 pub(crate) fn breaches(outcome: &Value) -> Vec<(String, u64, u64)> {
     let one = |breach: &Value| {
         let number = |key: &str| breach[key].as_u64().expect("a number");
-        (breach["limit"].as_str().expect("a word").to_owned(), number("configured"), number("observed"))
+        (
+            breach["limit"].as_str().expect("a word").to_owned(),
+            number("configured"),
+            number("observed"),
+        )
     };
     outcome["breaches"].as_array().expect("there is a list").iter().map(one).collect()
 }
@@ -39,7 +44,11 @@ pub(crate) fn breaches(outcome: &Value) -> Vec<(String, u64, u64)> {
 pub(crate) fn ends_by(outcome: &Value, limit: &str, configured: u64) {
     let breaches = breaches(outcome);
     let [(name, most, observed)] = breaches.as_slice() else { panic!("{outcome}") };
-    assert_eq!((name.as_str(), *most, &outcome["exitCode"]), (limit, configured, &json!(137)), "{outcome}");
+    assert_eq!(
+        (name.as_str(), *most, &outcome["exitCode"]),
+        (limit, configured, &json!(137)),
+        "{outcome}"
+    );
     assert!(*observed > configured, "{outcome}");
 }
 
@@ -58,18 +67,25 @@ pub(crate) fn each_ends(project: &Project, ringfence: &dyn Fn() -> Command) {
     let limited = |limits: &[&str], words: &[&str]| limited_by(ringfence(), limits, words);
     let bomb = limited(&["processes=40"], &["--", "bash", "-c", ":(){ :|:& };:; sleep 100"]);
     ends_by(&bomb, "processes", 40);
-    let hog = limited(&["memory=200MiB"], &["--", "python3", "-c", "x = bytearray(10 << 30); print('had it')"]);
+    let hog = limited(
+        &["memory=200MiB"],
+        &["--", "python3", "-c", "x = bytearray(10 << 30); print('had it')"],
+    );
     ends_by(&hog, "memory", 200 * MIB);
     assert_eq!(hog["stdout"], "");
     let flood = limited(&["output=1MB"], &["--", "yes"]);
     ends_by(&flood, "output", 1_000_000);
-    let busy = limited(&["cpu=500ms"], &["-c", "for i in 1 2 3; do (while :; do :; done) & done; wait"]);
+    let busy =
+        limited(&["cpu=500ms"], &["-c", "for i in 1 2 3; do (while :; do :; done) & done; wait"]);
     ends_by(&busy, "cpu", 500);
     let filler = limited(&["disk=20MiB"], &["-c", "cat /dev/zero > big"]);
     ends_by(&filler, "disk", 20 * MIB);
     std::fs::remove_file(project.at("big")).expect("it can be removed");
     let slow = limited(&["wall=300ms"], &["--", "sleep", "100"]);
-    assert_eq!((&slow["exitCode"], &slow["timedOut"], breaches(&slow)[0].0.as_str()), (&json!(124), &json!(true), "wall"));
+    assert_eq!(
+        (&slow["exitCode"], &slow["timedOut"], breaches(&slow)[0].0.as_str()),
+        (&json!(124), &json!(true), "wall")
+    );
 }
 
 #[test]
@@ -92,13 +108,29 @@ fn memory_is_memory_however_it_is_had() {
         let code = "import os, time\nkept = b'x' * (90 << 20)\nfor _ in range(8):\n    if os.fork() == 0: time.sleep(0.3); os._exit(0)\ntime.sleep(0.5); print('fine')";
         for ringfence in [Project::ringfence, ungrouped] {
             for code in WAYS {
-                let outcome = limited_by(ringfence(&project), &["memory=150MiB"], &["--", "python3", "-c", code]);
+                let outcome = limited_by(
+                    ringfence(&project),
+                    &["memory=150MiB"],
+                    &["--", "python3", "-c", code],
+                );
                 ends_by(&outcome, "memory", 150 * MIB);
             }
-            assert_eq!(limited_by(ringfence(&project), &["memory=150MiB"], &["--", "python3", "-c", code])["stdout"], "fine\n");
+            assert_eq!(
+                limited_by(ringfence(&project), &["memory=150MiB"], &["--", "python3", "-c", code])
+                    ["stdout"],
+                "fine\n"
+            );
         }
         // In a group the kernel holds them, and ends the program itself.
-        ends_by(&limited_by(ungrouped(&project), &["memory=150MiB"], &["--", "python3", "-c", PAGE_TABLES]), "memory", 150 * MIB);
+        ends_by(
+            &limited_by(
+                ungrouped(&project),
+                &["memory=150MiB"],
+                &["--", "python3", "-c", PAGE_TABLES],
+            ),
+            "memory",
+            150 * MIB,
+        );
         // Where nobody counts what is memory by its place, there is as much room and no more.
         let line = "head -c 30000000 /dev/zero > /tmp/x; wc -c < /tmp/x";
         let scratch = limited_by(ungrouped(&project), &["memory=20MiB"], &["-c", line]);
@@ -121,12 +153,20 @@ fn memory_in_sockets_counts_also_without_a_cgroup() {
          one.close(); other.close()\ntime.sleep(100)";
     each_user(|user| {
         let project = project(user);
-        for words in [&["-c", FILLED, "open"][..], &["-c", FILLED, "orphaned"], &["-c", IN_FLIGHT]] {
+        for words in [&["-c", FILLED, "open"][..], &["-c", FILLED, "orphaned"], &["-c", IN_FLIGHT]]
+        {
             let words = [&["--", "python3"], words].concat();
-            ends_by(&limited_by(ungrouped(&project), &["memory=60MiB", "wall=30s"], &words), "memory", 60 * MIB);
+            ends_by(
+                &limited_by(ungrouped(&project), &["memory=60MiB", "wall=30s"], &words),
+                "memory",
+                60 * MIB,
+            );
         }
         let few = "import socket\none, other = socket.socketpair(); one.send(b'x' * 50000); print(len(other.recv(100000)))";
-        assert_eq!(limited_by(ungrouped(&project), &["memory=60MiB"], &["--", "python3", "-c", few])["stdout"], "50000\n");
+        assert_eq!(
+            limited_by(ungrouped(&project), &["memory=60MiB"], &["--", "python3", "-c", few])["stdout"],
+            "50000\n"
+        );
     });
 }
 
@@ -137,7 +177,11 @@ fn memory_in_message_queues_counts_also_without_a_cgroup() {
          for _ in range(2): libc.msgsnd(queue, text, 8192, 0o4000)\ntime.sleep(100)";
     each_user(|user| {
         let project = project(user);
-        let outcome = limited_by(ungrouped(&project), &["memory=60MiB", "wall=30s"], &["--", "python3", "-c", FILLED]);
+        let outcome = limited_by(
+            ungrouped(&project),
+            &["memory=60MiB", "wall=30s"],
+            &["--", "python3", "-c", FILLED],
+        );
         // Root can lower the number of queues.
         if user == As::User || outcome["stdout"] != "32\n" {
             ends_by(&outcome, "memory", 60 * MIB);
@@ -164,7 +208,11 @@ fn hardly_more_processes_start_than_the_limit() {
     each_user(|user| {
         let project = project(user);
         let started = |_| {
-            ends_by(&limited(&project, &["processes=20"], &["--", "python3", "-c", BURST]), "processes", 20);
+            ends_by(
+                &limited(&project, &["processes=20"], &["--", "python3", "-c", BURST]),
+                "processes",
+                20,
+            );
             let started = project.read("started").unwrap_or_default().len();
             let _ = std::fs::remove_file(project.at("started"));
             started
@@ -191,14 +239,24 @@ fn disk_space_counts_however_it_is_taken() {
     each_user(|user| {
         let project = project(user);
         project.write("source", "x".repeat(MIB as usize));
-        let take = |way: &str| limited(&project, &["disk=20MiB"], &["--", "python3", "-c", TAKE, way]);
+        let take =
+            |way: &str| limited(&project, &["disk=20MiB"], &["--", "python3", "-c", TAKE, way]);
         for way in ["posix_fallocate", "mmap", "splice", "sendfile"] {
             ends_by(&take(way), "disk", 20 * MIB);
             assert!(allocated(&project, "big") < 1 << 30, "{way}");
         }
-        for (way, says) in [("fallocate", "-1 95\n"), ("keep-size", "-1 95\n"), ("sparse", "0\n"), ("small", "1048576\n")] {
+        for (way, says) in [
+            ("fallocate", "-1 95\n"),
+            ("keep-size", "-1 95\n"),
+            ("sparse", "0\n"),
+            ("small", "1048576\n"),
+        ] {
             let outcome = take(way);
-            assert_eq!((&outcome["stdout"], breaches(&outcome)), (&json!(says), vec![]), "{way}: {outcome}");
+            assert_eq!(
+                (&outcome["stdout"], breaches(&outcome)),
+                (&json!(says), vec![]),
+                "{way}: {outcome}"
+            );
         }
     });
 }
@@ -208,7 +266,11 @@ fn names_count_as_disk_space() {
     const LINKS: &str = "import os\nopen('x', 'w').close(); os.mkdir('d')\nfor i in range(200000): os.link('x', 'd/%d' % i)";
     each_user(|user| {
         let project = project(user);
-        ends_by(&limited(&project, &["disk=4MiB"], &["--", "python3", "-c", LINKS]), "disk", 4 * MIB);
+        ends_by(
+            &limited(&project, &["disk=4MiB"], &["--", "python3", "-c", LINKS]),
+            "disk",
+            4 * MIB,
+        );
         assert!(std::fs::read_dir(project.at("d")).expect("it is there").count() < 50_000);
     });
 }
@@ -227,7 +289,10 @@ fn files_that_are_made_or_copied_for_the_command_count_as_disk_space() {
         for flags in ["0", "os.O_EXCL", "os.O_TRUNC"] {
             let outcome = limited(&project, &["disk=1MiB"], &["--", "python3", "-c", FILES, flags]);
             ends_by(&outcome, "disk", MIB);
-            assert!(std::fs::read_dir(project.at("d")).expect("it is there").count() < 30_000, "{flags}");
+            assert!(
+                std::fs::read_dir(project.at("d")).expect("it is there").count() < 30_000,
+                "{flags}"
+            );
             std::fs::remove_dir_all(project.at("d")).expect("it can be removed");
         }
         let store = project.home().join("store");
@@ -235,17 +300,29 @@ fn files_that_are_made_or_copied_for_the_command_count_as_disk_space() {
         for i in 0..16 {
             std::fs::hard_link(&store, project.at(format!("copy{i}"))).expect("one file system");
         }
-        ends_by(&limited(&project, &["disk=20MiB"], &["--", "python3", "-c", COPIES]), "disk", 20 * MIB);
-        let is_copied =
-            |i: &usize| std::os::unix::fs::MetadataExt::nlink(&std::fs::metadata(project.at(format!("copy{i}"))).expect("it stays")) == 1;
+        ends_by(
+            &limited(&project, &["disk=20MiB"], &["--", "python3", "-c", COPIES]),
+            "disk",
+            20 * MIB,
+        );
+        let is_copied = |i: &usize| {
+            std::os::unix::fs::MetadataExt::nlink(
+                &std::fs::metadata(project.at(format!("copy{i}"))).expect("it stays"),
+            ) == 1
+        };
         assert!((0..16).filter(is_copied).count() <= 3);
-        assert_eq!(limited(&project, &["disk=1MiB"], &["--", "python3", "-c", LOCKS])["stdout"], "done\n");
+        assert_eq!(
+            limited(&project, &["disk=1MiB"], &["--", "python3", "-c", LOCKS])["stdout"],
+            "done\n"
+        );
     });
 }
 
 /// Bytes that a file takes on its disk.
 fn allocated(project: &Project, name: &str) -> u64 {
-    std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(project.at(name)).expect("it is there")) * 512
+    std::os::unix::fs::MetadataExt::blocks(
+        &std::fs::metadata(project.at(name)).expect("it is there"),
+    ) * 512
 }
 
 #[test]
@@ -253,16 +330,37 @@ fn time_limit_is_when_a_command_is_killed() {
     each_user(|user| {
         let project = project(user);
         let took = |outcome: &Value| outcome["durationMs"].as_u64().expect("a number");
-        let deaf = limited(&project, &["wall=2s"], &["-c", "trap '' INT TERM; while :; do sleep 0.1; done"]);
+        let deaf = limited(
+            &project,
+            &["wall=2s"],
+            &["-c", "trap '' INT TERM; while :; do sleep 0.1; done"],
+        );
         assert_eq!((&deaf["exitCode"], &deaf["timedOut"]), (&json!(124), &json!(true)), "{deaf}");
         // Two seconds later before.
         assert!((1900..3500).contains(&took(&deaf)), "{deaf}");
-        let polite = limited(&project, &["wall=5s"], &["-c", "trap 'echo bye; exit 0' TERM; while :; do sleep 0.01; done"]);
-        assert_eq!((&polite["stdout"], &polite["timedOut"]), (&json!("bye\n"), &json!(true)), "{polite}");
+        let polite = limited(
+            &project,
+            &["wall=5s"],
+            &["-c", "trap 'echo bye; exit 0' TERM; while :; do sleep 0.01; done"],
+        );
+        assert_eq!(
+            (&polite["stdout"], &polite["timedOut"]),
+            (&json!("bye\n"), &json!(true)),
+            "{polite}"
+        );
         assert!((4400..5000).contains(&took(&polite)), "{polite}");
         let session = Session::start_with(user, &[]);
         let begun = Instant::now();
-        session.words(&["exec", &session.id, "--timeout", "2s", "-c", "trap '' INT TERM; while :; do sleep 0.1; done"]).ends(124);
+        session
+            .words(&[
+                "exec",
+                &session.id,
+                "--timeout",
+                "2s",
+                "-c",
+                "trap '' INT TERM; while :; do sleep 0.1; done",
+            ])
+            .ends(124);
         // Before, each of three signals came two seconds after the other.
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     });
@@ -272,7 +370,8 @@ fn time_limit_is_when_a_command_is_killed() {
 fn what_is_written_counts_whoever_wrote_it() {
     each_user(|user| {
         let project = project(user);
-        let orphans = "for i in $(seq 100); do (head -c 2000000 /dev/zero > f$i &); done; sleep 100";
+        let orphans =
+            "for i in $(seq 100); do (head -c 2000000 /dev/zero > f$i &); done; sleep 100";
         ends_by(&limited(&project, &["disk=20MiB"], &["-c", orphans]), "disk", 20 * MIB);
         let children = "for i in $(seq 100); do head -c 2000000 /dev/zero > f$i; done; sleep 100";
         ends_by(&limited(&project, &["disk=20MiB"], &["-c", children]), "disk", 20 * MIB);
@@ -285,13 +384,25 @@ fn files_are_as_few_and_as_small_as_the_policy_says() {
         let project = project(user);
         let code = "import time\nkept = []\ntry:\n    while True: kept.append(open('/dev/null'))\nexcept OSError as e: print(e.errno)\ntime.sleep(0.3)";
         let many = limited(&project, &["open-files=32"], &["--", "python3", "-c", code]);
-        assert_eq!((&many["stdout"], breaches(&many)), (&json!("24\n"), vec![("open-files".into(), 32, 32)]), "{many}");
-        let large =
-            limited(&project, &["file-size=1000000"], &["--", "dd", "if=/dev/zero", "of=f", "bs=4096", "count=1000", "status=none"]);
+        assert_eq!(
+            (&many["stdout"], breaches(&many)),
+            (&json!("24\n"), vec![("open-files".into(), 32, 32)]),
+            "{many}"
+        );
+        let large = limited(
+            &project,
+            &["file-size=1000000"],
+            &["--", "dd", "if=/dev/zero", "of=f", "bs=4096", "count=1000", "status=none"],
+        );
         assert_eq!(breaches(&large), [("file-size".into(), 1_000_000, 1_000_000)], "{large}");
         assert_eq!(std::fs::metadata(project.at("f")).expect("it is there").len(), 1_000_000);
         // Nobody can let itself have more.
-        assert_eq!(project.run(["--limit=open-files=32", "-c", "ulimit -n 64 2>/dev/null; ulimit -n"]).ok(), "32");
+        assert_eq!(
+            project
+                .run(["--limit=open-files=32", "-c", "ulimit -n 64 2>/dev/null; ulimit -n"])
+                .ok(),
+            "32"
+        );
     });
 }
 
@@ -299,8 +410,15 @@ fn files_are_as_few_and_as_small_as_the_policy_says() {
 fn a_neighbour_goes_on() {
     each_user(|user| {
         let (one, other) = (project(user), project(user));
-        let bomb = std::thread::spawn(move || limited(&one, &["processes=50"], &["--", "bash", "-c", ":(){ :|:& };:; sleep 100"]));
-        assert_eq!(other.run(["--limit=processes=50", "-c", "for i in 1 2 3 4 5; do (echo $i); done"]).ok(), "1\n2\n3\n4\n5");
+        let bomb = std::thread::spawn(move || {
+            limited(&one, &["processes=50"], &["--", "bash", "-c", ":(){ :|:& };:; sleep 100"])
+        });
+        assert_eq!(
+            other
+                .run(["--limit=processes=50", "-c", "for i in 1 2 3 4 5; do (echo $i); done"])
+                .ok(),
+            "1\n2\n3\n4\n5"
+        );
         ends_by(&bomb.join().expect("it ended"), "processes", 50);
     });
 }
@@ -308,9 +426,13 @@ fn a_neighbour_goes_on() {
 #[test]
 fn in_a_session_a_command_is_told_and_the_next_one_runs() {
     each_user(|user| {
-        let session = Session::start_with(user, &["--limit=memory=150MiB", "--limit=output=100000", "--limit=cpu=1s"]);
+        let session = Session::start_with(
+            user,
+            &["--limit=memory=150MiB", "--limit=output=100000", "--limit=cpu=1s"],
+        );
         let told = |line: &str| session.words(&["exec", &session.id, "--json", "-c", line]);
-        let outcome = |line: &str| serde_json::from_slice::<Value>(&told(line).stdout).expect("an object");
+        let outcome =
+            |line: &str| serde_json::from_slice::<Value>(&told(line).stdout).expect("an object");
         session.exec("kept=here").ok();
         let flood = outcome("yes");
         assert_eq!(breaches(&flood)[0].0, "output", "{flood}");
@@ -331,14 +453,26 @@ fn in_a_session_a_command_is_told_and_the_next_one_runs() {
 fn a_limit_is_shown_written_down_and_read_exactly() {
     each_user(|user: As| {
         let project = project(user);
-        project.write(".ringfence/policy.toml", "version = 1\n[limits]\nmemory = \"64MiB\"\nprocesses = 100\n");
+        project.write(
+            ".ringfence/policy.toml",
+            "version = 1\n[limits]\nmemory = \"64MiB\"\nprocesses = 100\n",
+        );
         let plan = Ran::of(project.ringfence().arg("plan"), b"").ok();
-        assert!(plan.contains("limit     memory 64 MiB, processes 100") || plan.contains("memory 64 MiB, processes 100"), "{plan}");
+        assert!(
+            plan.contains("limit     memory 64 MiB, processes 100")
+                || plan.contains("memory 64 MiB, processes 100"),
+            "{plan}"
+        );
         let ran = project.run(["--", "python3", "-c", "x = bytearray(1 << 30)"]);
         assert_eq!(ran.status, 137);
-        assert!(ran.talk().contains("the limit `memory` of 64 MiB was reached: "), "{}", ran.talk());
+        assert!(
+            ran.talk().contains("the limit `memory` of 64 MiB was reached: "),
+            "{}",
+            ran.talk()
+        );
         let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
-        let last: Value = serde_json::from_str(log.lines().last().expect("a record")).expect("an object");
+        let last: Value =
+            serde_json::from_str(log.lines().last().expect("a record")).expect("an object");
         assert_eq!(last["breaches"][0]["limit"], "memory", "{last}");
         for (wrong, says) in [
             ("memoory=1GiB", "there is no limit `memoory`"),

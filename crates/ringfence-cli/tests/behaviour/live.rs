@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, SECRET, each_user, fuse_for_all, needs, python, repetitions, signal, soon};
+use ringfence_testkit::{
+    As, Project, SECRET, each_user, fuse_for_all, needs, python, repetitions, signal, soon,
+};
 use serde_json::Value;
 
 use crate::project;
@@ -43,11 +45,21 @@ impl Reader {
     fn start(project: &Project, words: &[&str]) -> Self {
         let mut command = project.ringfence();
         command.arg("run").args(words).args(["--", "python3", "-u", "-c", READER]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ringfence starts");
-        let (input, output) = (child.stdin.take().expect("a pipe"), BufReader::new(child.stdout.take().expect("a pipe")));
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ringfence starts");
+        let (input, output) = (
+            child.stdin.take().expect("a pipe"),
+            BufReader::new(child.stdout.take().expect("a pipe")),
+        );
         let mut reader = Self { child, input, output };
         // Whatever comes now, comes while it runs; the lookout is there once it has covered something.
-        reader.exposed(project, "read", Path::new("first.pem"), || project.write("first.pem", SECRET));
+        reader.exposed(project, "read", Path::new("first.pem"), || {
+            project.write("first.pem", SECRET)
+        });
         reader
     }
 
@@ -96,8 +108,11 @@ fn check(way: &str, appear: impl Fn(&Project, usize) -> (PathBuf, Box<dyn FnOnce
             .collect();
         reader.end();
         windows.sort_unstable();
-        let [median, most, longest] = [tries / 2, tries * 99 / 100, tries - 1].map(|at| windows[at]);
-        println!("{user}: {way}: open for {median} us (median), {most} us (99 %), {longest} us (longest of {tries})");
+        let [median, most, longest] =
+            [tries / 2, tries * 99 / 100, tries - 1].map(|at| windows[at]);
+        println!(
+            "{user}: {way}: open for {median} us (median), {most} us (99 %), {longest} us (longest of {tries})"
+        );
         assert!(longest < WINDOW_US, "{user}: {way}: open for {longest} us");
     });
 }
@@ -124,7 +139,8 @@ fn a_secret_that_is_created() {
 #[test]
 fn a_secret_that_is_moved_in() {
     check("moved in", |project, number| {
-        let (from, path) = (project.home().join(format!("m{number}")), PathBuf::from(format!("m{number}.pem")));
+        let (from, path) =
+            (project.home().join(format!("m{number}")), PathBuf::from(format!("m{number}.pem")));
         project.write_at(&from, SECRET);
         let to = project.at(&path);
         (path, Box::new(move || fs::rename(from, to).expect("a directory beside")))
@@ -134,7 +150,8 @@ fn a_secret_that_is_moved_in() {
 #[test]
 fn a_secret_that_is_linked_in() {
     check("linked in", |project, number| {
-        let (from, path) = (project.home().join(format!("l{number}")), PathBuf::from(format!("l{number}.key")));
+        let (from, path) =
+            (project.home().join(format!("l{number}")), PathBuf::from(format!("l{number}.key")));
         project.write_at(&from, SECRET);
         let to = project.at(&path);
         (path, Box::new(move || fs::hard_link(from, to).expect("a directory beside")))
@@ -144,7 +161,10 @@ fn a_secret_that_is_linked_in() {
 #[test]
 fn a_secret_in_a_tree_that_is_moved_in() {
     check("in a tree", |project, number| {
-        let (from, path) = (project.home().join(format!("t{number}")), PathBuf::from(format!("t{number}/a/b/.env")));
+        let (from, path) = (
+            project.home().join(format!("t{number}")),
+            PathBuf::from(format!("t{number}/a/b/.env")),
+        );
         project.write_at(&from.join("a/b/.env"), SECRET);
         let to = project.at(format!("t{number}"));
         (path, Box::new(move || fs::rename(from, to).expect("a directory beside")))
@@ -155,7 +175,10 @@ fn a_secret_in_a_tree_that_is_moved_in() {
 #[test]
 fn a_secret_that_is_replaced() {
     check("replaced", |project, number| {
-        let (from, path) = (project.home().join(format!("r{number}")), PathBuf::from(format!("sub/{}.pem", number % 7)));
+        let (from, path) = (
+            project.home().join(format!("r{number}")),
+            PathBuf::from(format!("sub/{}.pem", number % 7)),
+        );
         project.write_at(&from, SECRET);
         let to = project.at(&path);
         // Absent for a moment, so that the reader is not refused before.
@@ -170,7 +193,8 @@ fn a_secret_that_is_unpacked_inside() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("mkdir t && cd t && for i in $(seq 1000); do mkdir $i; echo s > $i/.env; echo x > $i/x; done && tar cf ../t.tar . && cd .. && rm -r t").ok();
-        let ran = project.sh("mkdir t; tar xf t.tar -C t; cat t/*/.env 2>/dev/null | wc -l; cat t/*/x | wc -l");
+        let ran = project
+            .sh("mkdir t; tar xf t.tar -C t; cat t/*/.env 2>/dev/null | wc -l; cat t/*/x | wc -l");
         assert_eq!(ran.text().split_whitespace().collect::<Vec<_>>(), ["0", "1000"], "{user}");
         assert!((1..=1000).all(|number| !project.has(format!("t/{number}/.env"))), "{user}");
     });
@@ -191,10 +215,16 @@ fn reading(user: As, words: &[&str], test: impl FnOnce(&Project, &mut Reader)) {
 fn directories_and_other_cases_and_the_policys_own_patterns() {
     each_user(|user| {
         reading(user, &["--deny", "**/vault", "--deny", "*.vlt"], |project, reader| {
-            reader.exposed(project, "read", Path::new("deep/down/vault"), || project.write("deep/down/vault/x", SECRET));
+            reader.exposed(project, "read", Path::new("deep/down/vault"), || {
+                project.write("deep/down/vault/x", SECRET)
+            });
             reader.exposed(project, "read", Path::new("deep/down/vault/x"), || {});
-            reader.exposed(project, "read", Path::new("SUB/.ENV"), || project.write("SUB/.ENV", SECRET));
-            reader.exposed(project, "read", Path::new("node_modules/a/b.vlt"), || project.write("node_modules/a/b.vlt", SECRET));
+            reader.exposed(project, "read", Path::new("SUB/.ENV"), || {
+                project.write("SUB/.ENV", SECRET)
+            });
+            reader.exposed(project, "read", Path::new("node_modules/a/b.vlt"), || {
+                project.write("node_modules/a/b.vlt", SECRET)
+            });
         });
     });
 }
@@ -204,13 +234,22 @@ fn what_is_excepted_stays_open() {
     each_user(|user| {
         let project = project(user);
         let line = "sleep 0.3; cat new/.env.example fresh/plain.txt; cat new/.env";
-        let child = project.ringfence().args(["run", "-c", line]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = project
+            .ringfence()
+            .args(["run", "-c", line])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         std::thread::sleep(Duration::from_millis(100));
         for name in ["new/.env.example", "fresh/plain.txt", "new/.env"] {
             project.write(name, name);
         }
         let ended = child.expect("ringfence starts").wait_with_output().expect("it ends");
-        assert_eq!(String::from_utf8_lossy(&ended.stdout), "new/.env.examplefresh/plain.txt", "{user}");
+        assert_eq!(
+            String::from_utf8_lossy(&ended.stdout),
+            "new/.env.examplefresh/plain.txt",
+            "{user}"
+        );
     });
 }
 
@@ -218,14 +257,18 @@ fn what_is_excepted_stays_open() {
 fn another_name_for_a_secret() {
     each_user(|user| {
         reading(user, &[], |project, reader| {
-            let link = |name: &str| fs::hard_link(project.at(".env"), project.at(name)).expect("the same directory");
+            let link = |name: &str| {
+                fs::hard_link(project.at(".env"), project.at(name)).expect("the same directory")
+            };
             reader.exposed(project, "read", Path::new("plain.txt"), || link("plain.txt"));
             // A tree with both names in it.
             let tree = project.home().join("both");
             project.write_at(&tree.join("z/.env"), SECRET);
             project.make_directories(&tree.join("a"));
             fs::hard_link(tree.join("z/.env"), tree.join("a/plain")).expect("the same file system");
-            reader.exposed(project, "read", Path::new("both/a/plain"), || fs::rename(&tree, project.at("both")).expect("beside"));
+            reader.exposed(project, "read", Path::new("both/a/plain"), || {
+                fs::rename(&tree, project.at("both")).expect("beside")
+            });
         });
     });
 }
@@ -242,7 +285,9 @@ fn what_is_protected_stays_so_when_the_host_replaces_it() {
         reader.exposed(&project, "write", Path::new(".mcp.json"), || {
             project.sh_bare("echo '{ }' > t; mv t .mcp.json").ok();
         });
-        reader.exposed(&project, "write", Path::new("pkg/.envrc"), || project.write("pkg/.envrc", "x"));
+        reader.exposed(&project, "write", Path::new("pkg/.envrc"), || {
+            project.write("pkg/.envrc", "x")
+        });
         reader.end();
         assert!(project.sh_bare("git config ring.fence").ok() == "1");
     });
@@ -256,14 +301,23 @@ fn whoever_reads_it_is_told_of() {
     each_user(|user| {
         let project = project(user);
         let line = "sleep 0.4; cat later/.env";
-        let child = project.ringfence().args(["run", "--json", "-c", line]).stdout(Stdio::piped()).spawn();
+        let child =
+            project.ringfence().args(["run", "--json", "-c", line]).stdout(Stdio::piped()).spawn();
         std::thread::sleep(Duration::from_millis(150));
         project.write("later/.env", SECRET);
         let ended = child.expect("ringfence starts").wait_with_output().expect("it ends");
         let said: Value = serde_json::from_slice(&ended.stdout).expect("one object of JSON");
         let denial = &said["denials"][0];
-        assert_eq!(denial["target"], project.at("later/.env").to_string_lossy().as_ref(), "{user}: {said}");
-        assert_eq!((&denial["operation"], &denial["rule"], &said["blocked"]), (&"read".into(), &"**/.env".into(), &true.into()), "{user}");
+        assert_eq!(
+            denial["target"],
+            project.at("later/.env").to_string_lossy().as_ref(),
+            "{user}: {said}"
+        );
+        assert_eq!(
+            (&denial["operation"], &denial["rule"], &said["blocked"]),
+            (&"read".into(), &"**/.env".into(), &true.into()),
+            "{user}"
+        );
     });
 }
 
@@ -276,12 +330,15 @@ fn lookout(run: u32) -> u32 {
     let is_it = |pid: u32| {
         let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let parent = format!("PPid:\t{run}\n");
-        read("cmdline").ends_with(b"--lookout\0") && String::from_utf8_lossy(&read("status")).contains(&parent)
+        read("cmdline").ends_with(b"--lookout\0")
+            && String::from_utf8_lossy(&read("status")).contains(&parent)
     };
     let mut found = None;
     assert!(soon(Duration::from_secs(10), || {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        found = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(|pid| is_it(*pid));
+        found = processes
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .find(|pid| is_it(*pid));
         found.is_some()
     }));
     found.expect("seen just now")
@@ -298,7 +355,11 @@ fn an_overrun_is_made_up_for() {
         let mut reader = Reader::start(&project, &[]);
         let lookout = lookout(reader.child.id());
         signal(lookout, STOP);
-        let kept: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit").trim().parse().expect("a number");
+        let kept: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")
+            .expect("a limit")
+            .trim()
+            .parse()
+            .expect("a number");
         project.make_directories(&project.at("many"));
         for number in 0..kept + 100 {
             fs::write(project.at(format!("many/{number}")), "").expect("a file can be made");
@@ -309,7 +370,9 @@ fn an_overrun_is_made_up_for() {
         });
         println!("{user}: {exposed} us");
         // Nobody is left standing.
-        reader.exposed(&project, "read", Path::new("after.pem"), || project.write("after.pem", SECRET));
+        reader.exposed(&project, "read", Path::new("after.pem"), || {
+            project.write("after.pem", SECRET)
+        });
         reader.end();
     });
 }
@@ -329,7 +392,10 @@ fn without_a_lookout_the_command_ends() {
         drop(input);
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(125), "{user}: {said}");
-        assert!(said.contains("cannot look out for what appears, so the command was ended"), "{user}: {said}");
+        assert!(
+            said.contains("cannot look out for what appears, so the command was ended"),
+            "{user}: {said}"
+        );
     });
 }
 
@@ -337,7 +403,10 @@ fn without_a_lookout_the_command_ends() {
 #[test]
 fn too_few_watches_are_told_and_made_up_for() {
     // So many directories may be watched, and so many may watch.
-    for (most, setting) in [("watches=5", "fs.inotify.max_user_watches="), ("instances=0", "fs.inotify.max_user_instances=")] {
+    for (most, setting) in [
+        ("watches=5", "fs.inotify.max_user_watches="),
+        ("instances=0", "fs.inotify.max_user_instances="),
+    ] {
         too_few(most, setting);
     }
 }
@@ -354,24 +423,40 @@ fn too_few(most: &str, setting: &str) {
         let binary = project.binary().display().to_string();
         let inside = "sleep 1; cat d19/.env d0/.env && echo open";
         let (what, count) = most.split_once('=').expect("a name and a number");
-        let line = format!("echo {count} > /proc/sys/user/max_inotify_{what} && exec {binary} run --json -c '{inside}'");
-        let child = project.command("unshare").args(["-Ur", "sh", "-c", &line]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let line = format!(
+            "echo {count} > /proc/sys/user/max_inotify_{what} && exec {binary} run --json -c '{inside}'"
+        );
+        let child = project
+            .command("unshare")
+            .args(["-Ur", "sh", "-c", &line])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         std::thread::sleep(Duration::from_millis(400));
         for name in ["d0/.env", "d19/.env"] {
             project.write(name, SECRET);
         }
         let ended = child.expect("unshare starts").wait_with_output().expect("it ends");
-        let said: Value = serde_json::from_slice(&ended.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&ended.stderr)));
+        let said: Value = serde_json::from_slice(&ended.stdout)
+            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&ended.stderr)));
         assert_eq!(said["stdout"], "", "{user}: {said}");
         let gaps = said["gaps"].to_string();
-        assert!(gaps.contains("directories could not be watched") && gaps.contains(setting), "{user}: {said}");
+        assert!(
+            gaps.contains("directories could not be watched") && gaps.contains(setting),
+            "{user}: {said}"
+        );
     });
 }
 
 /// Runs `line` inside, and after a while, when it waits for the file `go`, does something outside.
 fn meanwhile(project: &Project, line: &str, outside: impl FnOnce()) -> String {
     let line = format!("touch here; while [ ! -e go ]; do sleep 0.05; done; {line}");
-    let child = project.ringfence().args(["run", "-c", &line]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = project
+        .ringfence()
+        .args(["run", "-c", &line])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
     assert!(soon(Duration::from_secs(10), || project.has("here")));
     outside();
     // Longer than anything takes to be covered.
@@ -395,7 +480,9 @@ fn a_repository_that_comes_in_is_protected() {
             python3 -c 'open(\".git/config\", \"r+\").write(\"x\")' 2>/dev/null && echo written; \
             echo y > f && git add f && git commit -qm x && echo committed; cd - > /dev/null; done";
         let said = meanwhile(&project, line, || {
-            project.sh_bare("mkdir deep; git init -q made; git init -q deep/er; mv ~/beside .").ok();
+            project
+                .sh_bare("mkdir deep; git init -q made; git init -q deep/er; mv ~/beside .")
+                .ok();
         });
         assert_eq!(said, "beside\ncommitted\nmade\ncommitted\ndeep/er\ncommitted\n", "{user}");
     });
@@ -410,7 +497,11 @@ fn a_repository_of_the_commands_own_stays_its_own() {
         let project = project(user);
         let line = "exec 2>&1; for i in 1 2 3 4 5 6 7 8 9; do git init -q r$i && cd r$i && git config a.b $i && echo x > .git/hooks/x && git config a.c $i || echo no; \
             sleep 0.02; git config a.d $i && mv ../r$i ../s$i && sleep 0.02 && git config a.e $i || echo no; cd ..; done; git clone -q s1 c; cd c && git config a.b c && git init -q --bare ../b.git && cd ../b.git && git config x.y z && echo all";
-        assert_eq!(meanwhile(&project, line, || ()), "warning: You appear to have cloned an empty repository.\nall\n", "{user}");
+        assert_eq!(
+            meanwhile(&project, line, || ()),
+            "warning: You appear to have cloned an empty repository.\nall\n",
+            "{user}"
+        );
     });
 }
 
@@ -457,11 +548,15 @@ fn a_submodule_that_the_host_adds_stays_where_it_is() {
     each_user(|user| {
         let project = project(user);
         let commit = "git -c user.name=a -c user.email=b commit -q --allow-empty -m x";
-        project.sh_bare(&format!("git init -q; {commit}; git init -q ~/lib; cd ~/lib; {commit}")).ok();
+        project
+            .sh_bare(&format!("git init -q; {commit}; git init -q ~/lib; cd ~/lib; {commit}"))
+            .ok();
         let line = "(echo x >> .git/modules/lib/config) 2>/dev/null && echo config; (echo x > .git/modules/lib/hooks/h) 2>/dev/null && echo hook; \
             mkdir -p .git/modules/own; (echo x > .git/modules/own/config) 2>/dev/null && echo made; echo end";
         let said = meanwhile(&project, line, || {
-            project.sh_bare("git -c protocol.file.allow=always submodule --quiet add ~/lib lib 2>&1").ok();
+            project
+                .sh_bare("git -c protocol.file.allow=always submodule --quiet add ~/lib lib 2>&1")
+                .ok();
         });
         // The command's own is looked through when it has ended.
         assert_eq!(said, "made\nend\n", "{user}");

@@ -18,7 +18,9 @@ fn log(project: &Project, words: &[&str]) -> Ran {
 #[track_caller]
 fn json(project: &Project, words: &[&str]) -> Vec<Value> {
     let text = log(project, words).ok();
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
 }
 
 fn file(project: &Project) -> PathBuf {
@@ -57,9 +59,14 @@ fn records_are_chosen_by_what_they_are() {
 fn a_table_for_people_has_no_control_characters() {
     each_user(|user| {
         let project = project(user);
-        project.run(["--agent", "a\u{1b}[2J", "--", "/bin/echo", "\u{1b}]0;title\u{7} \u{202e}"]).ok();
+        project
+            .run(["--agent", "a\u{1b}[2J", "--", "/bin/echo", "\u{1b}]0;title\u{7} \u{202e}"])
+            .ok();
         let text = log(&project, &[]).ok();
-        assert!(text.contains("execute") && text.contains("/bin/echo") && text.contains("allowed"), "{text}");
+        assert!(
+            text.contains("execute") && text.contains("/bin/echo") && text.contains("allowed"),
+            "{text}"
+        );
         assert!(text.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'), "{text:?}");
     });
 }
@@ -88,11 +95,13 @@ fn check(project: &Project, change: impl FnOnce(&mut Vec<String>), expect: &str)
     let whole = fs::read_to_string(file(project)).unwrap();
     let mut lines: Vec<String> = whole.lines().map(str::to_owned).collect();
     change(&mut lines);
-    fs::write(file(project), lines.into_iter().map(|line| line + "\n").collect::<String>()).unwrap();
+    fs::write(file(project), lines.into_iter().map(|line| line + "\n").collect::<String>())
+        .unwrap();
     let ran = log(project, &["--verify"]);
     ran.ends(1);
     assert!(ran.text().contains(&format!("{}{expect}", file(project).display())), "{}", ran.text());
-    let json: Value = serde_json::from_slice(&log(project, &["--verify", "--json"]).ends(1).stdout).unwrap();
+    let json: Value =
+        serde_json::from_slice(&log(project, &["--verify", "--json"]).ends(1).stdout).unwrap();
     assert_eq!(json["intact"], false);
     fs::write(file(project), whole).unwrap();
     log(project, &["--verify"]).ok();
@@ -106,7 +115,11 @@ fn what_is_done_to_it_by_hand_is_found() {
         used(&project);
         let said = log(&project, &["--verify"]).ok();
         assert!(said.contains("5 records in 1 file: all is as it was written"), "{said}");
-        check(&project, |lines| lines[1] = lines[1].replace("\"one\"", "\"two\""), ":2: record 2 was changed");
+        check(
+            &project,
+            |lines| lines[1] = lines[1].replace("\"one\"", "\"two\""),
+            ":2: record 2 was changed",
+        );
         check(&project, |lines| drop(lines.remove(2)), ":3: record 3 is missing before this line");
         check(&project, |lines| lines.swap(1, 2), ":3: record 2 stands behind record 3");
         check(&project, |lines| lines.truncate(3), ": records 4 to 5 are missing at the end");
@@ -117,7 +130,11 @@ fn what_is_done_to_it_by_hand_is_found() {
         log(&project, &["--verify", "--kept", "x"]).ends(125);
         fs::remove_file(file(&project)).unwrap();
         let ran = log(&project, &["--verify"]);
-        assert!(ran.ends(1).text().contains("00000001.jsonl: this file of the log is missing"), "{}", ran.text());
+        assert!(
+            ran.ends(1).text().contains("00000001.jsonl: this file of the log is missing"),
+            "{}",
+            ran.text()
+        );
     });
 }
 
@@ -125,9 +142,15 @@ fn what_is_done_to_it_by_hand_is_found() {
 fn a_follower_goes_on_into_the_next_file() {
     each_user(|user| {
         let project = project(user);
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[audit]\nrotate-size = \"64KiB\"\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[audit]\nrotate-size = \"64KiB\"\n",
+        );
         let mut follower = project.ringfence();
-        follower.args(["log", "--follow", "--json", "--operation", "execute"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        follower
+            .args(["log", "--follow", "--json", "--operation", "execute"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
         let mut follower = follower.spawn().expect("ringfence starts");
         let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
         let long = "x".repeat(40_000);

@@ -6,23 +6,44 @@ use serde_json::Value;
 use crate::project;
 
 fn outcome(ran: &Ran) -> Value {
-    serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+    serde_json::from_slice(&ran.stdout)
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
 
 /// The entries of a list, each as `operation target program count`.
 fn told(project: &Project, list: &Value) -> Vec<String> {
-    let (home, root) = (project.home().to_string_lossy().into_owned(), project.root().to_string_lossy().into_owned());
-    let entries = list.as_array().unwrap_or_else(|| panic!("no list: {list}")).iter().map(|entry| {
-        let text = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
-        let program = text("program").rsplit('/').next().unwrap_or_default().replace("dash", "sh").replace("bash", "sh");
-        format!("{} {} {program} {}", text("operation"), text("target").replace(&root, "PROJECT").replace(&home, "~"), entry["count"])
-    });
+    let (home, root) = (
+        project.home().to_string_lossy().into_owned(),
+        project.root().to_string_lossy().into_owned(),
+    );
+    let entries =
+        list.as_array().unwrap_or_else(|| panic!("no list: {list}")).iter().map(|entry| {
+            let text = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+            let program = text("program")
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .replace("dash", "sh")
+                .replace("bash", "sh");
+            format!(
+                "{} {} {program} {}",
+                text("operation"),
+                text("target").replace(&root, "PROJECT").replace(&home, "~"),
+                entry["count"]
+            )
+        });
     entries.collect()
 }
 
 /// What went through in the project when a line of shell was run.
 fn allowed_in_project(project: &Project, flags: &[&str], line: &str) -> (Value, Vec<String>) {
-    let said = outcome(&project.run(flags.iter().copied().chain(["--json", "--observe", "all", "-c", line])));
+    let said = outcome(&project.run(flags.iter().copied().chain([
+        "--json",
+        "--observe",
+        "all",
+        "-c",
+        line,
+    ])));
     let mut allowed = told(project, &said["allowed"]);
     allowed.retain(|entry| entry.contains(" PROJECT") || entry.contains(" ~"));
     (said, allowed)
@@ -42,10 +63,20 @@ fn what_is_opened_and_made_is_told_of_once_with_a_count() {
             "rename PROJECT/d/moved mv 1",
         ];
         assert_eq!(allowed, expected, "{user}: {}", said["stderr"]);
-        assert_eq!((&said["allowedDropped"], &said["denials"]), (&0.into(), &serde_json::json!([])));
-        let first = said["allowed"].as_array().unwrap().iter().find(|entry| entry["target"].as_str().unwrap().ends_with("/README"));
+        assert_eq!(
+            (&said["allowedDropped"], &said["denials"]),
+            (&0.into(), &serde_json::json!([]))
+        );
+        let first = said["allowed"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|entry| entry["target"].as_str().unwrap().ends_with("/README"));
         let first = first.unwrap();
-        assert_eq!((&first["rule"], &first["origin"]), (&project.root().to_string_lossy().into(), &"the mode".into()));
+        assert_eq!(
+            (&first["rule"], &first["origin"]),
+            (&project.root().to_string_lossy().into(), &"the mode".into())
+        );
     });
 }
 
@@ -59,10 +90,19 @@ fn the_real_path_is_told_and_the_program_that_is_started() {
         let (said, allowed) = allowed_in_project(&project, &[], "cat link; ./tool");
         assert_eq!(said["stdout"], "hello\nran\n");
         // The script is opened by the shell that its first line names.
-        assert_eq!(allowed, ["read PROJECT/README cat 1", "execute PROJECT/tool sh 1", "read PROJECT/tool sh 1"], "{user}");
+        assert_eq!(
+            allowed,
+            ["read PROJECT/README cat 1", "execute PROJECT/tool sh 1", "read PROJECT/tool sh 1"],
+            "{user}"
+        );
         let all = told(&project, &said["allowed"]);
         assert!(all.iter().any(|entry| entry.starts_with("execute /usr/bin/cat sh 1")), "{all:?}");
-        assert!(!all.iter().any(|entry| entry.contains(" /proc") || entry.contains(" /tmp") || entry.contains(" /etc/passwd")), "{all:?}");
+        assert!(
+            !all.iter().any(|entry| entry.contains(" /proc")
+                || entry.contains(" /tmp")
+                || entry.contains(" /etc/passwd")),
+            "{all:?}"
+        );
     });
 }
 
@@ -76,7 +116,11 @@ fn what_is_refused_is_told_as_before() {
         let line = "cat ~/notes.txt .env; echo x > .mcp.json; cat ~/nowhere; ls ~/.ssh; true";
         let plain = outcome(&project.run(["--json", "-c", line]));
         let (observed, allowed) = allowed_in_project(&project, &[], line);
-        assert_eq!(told(&project, &observed["denials"]), told(&project, &plain["denials"]), "{user}");
+        assert_eq!(
+            told(&project, &observed["denials"]),
+            told(&project, &plain["denials"]),
+            "{user}"
+        );
         assert_eq!(told(&project, &plain["denials"]).len(), 4, "{plain}");
         assert_eq!((allowed, plain.get("allowed")), (vec![], None));
         for key in ["exitCode", "stdout", "stderr", "blocked"] {
@@ -101,9 +145,11 @@ fn without_a_tripwire_what_is_looked_for_in_vain_is_told_of_all_the_same() {
     }
     each_user(|user| {
         let project = project(user);
-        let line = "cat ~/notes.txt .env ~/.ssh/id_rsa ~/nowhere /etc/passwd ~/.npmrc; ls ~ / > /dev/null";
+        let line =
+            "cat ~/notes.txt .env ~/.ssh/id_rsa ~/nowhere /etc/passwd ~/.npmrc; ls ~ / > /dev/null";
         let said = outcome(&unwired(&project, &format!("run --json --observe all -c \"{line}\"")));
-        let expected = ["read ~/notes.txt cat 1", "read PROJECT/.env cat 1", "read ~/.ssh/id_rsa cat 1"];
+        let expected =
+            ["read ~/notes.txt cat 1", "read PROJECT/.env cat 1", "read ~/.ssh/id_rsa cat 1"];
         assert_eq!(told(&project, &said["denials"]), expected, "{user}: {}", said["stderr"]);
         let plain = outcome(&unwired(&project, &format!("run --json -c \"{line}\"")));
         assert_eq!(plain["denials"], serde_json::json!([]), "{user}");
@@ -118,18 +164,44 @@ fn connections_are_told_of_where_there_is_a_network_and_where_there_is_none() {
         let here = server.local_addr().unwrap();
         let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
         let line = |address: &str| {
-            format!("import socket; s = socket.socket(); s.settimeout(2)\ntry: s.connect({address})\nexcept OSError as e: print(e.errno)")
+            format!(
+                "import socket; s = socket.socket(); s.settimeout(2)\ntry: s.connect({address})\nexcept OSError as e: print(e.errno)"
+            )
         };
         let connect = format!("('127.0.0.1', {})", here.port());
-        let open = outcome(&project.run(["--json", "--observe", "all", "--net", "full", "--", python, "-c", &line(&connect)]));
+        let open = outcome(&project.run([
+            "--json",
+            "--observe",
+            "all",
+            "--net",
+            "full",
+            "--",
+            python,
+            "-c",
+            &line(&connect),
+        ]));
         let allowed = told(&project, &open["allowed"]);
-        let found = allowed.iter().find(|entry| entry.starts_with("connect ")).unwrap_or_else(|| panic!("{allowed:?}"));
+        let found = allowed
+            .iter()
+            .find(|entry| entry.starts_with("connect "))
+            .unwrap_or_else(|| panic!("{allowed:?}"));
         assert!(found.starts_with(&format!("connect {here} ")), "{found}");
         // Documentation's own addresses, which lead nowhere.
         let far = line("('192.0.2.1', 443)");
-        let shut = outcome(&project.run(["--json", "--observe", "all", "--", python, "-c", &format!("{far}\n{}", line(&connect))]));
+        let shut = outcome(&project.run([
+            "--json",
+            "--observe",
+            "all",
+            "--",
+            python,
+            "-c",
+            &format!("{far}\n{}", line(&connect)),
+        ]));
         let denials = told(&project, &shut["denials"]);
-        assert!(denials.len() == 1 && denials[0].starts_with("connect 192.0.2.1:443 python3"), "{denials:?}");
+        assert!(
+            denials.len() == 1 && denials[0].starts_with("connect 192.0.2.1:443 python3"),
+            "{denials:?}"
+        );
         assert_eq!(shut["denials"][0]["rule"], "network.mode = none");
         assert!(told(&project, &shut["allowed"]).iter().all(|entry| !entry.starts_with("connect")));
     });
@@ -142,9 +214,13 @@ fn all_of_it_is_on_record() {
         project.write(".ringfence/policy.toml", "version = 1\nobserve = \"all\"\n");
         project.sh("cat README README").ok();
         let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
-        let records: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let records: Vec<Value> =
+            log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let ours = project.root().join("README");
-        let record = records.iter().find(|record| record["target"] == ours.to_string_lossy().as_ref()).expect("it was opened");
+        let record = records
+            .iter()
+            .find(|record| record["target"] == ours.to_string_lossy().as_ref())
+            .expect("it was opened");
         assert_eq!(
             (&record["operation"], &record["result"], &record["count"], record.get("reason")),
             (&"read".into(), &"allowed".into(), &2.into(), None)
@@ -164,7 +240,8 @@ fn there_is_an_end_to_what_is_kept_and_the_rest_is_counted() {
         let code = "import os\nfor n in range(10500): os.close(os.open('f%d' % n, os.O_CREAT | os.O_WRONLY))";
         let said = outcome(&project.run(["--json", "--observe", "all", "--", python, "-Sc", code]));
         assert_eq!(said["exitCode"], 0, "{}", said["stderr"]);
-        let (kept, dropped) = (said["allowed"].as_array().unwrap().len(), said["allowedDropped"].as_u64().unwrap());
+        let (kept, dropped) =
+            (said["allowed"].as_array().unwrap().len(), said["allowedDropped"].as_u64().unwrap());
         assert!(kept == 10_000 && (500..2000).contains(&dropped), "{kept} {dropped}");
     });
 }
@@ -181,11 +258,24 @@ for mask in 0o27, 0, 0o77:
     print('%o' % os.stat('/tmp/%o' % mask).st_mode)
 open('README')
 open('new', 'w')";
-        let said = outcome(&project.run(["--json", "--observe", "all", "--mode", "read-only", "--", python, "-c", code]));
+        let said = outcome(&project.run([
+            "--json",
+            "--observe",
+            "all",
+            "--mode",
+            "read-only",
+            "--",
+            python,
+            "-c",
+            code,
+        ]));
         assert_eq!(said["stdout"], "40750\n40777\n40700\n", "{user}: {}", said["stderr"]);
         assert!(!project.has("new") && said["exitCode"] == 1);
         let allowed = told(&project, &said["allowed"]);
-        assert!(allowed.iter().any(|entry| entry.starts_with("read PROJECT/README ")), "{allowed:?}");
+        assert!(
+            allowed.iter().any(|entry| entry.starts_with("read PROJECT/README ")),
+            "{allowed:?}"
+        );
     });
 }
 
@@ -193,10 +283,16 @@ open('new', 'w')";
 fn it_can_be_asked_for_and_is_shown() {
     each_user(|user| {
         let project = project(user);
-        let show = |words: &[&str]| Ran::of(project.ringfence().args(["policy", "show", "--origin"]).args(words), b"").ok();
+        let show = |words: &[&str]| {
+            Ran::of(project.ringfence().args(["policy", "show", "--origin"]).args(words), b"").ok()
+        };
         assert!(show(&[]).contains("observe = denials"), "{}", show(&[]));
         project.write(".ringfence/policy.toml", "version = 1\n\nobserve = \"all\"\n");
-        let line = show(&[]).lines().find(|line| line.contains("observe = all")).map(str::to_owned).expect("it is shown");
+        let line = show(&[])
+            .lines()
+            .find(|line| line.contains("observe = all"))
+            .map(str::to_owned)
+            .expect("it is shown");
         assert!(line.ends_with(".ringfence/policy.toml:3 (project policy)"), "{line}");
         let plan = Ran::of(project.ringfence().arg("plan"), b"").ok();
         assert!(plan.contains("observe every file opened"), "{plan}");

@@ -12,9 +12,17 @@ fn another_project_is_not_there() {
             project.tries(&format!("read('{path}')")).inside(&["ENOENT"]).bare_ok();
         }
         project.tries("os.listdir('HOME/code/other')").inside(&["ENOENT"]).bare_ok();
-        for path in
-            ["/root/.bashrc", "/home", "/opt", "/boot", "/lost+found", "/etc/machine-id", "/var/log", "/sys/kernel", "/sys/fs/cgroup"]
-        {
+        for path in [
+            "/root/.bashrc",
+            "/home",
+            "/opt",
+            "/boot",
+            "/lost+found",
+            "/etc/machine-id",
+            "/var/log",
+            "/sys/kernel",
+            "/sys/fs/cgroup",
+        ] {
             if project.root().starts_with(path) {
                 // The way to the project is there, and nothing else in it.
                 continue;
@@ -28,10 +36,24 @@ fn another_project_is_not_there() {
 fn a_write_outside_is_refused_and_never_lost_in_silence() {
     each_user(|user| {
         let project = project(user);
-        for path in ["HOME/new.txt", "HOME/.bashrc", "HOME/code/new.txt", "../new.txt", "HOME/.config/new"] {
-            project.tries(&format!("create('{path}')")).inside(&["EACCES", "EROFS", "ENOENT"]).bare_ok();
+        for path in
+            ["HOME/new.txt", "HOME/.bashrc", "HOME/code/new.txt", "../new.txt", "HOME/.config/new"]
+        {
+            project
+                .tries(&format!("create('{path}')"))
+                .inside(&["EACCES", "EROFS", "ENOENT"])
+                .bare_ok();
         }
-        for path in ["/etc/new.conf", "/usr/bin/new", "/new", "/run/new", "/dev/new", "/var/new", "/proc/new", "/etc/passwd"] {
+        for path in [
+            "/etc/new.conf",
+            "/usr/bin/new",
+            "/new",
+            "/run/new",
+            "/dev/new",
+            "/var/new",
+            "/proc/new",
+            "/etc/passwd",
+        ] {
             project.tries(&format!("create('{path}')")).inside(&["EACCES", "EROFS", "ENOENT"]);
         }
         project.tries("os.mkdir('HOME/code/third')").inside(&["EACCES", "EROFS"]).bare_ok();
@@ -65,7 +87,10 @@ fn flags_open_more_for_reading_or_writing() {
         let data = project.home().join("data").to_string_lossy().into_owned();
         project.tries("read('HOME/data/set.csv')").inside(&["ENOENT"]);
         project.tries("read('HOME/data/set.csv')").with(&["--read", &data]).inside(&["ok"]);
-        project.tries("create('HOME/data/new')").with(&["--read", &data]).inside(&["EACCES", "EROFS"]);
+        project
+            .tries("create('HOME/data/new')")
+            .with(&["--read", &data])
+            .inside(&["EACCES", "EROFS"]);
         project.tries("create('HOME/data/new')").with(&["--write", &data]).inside(&["ok"]);
         assert!(project.home().join("data/new").exists());
         // A single file, and not what is beside it.
@@ -74,7 +99,10 @@ fn flags_open_more_for_reading_or_writing() {
         project.tries("read('HOME/data/new')").with(&["--read", &file]).inside(&["ENOENT"]);
         project.tries("write('HOME/data/set.csv')").with(&["--write", &file]).inside(&["ok"]);
         // A path that is not there yet is no error.
-        project.tries("read('README')").with(&["--read", "HOME/absent", "--deny", "absent-too"]).inside(&["ok"]);
+        project
+            .tries("read('README')")
+            .with(&["--read", "HOME/absent", "--deny", "absent-too"])
+            .inside(&["ok"]);
     });
 }
 
@@ -96,10 +124,20 @@ fn the_network_is_shut() {
         let project = project(user);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the host has a loopback");
         let port = listener.local_addr().expect("it is bound").port();
-        project.tries(&format!("socket.create_connection(('127.0.0.1', {port}), 3)")).inside(&["ECONNREFUSED"]).bare_ok();
+        project
+            .tries(&format!("socket.create_connection(('127.0.0.1', {port}), 3)"))
+            .inside(&["ECONNREFUSED"])
+            .bare_ok();
         project.tries("socket.create_connection(('192.0.2.1', 80), 3)").inside(&["ENETUNREACH"]);
-        project.tries("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))").inside(&["ENETUNREACH"]);
-        project.tries(&format!("socket.create_connection(('127.0.0.1', {port}), 3)")).with(&["--net", "full"]).inside(&["ok"]);
+        project
+            .tries(
+                "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))",
+            )
+            .inside(&["ENETUNREACH"]);
+        project
+            .tries(&format!("socket.create_connection(('127.0.0.1', {port}), 3)"))
+            .with(&["--net", "full"])
+            .inside(&["ok"]);
     });
 }
 
@@ -109,9 +147,16 @@ fn a_project_whose_scripts_are_on_path_is_not_there() {
         let project = project(user);
         let home = project.home();
         let tool = "#!/bin/sh\ncat \"$(dirname \"$0\")/../lib/text\"\n";
-        for at in
-            ["dots/bin/tool", "dots/bin/.env", "dots/.env", "dots/notes", "dots/.git/HEAD", "made/bin/tool", "made/lib/text", "go/src/x.go"]
-        {
+        for at in [
+            "dots/bin/tool",
+            "dots/bin/.env",
+            "dots/.env",
+            "dots/notes",
+            "dots/.git/HEAD",
+            "made/bin/tool",
+            "made/lib/text",
+            "go/src/x.go",
+        ] {
             let content = if at.ends_with("/tool") { tool } else { SECRET };
             project.write_at(&home.join(at), content);
         }
@@ -120,11 +165,23 @@ fn a_project_whose_scripts_are_on_path_is_not_there() {
             project.executable(home.join(tool));
         }
         let run = |line: &str| {
-            let path = ["dots", "made", "go"].map(|name| format!("{}/{name}/bin", home.display())).join(":");
-            Ran::of(project.ringfence().env("PATH", format!("{path}:/usr/bin:/bin")).args(["run", "-c", line]), b"")
+            let path = ["dots", "made", "go"]
+                .map(|name| format!("{}/{name}/bin", home.display()))
+                .join(":");
+            Ran::of(
+                project
+                    .ringfence()
+                    .env("PATH", format!("{path}:/usr/bin:/bin"))
+                    .args(["run", "-c", line]),
+                b"",
+            )
         };
         // Programs are there, and what is installed with them.
-        assert!(run("test -x ~/dots/bin/tool && test -x ~/go/bin/go && ~/made/bin/tool").text().contains(SECRET));
+        assert!(
+            run("test -x ~/dots/bin/tool && test -x ~/go/bin/go && ~/made/bin/tool")
+                .text()
+                .contains(SECRET)
+        );
         for file in ["dots/.env", "dots/bin/.env", "dots/notes", "dots/.git/HEAD", "go/src/x.go"] {
             assert!(!run(&format!("cat ~/{file}")).text().contains(SECRET), "{file}");
         }

@@ -51,7 +51,10 @@ const DOTFILES: &[&str] = &[
 ];
 
 const FILES: &[(&str, &str)] = &[
-    ("package.json", r#"{"name":"a","version":"1.0.0","scripts":{"test":"exit 1","build":"node -e \"process.exit(2)\""}}"#),
+    (
+        "package.json",
+        r#"{"name":"a","version":"1.0.0","scripts":{"test":"exit 1","build":"node -e \"process.exit(2)\""}}"#,
+    ),
     ("Makefile", "all:\n\tfalse\n"),
     ("bad.c", "int main(void) { return x; }\n"),
     ("bad.go", "package main\nfunc main() { x }\n"),
@@ -59,7 +62,10 @@ const FILES: &[(&str, &str)] = &[
     ("bad.py", "import nosuchmodule\n"),
     ("bad.js", "require('nosuchmodule')\n"),
     ("bad.sh", "exit 4\n"),
-    ("read.py", "import os, sys\nprint(open(os.path.expanduser('~/.config/pip/' + 'pip.conf')).read())\n"),
+    (
+        "read.py",
+        "import os, sys\nprint(open(os.path.expanduser('~/.config/pip/' + 'pip.conf')).read())\n",
+    ),
     ("read.js", "console.log(require('fs').readFileSync(process.env.HOME + '/.npm' + 'rc'))\n"),
 ];
 
@@ -80,7 +86,8 @@ fn home_with_dotfiles(user: As) -> Project {
 #[track_caller]
 fn outcome(project: &Project, line: &str) -> Value {
     let ran = project.run(["--json", "-c", line]);
-    serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("`{line}`: {error}\n{}", ran.talk()))
+    serde_json::from_slice(&ran.stdout)
+        .unwrap_or_else(|error| panic!("`{line}`: {error}\n{}", ran.talk()))
 }
 
 /// Runs each line as each user: every one fails, and none is blocked.
@@ -95,11 +102,24 @@ fn check(lines: &[&str]) {
         let work = || {
             while let Some(line) = lines.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let said = outcome(&project, line);
-                let nothing = [&said["blockedResource"], &said["blockedReason"], &said["permission"]].into_iter().all(Value::is_null);
-                if said["exitCode"] == 0 || said["exitCode"] == 127 || said["blocked"] != false || !nothing {
+                let nothing =
+                    [&said["blockedResource"], &said["blockedReason"], &said["permission"]]
+                        .into_iter()
+                        .all(Value::is_null);
+                if said["exitCode"] == 0
+                    || said["exitCode"] == 127
+                    || said["blocked"] != false
+                    || !nothing
+                {
                     let denials = said["denials"].as_array().cloned().unwrap_or_default();
-                    let denied: Vec<String> = denials.iter().map(|one| format!("{} by {}", one["target"], one["program"])).collect();
-                    let text = format!("`{line}` {} {} {denied:?} {}", said["exitCode"], said["blocked"], said["stderr"]);
+                    let denied: Vec<String> = denials
+                        .iter()
+                        .map(|one| format!("{} by {}", one["target"], one["program"]))
+                        .collect();
+                    let text = format!(
+                        "`{line}` {} {} {denied:?} {}",
+                        said["exitCode"], said["blocked"], said["stderr"]
+                    );
                     wrong.lock().expect("no thread panics").push(text);
                 }
             }
@@ -232,7 +252,10 @@ fn own_start_up_files_are_recorded_as_optional() {
             let said = outcome(&project, line);
             let target = project.home().join(file).to_string_lossy().into_owned();
             let is_told = |one: &Value| one["target"] == target.as_str() && one["optional"] == true;
-            assert!(said["denials"].as_array().is_some_and(|all| all.iter().any(is_told)), "{user}: `{line}`: {said}");
+            assert!(
+                said["denials"].as_array().is_some_and(|all| all.iter().any(is_told)),
+                "{user}: `{line}`: {said}"
+            );
         }
     });
 }
@@ -259,7 +282,11 @@ fn deliberate_access_to_a_start_up_file_is_blocked() {
         ] {
             let said = outcome(&project, line);
             let target = project.home().join(file).to_string_lossy().into_owned();
-            assert_eq!((&said["blocked"], &said["blockedResource"]), (&true.into(), &target.into()), "{user}: `{line}`: {said}");
+            assert_eq!(
+                (&said["blocked"], &said["blockedResource"]),
+                (&true.into(), &target.into()),
+                "{user}: `{line}`: {said}"
+            );
         }
     });
 }
@@ -272,7 +299,11 @@ fn a_name_that_is_not_resolved_is_blocked_and_offers_permission() {
     each_user(|user| {
         let project = home_with_dotfiles(user);
         let said = outcome(&project, "curl -s --max-time 5 https://example.invalid/");
-        assert_eq!((&said["blocked"], &said["blockedResource"]), (&true.into(), &"example.invalid".into()), "{user}: {said}");
+        assert_eq!(
+            (&said["blocked"], &said["blockedResource"]),
+            (&true.into(), &"example.invalid".into()),
+            "{user}: {said}"
+        );
         let permission = &said["permission"];
         assert_eq!(permission["resource"], "example.invalid", "{user}: {said}");
         let options = ["allow_once", "allow_session", "allow_permanent", "deny"];
@@ -290,6 +321,10 @@ fn a_name_that_is_not_resolved_is_blocked_and_offers_permission() {
             "curl -s https://example.invalid/",
         ]);
         let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
-        assert_eq!((&said["blocked"], &said["permission"]), (&true.into(), &Value::Null), "{user}: {said}");
+        assert_eq!(
+            (&said["blocked"], &said["permission"]),
+            (&true.into(), &Value::Null),
+            "{user}: {said}"
+        );
     });
 }

@@ -11,7 +11,10 @@ use crate::sessions::Session;
 
 /// Writes the own policy of the project.
 fn say(project: &Project, rest: &str) {
-    project.write_at(&project.own_policy(), format!("version = 1\nproject = \"{}\"\n{rest}\n", project.root().display()));
+    project.write_at(
+        &project.own_policy(),
+        format!("version = 1\nproject = \"{}\"\n{rest}\n", project.root().display()),
+    );
 }
 
 fn ringfence(project: &Project, words: &[&str]) -> Ran {
@@ -26,7 +29,9 @@ fn own_policy_opens_in_its_project_and_nowhere_else() {
             &project,
             "[filesystem]\nread = [\"~/notes.txt\"]\n[environment]\nallow = [\"MY_TOKEN\"]\n[network]\nallow = [\"app.test:80\"]",
         );
-        let run = |line: &str| Ran::of(project.ringfence().env("MY_TOKEN", "t").args(["run", "-c", line]), b"");
+        let run = |line: &str| {
+            Ran::of(project.ringfence().env("MY_TOKEN", "t").args(["run", "-c", line]), b"")
+        };
         assert_eq!(run("cat ~/notes.txt; echo $MY_TOKEN").ok(), format!("{SECRET}t"));
         project.write_at(&project.home().join("code/second/x"), "");
         project.run(["-C", "../second", "-c", "cat ~/notes.txt"]).ends(1);
@@ -52,11 +57,17 @@ fn own_policy_opens_in_its_project_and_nowhere_else() {
 fn repository_narrows_the_own_policy_and_the_own_policy_overrides_the_users() {
     each_user(|user| {
         let project = project(user);
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\nmode = \"read-only\"\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\nmode = \"read-only\"\n",
+        );
         project.sh("touch made").ends(1);
         say(&project, "mode = \"workspace-write\"\n[filesystem]\nread = [\"~/notes.txt\"]");
         project.sh("touch made && cat ~/notes.txt").ok();
-        project.write(".ringfence/policy.toml", "version = 1\nmode = \"read-only\"\n[filesystem]\ndeny = [\"README\"]\n");
+        project.write(
+            ".ringfence/policy.toml",
+            "version = 1\nmode = \"read-only\"\n[filesystem]\ndeny = [\"README\"]\n",
+        );
         project.sh("touch more").ends(1);
         project.sh("cat README").ends(1);
     });
@@ -92,19 +103,45 @@ fn list_names_every_file_in_order_and_those_of_moved_projects() {
         project.make_directories(&second);
         let gone = ringfence_testkit::own_policy(&project.home(), &second);
         project.write_at(&gone, format!("version = 1\nproject = \"{}\"\n", second.display()));
-        let list = || -> Value { serde_json::from_str(&ringfence(&project, &["policy", "list", "--json"]).ok()).unwrap() };
-        let files = list()["files"].as_array().unwrap().iter().map(|file| json!([file["layer"], file["present"]])).collect::<Vec<_>>();
-        assert_eq!(files, [json!(["managed", false]), json!(["yours", false]), json!(["yours, here", true]), json!(["repository", false])]);
+        let list = || -> Value {
+            serde_json::from_str(&ringfence(&project, &["policy", "list", "--json"]).ok()).unwrap()
+        };
+        let files = list()["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|file| json!([file["layer"], file["present"]]))
+            .collect::<Vec<_>>();
+        assert_eq!(
+            files,
+            [
+                json!(["managed", false]),
+                json!(["yours", false]),
+                json!(["yours, here", true]),
+                json!(["repository", false])
+            ]
+        );
         assert_eq!(list()["unused"], json!([]));
         fs::rename(&second, project.home().join("code/moved")).unwrap();
         let unused = &list()["unused"][0];
-        assert_eq!((unused["file"].as_str(), unused["state"].as_str()), (gone.to_str(), Some("gone")), "{unused}");
+        assert_eq!(
+            (unused["file"].as_str(), unused["state"].as_str()),
+            (gone.to_str(), Some("gone")),
+            "{unused}"
+        );
         for words in [&["policy", "list"][..], &["doctor"]] {
             let text = ringfence(&project, words).text();
-            assert!(text.contains(gone.to_str().unwrap()) && text.contains("which is gone"), "{words:?}: {text}");
+            assert!(
+                text.contains(gone.to_str().unwrap()) && text.contains("which is gone"),
+                "{words:?}: {text}"
+            );
         }
         let shown = ringfence(&project, &["policy", "show"]).ok();
-        assert!(shown.contains(&format!("yours, here    {}\n", project.own_policy().display())) && shown.contains("(absent)"), "{shown}");
+        assert!(
+            shown.contains(&format!("yours, here    {}\n", project.own_policy().display()))
+                && shown.contains("(absent)"),
+            "{shown}"
+        );
     });
 }
 
@@ -124,7 +161,9 @@ fn dry_run_writes_nothing_and_names_the_place() {
             assert!(ringfence(&project, &words).ok().starts_with("open from now on: "));
             fs::remove_dir_all(project.home().join(".config/ringfence")).unwrap();
         }
-        for wrong in [["allow", "env", "A=b"], ["allow", "env", "*"], ["allow", "host", "https://x"]] {
+        for wrong in
+            [["allow", "env", "A=b"], ["allow", "env", "*"], ["allow", "host", "https://x"]]
+        {
             ringfence(&project, &wrong).ends(125);
         }
     });
@@ -137,12 +176,20 @@ fn settings_are_set_for_this_project_unless_told_otherwise() {
         ringfence(&project, &["configure", "set", "network.allow", "[\"app.test\"]"]).ok();
         let text = fs::read_to_string(project.own_policy()).unwrap();
         assert!(
-            text.contains(&format!("project = \"{}\"\n", project.root().display())) && text.contains("allow = [\"app.test\"]"),
+            text.contains(&format!("project = \"{}\"\n", project.root().display()))
+                && text.contains("allow = [\"app.test\"]"),
             "{text}"
         );
-        assert!(ringfence(&project, &["explain", "connect", "app.test:443"]).text().contains("allowed"));
+        assert!(
+            ringfence(&project, &["explain", "connect", "app.test:443"]).text().contains("allowed")
+        );
         assert!(!project.has(".ringfence"));
-        assert!(ringfence(&project, &["configure", "set", "project", "/x"]).ends(125).talk().contains("is written with it"));
+        assert!(
+            ringfence(&project, &["configure", "set", "project", "/x"])
+                .ends(125)
+                .talk()
+                .contains("is written with it")
+        );
         ringfence(&project, &["configure", "unset", "network.allow"]).ok();
         ringfence(&project, &["explain", "connect", "app.test:443"]).ends(1);
     });
@@ -166,7 +213,10 @@ fn hook_judges_by_the_own_policy() {
         let project = project(user);
         let call = json!({ "cwd": project.root(), "hook_event_name": "PreToolUse", "tool_name": "Read",
             "tool_input": { "file_path": project.home().join("notes.txt") } });
-        let ask = || Ran::of(project.ringfence().args(["hook", "claude-code"]), call.to_string().as_bytes()).ok();
+        let ask = || {
+            Ran::of(project.ringfence().args(["hook", "claude-code"]), call.to_string().as_bytes())
+                .ok()
+        };
         assert!(ask().contains("\"deny\""), "{}", ask());
         ringfence(&project, &["allow", "read", "~/notes.txt"]).ok();
         assert!(!ask().contains("\"deny\""), "{}", ask());
@@ -181,8 +231,12 @@ fn target_of_a_linked_policy_stays_unwritable_inside() {
         project.write("dots/own.toml", &own);
         project.make_directories(project.own_policy().parent().unwrap());
         symlink(project.at("dots/own.toml"), project.own_policy()).unwrap();
-        for line in ["echo 'mode = \"full-access\"' >> dots/own.toml", "mv dots/own.toml x", "rm dots/own.toml", "mv dots d && mkdir dots"]
-        {
+        for line in [
+            "echo 'mode = \"full-access\"' >> dots/own.toml",
+            "mv dots/own.toml x",
+            "rm dots/own.toml",
+            "mv dots d && mkdir dots",
+        ] {
             project.sh(line);
             assert_eq!(project.read("dots/own.toml").as_deref(), Some(own.as_str()), "{line}");
         }
@@ -198,11 +252,18 @@ fn settings_behind_a_linked_config_directory_stay_unwritable_inside() {
         project.write("cfg/git/config", "");
         let link = project.home().join("linked");
         std::os::unix::fs::symlink(project.at("cfg"), &link).expect("a link can be made");
-        for name in ["cfg/ringfence/policy.toml", "cfg/git/config", "cfg/ringfence/projects/x.toml"] {
+        for name in ["cfg/ringfence/policy.toml", "cfg/git/config", "cfg/ringfence/projects/x.toml"]
+        {
             let line = format!("mkdir -p $(dirname {name}) && echo '# planted' >> {name}");
-            let ran = Ran::of(project.ringfence().env("XDG_CONFIG_HOME", &link).args(["run", "-c", &line]), b"");
+            let ran = Ran::of(
+                project.ringfence().env("XDG_CONFIG_HOME", &link).args(["run", "-c", &line]),
+                b"",
+            );
             assert!(ran.status != 0, "{user}: {name}");
-            assert!(!project.read(name).is_some_and(|text| text.contains("planted")), "{user}: {name}");
+            assert!(
+                !project.read(name).is_some_and(|text| text.contains("planted")),
+                "{user}: {name}"
+            );
         }
     });
 }

@@ -28,7 +28,10 @@ lookup(sys.argv[1], sys.argv[2])
 
 fn lookup(project: &Project, name: &str, server: &str) -> (String, Vec<Value>) {
     project.write("lookup.py", LOOKUP);
-    let ran = Ran::of(project.ringfence().args(["run", "--json", "--", "python3", "lookup.py", name, server]), b"");
+    let ran = Ran::of(
+        project.ringfence().args(["run", "--json", "--", "python3", "lookup.py", name, server]),
+        b"",
+    );
     let said: Value = serde_json::from_str(&ran.ok()).expect("JSON");
     let denials = said["denials"].as_array().cloned().unwrap_or_default();
     (said["stdout"].as_str().unwrap_or_default().to_owned(), denials)
@@ -42,10 +45,17 @@ fn name_that_a_program_looks_up_by_itself_is_told_in_a_shut_network() {
             let (said, denials) = lookup(&project, "proxy.example.org", server);
             // There is no such name, for both kinds of address.
             assert_eq!(said, "3\n3\n", "{server}: {denials:?}");
-            let told: Vec<_> = denials.iter().filter(|denial| denial["operation"] == "connect").collect();
+            let told: Vec<_> =
+                denials.iter().filter(|denial| denial["operation"] == "connect").collect();
             assert_eq!(told.len(), 1, "{server}: {denials:?}");
-            assert_eq!((&told[0]["target"], &told[0]["rule"]), (&"proxy.example.org".into(), &"network.mode = none".into()));
-            assert!(told[0]["program"].as_str().is_some_and(|program| program.contains("python")), "{told:?}");
+            assert_eq!(
+                (&told[0]["target"], &told[0]["rule"]),
+                (&"proxy.example.org".into(), &"network.mode = none".into())
+            );
+            assert!(
+                told[0]["program"].as_str().is_some_and(|program| program.contains("python")),
+                "{told:?}"
+            );
         }
     });
 }

@@ -5,14 +5,17 @@ use serde_json::Value;
 
 use crate::project;
 
-const NPMRC: &str =
-    "registry=https://npm.example.org/\n//npm.example.org/:_authToken=npm_s3cret\n@team:registry=https://me:s3cret@npm.example.org/\n";
-const PIP_CONF: &str =
-    "[global]\nindex-url = https://pypi.example.org/simple\nextra-index-url = https://me:s3cret@pypi.example.org/simple\n";
+const NPMRC: &str = "registry=https://npm.example.org/\n//npm.example.org/:_authToken=npm_s3cret\n@team:registry=https://me:s3cret@npm.example.org/\n";
+const PIP_CONF: &str = "[global]\nindex-url = https://pypi.example.org/simple\nextra-index-url = https://me:s3cret@pypi.example.org/simple\n";
 
 fn with_settings(user: As) -> Project {
     let project = project(user);
-    for (name, content) in [(".npmrc", NPMRC), (".config/pip/pip.conf", PIP_CONF), (".config/pip/other", "s3cret"), (".netrc", "s3cret")] {
+    for (name, content) in [
+        (".npmrc", NPMRC),
+        (".config/pip/pip.conf", PIP_CONF),
+        (".config/pip/other", "s3cret"),
+        (".netrc", "s3cret"),
+    ] {
         project.write_at(&project.home().join(name), content);
     }
     project
@@ -22,16 +25,36 @@ fn with_settings(user: As) -> Project {
 fn registries_are_shown_and_tokens_are_not() {
     each_user(|user| {
         let project = with_settings(user);
-        assert_eq!(project.sh("cat ~/.npmrc").ok(), "registry=https://npm.example.org/\n@team:registry=https://npm.example.org/", "{user}");
+        assert_eq!(
+            project.sh("cat ~/.npmrc").ok(),
+            "registry=https://npm.example.org/\n@team:registry=https://npm.example.org/",
+            "{user}"
+        );
         let pip = "[global]\nindex-url = https://pypi.example.org/simple\nextra-index-url = https://pypi.example.org/simple";
         assert_eq!(project.sh("cat ~/.config/pip/pip.conf").ok(), pip, "{user}");
-        for line in ["cat ~/.config/pip/other", "cat ~/.netrc", "ls ~/.config/pip", "echo x >> ~/.npmrc", "rm ~/.npmrc", "mv ~/.npmrc x"] {
+        for line in [
+            "cat ~/.config/pip/other",
+            "cat ~/.netrc",
+            "ls ~/.config/pip",
+            "echo x >> ~/.npmrc",
+            "rm ~/.npmrc",
+            "mv ~/.npmrc x",
+        ] {
             let ran = project.sh(line);
-            assert!(ran.status != 0 && !ran.text().contains("s3cret"), "{user}: {line}: {}", ran.text());
+            assert!(
+                ran.status != 0 && !ran.text().contains("s3cret"),
+                "{user}: {line}: {}",
+                ran.text()
+            );
         }
-        let everything = project.sh("grep -r s3cret ~ / --exclude-dir=proc --exclude-dir=usr 2>/dev/null");
+        let everything =
+            project.sh("grep -r s3cret ~ / --exclude-dir=proc --exclude-dir=usr 2>/dev/null");
         assert_eq!(everything.text(), "", "{user}");
-        assert_eq!(std::fs::read_to_string(project.home().join(".npmrc")).unwrap(), NPMRC, "{user}");
+        assert_eq!(
+            std::fs::read_to_string(project.home().join(".npmrc")).unwrap(),
+            NPMRC,
+            "{user}"
+        );
     });
 }
 
@@ -44,9 +67,17 @@ fn copy_is_no_denial_and_explain_names_it() {
         let project = with_settings(user);
         let ran = project.run(["--json", "-c", "cat ~/.npmrc ~/.config/pip/pip.conf; exit 3"]);
         let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
-        assert_eq!((&said["blocked"], &said["denials"]), (&false.into(), &Value::Array(Vec::new())), "{user}: {said}");
-        let explained = Ran::of(project.ringfence().args(["explain", "read", "~/.npmrc"]), b"").ends(1).text();
-        assert!(explained.contains("  rule    deny ~/.npmrc\n") && explained.contains("  copy    "), "{user}: {explained}");
+        assert_eq!(
+            (&said["blocked"], &said["denials"]),
+            (&false.into(), &Value::Array(Vec::new())),
+            "{user}: {said}"
+        );
+        let explained =
+            Ran::of(project.ringfence().args(["explain", "read", "~/.npmrc"]), b"").ends(1).text();
+        assert!(
+            explained.contains("  rule    deny ~/.npmrc\n") && explained.contains("  copy    "),
+            "{user}: {explained}"
+        );
     });
 }
 
@@ -56,7 +87,11 @@ fn rule_of_the_user_leaves_no_copy_and_shows_the_file_itself() {
         let project = with_settings(user);
         let denied = project.run(["--deny", "~/.npmrc", "-c", "cat ~/.npmrc"]);
         assert!(denied.status != 0 && denied.text().is_empty(), "{user}: {}", denied.text());
-        assert_eq!(project.run(["--read", "~/.npmrc", "-c", "cat ~/.npmrc"]).ok(), NPMRC.trim_end(), "{user}");
+        assert_eq!(
+            project.run(["--read", "~/.npmrc", "-c", "cat ~/.npmrc"]).ok(),
+            NPMRC.trim_end(),
+            "{user}"
+        );
     });
 }
 
@@ -64,7 +99,8 @@ fn rule_of_the_user_leaves_no_copy_and_shows_the_file_itself() {
 fn file_without_a_public_setting_stays_denied() {
     each_user(|user| {
         let project = project(user);
-        project.write_at(&project.home().join(".npmrc"), "//npm.example.org/:_authToken=npm_s3cret\n");
+        project
+            .write_at(&project.home().join(".npmrc"), "//npm.example.org/:_authToken=npm_s3cret\n");
         let ran = project.sh("cat ~/.npmrc");
         assert!(ran.status != 0 && ran.text().is_empty(), "{user}: {}", ran.text());
     });

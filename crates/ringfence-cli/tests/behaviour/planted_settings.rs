@@ -41,7 +41,10 @@ fn settings_in_a_repository_of_an_earlier_run_start_no_programs() {
         is_absent(&project, &["own/.claude/settings.json", "wt/.cursor/mcp.json", "own/.mcp.json"]);
         for name in ["own/.vscode/tasks.json", "own/.hg/hgrc"] {
             let text = project.read(name).unwrap_or_default();
-            assert!(!text.contains("folderOpen") && !text.contains("[hooks]"), "{name} as {user}: {text}");
+            assert!(
+                !text.contains("folderOpen") && !text.contains("[hooks]"),
+                "{name} as {user}: {text}"
+            );
         }
     });
 }
@@ -53,12 +56,20 @@ fn settings_of_the_user_stay_protected_when_a_command_makes_a_repository_around_
     }
     each_user(|user| {
         let project = project(user);
-        for name in ["packages/app/.claude/settings.json", "packages/app/.mcp.json", "packages/app/.zed/tasks.json"] {
+        for name in [
+            "packages/app/.claude/settings.json",
+            "packages/app/.mcp.json",
+            "packages/app/.zed/tasks.json",
+        ] {
             project.write(name, "mine");
         }
         project.sh("git init -q . && git -C packages init -q && mkdir packages/app/.vscode").ok();
         project.sh("cd packages/app; echo x > .claude/settings.json; echo x > .mcp.json; echo x > .zed/tasks.json; rm -rf .zed; true").ok();
-        for name in ["packages/app/.claude/settings.json", "packages/app/.mcp.json", "packages/app/.zed/tasks.json"] {
+        for name in [
+            "packages/app/.claude/settings.json",
+            "packages/app/.mcp.json",
+            "packages/app/.zed/tasks.json",
+        ] {
             assert_eq!(project.read(name).as_deref(), Some("mine"), "{name} as {user}");
         }
     });
@@ -74,7 +85,11 @@ fn settings_of_the_user_that_a_command_moves_into_its_repository_stay_protected(
         project.write("lib/.claude/hooks/check.sh", "mine");
         project.sh("git init -q own && mv lib own/lib && mkdir own/lib/.cursor").ok();
         project.sh("echo x > own/lib/.claude/hooks/check.sh; true").ok();
-        assert_eq!(project.read("own/lib/.claude/hooks/check.sh").as_deref(), Some("mine"), "as {user}");
+        assert_eq!(
+            project.read("own/lib/.claude/hooks/check.sh").as_deref(),
+            Some("mine"),
+            "as {user}"
+        );
     });
 }
 
@@ -92,7 +107,11 @@ fn repository_and_worktree_of_an_earlier_run_are_removed_with_their_settings() {
         project.write("mine/app/.vscode/settings.json", "mine");
         project.sh("git worktree remove wt && rm -rf own && test ! -e own && test ! -e wt").ok();
         project.sh("rm -rf mine; echo x > mine/app/.vscode/settings.json; true").ok();
-        assert_eq!(project.read("mine/app/.vscode/settings.json").as_deref(), Some("mine"), "as {user}");
+        assert_eq!(
+            project.read("mine/app/.vscode/settings.json").as_deref(),
+            Some("mine"),
+            "as {user}"
+        );
     });
 }
 
@@ -102,7 +121,11 @@ fn below_vendored_name(project: &Project, name: &str) -> PathBuf {
     project.write_at(&root.join("README"), "hello\n");
     project.write_at(&root.join(".env"), SECRET);
     project.make_directories(&root.join("node_modules/lib"));
-    Ran::of(project.command("git").current_dir(&root).args(["init", "-q", "node_modules/lib"]), b"").ok();
+    Ran::of(
+        project.command("git").current_dir(&root).args(["init", "-q", "node_modules/lib"]),
+        b"",
+    )
+    .ok();
     root
 }
 
@@ -117,10 +140,19 @@ fn project_below_a_vendored_name_is_no_vendored_tree() {
             let root = below_vendored_name(&project, name);
             let line = "mkdir x; mkdir x/.claude; echo '{}' > x/.claude/settings.json; cat .env; \
                         printf '[core]\\n\\tfsmonitor = touch ../PWNED; false\\n' >> node_modules/lib/.git/config; mv node_modules/lib out";
-            let ran = Ran::of(project.ringfence().current_dir(&root).args(["run", "-c", line]), b"");
+            let ran =
+                Ran::of(project.ringfence().current_dir(&root).args(["run", "-c", line]), b"");
             assert!(!ran.text().contains(SECRET), "{name} as {user}");
-            assert!(root.join("x/.claude").exists() && !root.join("x/.claude/settings.json").exists(), "{name} as {user}: {}", ran.talk());
-            Ran::of(project.command("git").current_dir(root.join("out")).args(["status", "--short"]), b"").ok();
+            assert!(
+                root.join("x/.claude").exists() && !root.join("x/.claude/settings.json").exists(),
+                "{name} as {user}: {}",
+                ran.talk()
+            );
+            Ran::of(
+                project.command("git").current_dir(root.join("out")).args(["status", "--short"]),
+                b"",
+            )
+            .ok();
             assert!(!root.join("PWNED").exists(), "{name} as {user}: {}", ran.talk());
         }
     });
@@ -135,15 +167,28 @@ fn secret_of_a_project_below_a_vendored_name_stays_denied_when_a_parent_is_opene
         project.write_at(&root.join("sub/.claude/settings.json"), "{}");
         let parent = project.home().join("code");
         let line = "cat .env; echo x > sub/.claude/settings.json; mkdir y; mkdir y/.claude; echo '{}' > y/.claude/settings.json; echo done";
-        let ran = Ran::of(project.ringfence().current_dir(&root).args(["run", "--write"]).arg(&parent).args(["-c", line]), b"");
+        let ran = Ran::of(
+            project
+                .ringfence()
+                .current_dir(&root)
+                .args(["run", "--write"])
+                .arg(&parent)
+                .args(["-c", line]),
+            b"",
+        );
         assert_eq!(ran.text(), "done", "as {user}: {}", ran.talk());
-        assert_eq!(std::fs::read_to_string(root.join("sub/.claude/settings.json")).ok().as_deref(), Some("{}"), "as {user}");
+        assert_eq!(
+            std::fs::read_to_string(root.join("sub/.claude/settings.json")).ok().as_deref(),
+            Some("{}"),
+            "as {user}"
+        );
         assert!(!root.join("y/.claude/settings.json").exists(), "as {user}: {}", ran.talk());
     });
 }
 
 /// Settings whose path has two or three names, below a directory.
-const DEEP: &[&str] = &[".hg/hgrc", ".sl/config", ".jj/repo/config.toml", ".hg/hgrc-not-shared", ".hg/sharedpath"];
+const DEEP: &[&str] =
+    &[".hg/hgrc", ".sl/config", ".jj/repo/config.toml", ".hg/hgrc-not-shared", ".hg/sharedpath"];
 
 /// A line that brings each of them into `directory` without making its last name there.
 fn bringing(directory: &str) -> String {
@@ -221,14 +266,24 @@ fn settings_that_two_runs_make_together_are_moved_away() {
         let line = "touch ready; until [ -e go ]; do sleep 0.02; done; mkdir -p s9/.kiro/settings; \
                     echo '{}' > s9/.claude/settings.json; echo '{}' > s9/.kiro/settings/mcp.json; mv s8/.claude s8/x && mv s8/x s8/.gemini; echo '{}' > s8/.gemini/settings.json";
         let mut command = project.ringfence();
-        command.args(["run", "-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(["run", "-c", line])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let slow = command.spawn().expect("ringfence starts");
-        assert!(soon(Duration::from_secs(30), || project.has("ready")), "the first run does not start");
+        assert!(
+            soon(Duration::from_secs(30), || project.has("ready")),
+            "the first run does not start"
+        );
         project.sh("mkdir s9/.claude s9/.kiro s8/.claude").ok();
         project.write("go", "");
         finish(slow).ok();
         assert!(project.has("s9/.claude") && project.has("s8/.gemini"), "as {user}");
-        is_absent(&project, &["s9/.claude/settings.json", "s9/.kiro/settings/mcp.json", "s8/.gemini/settings.json"]);
+        is_absent(
+            &project,
+            &["s9/.claude/settings.json", "s9/.kiro/settings/mcp.json", "s8/.gemini/settings.json"],
+        );
     });
 }
 
@@ -268,8 +323,11 @@ fn link_with_the_name_of_a_setting_to_its_parent_leaves_the_project_writable() {
         project.sh("echo x > new && echo x > z6/new && echo x > z7/new && mkdir made").ok();
         // The user's own link stays what it is.
         project.write("links/real.json", "{}");
-        std::os::unix::fs::symlink("real.json", project.at("links/.mcp.json")).expect("a link can be made");
-        project.sh("rm -f links/.mcp.json; mv links/.mcp.json x; echo x > links/real.json; true").ok();
+        std::os::unix::fs::symlink("real.json", project.at("links/.mcp.json"))
+            .expect("a link can be made");
+        project
+            .sh("rm -f links/.mcp.json; mv links/.mcp.json x; echo x > links/real.json; true")
+            .ok();
         assert_eq!(project.read("links/.mcp.json").as_deref(), Some("{}"), "as {user}");
     });
 }

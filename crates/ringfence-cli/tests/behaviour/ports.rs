@@ -38,7 +38,9 @@ fn this_machine_is_reached_at_the_ports_that_are_listed() {
         let (listed, other) = (server("listed"), server("other"));
         project.run(["bash", "-c", &hear(listed)]).ends(1);
         let flag = format!("--allow-localhost={listed}");
-        let run = |port: u16| Ran::of(project.ringfence().args(["run", &flag, "--", "bash", "-c", &hear(port)]), b"");
+        let run = |port: u16| {
+            Ran::of(project.ringfence().args(["run", &flag, "--", "bash", "-c", &hear(port)]), b"")
+        };
         assert_eq!(run(listed).ok(), "listed");
         run(other).ends(1);
     });
@@ -56,17 +58,32 @@ fn a_server_inside_is_reached_at_the_ports_that_are_listed() {
              [threading.Thread(target=serve, args=(int(port),)).start() for port in sys.argv[1:]]\n",
         );
         let mut running = project.ringfence();
-        running.args(["run", &format!("--bind={listed}"), "--", "python3", "serve.py", &listed.to_string(), &other.to_string()]);
+        running.args([
+            "run",
+            &format!("--bind={listed}"),
+            "--",
+            "python3",
+            "serve.py",
+            &listed.to_string(),
+            &other.to_string(),
+        ]);
         let mut running = running.stdout(Stdio::null()).spawn().unwrap();
         let is_up = |port: u16| project.has(format!("up{port}"));
         assert!(soon(Duration::from_secs(10), || is_up(listed) && is_up(other)));
         let mut word = String::new();
-        TcpStream::connect(("127.0.0.1", listed)).unwrap().take(6).read_to_string(&mut word).unwrap();
+        TcpStream::connect(("127.0.0.1", listed))
+            .unwrap()
+            .take(6)
+            .read_to_string(&mut word)
+            .unwrap();
         assert_eq!(word, "inside");
         assert!(TcpStream::connect(("127.0.0.1", other)).is_err());
         running.kill().unwrap();
         running.wait().unwrap();
-        assert!(soon(Duration::from_secs(2), || TcpListener::bind(("127.0.0.1", listed)).is_ok()), "nobody listens any more");
+        assert!(
+            soon(Duration::from_secs(2), || TcpListener::bind(("127.0.0.1", listed)).is_ok()),
+            "nobody listens any more"
+        );
     });
 }
 
@@ -97,7 +114,9 @@ fn crowded() -> (TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     rustix::net::listen(&listener, 0).unwrap();
-    let waiting = (0..8).map_while(|_| TcpStream::connect_timeout(&at, Duration::from_millis(200)).ok()).collect();
+    let waiting = (0..8)
+        .map_while(|_| TcpStream::connect_timeout(&at, Duration::from_millis(200)).ok())
+        .collect();
     (listener, waiting)
 }
 
@@ -119,7 +138,14 @@ fn who_waits_to_be_connected_hears_signals() {
         let (listener, _waiting) = crowded();
         let port = listener.local_addr().unwrap().port();
         project.write("called.py", CALLED);
-        let words = ["run", &format!("--allow-localhost={port}"), "--", "python3", "called.py", &port.to_string()];
+        let words = [
+            "run",
+            &format!("--allow-localhost={port}"),
+            "--",
+            "python3",
+            "called.py",
+            &port.to_string(),
+        ];
         assert_eq!(Ran::of(project.ringfence().args(words), b"").ok(), "called");
     });
 }
@@ -135,11 +161,26 @@ fn a_server_inside_that_lets_nobody_in_keeps_nobody_else_waiting() {
              full = []\nfor _ in range(8):\n    c = socket.socket(); c.setblocking(False); c.connect_ex(s.getsockname()); full.append(c)\n\
              open('up', 'w'); time.sleep(60)\n",
         );
-        let words = ["run", "--timeout=4s", &format!("--bind={port}"), "--", "python3", "deaf.py", &port.to_string()];
-        let mut running = project.ringfence().args(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let words = [
+            "run",
+            "--timeout=4s",
+            &format!("--bind={port}"),
+            "--",
+            "python3",
+            "deaf.py",
+            &port.to_string(),
+        ];
+        let mut running = project
+            .ringfence()
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let began = Instant::now();
         assert!(soon(Duration::from_secs(10), || project.has("up")));
-        let _guests: Vec<_> = (0..4).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+        let _guests: Vec<_> =
+            (0..4).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
         assert_eq!(running.wait().unwrap().code(), Some(124));
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     });
@@ -175,17 +216,33 @@ fn port_of_a_policy_goes_to_the_first_command_and_the_others_run() {
     each_user(|user| {
         let project = project(user);
         let port = free_port();
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), format!("version = 1\n[network]\nbind = [{port}]\n"));
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            format!("version = 1\n[network]\nbind = [{port}]\n"),
+        );
         project.write(
             "serve.py",
             format!("import socket\ns = socket.create_server(('127.0.0.1', {port}))\nopen('up', 'w')\nwhile True: s.accept()[0].sendall(b'inside')\n"),
         );
-        let mut running = project.ringfence().args(["run", "--", "python3", "serve.py"]).stdout(Stdio::null()).spawn().unwrap();
+        let mut running = project
+            .ringfence()
+            .args(["run", "--", "python3", "serve.py"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         assert!(soon(Duration::from_secs(10), || project.has("up")), "{user}");
         let other = project.run(["--", "echo", "ran"]);
-        assert_eq!((other.ok(), other.talk().matches(&format!("port {port}")).count()), ("ran".into(), 1), "{user}: {}", other.talk());
+        assert_eq!(
+            (other.ok(), other.talk().matches(&format!("port {port}")).count()),
+            ("ran".into(), 1),
+            "{user}: {}",
+            other.talk()
+        );
         let named = project.run([&format!("--bind={port}"), "--", "touch", "named"]);
-        assert!(named.ends(125).talk().contains(&port.to_string()) && !project.has("named"), "{user}");
+        assert!(
+            named.ends(125).talk().contains(&port.to_string()) && !project.has("named"),
+            "{user}"
+        );
         let mut word = String::new();
         TcpStream::connect(("127.0.0.1", port)).unwrap().take(6).read_to_string(&mut word).unwrap();
         assert_eq!(word, "inside", "{user}");

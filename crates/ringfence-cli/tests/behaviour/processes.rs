@@ -113,7 +113,8 @@ fn the_command_may_use_the_processors_it_could_use_bare() {
         let bare = project.sh_bare(line).ok();
         assert_eq!(project.sh(line).ok(), bare);
         if needs(&["taskset"]) {
-            let ran = project.sh_bare(&format!("taskset -c 0 {} run -- {line}", project.binary().display()));
+            let ran = project
+                .sh_bare(&format!("taskset -c 0 {} run -- {line}", project.binary().display()));
             assert_eq!(ran.ok().split_whitespace().last(), Some("0"));
         }
     });
@@ -140,7 +141,16 @@ while running() and time.monotonic() < deadline: time.sleep(0.01)
 print(len(children()))
 ";
         let mut command = project.command("unshare");
-        command.args(["--user", "--map-current-user", "--pid", "--fork", "--mount-proc", "/usr/bin/python3", "-c", code]);
+        command.args([
+            "--user",
+            "--map-current-user",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "/usr/bin/python3",
+            "-c",
+            code,
+        ]);
         assert_eq!(Ran::of(command.arg(project.binary()), b"").ok(), "0\n0\n3\n0");
     });
 }

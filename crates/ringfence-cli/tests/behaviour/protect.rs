@@ -147,7 +147,10 @@ enum Undo {
 }
 
 fn script(ways: &str, targets: &[&str], undo: Undo) -> String {
-    format!("{ways}\nTARGETS = {targets:?}\nUNDO = {}\n{TRY}", if undo == Undo::Yes { "True" } else { "False" })
+    format!(
+        "{ways}\nTARGETS = {targets:?}\nUNDO = {}\n{TRY}",
+        if undo == Undo::Yes { "True" } else { "False" }
+    )
 }
 
 /// Every way inside is refused with an error that says so, and nothing has changed.
@@ -159,9 +162,19 @@ fn none_succeeds(project: &Project, ways: &str, targets: &[&str]) {
     let through: Vec<&str> = said
         .lines()
         .filter(|line| {
-            !["EACCES", "EROFS", "EBUSY", "EXDEV", "EEXIST", "EPERM", "ENOTEMPTY", "ENOTDIR", "EISDIR"]
-                .iter()
-                .any(|error| line.ends_with(&format!("\t{error}")))
+            ![
+                "EACCES",
+                "EROFS",
+                "EBUSY",
+                "EXDEV",
+                "EEXIST",
+                "EPERM",
+                "ENOTEMPTY",
+                "ENOTDIR",
+                "EISDIR",
+            ]
+            .iter()
+            .any(|error| line.ends_with(&format!("\t{error}")))
         })
         .collect();
     assert!(through.is_empty(), "as {}:\n{}", project.user, through.join("\n"));
@@ -171,7 +184,8 @@ fn none_succeeds(project: &Project, ways: &str, targets: &[&str]) {
 
 #[track_caller]
 fn same(before: &Entries, after: &Entries, talk: &str) {
-    let changed: Vec<_> = before.iter().filter(|(path, what)| after.get(*path) != Some(what)).collect();
+    let changed: Vec<_> =
+        before.iter().filter(|(path, what)| after.get(*path) != Some(what)).collect();
     let new: Vec<_> = after.keys().filter(|path| !before.contains_key(*path)).collect();
     assert!(changed.is_empty() && new.is_empty(), "changed: {changed:?}\nnew: {new:?}\n{talk}");
 }
@@ -179,10 +193,24 @@ fn same(before: &Entries, after: &Entries, talk: &str) {
 /// A repository with a commit, made on the host.
 fn repository(project: &Project, at: &str) {
     project.make_directories(&project.at(at));
-    project.sh_bare(&format!("cd {at} && git init -q . && echo x > tracked && git add tracked && git commit -qm one")).ok();
+    project
+        .sh_bare(&format!(
+            "cd {at} && git init -q . && echo x > tracked && git add tracked && git commit -qm one"
+        ))
+        .ok();
 }
 
-const ABSENT: &[&str] = &[".mcp.json", ".claude", ".vscode", ".ringfence", ".gitmodules", ".bashrc", ".idea", ".ripgreprc", ".codex"];
+const ABSENT: &[&str] = &[
+    ".mcp.json",
+    ".claude",
+    ".vscode",
+    ".ringfence",
+    ".gitmodules",
+    ".bashrc",
+    ".idea",
+    ".ripgreprc",
+    ".codex",
+];
 
 #[test]
 fn an_absent_protected_name_cannot_be_made() {
@@ -215,7 +243,11 @@ fn what_git_obeys_cannot_be_made() {
         let project = project(user);
         repository(&project, ".");
         std::fs::remove_dir_all(project.at(".git/hooks")).expect("git made it");
-        none_succeeds(&project, MAKE, &[".git/commondir", ".git/config.worktree", ".git/info/attributes", ".git/hooks"]);
+        none_succeeds(
+            &project,
+            MAKE,
+            &[".git/commondir", ".git/config.worktree", ".git/info/attributes", ".git/hooks"],
+        );
     });
 }
 
@@ -226,7 +258,11 @@ fn what_git_obeys_cannot_be_changed() {
         repository(&project, ".");
         project.write(".git/hooks/pre-commit", "#!/bin/sh\n");
         project.write(".git/info/attributes", "");
-        none_succeeds(&project, CHANGE, &[".git/config", ".git/hooks", ".git/hooks/pre-commit", ".git/info/attributes"]);
+        none_succeeds(
+            &project,
+            CHANGE,
+            &[".git/config", ".git/hooks", ".git/hooks/pre-commit", ".git/info/attributes"],
+        );
         none_succeeds(&project, MAKE, &[".git/hooks/post-checkout"]);
     });
 }
@@ -239,7 +275,18 @@ fn a_present_protected_name_cannot_be_changed() {
         project.write(".claude/settings.json", "{}");
         project.write(".vscode/tasks.json", "{}");
         project.write(".bashrc", "");
-        none_succeeds(&project, CHANGE, &[".mcp.json", ".claude", ".claude/settings.json", ".vscode", ".vscode/tasks.json", ".bashrc"]);
+        none_succeeds(
+            &project,
+            CHANGE,
+            &[
+                ".mcp.json",
+                ".claude",
+                ".claude/settings.json",
+                ".vscode",
+                ".vscode/tasks.json",
+                ".bashrc",
+            ],
+        );
         assert_eq!(project.sh("cat .mcp.json").ok(), "{}");
     });
 }
@@ -250,7 +297,11 @@ fn a_nested_repository_is_protected_at_any_depth() {
         let project = project(user);
         repository(&project, "a/b/c/d/e/f");
         none_succeeds(&project, CHANGE, &["a/b/c/d/e/f/.git/config", "a/b/c/d/e/f/.git/hooks"]);
-        none_succeeds(&project, MAKE, &["a/b/c/d/e/f/.git/commondir", "a/b/c/d/e/f/.git/hooks/pre-commit"]);
+        none_succeeds(
+            &project,
+            MAKE,
+            &["a/b/c/d/e/f/.git/commondir", "a/b/c/d/e/f/.git/hooks/pre-commit"],
+        );
     });
 }
 
@@ -264,7 +315,10 @@ fn moving_what_is_above_a_repository_frees_nothing() {
             .ok();
         project.sh("mv a/b bb; mkdir q && mv a q/a; echo x > bb/.git/commondir; echo x > q/a/b/.git/commondir; mv a/b/.git gg; echo x > gg/commondir; true").ok();
         let after = project.entries();
-        let planted: Vec<_> = after.keys().filter(|path| path.ends_with("commondir") || path.ends_with("pre-commit")).collect();
+        let planted: Vec<_> = after
+            .keys()
+            .filter(|path| path.ends_with("commondir") || path.ends_with("pre-commit"))
+            .collect();
         assert!(planted.is_empty(), "{planted:?}");
     });
 }
@@ -294,7 +348,10 @@ fn a_repository_of_its_own_can_be_made() {
 fn a_protect_of_a_flag_holds_too() {
     each_user(|user| {
         let project = project(user);
-        project.tries("write('README')").with(&["--protect", "README"]).inside(&["EACCES", "EROFS"]);
+        project
+            .tries("write('README')")
+            .with(&["--protect", "README"])
+            .inside(&["EACCES", "EROFS"]);
         project.tries("create('Makefile')").with(&["--protect", "Makefile"]).inside(&["EACCES"]);
         project.tries("create('src/x.lock')").with(&["--protect", "*.lock"]).inside(&["EACCES"]);
         project.tries("read('README')").with(&["--protect", "README"]).inside(&["ok"]);
@@ -309,10 +366,12 @@ fn hooks_that_git_is_told_to_run_from_the_project_cannot_be_changed() {
         repository(&project, ".");
         project.write(".husky/pre-commit", "#!/bin/sh\n");
         project.write("scripts/pre-push", "#!/bin/sh\n");
-        let config = std::fs::read_to_string(project.at(".git/config")).expect("the repository has a config");
+        let config = std::fs::read_to_string(project.at(".git/config"))
+            .expect("the repository has a config");
         project.write(".git/config", format!("{config}[core]\n\thooksPath = .husky\n"));
         std::fs::remove_dir_all(project.at(".git/hooks")).expect("hooks can be removed");
-        std::os::unix::fs::symlink("../scripts", project.at(".git/hooks")).expect("a link can be made");
+        std::os::unix::fs::symlink("../scripts", project.at(".git/hooks"))
+            .expect("a link can be made");
         project.tries("write('.husky/pre-commit')").inside(&["EACCES", "EROFS"]);
         project.tries("create('.husky/post-checkout')").inside(&["EACCES", "EROFS"]);
         project.tries("write('scripts/pre-push')").inside(&["EACCES", "EROFS"]);
@@ -322,7 +381,8 @@ fn hooks_that_git_is_told_to_run_from_the_project_cannot_be_changed() {
 
 /// Adds to the repository's settings, on the host.
 fn configure(project: &Project, lines: &str) {
-    let config = std::fs::read_to_string(project.at(".git/config")).expect("the repository has a config");
+    let config =
+        std::fs::read_to_string(project.at(".git/config")).expect("the repository has a config");
     project.write(".git/config", format!("{config}{lines}"));
 }
 
@@ -334,7 +394,9 @@ fn link(project: &Project, target: &str, name: &str) {
 /// After every one of `lines` inside, a commit on the host runs nothing that they made.
 #[track_caller]
 fn commits_in_peace(prepare: impl Fn(&Project), lines: &[&str], hooks: &str) {
-    let plant = format!("mkdir -p {hooks}; printf '#!/bin/sh\\ntouch owned\\n' > {hooks}/pre-commit; chmod +x {hooks}/pre-commit");
+    let plant = format!(
+        "mkdir -p {hooks}; printf '#!/bin/sh\\ntouch owned\\n' > {hooks}/pre-commit; chmod +x {hooks}/pre-commit"
+    );
     let commit = "echo more >> tracked; git commit -qam more";
     each_user(|user| {
         let fresh = || {
@@ -361,13 +423,23 @@ fn hooks_that_git_is_told_of_stay_where_they_are() {
         project.write(".husky/_/post-commit", "");
         configure(project, "[core]\n\thooksPath = .husky/_\n");
     };
-    let lines = ["true", "mv .husky old", "mkdir n; mv n .husky", "rm -rf .husky; mkdir .husky; mv n .husky/_"];
+    let lines = [
+        "true",
+        "mv .husky old",
+        "mkdir n; mv n .husky",
+        "rm -rf .husky; mkdir .husky; mv n .husky/_",
+    ];
     commits_in_peace(prepare, &lines, ".husky/_");
 }
 
 #[test]
 fn hooks_that_are_not_there_yet_cannot_be_made() {
-    let prepare = |project: &Project| configure(project, "[core]\n\thooksPath = nowhere # comment\n\thooksPath = \"tools/my hooks\"\n");
+    let prepare = |project: &Project| {
+        configure(
+            project,
+            "[core]\n\thooksPath = nowhere # comment\n\thooksPath = \"tools/my hooks\"\n",
+        )
+    };
     commits_in_peace(prepare, &["true", "mkdir tools"], "'tools/my hooks'");
     let linked = |project: &Project| {
         std::fs::remove_dir_all(project.at(".git/hooks")).expect("hooks can be removed");
@@ -380,7 +452,10 @@ fn hooks_that_are_not_there_yet_cannot_be_made() {
 #[test]
 fn hooks_that_the_person_has_everywhere_cannot_be_changed() {
     let prepare = |project: &Project| {
-        project.write_at(&project.home().join(".gitconfig"), "[user]\n\tname = A\n\temail = a@b\n[include]\n\tpath = more\n");
+        project.write_at(
+            &project.home().join(".gitconfig"),
+            "[user]\n\tname = A\n\temail = a@b\n[include]\n\tpath = more\n",
+        );
         project.write_at(&project.home().join("more"), "[core]\n\thooksPath = .githooks\n");
         project.write(".githooks/post-commit", "");
     };
@@ -408,7 +483,14 @@ fn directories_above_what_is_protected_and_absent_keep_their_names() {
     each_user(|user| {
         let project = project(user);
         project.write("ci/owners", "");
-        project.run(["--protect", "ci/jobs", "-c", "mv ci g; mkdir -p g/jobs; touch g/jobs/x; mv g ci; true"]).ok();
+        project
+            .run([
+                "--protect",
+                "ci/jobs",
+                "-c",
+                "mv ci g; mkdir -p g/jobs; touch g/jobs/x; mv g ci; true",
+            ])
+            .ok();
         assert!(!project.has("ci/jobs"));
         project.run(["-c", "mv ci g"]).ok();
     });
@@ -420,11 +502,17 @@ fn a_repository_behind_a_link_is_protected_and_of_use() {
         let project = project(user);
         repository(&project, ".");
         project.sh_bare("mv .git real && ln -s real .git").ok();
-        project.sh("git status && git log --oneline && echo y > tracked && git commit -qam two").ok();
+        project
+            .sh("git status && git log --oneline && echo y > tracked && git commit -qam two")
+            .ok();
         project.tries("write('real/config')").inside(&["EACCES", "EROFS"]);
         project.tries("create('real/hooks/pre-commit')").inside(&["EACCES", "EROFS"]);
         project.sh("rm .git; mkdir .git; ln -s src .git; mv src .git");
-        assert_eq!(std::fs::read_link(project.at(".git")).ok().as_deref(), Some("real".as_ref()), "{user}");
+        assert_eq!(
+            std::fs::read_link(project.at(".git")).ok().as_deref(),
+            Some("real".as_ref()),
+            "{user}"
+        );
     });
 }
 

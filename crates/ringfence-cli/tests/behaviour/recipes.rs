@@ -45,7 +45,8 @@ const TRIED: &[&str] = &[
 /// The sections of the page: title, and what is typed.
 fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
     let parts = PAGE.split("\n## ").skip(1);
-    let typed = |part: &'static str| part.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    let typed =
+        |part: &'static str| part.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
     parts.map(|part| (part.lines().next().unwrap_or_default(), typed(part))).collect()
 }
 
@@ -59,14 +60,22 @@ mount --bind bundle /etc/ssl/certs/ca-certificates.crt
 /// Runs the commands of one section as they are typed, in one shell. Answers what they print.
 #[track_caller]
 fn works(title: &str, project: &Project, lan: &Lan<'_>, serve: &str) -> String {
-    let lines = sections().into_iter().find(|(known, _)| *known == title).map(|(_, lines)| lines).unwrap_or_default();
+    let lines = sections()
+        .into_iter()
+        .find(|(known, _)| *known == title)
+        .map(|(_, lines)| lines)
+        .unwrap_or_default();
     assert!(!lines.is_empty(), "docs/recipes.md has no command under `{title}`");
     lan.served(&format!("{NAMES}{serve}")).ok();
     let mut command = lan.command();
     let bin = project.binary().parent().expect("a file").to_owned();
     let mut path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display());
     if title == "Cargo" {
-        let cargo = if project.user == As::User && As::runner_is_root() { project.toolchain() } else { own_toolchain(&mut command) };
+        let cargo = if project.user == As::User && As::runner_is_root() {
+            project.toolchain()
+        } else {
+            own_toolchain(&mut command)
+        };
         path = format!("{}:{path}", cargo.display());
     }
     if title == "PostgreSQL" {
@@ -101,7 +110,9 @@ fn recipe(title: &str, programs: &[&str], body: impl Fn(&Project, &Lan<'_>)) {
 fn every_section_of_the_page_has_a_test() {
     let titles: Vec<&str> = sections().into_iter().map(|(title, _)| title).collect();
     assert_eq!(titles, TRIED);
-    assert!(sections().iter().all(|(_, lines)| lines.iter().any(|line| line.contains("ringfence"))));
+    assert!(
+        sections().iter().all(|(_, lines)| lines.iter().any(|line| line.contains("ringfence")))
+    );
 }
 
 /// A path below the directory into which `.ci/clients` installs programs for this page.
@@ -117,18 +128,24 @@ fn client(name: &str) -> PathBuf {
 
 /// A package of node's that needs another one, from this registry.
 fn node_package(title: &str, program: &str, registry: &str) {
-    let program = if program == "npm" { program.to_owned() } else { client(program).display().to_string() };
+    let program =
+        if program == "npm" { program.to_owned() } else { client(program).display().to_string() };
     recipe(title, &[&program, "node"], |project, lan| {
         project.write(
             "package.json",
             r#"{"name": "app", "version": "1.0.0", "dependencies": {"dep": "^1.0.0"}, "scripts": {"test": "node -p 'require(\"dep\")'"}}"#,
         );
         project.write(".npmrc", "cafile=ca.crt\naudit=false\nfund=false\n");
-        let serve =
-            format!("python3 -c \"import packages; packages.HOME = 'https://{registry}'; packages.npm('www')\"; cp www/npm/dep www/dep");
+        let serve = format!(
+            "python3 -c \"import packages; packages.HOME = 'https://{registry}'; packages.npm('www')\"; cp www/npm/dep www/dep"
+        );
         let said = works(title, project, lan, &serve);
         assert!(said.lines().any(|line| line == "42"), "{said}");
-        assert!(lan.heard().contains(&format!("443 {registry} GET {registry} /npm/-/dep-1.2.3.tgz")), "{}", lan.heard());
+        assert!(
+            lan.heard().contains(&format!("443 {registry} GET {registry} /npm/-/dep-1.2.3.tgz")),
+            "{}",
+            lan.heard()
+        );
     });
 }
 
@@ -162,8 +179,7 @@ fn cargo() {
     recipe("Cargo", &["cargo", "rustc"], |project, lan| {
         project.write("Cargo.toml", "[package]\nname = \"app\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\ndep = \"1\"\n");
         project.write("src/main.rs", "fn main() { println!(\"{}\", dep::ANSWER) }\n");
-        let serve =
-            "python3 -c \"import packages; packages.HOME = 'https://static.crates.io'; packages.cargo('www')\"; cp -r www/index/. www/";
+        let serve = "python3 -c \"import packages; packages.HOME = 'https://static.crates.io'; packages.cargo('www')\"; cp -r www/index/. www/";
         works("Cargo", project, lan, serve);
         assert_eq!(Ran::of(&mut project.command("target/debug/app"), b"").ok(), "42");
     });
@@ -184,7 +200,10 @@ fn go() {
 #[test]
 fn cmake() {
     recipe("CMake", &["cmake", "make", "cc"], |project, lan| {
-        project.write("CMakeLists.txt", "cmake_minimum_required(VERSION 3.13)\nproject(app C)\nadd_executable(app main.c)\n");
+        project.write(
+            "CMakeLists.txt",
+            "cmake_minimum_required(VERSION 3.13)\nproject(app C)\nadd_executable(app main.c)\n",
+        );
         project.write("main.c", "int main(void) { return 42; }\n");
         works("CMake", project, lan, "");
         project.sh("build/app").ends(42);
@@ -201,7 +220,10 @@ fn redis() {
 #[test]
 fn java() {
     recipe("Java", &["javac", "java"], |project, lan| {
-        project.write("Main.java", "class Main { public static void main(String[] a) { System.out.println(42); } }\n");
+        project.write(
+            "Main.java",
+            "class Main { public static void main(String[] a) { System.out.println(42); } }\n",
+        );
         assert!(works("Java", project, lan, "").ends_with("42"));
     });
 }
@@ -209,7 +231,10 @@ fn java() {
 /// The directory of the server's programs, which Debian does not put on `PATH`.
 fn postgres() -> Option<String> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
-    versions.map(|version| version.path().join("bin")).find(|bin| bin.join("initdb").exists()).map(|bin| bin.display().to_string())
+    versions
+        .map(|version| version.path().join("bin"))
+        .find(|bin| bin.join("initdb").exists())
+        .map(|bin| bin.display().to_string())
 }
 
 #[test]
@@ -244,7 +269,8 @@ fn git_push_over_ssh() {
         }
         lan.served("git init -q --bare git/x.git").ok();
         lan.bare("mkdir -p ~/.ssh && rm -f ~/.ssh/id_ed25519 && ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519").ok();
-        std::fs::copy(project.home().join(".ssh/id_ed25519.pub"), lan.at("authorized")).expect("the key was just made");
+        std::fs::copy(project.home().join(".ssh/id_ed25519.pub"), lan.at("authorized"))
+            .expect("the key was just made");
         let host = std::fs::read_to_string(lan.at("host.pub")).expect("the server has a key");
         project.write_at(&project.home().join(".ssh/known_hosts"), format!("github.com {host}"));
         let line = format!(

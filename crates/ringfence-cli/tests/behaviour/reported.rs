@@ -5,20 +5,28 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, Ran, compiled, each_user, finish, fuse_for_all, needs, skip, soon};
+use ringfence_testkit::{
+    As, Project, Ran, compiled, each_user, finish, fuse_for_all, needs, skip, soon,
+};
 use serde_json::Value;
 
 use crate::project;
 
 #[track_caller]
 fn object(ran: &Ran) -> Value {
-    serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
+    serde_json::from_slice(&ran.stdout)
+        .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
 
 /// What was denied, each as `operation target`.
 fn denied(said: &Value) -> Vec<String> {
     let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
-    said["denials"].as_array().into_iter().flatten().map(|one| format!("{} {}", text(one, "operation"), text(one, "target"))).collect()
+    said["denials"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| format!("{} {}", text(one, "operation"), text(one, "target")))
+        .collect()
 }
 
 #[test]
@@ -30,11 +38,23 @@ fn missing_file_in_a_denied_directory_is_reported() {
         let project = project(user);
         let home = project.home().display().to_string();
         let said = object(&project.run(["--json", "-c", "cat ~/.ssh/nosuch; ls ~/.aws/none"]));
-        assert_eq!(denied(&said), [format!("read {home}/.ssh/nosuch"), format!("read {home}/.aws/none")], "{user}: {said}");
+        assert_eq!(
+            denied(&said),
+            [format!("read {home}/.ssh/nosuch"), format!("read {home}/.aws/none")],
+            "{user}: {said}"
+        );
         assert_eq!(said["blocked"], true, "{user}: {said}");
         // A missing file is denied only in a denied directory that exists.
-        let said = object(&project.run(["--json", "-c", "cat ~/nosuch ~/.gnupg/nosuch ~/.kube/config nosuch"]));
-        assert_eq!((denied(&said), &said["blocked"]), (Vec::new(), &false.into()), "{user}: {said}");
+        let said = object(&project.run([
+            "--json",
+            "-c",
+            "cat ~/nosuch ~/.gnupg/nosuch ~/.kube/config nosuch",
+        ]));
+        assert_eq!(
+            (denied(&said), &said["blocked"]),
+            (Vec::new(), &false.into()),
+            "{user}: {said}"
+        );
     });
 }
 
@@ -43,7 +63,8 @@ struct BelowTmp(PathBuf);
 
 impl BelowTmp {
     fn new(user: As) -> Self {
-        let home = PathBuf::from(format!("/tmp/ringfence-below-{}-{}", std::process::id(), user.ids().0));
+        let home =
+            PathBuf::from(format!("/tmp/ringfence-below-{}-{}", std::process::id(), user.ids().0));
         let _ = fs::remove_dir_all(&home);
         for directory in ["", ".ssh", "code", "code/app", "code/other"] {
             fs::create_dir(home.join(directory)).expect("a directory can be made");
@@ -58,7 +79,14 @@ impl BelowTmp {
 
     fn run(&self, project: &Project, words: &[&str]) -> Ran {
         let mut command = project.ringfence();
-        Ran::of(command.arg("run").args(words).env("HOME", &self.0).current_dir(self.0.join("code/app")), b"")
+        Ran::of(
+            command
+                .arg("run")
+                .args(words)
+                .env("HOME", &self.0)
+                .current_dir(self.0.join("code/app")),
+            b"",
+        )
     }
 }
 
@@ -90,8 +118,19 @@ fn denials_below_tmp_are_reported() {
             assert_eq!(said["blocked"], true, "{user}: `{line}` {said}");
         }
         // Files of the sandbox's own are not denied.
-        let said = object(&below.run(&project, &["--json", "-c", "echo x > /tmp/own; cat /tmp/own /tmp/nosuch ~/.cache/nosuch; exit 3"]));
-        assert_eq!((denied(&said), &said["blocked"]), (Vec::new(), &false.into()), "{user}: {said}");
+        let said = object(&below.run(
+            &project,
+            &[
+                "--json",
+                "-c",
+                "echo x > /tmp/own; cat /tmp/own /tmp/nosuch ~/.cache/nosuch; exit 3",
+            ],
+        ));
+        assert_eq!(
+            (denied(&said), &said["blocked"]),
+            (Vec::new(), &false.into()),
+            "{user}: {said}"
+        );
     });
 }
 
@@ -108,8 +147,17 @@ fn absent_write_path_is_refused_with_a_hint() {
             let ran = project.run([words.as_slice(), &["-c", "touch ran"]].concat());
             ran.ends(125);
             let path = named.display().to_string();
-            assert!(ran.talk().contains(&format!("{path} does not exist")), "{user}: {}", ran.talk());
-            assert!(ran.talk().contains(&format!("hint: make it first: `mkdir -p {path}` or `touch {path}`")), "{user}: {}", ran.talk());
+            assert!(
+                ran.talk().contains(&format!("{path} does not exist")),
+                "{user}: {}",
+                ran.talk()
+            );
+            assert!(
+                ran.talk()
+                    .contains(&format!("hint: make it first: `mkdir -p {path}` or `touch {path}`")),
+                "{user}: {}",
+                ran.talk()
+            );
             assert!(!project.has("ran"));
         }
         // Where it can be made, and once it is there, it is open.
@@ -127,7 +175,11 @@ fn refusal_to_make_an_absent_write_path_is_reported() {
         project.write_at(&policy, "version = 1\n[filesystem]\nwrite = [\"~/out\"]\n");
         let out = project.home().join("out");
         let said = object(&project.run(["--json", "-c", "mkdir ~/out"]));
-        assert_eq!((denied(&said), &said["blocked"]), (vec![format!("create {}", out.display())], &true.into()), "{user}: {said}");
+        assert_eq!(
+            (denied(&said), &said["blocked"]),
+            (vec![format!("create {}", out.display())], &true.into()),
+            "{user}: {said}"
+        );
         fs::create_dir(&out).expect("a directory can be made");
         user.own(&out);
         project.run(["-c", "echo x > ~/out/f"]).ok();
@@ -138,19 +190,44 @@ fn refusal_to_make_an_absent_write_path_is_reported() {
 fn full_standard_streams_do_not_change_how_a_command_ends() {
     each_user(|user| {
         let project = project(user);
-        let full = || Stdio::from(File::options().write(true).open("/dev/full").expect("every system has it"));
+        let full = || {
+            Stdio::from(File::options().write(true).open("/dev/full").expect("every system has it"))
+        };
         let run = |words: &[&str], out: Stdio, err: Stdio| {
-            finish(project.ringfence().arg("run").args(words).stdin(Stdio::null()).stdout(out).stderr(err).spawn().expect("it starts"))
+            finish(
+                project
+                    .ringfence()
+                    .arg("run")
+                    .args(words)
+                    .stdin(Stdio::null())
+                    .stdout(out)
+                    .stderr(err)
+                    .spawn()
+                    .expect("it starts"),
+            )
         };
         // The result of `--json` is lost, and that is said.
         let ran = run(&["--json", "-c", "exit 3"], full(), Stdio::piped());
         ran.ends(125);
-        assert!(ran.talk().contains("the command ended with status 3, and its result is lost"), "{user}: {}", ran.talk());
-        assert!(ran.talk().contains("error: cannot write to standard output"), "{user}: {}", ran.talk());
+        assert!(
+            ran.talk().contains("the command ended with status 3, and its result is lost"),
+            "{user}: {}",
+            ran.talk()
+        );
+        assert!(
+            ran.talk().contains("error: cannot write to standard output"),
+            "{user}: {}",
+            ran.talk()
+        );
         run(&["--json", "-c", "exit 3"], full(), full()).ends(125);
         // A warning that cannot be written is not worth a command's status.
         run(&["--mode", "full-access", "-c", "exit 3"], Stdio::null(), full()).ends(3);
-        run(&["-c", "mkdir -p made/.git/hooks; echo x > made/.git/HEAD; exit 3"], Stdio::null(), full()).ends(3);
+        run(
+            &["-c", "mkdir -p made/.git/hooks; echo x > made/.git/HEAD; exit 3"],
+            Stdio::null(),
+            full(),
+        )
+        .ends(3);
         run(&["--policy", "nosuch", "-c", "exit 3"], Stdio::null(), full()).ends(125);
     });
 }
@@ -165,7 +242,12 @@ fn unconfined_warning_is_given_only_when_a_command_runs() {
         assert!(ran.status == 126 && !project.has("ran"), "{user}: {} {}", ran.status, ran.talk());
         assert!(!ran.talk().contains("nothing is confined"), "{user}: {}", ran.talk());
         let ran = project.run(["--mode", "full-access", "--", "true"]);
-        assert_eq!(ran.ends(0).talk().matches("nothing is confined").count(), 1, "{user}: {}", ran.talk());
+        assert_eq!(
+            ran.ends(0).talk().matches("nothing is confined").count(),
+            1,
+            "{user}: {}",
+            ran.talk()
+        );
     });
 }
 
@@ -186,15 +268,41 @@ fn fatal_signal_ends_the_command_and_what_it_planted_is_moved() {
     each_user(|user| {
         let project = project(user);
         let line = "git init -q made; printf '#!/bin/sh\\n' > made/.git/hooks/pre-commit; chmod +x made/.git/hooks/pre-commit; touch begun; exec sleep 60";
-        for number in [ALARM, STACK_FAULT, CPU_LIMIT, FILE_LIMIT, VIRTUAL_TIMER, PROFILER, INPUT, POWER, REAL_TIME] {
+        for number in [
+            ALARM,
+            STACK_FAULT,
+            CPU_LIMIT,
+            FILE_LIMIT,
+            VIRTUAL_TIMER,
+            PROFILER,
+            INPUT,
+            POWER,
+            REAL_TIME,
+        ] {
             let mut command = project.ringfence();
-            command.args(["run", "-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+                .args(["run", "-c", line])
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
             let child = command.spawn().expect("it starts");
-            assert!(soon(Duration::from_secs(20), || project.has("begun")), "{user}: it does not begin");
+            assert!(
+                soon(Duration::from_secs(20), || project.has("begun")),
+                "{user}: it does not begin"
+            );
             project.sh_bare(&format!("kill -{number} {}", child.id())).ok();
             let ran = finish(child);
-            assert_eq!((ran.status, ran.signal), (128 + number, None), "{user}: {number} {}", ran.talk());
-            assert!(!project.has("made/.git/hooks/pre-commit") && ran.talk().contains("was moved to"), "{user}: {number} {}", ran.talk());
+            assert_eq!(
+                (ran.status, ran.signal),
+                (128 + number, None),
+                "{user}: {number} {}",
+                ran.talk()
+            );
+            assert!(
+                !project.has("made/.git/hooks/pre-commit") && ran.talk().contains("was moved to"),
+                "{user}: {number} {}",
+                ran.talk()
+            );
             fs::remove_dir_all(project.at("made")).expect("it was made");
             fs::remove_file(project.at("begun")).expect("it was made");
         }
@@ -209,9 +317,18 @@ fn alarm_that_was_set_before_ringfence_ends_the_command() {
     each_user(|user| {
         let project = project(user);
         let mut command = project.command("perl");
-        command.args(["-e", "alarm 5; exec @ARGV", "--"]).arg(project.binary()).args(["run", "-c", "touch ran; exec sleep 30"]);
+        command.args(["-e", "alarm 5; exec @ARGV", "--"]).arg(project.binary()).args([
+            "run",
+            "-c",
+            "touch ran; exec sleep 30",
+        ]);
         let ran = Ran::of(&mut command, b"");
-        assert_eq!((ran.status, ran.signal, project.has("ran")), (128 + 14, None, true), "{user}: {}", ran.talk());
+        assert_eq!(
+            (ran.status, ran.signal, project.has("ran")),
+            (128 + 14, None, true),
+            "{user}: {}",
+            ran.talk()
+        );
     });
 }
 
@@ -274,15 +391,31 @@ fn refusals_are_reported_however_the_call_is_made() {
         names.iter().for_each(|name| project.write(format!("kept/{name}"), "kept"));
         project.make_directories(&project.at("kept/rmdir"));
         project.make_directories(&project.home().join("opened"));
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[filesystem]\nprotect = [\"kept\"]\n");
-        let (root, opened) = (project.root().display().to_string(), project.home().join("opened").display().to_string());
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[filesystem]\nprotect = [\"kept\"]\n",
+        );
+        let (root, opened) = (
+            project.root().display().to_string(),
+            project.home().join("opened").display().to_string(),
+        );
         let (renamed, linked) = (format!("{opened}/renamed"), format!("{opened}/linked"));
-        let said = object(&project.run(["--json", "--read", &opened, "--", &program.to_string_lossy(), &renamed, &linked]));
+        let said = object(&project.run([
+            "--json",
+            "--read",
+            &opened,
+            "--",
+            &program.to_string_lossy(),
+            &renamed,
+            &linked,
+        ]));
         let denied = denied(&said);
-        let written = names.iter().chain(&["rmdir"]).map(|name| format!("write {root}/kept/{name}"));
+        let written =
+            names.iter().chain(&["rmdir"]).map(|name| format!("write {root}/kept/{name}"));
         let hosts = ["connect 203.0.113.1:80/udp", "connect 203.0.113.2:80"].map(str::to_owned);
         let made = [format!("rename {renamed}"), format!("create {linked}")];
-        let missing: Vec<String> = written.chain(hosts).chain(made).filter(|one| !denied.contains(one)).collect();
+        let missing: Vec<String> =
+            written.chain(hosts).chain(made).filter(|one| !denied.contains(one)).collect();
         assert!(missing.is_empty(), "{missing:?} of {denied:?}");
     });
 }

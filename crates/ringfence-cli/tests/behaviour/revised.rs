@@ -48,17 +48,27 @@ fn what_is_opened_can_be_read_and_the_shell_lives_on() {
         let ran = session.exec("cat ~/data/deep/a.txt ~/notes.txt");
         assert_eq!(ran.ok(), format!("the data{SECRET}"));
         assert!(
-            ran.talk().contains("`read ~/data` (") && ran.talk().contains("policy.toml:3 (user policy)) holds from now on"),
+            ran.talk().contains("`read ~/data` (")
+                && ran.talk().contains("policy.toml:3 (user policy)) holds from now on"),
             "{}",
             ran.talk()
         );
         // What is built in holds in it, and nothing of it can be written.
-        for line in ["cat ~/data/.env", "echo x >~/data/deep/a.txt", "echo x >~/data/new", "cat ~/.ssh/id_rsa"] {
+        for line in [
+            "cat ~/data/.env",
+            "echo x >~/data/deep/a.txt",
+            "echo x >~/data/new",
+            "cat ~/.ssh/id_rsa",
+        ] {
             assert_ne!(session.exec(line).status, 0, "{line}");
         }
         assert_eq!(session.left(), before);
         let told = session.json("cat ~/data/deep/a.txt");
-        assert_eq!((&told["stdout"], told.get("policy")), (&Value::from("the data"), None), "told once");
+        assert_eq!(
+            (&told["stdout"], told.get("policy")),
+            (&Value::from("the data"), None),
+            "told once"
+        );
     });
 }
 
@@ -72,11 +82,18 @@ fn a_mistake_is_told_once_and_changes_nothing() {
         session.say("[filesystem]\nraed = []");
         let ran = session.exec("cat ~/notes.txt");
         assert_eq!(ran.ok(), SECRET);
-        let expect = format!("ringfence: warning: the policy stays as it was: {}:3:1: ", session.policy().display());
+        let expect = format!(
+            "ringfence: warning: the policy stays as it was: {}:3:1: ",
+            session.policy().display()
+        );
         assert!(ran.talk().starts_with(&expect) && ran.talk().contains("read"), "{}", ran.talk());
         assert_eq!(session.about()["policy"]["problem"]["code"], "policy-unknown-key");
         let told = session.json("cat ~/notes.txt");
-        assert_eq!((&told["stdout"], told.get("policy")), (&Value::from(SECRET), None), "told once");
+        assert_eq!(
+            (&told["stdout"], told.get("policy")),
+            (&Value::from(SECRET), None),
+            "told once"
+        );
         // Gone, the file holds no more: neither the mistake nor what it said before.
         fs::remove_file(session.policy()).unwrap();
         let told = session.json("cat ~/notes.txt");
@@ -95,17 +112,34 @@ fn what_is_denied_is_shut_and_the_shell_lives_on() {
         std::os::unix::fs::symlink("a.sqlite", session.project.at("link")).unwrap();
         fs::hard_link(session.project.at("a.sqlite"), session.project.at("hard")).unwrap();
         let before = session.leave();
-        assert_eq!(session.exec("cd ..; cat a.sqlite sub/b.sqlite plain/c.txt notes.md link hard; cd src").ok(), SECRET.repeat(6));
+        assert_eq!(
+            session
+                .exec("cd ..; cat a.sqlite sub/b.sqlite plain/c.txt notes.md link hard; cd src")
+                .ok(),
+            SECRET.repeat(6)
+        );
         session.say("[filesystem]\ndeny = [\"*.sqlite\", \"~/code/app/plain\", \"notes.md\"]");
         for name in ["a.sqlite", "sub/b.sqlite", "plain/c.txt", "notes.md", "link", "hard"] {
             let told = session.json(&format!("cat ../{name}"));
-            assert_eq!((&told["stdout"], &told["exitCode"]), (&Value::from(""), &Value::from(1)), "{name}: {told}");
+            assert_eq!(
+                (&told["stdout"], &told["exitCode"]),
+                (&Value::from(""), &Value::from(1)),
+                "{name}: {told}"
+            );
             let rule = if name.contains("plain") { "plain" } else { "" };
-            assert!(told["blockedReason"].as_str().is_none_or(|reason| reason.contains(rule)), "{told}");
+            assert!(
+                told["blockedReason"].as_str().is_none_or(|reason| reason.contains(rule)),
+                "{told}"
+            );
         }
-        for line in
-            ["ls ../plain", "echo x >../plain/new", "echo x >../new.sqlite", "mv ../sub ../bus", "mkdir ../x.sqlite", "rm ../notes.md"]
-        {
+        for line in [
+            "ls ../plain",
+            "echo x >../plain/new",
+            "echo x >../new.sqlite",
+            "mv ../sub ../bus",
+            "mkdir ../x.sqlite",
+            "rm ../notes.md",
+        ] {
             assert_ne!(session.exec(line).status, 0, "{line}");
         }
         // What comes later is covered as well.
@@ -115,9 +149,17 @@ fn what_is_denied_is_shut_and_the_shell_lives_on() {
         assert_eq!(fs::read_to_string(session.project.at("notes.md")).unwrap(), SECRET);
         // Taken back, it is open again, where nothing more is needed than to take a cover off.
         session.say("");
-        assert_eq!(session.exec("cat ../a.sqlite ../sub/late.sqlite ../plain/c.txt ../notes.md ../hard").ok(), SECRET.repeat(5));
+        assert_eq!(
+            session
+                .exec("cat ../a.sqlite ../sub/late.sqlite ../plain/c.txt ../notes.md ../hard")
+                .ok(),
+            SECRET.repeat(5)
+        );
         session.exec("echo more >>../notes.md").ok();
-        assert!(session.exec("echo more >>../plain/c.txt").talk().contains("Read-only"), "a directory comes back to be read");
+        assert!(
+            session.exec("echo more >>../plain/c.txt").talk().contains("Read-only"),
+            "a directory comes back to be read"
+        );
         assert_eq!(session.left(), before);
     });
 }
@@ -134,7 +176,11 @@ fn what_is_opened_no_longer_is_shut() {
         session.say("");
         let ran = session.exec("cat ~/data/a.txt");
         assert_ne!(ran.status, 0);
-        assert!(ran.talk().contains("`read ~/data` (") && ran.talk().contains("holds no longer"), "{}", ran.talk());
+        assert!(
+            ran.talk().contains("`read ~/data` (") && ran.talk().contains("holds no longer"),
+            "{}",
+            ran.talk()
+        );
         session.say("[filesystem]\nread = [\"~/data\"]");
         assert_eq!(session.exec("cat ~/data/a.txt").ok(), "the data");
         assert_eq!(session.left(), before);
@@ -147,9 +193,11 @@ fn what_runs_is_narrowed_as_well() {
         let session = Session::start(user);
         session.project.write("a.sqlite", SECRET);
         session.exec("while sleep 0.05; do cat a.sqlite >/dev/null 2>&1 && echo open >state || echo shut >state; done & job=$!").ok();
-        assert!(soon(Duration::from_secs(5), || session.project.read("state").as_deref() == Some("open\n")));
+        assert!(soon(Duration::from_secs(5), || session.project.read("state").as_deref()
+            == Some("open\n")));
         session.say("[filesystem]\ndeny = [\"*.sqlite\"]");
-        assert!(soon(Duration::from_secs(8), || session.project.read("state").as_deref() == Some("shut\n")));
+        assert!(soon(Duration::from_secs(8), || session.project.read("state").as_deref()
+            == Some("shut\n")));
     });
 }
 
@@ -162,9 +210,14 @@ fn who_stands_in_what_is_denied_is_told_and_nothing_more_runs() {
         session.say("[filesystem]\ndeny = [\"plain\"]");
         let ran = session.exec("cat c.txt");
         assert_eq!((ran.status, ran.text().as_str()), (125, ""), "{}", ran.talk());
-        let stop = format!("hint: `ringfence session stop {}`, then `ringfence session start`", session.id);
+        let stop = format!(
+            "hint: `ringfence session stop {}`, then `ringfence session start`",
+            session.id
+        );
         assert!(
-            ran.talk().contains("`deny plain` (") && ran.talk().contains("(bash) stands in") && ran.talk().contains(&stop),
+            ran.talk().contains("`deny plain` (")
+                && ran.talk().contains("(bash) stands in")
+                && ran.talk().contains(&stop),
             "{}",
             ran.talk()
         );
@@ -176,8 +229,7 @@ fn who_stands_in_what_is_denied_is_told_and_nothing_more_runs() {
 
 #[test]
 fn nobody_hides_in_what_is_denied() {
-    const HIDES: &str =
-        "import ctypes, os, time; ctypes.CDLL(None).prctl(4, 0); os.chdir(\"plain\"); open(\"../in\", \"w\"); time.sleep(300)";
+    const HIDES: &str = "import ctypes, os, time; ctypes.CDLL(None).prctl(4, 0); os.chdir(\"plain\"); open(\"../in\", \"w\"); time.sleep(300)";
     const HOLDS: &str = "import os, time; d = os.open(\"plain/deep\", os.O_RDONLY); open(\"in\", \"w\"); time.sleep(300)";
     // The only fd of the directory is in a socket.
     const PARKS: &str = "import array, os, socket, time; d = os.open(\"plain/deep\", os.O_RDONLY); one, other = socket.socketpair(); \
@@ -187,14 +239,19 @@ fn nobody_hides_in_what_is_denied() {
         return;
     }
     each_user(|user| {
-        for (program, how) in [(HIDES, "stands in"), (HOLDS, "stands in"), (PARKS, "has a socket")] {
+        for (program, how) in [(HIDES, "stands in"), (HOLDS, "stands in"), (PARKS, "has a socket")]
+        {
             let session = Session::start(user);
             session.project.write("plain/deep/c.txt", SECRET);
             session.exec(&format!("python3 -c '{program}' & true")).ok();
             assert!(soon(Duration::from_secs(10), || session.project.has("in")));
             session.say("[filesystem]\ndeny = [\"plain\"]");
             let ran = session.exec("true");
-            assert!(ran.status == 125 && ran.talk().contains(&format!("(python3) {how}")), "{}", ran.talk());
+            assert!(
+                ran.status == 125 && ran.talk().contains(&format!("(python3) {how}")),
+                "{}",
+                ran.talk()
+            );
             session.exec("true").ends(125);
         }
     });
@@ -209,7 +266,13 @@ fn what_is_protected_and_how_long_it_may_take() {
         let before = session.leave();
         session.exec("echo x >>../Makefile; echo x >>../conf/a").ok();
         session.say("[filesystem]\nprotect = [\"Makefile\", \"~/code/app/conf\"]\n[limits]\nwall = \"700ms\"");
-        for line in ["echo y >>../Makefile", "echo y >>../conf/a", "echo y >../conf/new", "mv ../conf ../other", "rm ../Makefile"] {
+        for line in [
+            "echo y >>../Makefile",
+            "echo y >>../conf/a",
+            "echo y >../conf/new",
+            "mv ../conf ../other",
+            "rm ../Makefile",
+        ] {
             assert_ne!(session.exec(line).status, 0, "{line}");
         }
         assert_eq!(session.project.read("conf/a").unwrap(), "keptx\n");
@@ -224,7 +287,8 @@ fn what_is_protected_and_how_long_it_may_take() {
 fn a_tree_that_is_to_be_readable_only_is_owed() {
     each_user(|user| {
         let project = project(user);
-        let (out, policy) = (project.home().join("out"), project.home().join(".config/ringfence/policy.toml"));
+        let (out, policy) =
+            (project.home().join("out"), project.home().join(".config/ringfence/policy.toml"));
         project.make_directories(&out);
         project.write_at(&policy, "version = 1\n[filesystem]\nwrite = [\"~/out\"]\n");
         let session = Session::start_by(project, Project::ringfence, &[]);
@@ -252,7 +316,11 @@ fn what_cannot_be_taken_over_says_so() {
         assert_ne!(ran.status, 0);
         assert_eq!(ran.text(), "");
         let talk = ran.talk();
-        assert!(talk.contains("`network.mode = full` takes effect with a new session") && talk.contains("`write ~/.ssh` ("), "{talk}");
+        assert!(
+            talk.contains("`network.mode = full` takes effect with a new session")
+                && talk.contains("`write ~/.ssh` ("),
+            "{talk}"
+        );
         assert!(talk.contains(&format!("hint: `ringfence session stop {}`", session.id)), "{talk}");
         assert_eq!(session.about()["policy"]["pending"][0]["rule"], "network.mode = full");
         assert_eq!(session.left(), before);
@@ -260,7 +328,11 @@ fn what_cannot_be_taken_over_says_so() {
         session.say("mode = \"read-only\"");
         let ran = session.exec("true");
         assert_eq!(ran.status, 125);
-        assert!(ran.talk().contains("`mode = read-only` takes effect with a new session"), "{}", ran.talk());
+        assert!(
+            ran.talk().contains("`mode = read-only` takes effect with a new session"),
+            "{}",
+            ran.talk()
+        );
         assert_eq!(session.words(&["exec", &session.id, "--", "true"]).status, 125);
         session.say("");
         assert_eq!(session.left(), before);
@@ -305,7 +377,11 @@ fn an_edit_from_inside_opens_nothing() {
             session.exec(line);
             for secret in ["a.sqlite", "~/notes.txt"] {
                 let ran = session.exec(&format!("cat {secret}"));
-                assert!(ran.status != 0 && ran.text().is_empty(), "{line}, then {secret}: {}", ran.talk());
+                assert!(
+                    ran.status != 0 && ran.text().is_empty(),
+                    "{line}, then {secret}: {}",
+                    ran.talk()
+                );
             }
         }
         // The last of them could be done, and is not believed.
@@ -335,7 +411,13 @@ fn a_flood_of_edits_does_no_harm() {
         let before = session.leave();
         let policy = session.policy();
         session.say("");
-        let texts = ["version = 1\n[filesystem]\ndeny = [\"*.sqlite\"]\n", "version = 1\n", "version = 1\n[filesys", "version = 2\n", ""];
+        let texts = [
+            "version = 1\n[filesystem]\ndeny = [\"*.sqlite\"]\n",
+            "version = 1\n",
+            "version = 1\n[filesys",
+            "version = 2\n",
+            "",
+        ];
         let written = std::thread::spawn(move || {
             for text in texts.iter().cycle().take(1500) {
                 fs::write(&policy, text).unwrap();
@@ -362,17 +444,29 @@ fn every_change_is_in_the_audit_log() {
         assert_ne!(session.exec("cat README").status, 0);
         session.say("[filesystem");
         session.exec("true").ok();
-        let log = ringfence_testkit::Ran::of(session.project.ringfence().args(["log", "--json"]), b"").ok();
+        let log =
+            ringfence_testkit::Ran::of(session.project.ringfence().args(["log", "--json"]), b"")
+                .ok();
         let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let records: Vec<Value> = records.filter(|record| record["operation"] == "policy").collect();
+        let records: Vec<Value> =
+            records.filter(|record| record["operation"] == "policy").collect();
         let [taken, mistake] = records.as_slice() else { panic!("{log}") };
-        assert_eq!((&taken["result"], &mistake["result"]), (&Value::from("allowed"), &Value::from("failed")));
+        assert_eq!(
+            (&taken["result"], &mistake["result"]),
+            (&Value::from("allowed"), &Value::from("failed"))
+        );
         assert_eq!(taken["policyFiles"][0], session.policy().to_str().unwrap());
-        assert_eq!((&taken["changes"][0]["rule"], &taken["changes"][0]["turn"]), (&Value::from("deny README"), &Value::from("added")));
+        assert_eq!(
+            (&taken["changes"][0]["rule"], &taken["changes"][0]["turn"]),
+            (&Value::from("deny README"), &Value::from("added"))
+        );
         assert_ne!(taken["digestBefore"], taken["policyDigest"]);
         assert!(mistake["reason"].as_str().unwrap().contains("policy.toml:2:"), "{mistake}");
         let shown = ringfence_testkit::Ran::of(session.project.ringfence().arg("log"), b"").ok();
-        assert!(shown.contains("`deny README` (") && shown.contains("holds from now on"), "{shown}");
+        assert!(
+            shown.contains("`deny README` (") && shown.contains("holds from now on"),
+            "{shown}"
+        );
         ringfence_testkit::Ran::of(session.project.ringfence().args(["log", "--verify"]), b"").ok();
     });
 }
@@ -394,19 +488,30 @@ fn what_the_managed_policy_locks_is_shut_whatever_was_opened() {
              ln -s {} {etc}/ringfence/policy.toml && mount --bind {etc} /etc",
             managed.display()
         );
-        let session = Session::start_by(project, |project| project.ringfence_after(&mounts), &["--read", "~/.netrc"]);
+        let session = Session::start_by(
+            project,
+            |project| project.ringfence_after(&mounts),
+            &["--read", "~/.netrc"],
+        );
         session.project.write("a.sqlite", SECRET);
         session.say("[filesystem]\nread = [\"~/notes.txt\"]");
         assert_eq!(session.exec("cat ~/.netrc ~/notes.txt a.sqlite").ok(), SECRET.repeat(3));
-        let deny = ["~/.netrc", "~/notes.txt", "*.sqlite"].map(|what| format!("{{ path = \"{what}\", locked = true }}")).join(", ");
+        let deny = ["~/.netrc", "~/notes.txt", "*.sqlite"]
+            .map(|what| format!("{{ path = \"{what}\", locked = true }}"))
+            .join(", ");
         session.project.write_at(&managed, format!("version = 1\n[filesystem]\ndeny = [{deny}]\n"));
         for name in ["~/.netrc", "~/notes.txt", "a.sqlite"] {
             let told = session.json(&format!("cat {name}"));
-            assert_eq!((&told["stdout"], &told["permission"]), (&Value::from(""), &Value::Null), "{name}: {told}");
+            assert_eq!(
+                (&told["stdout"], &told["permission"]),
+                (&Value::from(""), &Value::Null),
+                "{name}: {told}"
+            );
             assert_eq!(told["exitCode"], 1, "{told}");
         }
         // No file of the person lifts it.
-        session.say("[filesystem]\nread = [\"~/notes.txt\", \"~/.netrc\"]\nexcept = [\"*.sqlite\"]");
+        session
+            .say("[filesystem]\nread = [\"~/notes.txt\", \"~/.netrc\"]\nexcept = [\"*.sqlite\"]");
         for name in ["~/.netrc", "~/notes.txt", "a.sqlite"] {
             assert_ne!(session.exec(&format!("cat {name}")).status, 0, "{name}");
         }
@@ -425,9 +530,17 @@ fn without_fuse_what_is_denied_is_shut_and_what_cannot_be_opened_says_so() {
         let before = session.leave();
         session.say("[filesystem]\ndeny = [\"*.sqlite\", \"plain\"]\nread = [\"~/notes.txt\"]");
         let told = session.json("cat ../a.sqlite ../plain/c.txt ~/notes.txt");
-        assert_eq!((&told["stdout"], &told["exitCode"]), (&Value::from(""), &Value::from(1)), "{told}");
+        assert_eq!(
+            (&told["stdout"], &told["exitCode"]),
+            (&Value::from(""), &Value::from(1)),
+            "{told}"
+        );
         let pending = session.about()["policy"]["pending"].clone();
-        assert_eq!((pending.as_array().map(Vec::len), &pending[0]["rule"]), (Some(1), &Value::from("read ~/notes.txt")), "{pending}");
+        assert_eq!(
+            (pending.as_array().map(Vec::len), &pending[0]["rule"]),
+            (Some(1), &Value::from("read ~/notes.txt")),
+            "{pending}"
+        );
         session.say("[filesystem]\nexcept = [\".env\"]");
         assert_eq!(session.exec("cat ../a.sqlite ../plain/c.txt ../.env").ok(), SECRET.repeat(3));
         assert_eq!(session.left(), before);

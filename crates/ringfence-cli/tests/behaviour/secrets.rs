@@ -8,7 +8,12 @@ use crate::project;
 fn a_private_key_of_the_home_is_denied() {
     each_user(|user| {
         let project = project(user);
-        for path in ["HOME/.ssh/id_rsa", "HOME/.aws/credentials", "HOME/.netrc", "HOME/.config/gh/hosts.yml"] {
+        for path in [
+            "HOME/.ssh/id_rsa",
+            "HOME/.aws/credentials",
+            "HOME/.netrc",
+            "HOME/.config/gh/hosts.yml",
+        ] {
             project.tries(&format!("read('{path}')")).inside(&["EACCES"]).bare_ok();
         }
         project.tries("os.listdir('HOME/.ssh')").inside(&["EACCES"]).bare_ok();
@@ -29,10 +34,20 @@ fn the_password_hashes_are_denied() {
 fn a_secret_in_the_project_is_denied_by_its_name() {
     each_user(|user| {
         let project = project(user);
-        for path in [".env", ".env.local", "x.pem", "sub/.env", "SECRET.txt", "server.KEY", "sub/deeper/credentials.json"] {
+        for path in [
+            ".env",
+            ".env.local",
+            "x.pem",
+            "sub/.env",
+            "SECRET.txt",
+            "server.KEY",
+            "sub/deeper/credentials.json",
+        ] {
             project.tries(&format!("read('{path}')")).inside(&["EACCES"]).bare_ok();
             project.tries(&format!("os.open('{path}', os.O_WRONLY)")).inside(&["EACCES", "EROFS"]);
-            project.tries(&format!("os.chmod('{path}', 0o777)")).inside(&["EACCES", "EROFS", "EPERM"]);
+            project
+                .tries(&format!("os.chmod('{path}', 0o777)"))
+                .inside(&["EACCES", "EROFS", "EPERM"]);
             assert_eq!(project.read(path).as_deref(), Some(SECRET), "{path}");
         }
         let said = project.sh("grep -rs xyzzy . ; cat .e* x.p?m; true");
@@ -44,9 +59,15 @@ fn a_secret_in_the_project_is_denied_by_its_name() {
 fn credential_directories_in_the_project_are_denied_at_any_depth() {
     each_user(|user| {
         let project = project(user);
-        for path in
-            ["deploy/.ssh/id_ed25519", ".ssh/config", "a/b/.aws/config", ".gnupg/trustdb", "k/.kube/config", "x/.netrc", "x/.pypirc"]
-        {
+        for path in [
+            "deploy/.ssh/id_ed25519",
+            ".ssh/config",
+            "a/b/.aws/config",
+            ".gnupg/trustdb",
+            "k/.kube/config",
+            "x/.netrc",
+            "x/.pypirc",
+        ] {
             project.write(path, SECRET);
             project.tries(&format!("read('{path}')")).inside(&["EACCES"]).bare_ok();
         }
@@ -63,8 +84,11 @@ fn credentials_in_directories_of_tools_are_denied() {
         let home = project.home();
         for tool in ["gradle", "cargo", "uv", "gem", "node"] {
             project.write_at(&home.join("bin").join(tool), "#!/bin/sh\n");
-            std::fs::set_permissions(home.join("bin").join(tool), std::os::unix::fs::PermissionsExt::from_mode(0o755))
-                .expect("it is there");
+            std::fs::set_permissions(
+                home.join("bin").join(tool),
+                std::os::unix::fs::PermissionsExt::from_mode(0o755),
+            )
+            .expect("it is there");
         }
         let secret = [
             ".local/share/uv/credentials/pypi.toml",
@@ -93,17 +117,29 @@ fn credentials_in_directories_of_tools_are_denied() {
             ".nvm/versions/node/v20.1.0/etc/npmrc",
         ];
         for path in secret {
-            let line = if path.ends_with("npmrc") { "//registry.example.org/:_authToken=" } else { "token = " };
+            let line = if path.ends_with("npmrc") {
+                "//registry.example.org/:_authToken="
+            } else {
+                "token = "
+            };
             project.write_at(&home.join(path), format!("{line}{SECRET}\n"));
         }
         project.write_at(&home.join(".cargo/config"), &address);
         for path in public {
             project.write_at(&home.join(path), "# the token is elsewhere\nallprojects {}\n");
         }
-        let path = format!("{}:{}", home.join("bin").display(), std::env::var("PATH").expect("a path"));
-        let run = |line: &str| Ran::of(project.ringfence().env("PATH", &path).args(["run", "-c", line]), b"");
-        let files = |names: &[&str]| names.iter().map(|name| format!("~/{name}")).collect::<Vec<_>>().join(" ");
-        let ran = run(&format!("for f in ~/.cargo/config {}; do cat $f >/dev/null && echo read $f; done; true", files(&secret)));
+        let path =
+            format!("{}:{}", home.join("bin").display(), std::env::var("PATH").expect("a path"));
+        let run = |line: &str| {
+            Ran::of(project.ringfence().env("PATH", &path).args(["run", "-c", line]), b"")
+        };
+        let files = |names: &[&str]| {
+            names.iter().map(|name| format!("~/{name}")).collect::<Vec<_>>().join(" ")
+        };
+        let ran = run(&format!(
+            "for f in ~/.cargo/config {}; do cat $f >/dev/null && echo read $f; done; true",
+            files(&secret)
+        ));
         assert_eq!(ran.text(), "", "as {user}");
         run(&format!("cat {}", files(&public))).ok();
     });
@@ -129,11 +165,18 @@ fn secrets_below_a_directory_with_an_excepted_name_stay_denied() {
         for path in denied {
             project.write(path, SECRET);
         }
-        for path in ["conf/ca-bundle/ca-bundle.crt", "conf/site.pub/index.html", "conf/secrets.rs", "src/secrets.d"] {
+        for path in [
+            "conf/ca-bundle/ca-bundle.crt",
+            "conf/site.pub/index.html",
+            "conf/secrets.rs",
+            "src/secrets.d",
+        ] {
             project.write(path, "open\n");
         }
-        let line =
-            format!("for f in {}; do cat \"$f\" >/dev/null && echo read $f; done; true", denied.map(|path| format!("'{path}'")).join(" "));
+        let line = format!(
+            "for f in {}; do cat \"$f\" >/dev/null && echo read $f; done; true",
+            denied.map(|path| format!("'{path}'")).join(" ")
+        );
         assert_eq!(project.sh(&line).text(), "", "as {user}");
         project.sh("cat conf/ca-bundle/ca-bundle.crt conf/site.pub/index.html conf/secrets.rs src/secrets.d").ok();
         project.sh("echo x > conf/secrets.d/new || exit 0; exit 1").ok();
@@ -147,10 +190,18 @@ fn what_is_compiled_from_source_about_secrets_can_be_written() {
         project.write("pkg/secrets.py", "value = 1\n");
         project.write("pkg/credentials_store.py", "value = 2\n");
         project.sh("python3 -m compileall -q pkg && python3 -c 'import pkg.secrets, pkg.credentials_store; print(pkg.secrets.value)'").ok();
-        let made = project.sh_bare("find pkg/__pycache__ -name '*secrets*.pyc' -o -name '*credentials*.pyc'").ok();
+        let made = project
+            .sh_bare("find pkg/__pycache__ -name '*secrets*.pyc' -o -name '*credentials*.pyc'")
+            .ok();
         assert_eq!(made.lines().count(), 2, "{made}");
         project.sh("cd pkg && rm -rf __pycache__ && python3 -c 'import secrets; assert secrets.value == 1'").ok();
-        for path in ["build/secret_store.o", "dist/credentials.js.map", "dist/secrets.d.ts", "out/Secret.class", "libsecret.so"] {
+        for path in [
+            "build/secret_store.o",
+            "dist/credentials.js.map",
+            "dist/secrets.d.ts",
+            "out/Secret.class",
+            "libsecret.so",
+        ] {
             project.sh_bare(&format!("mkdir -p $(dirname {path})")).ok();
             project.tries(&format!("create('{path}')")).inside(&["ok"]);
         }
@@ -165,7 +216,8 @@ fn what_only_looks_like_a_secret_is_readable() {
     each_user(|user| {
         let project = project(user);
         project.write("node_modules/tls/test.pem", "vendored\n");
-        for path in [".env.example", "secrets.rs", "id.pub", "node_modules/tls/test.pem", "README"] {
+        for path in [".env.example", "secrets.rs", "id.pub", "node_modules/tls/test.pem", "README"]
+        {
             project.tries(&format!("read('{path}')")).inside(&["ok"]);
         }
     });
@@ -193,11 +245,19 @@ fn a_denied_file_cannot_be_moved_removed_or_linked() {
     each_user(|user| {
         let project = project(user);
         for path in [".env", "x.pem"] {
-            project.tries(&format!("os.rename('{path}', 'open.txt')")).inside(&["EACCES", "EBUSY", "EXDEV"]);
-            project.tries(&format!("os.link('{path}', 'open.txt')")).inside(&["EACCES", "EXDEV", "EPERM", "EROFS"]);
+            project
+                .tries(&format!("os.rename('{path}', 'open.txt')"))
+                .inside(&["EACCES", "EBUSY", "EXDEV"]);
+            project
+                .tries(&format!("os.link('{path}', 'open.txt')"))
+                .inside(&["EACCES", "EXDEV", "EPERM", "EROFS"]);
             project.tries(&format!("os.unlink('{path}')")).inside(&["EACCES", "EBUSY"]);
-            project.tries(&format!("rename2('{path}', 'README', 2)")).inside(&["EACCES", "EBUSY", "EXDEV"]);
-            project.tries(&format!("os.rename('README', '{path}')")).inside(&["EACCES", "EBUSY", "EXDEV"]);
+            project
+                .tries(&format!("rename2('{path}', 'README', 2)"))
+                .inside(&["EACCES", "EBUSY", "EXDEV"]);
+            project
+                .tries(&format!("os.rename('README', '{path}')"))
+                .inside(&["EACCES", "EBUSY", "EXDEV"]);
             assert_eq!(project.read(path).as_deref(), Some(SECRET));
         }
         assert_eq!(project.read("README").as_deref(), Some("hello\n"));
@@ -249,14 +309,23 @@ fn flags_deny_and_except() {
 fn links_to_secrets_are_as_denied_as_the_secrets() {
     each_user(|user| {
         let project = project(user);
-        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, project.at(name)).expect("a link is made");
+        let link = |target: &str, name: &str| {
+            std::os::unix::fs::symlink(target, project.at(name)).expect("a link is made")
+        };
         link(".env", "config");
         link("../../.ssh/id_rsa", "key");
         link("../other", "neighbour");
         link(&project.home().join(".aws/credentials").to_string_lossy(), "aws.txt");
-        std::fs::hard_link(project.at(".env"), project.at("settings.txt")).expect("a hard link is made");
-        std::fs::hard_link(project.home().join(".ssh/id_rsa"), project.at("src/key.txt")).expect("a hard link is made");
-        for (path, expected) in [("config", "EACCES"), ("key", "EACCES"), ("aws.txt", "EACCES"), ("neighbour/main.rs", "ENOENT")] {
+        std::fs::hard_link(project.at(".env"), project.at("settings.txt"))
+            .expect("a hard link is made");
+        std::fs::hard_link(project.home().join(".ssh/id_rsa"), project.at("src/key.txt"))
+            .expect("a hard link is made");
+        for (path, expected) in [
+            ("config", "EACCES"),
+            ("key", "EACCES"),
+            ("aws.txt", "EACCES"),
+            ("neighbour/main.rs", "ENOENT"),
+        ] {
             project.tries(&format!("read('{path}')")).inside(&[expected]).bare_ok();
         }
         for path in ["settings.txt", "src/key.txt"] {

@@ -38,13 +38,25 @@ impl Session {
     }
 
     /// By whatever starts ringfence.
-    pub(crate) fn start_by(project: Project, ringfence: impl FnOnce(&Project) -> Command, words: &[&str]) -> Self {
+    pub(crate) fn start_by(
+        project: Project,
+        ringfence: impl FnOnce(&Project) -> Command,
+        words: &[&str],
+    ) -> Self {
         let user = project.user;
         let runtime = runtime(&project);
         std::fs::create_dir(&runtime).expect("a directory can be made");
-        std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700)).expect("its mode can be set");
+        std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700))
+            .expect("its mode can be set");
         user.own(&runtime);
-        let id = Ran::of(ringfence(&project).env("XDG_RUNTIME_DIR", runtime).args(["session", "start"]).args(words), b"").ok();
+        let id = Ran::of(
+            ringfence(&project)
+                .env("XDG_RUNTIME_DIR", runtime)
+                .args(["session", "start"])
+                .args(words),
+            b"",
+        )
+        .ok();
         Self { project, id }
     }
 
@@ -57,30 +69,39 @@ impl Session {
     }
 
     pub(crate) fn json(&self, line: &str) -> serde_json::Value {
-        serde_json::from_str(&self.words(&["exec", &self.id, "--json", "-c", line]).text()).expect("one object")
+        serde_json::from_str(&self.words(&["exec", &self.id, "--json", "-c", line]).text())
+            .expect("one object")
     }
 
     /// Runs a line that waits, and answers the question that is about `what` meanwhile.
     #[track_caller]
     fn answer(&self, line: &str, what: &str, question: &str, answer: &str) -> Ran {
         let mut asked = ringfence(&self.project);
-        asked.args(["session", "exec", &self.id, "-c", line]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        asked
+            .args(["session", "exec", &self.id, "-c", line])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let waiting = asked.spawn().unwrap();
         let said = || Ran::of(ringfence(&self.project).args(["ask", "list", "--json"]), b"").ok();
         assert!(soon(Duration::from_secs(10), || said().contains(what)), "{line}: {}", said());
-        Ran::of(ringfence(&self.project).args(["ask", "answer", &self.id, question, answer]), b"").ok();
+        Ran::of(ringfence(&self.project).args(["ask", "answer", &self.id, question, answer]), b"")
+            .ok();
         ringfence_testkit::finish(waiting)
     }
 
     pub(crate) fn keeper(&self) -> u32 {
-        let about: serde_json::Value = serde_json::from_str(&self.words(&["inspect", &self.id]).ok()).expect("one object");
+        let about: serde_json::Value =
+            serde_json::from_str(&self.words(&["inspect", &self.id]).ok()).expect("one object");
         about["pid"].as_u64().expect("a number") as u32
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let _ = ringfence(&self.project).args(["session", "stop", &self.id]).stderr(Stdio::null()).status();
+        let _ = ringfence(&self.project)
+            .args(["session", "stop", &self.id])
+            .stderr(Stdio::null())
+            .status();
     }
 }
 
@@ -98,7 +119,13 @@ pub(crate) fn ringfence(project: &Project) -> Command {
 fn status_of_a_command_is_read_by_the_next() {
     each_user(|user| {
         let session = Session::start(user);
-        for (line, status) in [("false", "1"), ("(exit 42)", "42"), ("true", "0"), ("exit 9", "0"), ("nosuch 2>/dev/null", "127")] {
+        for (line, status) in [
+            ("false", "1"),
+            ("(exit 42)", "42"),
+            ("true", "0"),
+            ("exit 9", "0"),
+            ("nosuch 2>/dev/null", "127"),
+        ] {
             session.exec(line);
             assert_eq!(session.exec("echo $?").ok(), status, "{line}");
         }
@@ -135,7 +162,9 @@ fn what_is_started_beside_the_shell_has_the_mask_that_the_session_began_with() {
         // Long enough for somebody to look out.
         session.exec("sleep 0.2").ok();
         session.project.sh_bare("git init -q came").ok();
-        assert!(soon(Duration::from_secs(5), || session.exec("echo x >> came/.git/config").status != 0));
+        assert!(
+            soon(Duration::from_secs(5), || session.exec("echo x >> came/.git/config").status != 0)
+        );
         assert_eq!(beside(), before, "{user}");
     });
 }
@@ -161,10 +190,16 @@ fn a_command_is_interrupted_and_the_session_goes_on() {
     each_user(|user| {
         let session = Session::start(user);
         session.exec("kept=yes").ok();
-        session.words(&["exec", &session.id, "--timeout", "300ms", "-c", "sleep 30; echo after"]).ends(124);
+        session
+            .words(&["exec", &session.id, "--timeout", "300ms", "-c", "sleep 30; echo after"])
+            .ends(124);
         // Whoever asked is gone.
         let mut asked = ringfence(&session.project);
-        let mut asked = asked.args(["session", "exec", &session.id, "-c", "sleep 31.5; echo after"]).stdout(Stdio::null()).spawn().unwrap();
+        let mut asked = asked
+            .args(["session", "exec", &session.id, "-c", "sleep 31.5; echo after"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         assert!(soon(Duration::from_secs(5), || !processes_with("31.5").is_empty()));
         asked.kill().unwrap();
         asked.wait().unwrap();
@@ -177,7 +212,12 @@ fn a_command_is_interrupted_and_the_session_goes_on() {
 fn a_command_whose_client_is_gone_is_not_begun() {
     each_user(|user| {
         let session = Session::start(user);
-        let spawn = |line: &str| ringfence(&session.project).args(["session", "exec", &session.id, "-c", line]).spawn().unwrap();
+        let spawn = |line: &str| {
+            ringfence(&session.project)
+                .args(["session", "exec", &session.id, "-c", line])
+                .spawn()
+                .unwrap()
+        };
         let mut first = spawn("touch begun; sleep 1");
         assert!(soon(Duration::from_secs(5), || session.project.has("begun")));
         let mut second = spawn("touch second");
@@ -196,19 +236,39 @@ fn a_program_runs_beside_the_shell() {
     each_user(|user| {
         let session = Session::start(user);
         session.exec("cd src; export LEFT=there").ok();
-        let said = session.words(&["exec", &session.id, "--", "sh", "-c", "basename $PWD; echo [$LEFT]; exit 9"]);
+        let said = session.words(&[
+            "exec",
+            &session.id,
+            "--",
+            "sh",
+            "-c",
+            "basename $PWD; echo [$LEFT]; exit 9",
+        ]);
         assert_eq!(said.text(), "app\n[]");
         said.ends(9);
         session.words(&["exec", &session.id, "--", "no-such-program"]).ends(127);
         // Also while the shell is busy.
         let mut slow = ringfence(&session.project);
-        let mut slow = slow.args(["session", "exec", &session.id, "-c", "sleep 4"]).spawn().unwrap();
+        let mut slow =
+            slow.args(["session", "exec", &session.id, "-c", "sleep 4"]).spawn().unwrap();
         thread::sleep(Duration::from_millis(300));
         let begun = Instant::now();
         assert_eq!(session.words(&["exec", &session.id, "--", "echo", "quick"]).ok(), "quick");
         assert!(begun.elapsed() < Duration::from_secs(3));
         slow.wait().unwrap();
-        let read = Ran::of(ringfence(&session.project).args(["session", "exec", &session.id, "-i", "--", "wc", "-l"]), b"a\nb\n").ok();
+        let read = Ran::of(
+            ringfence(&session.project).args([
+                "session",
+                "exec",
+                &session.id,
+                "-i",
+                "--",
+                "wc",
+                "-l",
+            ]),
+            b"a\nb\n",
+        )
+        .ok();
         assert_eq!(read.trim(), "2");
     });
 }
@@ -222,7 +282,11 @@ fn a_signal_goes_to_what_a_command_runs() {
         idle.ends(125);
         let line = "sh -c 'trap \"echo heard; exit 3\" USR1; echo ready; while :; do sleep 0.05; done'; echo $?";
         let mut asked = ringfence(&session.project);
-        let mut asked = asked.args(["session", "exec", &session.id, "-c", line]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut asked = asked
+            .args(["session", "exec", &session.id, "-c", line])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut output = BufReader::new(asked.stdout.take().unwrap());
         let mut said = String::new();
         output.read_line(&mut said).unwrap();
@@ -237,11 +301,19 @@ fn a_signal_goes_to_what_a_command_runs() {
 fn a_command_is_fed_while_it_runs() {
     each_user(|user| {
         let session = Session::start(user);
-        for how in [&["-c", "read a; echo got $a; cat"][..], &["--", "sh", "-c", "read a; echo got $a; cat"]] {
+        for how in [
+            &["-c", "read a; echo got $a; cat"][..],
+            &["--", "sh", "-c", "read a; echo got $a; cat"],
+        ] {
             let mut fed = ringfence(&session.project);
-            let fed = fed.args(["session", "exec", &session.id, "-i"]).args(how).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let fed = fed
+                .args(["session", "exec", &session.id, "-i"])
+                .args(how)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped());
             let mut fed = fed.spawn().unwrap();
-            let (mut input, mut output) = (fed.stdin.take().unwrap(), BufReader::new(fed.stdout.take().unwrap()));
+            let (mut input, mut output) =
+                (fed.stdin.take().unwrap(), BufReader::new(fed.stdout.take().unwrap()));
             writeln!(input, "one").unwrap();
             let mut line = String::new();
             output.read_line(&mut line).unwrap();
@@ -264,9 +336,16 @@ fn what_was_left_running_is_told_apart() {
         session.exec("(sleep 0.4; echo from behind) & :").ok();
         let said = session.exec("wait; echo mine");
         assert_eq!(said.text(), "mine");
-        assert!(said.talk().contains("left running") && said.talk().contains("from behind"), "{}", said.talk());
+        assert!(
+            said.talk().contains("left running") && said.talk().contains("from behind"),
+            "{}",
+            said.talk()
+        );
         session.exec("(sleep 0.4; echo from behind) & :").ok();
-        let told: serde_json::Value = serde_json::from_str(&session.words(&["exec", &session.id, "--json", "-c", "wait"]).ok()).unwrap();
+        let told: serde_json::Value = serde_json::from_str(
+            &session.words(&["exec", &session.id, "--json", "-c", "wait"]).ok(),
+        )
+        .unwrap();
         assert_eq!((&told["stdout"], &told["background"]), (&"".into(), &"from behind\n".into()));
     });
 }
@@ -284,7 +363,10 @@ fn a_session_is_found_by_its_name_and_nobody_elses() {
         refused.ends(125);
         session.words(&["stop", "mine"]).ok();
         assert_eq!(session.words(&["list"]).ok(), "");
-        assert_eq!(std::fs::read_dir(runtime(&session.project).join("ringfence")).unwrap().count(), 0);
+        assert_eq!(
+            std::fs::read_dir(runtime(&session.project).join("ringfence")).unwrap().count(),
+            0
+        );
     });
 }
 
@@ -318,7 +400,10 @@ fn a_session_that_nobody_can_reach_ends() {
         let keeper = session.keeper();
         std::fs::remove_dir_all(runtime(&session.project).join("ringfence")).unwrap();
         assert!(soon(Duration::from_secs(20), || processes_with(&marker).is_empty()));
-        assert!(soon(Duration::from_secs(20), || std::fs::read_link(format!("/proc/{keeper}/exe")).is_err()));
+        assert!(soon(Duration::from_secs(20), || std::fs::read_link(format!(
+            "/proc/{keeper}/exe"
+        ))
+        .is_err()));
     });
 }
 
@@ -330,7 +415,11 @@ fn nothing_is_left_when_its_keeper_is_killed() {
         session.exec(&format!("sleep {marker} & sleep {marker} >/dev/null 2>&1 & echo $!")).ok();
         assert!(soon(Duration::from_secs(5), || processes_with(&marker).len() == 2));
         signal(session.keeper(), KILL);
-        assert!(soon(Duration::from_secs(1), || processes_with(&marker).is_empty()), "{:?}", processes_with(&marker));
+        assert!(
+            soon(Duration::from_secs(1), || processes_with(&marker).is_empty()),
+            "{:?}",
+            processes_with(&marker)
+        );
         session.exec("true").ends(125);
         assert_eq!(session.words(&["list"]).ok(), "");
     });
@@ -340,10 +429,16 @@ fn nothing_is_left_when_its_keeper_is_killed() {
 fn socket_of_a_killed_session_is_removed_when_another_begins() {
     each_user(|user| {
         let session = Session::start(user);
-        let sockets = || std::fs::read_dir(runtime(&session.project).join("ringfence")).expect("it was made").count();
-        let socket = runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
+        let sockets = || {
+            std::fs::read_dir(runtime(&session.project).join("ringfence"))
+                .expect("it was made")
+                .count()
+        };
+        let socket =
+            runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
         signal(session.keeper(), KILL);
-        assert!(soon(Duration::from_secs(20), || std::os::unix::net::UnixStream::connect(&socket).is_err()));
+        assert!(soon(Duration::from_secs(20), || std::os::unix::net::UnixStream::connect(&socket)
+            .is_err()));
         assert_eq!(sockets(), 1);
         let id = session.words(&["start"]).ok();
         assert_eq!(sockets(), 1, "the socket of the killed one is left");
@@ -357,8 +452,16 @@ fn a_sandbox_that_dies_is_told_and_made_anew() {
         let session = Session::start(user);
         session.exec("cd src; x=1").ok();
         let mut busy = ringfence(&session.project);
-        let busy = busy.args(["session", "exec", &session.id, "-c", "sleep 39.25"]).stderr(Stdio::piped()).spawn().unwrap();
-        let sleeps = || processes_with("39.25").iter().any(|process| process.trim_end().ends_with(": sleep 39.25"));
+        let busy = busy
+            .args(["session", "exec", &session.id, "-c", "sleep 39.25"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let sleeps = || {
+            processes_with("39.25")
+                .iter()
+                .any(|process| process.trim_end().ends_with(": sleep 39.25"))
+        };
         assert!(soon(Duration::from_secs(20), sleeps));
         signal(first_process(session.keeper()).expect("it has a first process"), KILL);
         let ran = ringfence_testkit::finish(busy);
@@ -383,13 +486,27 @@ fn what_runs_in_a_sandbox_cannot_use_the_socket_that_it_finds() {
     let Some(python) = ringfence_testkit::python() else { return };
     each_user(|user| {
         let session = Session::start_with(user, &["--read", "../run"]);
-        let socket = runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
+        let socket =
+            runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
         let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\nprint('connected', flush=True)\ns.sendall(b'q\\0\\0\\0\\x11{\"ask\":\"inspect\"}')\nprint(len(s.recv(100)))";
         // The same code is answered outside.
         let mut outside = session.project.command(python);
         assert_ne!(Ran::of(outside.args(["-c", code]).arg(&socket), b"").text(), "connected\n0");
-        let inside = session.words(&["exec", &session.id, "--", python, "-c", code, &socket.display().to_string()]);
-        assert!(inside.text() == "connected\n0" || inside.talk().contains("Error"), "{} {}", inside.text(), inside.talk());
+        let inside = session.words(&[
+            "exec",
+            &session.id,
+            "--",
+            python,
+            "-c",
+            code,
+            &socket.display().to_string(),
+        ]);
+        assert!(
+            inside.text() == "connected\n0" || inside.talk().contains("Error"),
+            "{} {}",
+            inside.text(),
+            inside.talk()
+        );
     });
 }
 
@@ -403,8 +520,11 @@ fn first_process(keeper: u32) -> Option<u32> {
             return Some(pid);
         }
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
-        let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-        waiting.extend(children.flat_map(|text| text.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()));
+        let children = threads
+            .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        waiting.extend(children.flat_map(|text| {
+            text.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()
+        }));
     }
     None
 }
@@ -427,10 +547,19 @@ fn each_command_is_in_the_audit_log() {
         let session = Session::start(user);
         session.exec("cat .env; true").ok();
         session.words(&["exec", &session.id, "--", "echo", "beside"]).ok();
-        let log = Ran::of(ringfence(&session.project).args(["log", "--json", "--session", &session.id]), b"").ok();
+        let log = Ran::of(
+            ringfence(&session.project).args(["log", "--json", "--session", &session.id]),
+            b"",
+        )
+        .ok();
         let kinds: Vec<String> = log
             .lines()
-            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["operation"].as_str().unwrap().to_owned())
+            .map(|line| {
+                serde_json::from_str::<serde_json::Value>(line).unwrap()["operation"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
+            })
             .collect();
         assert!(kinds.len() >= 5, "{log}");
         assert!(log.contains(".env") && log.contains("echo beside"), "{log}");
@@ -445,7 +574,9 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
     }
     each_user(|user| {
         let session = Session::start_with(user, &["--ask", "--ask-timeout", "20s"]);
-        let answer = |line: &str, question: &str, answer: &str| session.answer(line, ".env", question, answer);
+        let answer = |line: &str, question: &str, answer: &str| {
+            session.answer(line, ".env", question, answer)
+        };
         let shell = session.exec("kept=yes; echo $$").ok();
         assert_eq!(answer("cat .env 2>&1 | tail -c 18", "1", "deny").text(), "Permission denied");
         thread::sleep(Duration::from_millis(2200));
@@ -458,14 +589,23 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
         // The same of what is to be made.
         let made = session.project.at(".env.made");
         assert_eq!(answer("echo a > .env.made; echo $kept", "4", "allow-session").ok(), "yes");
-        assert_eq!(session.exec("echo b >> .env.made; cat .env.made; echo $$").ok(), format!("a\nb\n{shell}"));
+        assert_eq!(
+            session.exec("echo b >> .env.made; cat .env.made; echo $$").ok(),
+            format!("a\nb\n{shell}")
+        );
         assert_eq!(std::fs::read_to_string(&made).unwrap(), "a\nb\n");
         // What was allowed holds in the next sandbox as well, if this one dies.
         signal(first_process(session.keeper()).expect("it has a first process"), KILL);
         let _ = session.exec("true");
-        assert_eq!(session.exec("cat .env; cat .env.made; echo c > .env.made; echo [$kept]").ok(), format!("{secret}a\nb\n[]"));
+        assert_eq!(
+            session.exec("cat .env; cat .env.made; echo c > .env.made; echo [$kept]").ok(),
+            format!("{secret}a\nb\n[]")
+        );
         assert_eq!(std::fs::read_to_string(&made).unwrap(), "c\n");
-        let late = Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, "3", "deny"]), b"");
+        let late = Ran::of(
+            ringfence(&session.project).args(["ask", "answer", &session.id, "3", "deny"]),
+            b"",
+        );
         assert!(late.talk().contains("there is no question 3 that waits"), "{}", late.talk());
         late.ends(125);
     });
@@ -479,15 +619,33 @@ fn asked_questions_show_their_answers_and_results_what_was_granted() {
     each_user(|user| {
         let session = Session::start_with(user, &["--ask", "--ask-timeout", "20s"]);
         let mut asked = ringfence(&session.project);
-        asked.args(["session", "exec", &session.id, "--json", "-c", "cat .env"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        asked
+            .args(["session", "exec", &session.id, "--json", "-c", "cat .env"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let waiting = asked.spawn().unwrap();
         let said = || Ran::of(ringfence(&session.project).args(["ask", "list"]), b"").ok();
         assert!(soon(Duration::from_secs(10), || said().contains(".env")), "{user}: {}", said());
-        assert!(said().contains("\n    answers: allow-once allow-session allow-permanent deny"), "{user}: {}", said());
-        Ran::of(ringfence(&session.project).args(["ask", "answer", &session.id, "1", "allow-once"]), b"").ok();
-        let result: serde_json::Value = serde_json::from_str(&ringfence_testkit::finish(waiting).ok()).expect("one object");
-        let [granted] = result["granted"].as_array().expect("a list").as_slice() else { panic!("{user}: {result}") };
-        assert_eq!((&granted["answer"], &granted["denial"]["operation"]), (&"allow_once".into(), &"read".into()), "{user}: {result}");
+        assert!(
+            said().contains("\n    answers: allow-once allow-session allow-permanent deny"),
+            "{user}: {}",
+            said()
+        );
+        Ran::of(
+            ringfence(&session.project).args(["ask", "answer", &session.id, "1", "allow-once"]),
+            b"",
+        )
+        .ok();
+        let result: serde_json::Value =
+            serde_json::from_str(&ringfence_testkit::finish(waiting).ok()).expect("one object");
+        let [granted] = result["granted"].as_array().expect("a list").as_slice() else {
+            panic!("{user}: {result}")
+        };
+        assert_eq!(
+            (&granted["answer"], &granted["denial"]["operation"]),
+            (&"allow_once".into(), &"read".into()),
+            "{user}: {result}"
+        );
         assert_eq!(session.json("true")["granted"], serde_json::json!([]), "{user}");
     });
 }
@@ -518,16 +676,29 @@ fn sandbox_that_died_while_idle_is_made_anew_for_the_next_command() {
         session.exec("kept=yes; cd src").ok();
         let first = first_process(session.keeper()).expect("it has a first process");
         signal(first, KILL);
-        assert!(soon(Duration::from_secs(10), || first_process(session.keeper()) != Some(first)), "{user}: it does not die");
+        assert!(
+            soon(Duration::from_secs(10), || first_process(session.keeper()) != Some(first)),
+            "{user}: it does not die"
+        );
         let root = session.project.root().display().to_string();
-        assert_eq!(session.exec("echo [$kept] $PWD; echo x > made").ok(), format!("[] {root}"), "{user}");
+        assert_eq!(
+            session.exec("echo [$kept] $PWD; echo x > made").ok(),
+            format!("[] {root}"),
+            "{user}"
+        );
         assert!(session.project.has("made"));
         // The same of its shell alone.
         let shell = session.exec("kept=again; echo $$").ok();
-        let about: serde_json::Value = serde_json::from_str(&session.words(&["inspect", &session.id]).ok()).expect("one object");
+        let about: serde_json::Value =
+            serde_json::from_str(&session.words(&["inspect", &session.id]).ok())
+                .expect("one object");
         let pid = about["shellPid"].as_u64().unwrap_or_else(|| panic!("{user}: {about}")) as u32;
         signal(pid, KILL);
-        assert!(soon(Duration::from_secs(10), || !std::path::Path::new(&format!("/proc/{pid}/exe")).exists()), "{user}: it does not die");
+        assert!(
+            soon(Duration::from_secs(10), || !std::path::Path::new(&format!("/proc/{pid}/exe"))
+                .exists()),
+            "{user}: it does not die"
+        );
         assert_ne!(session.exec("echo [$kept] $$").ok(), format!("[] {shell}"), "{user}");
     });
 }
@@ -541,13 +712,28 @@ fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
         return;
     }
     each_user(|user| {
-        let session = Session::start_by(project(user), Project::ringfence_without_fuse, &["--ask", "--ask-timeout", "20s"]);
+        let session = Session::start_by(
+            project(user),
+            Project::ringfence_without_fuse,
+            &["--ask", "--ask-timeout", "20s"],
+        );
         let out = session.project.home().join("out");
         std::fs::create_dir(&out).unwrap();
         user.own(&out);
         // Nothing leads there that could be mounted over: once is all there is.
         session.answer("echo a > ~/out/new", "out/new", "1", "allow-once").ok();
-        let refused = Ran::of(ringfence(&session.project).args(["session", "exec", &session.id, "--json", "-c", "cat .env"]), b"").text();
+        let refused = Ran::of(
+            ringfence(&session.project).args([
+                "session",
+                "exec",
+                &session.id,
+                "--json",
+                "-c",
+                "cat .env",
+            ]),
+            b"",
+        )
+        .text();
         assert!(refused.contains("Permission denied"), "{refused}");
         session.answer("echo b >> .env", ".env", "2", "allow-session").ok();
         let said = session.exec("echo c >> .env; tail -n 2 .env").ok();
@@ -566,12 +752,23 @@ fn a_session_is_reached_however_deep_its_socket_lies() {
         let project = project(user);
         let deep = project.home().join("d".repeat(100)).join("e".repeat(100));
         project.make_directories(&deep);
-        std::fs::set_permissions(&deep, std::fs::Permissions::from_mode(0o700)).expect("its mode can be set");
-        let session = |words: &[&str]| Ran::of(project.ringfence().env("XDG_RUNTIME_DIR", &deep).arg("session").args(words), b"").ok();
+        std::fs::set_permissions(&deep, std::fs::Permissions::from_mode(0o700))
+            .expect("its mode can be set");
+        let session = |words: &[&str]| {
+            Ran::of(
+                project.ringfence().env("XDG_RUNTIME_DIR", &deep).arg("session").args(words),
+                b"",
+            )
+            .ok()
+        };
         session(&["start", "--name", "deep"]);
         assert_eq!(session(&["exec", "deep", "-c", "echo here"]), "here");
         assert!(session(&["list"]).contains("deep"));
         session(&["stop", "deep"]);
-        assert_eq!(std::fs::read_dir(deep.join("ringfence")).expect("it was made").count(), 0, "a socket is left");
+        assert_eq!(
+            std::fs::read_dir(deep.join("ringfence")).expect("it was made").count(),
+            0,
+            "a socket is left"
+        );
     });
 }

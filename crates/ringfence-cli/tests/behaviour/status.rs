@@ -12,9 +12,14 @@ fn exit_statuses_pass_through() {
     each_user(|user| {
         let project = project(user);
         project.write("not-executable", "#!/bin/sh\n");
-        for (line, status) in
-            [("exit 7", 7), ("exit 0", 0), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)]
-        {
+        for (line, status) in [
+            ("exit 7", 7),
+            ("exit 0", 0),
+            ("exit 255", 255),
+            ("kill -9 $$", 137),
+            ("kill -TERM $$", 143),
+            ("kill -SEGV $$", 139),
+        ] {
             project.sh(line).ends(status);
         }
         project.run(["--", "no-such-program"]).ends(127);
@@ -47,10 +52,13 @@ fn an_engine_that_is_named_confines_or_nothing_runs() {
         let unknown = project.run(["--engine", "wishes", "--", "touch", "ran"]);
         assert!(unknown.ends(125).talk().contains("auto, namespaces"), "{}", unknown.talk());
         // A policy that confines nothing does not go with an engine that is to confine.
-        let bare = project.run(["--engine", "namespaces", "--mode", "full-access", "--", "touch", "ran"]);
+        let bare =
+            project.run(["--engine", "namespaces", "--mode", "full-access", "--", "touch", "ran"]);
         assert!(bare.ends(125).talk().contains("hint:"), "{}", bare.talk());
         project.write("off.toml", "version = 1\n[sandbox]\nenabled = false\n");
-        project.run(["--engine", "namespaces", "--policy", "off.toml", "--", "touch", "ran"]).ends(125);
+        project
+            .run(["--engine", "namespaces", "--policy", "off.toml", "--", "touch", "ran"])
+            .ends(125);
         assert!(!project.has("ran"));
         project.run(["--engine", "auto", "--mode", "full-access", "--", "touch", "ran"]).ok();
         assert!(project.has("ran"));
@@ -64,11 +72,19 @@ fn a_broken_policy_runs_nothing_and_says_where() {
         project.write(".ringfence/policy.toml", "version = 1\n[filesystem]\nraed = [\"x\"]\n");
         let ran = project.sh("touch ran");
         ran.ends(125);
-        assert!(ran.talk().contains("policy.toml:3") && ran.talk().contains("read"), "{}", ran.talk());
+        assert!(
+            ran.talk().contains("policy.toml:3") && ran.talk().contains("read"),
+            "{}",
+            ran.talk()
+        );
         project.write(".ringfence/policy.toml", "");
         let ran = project.sh("touch ran");
         ran.ends(125);
-        assert!(ran.talk().contains("policy.toml:1:1: the policy does not say its `version`"), "{}", ran.talk());
+        assert!(
+            ran.talk().contains("policy.toml:1:1: the policy does not say its `version`"),
+            "{}",
+            ran.talk()
+        );
         assert!(ran.talk().contains("hint: write `version = 1`"), "{}", ran.talk());
         assert!(!project.has("ran"));
     });
@@ -78,7 +94,9 @@ fn a_broken_policy_runs_nothing_and_says_where() {
 fn a_policy_that_runs_nothing_is_not_checked_as_good() {
     each_user(|user| {
         let project = project(user);
-        let check = || Ran::of(project.ringfence().args(["policy", "check", ".ringfence/policy.toml"]), b"");
+        let check = || {
+            Ran::of(project.ringfence().args(["policy", "check", ".ringfence/policy.toml"]), b"")
+        };
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"base.toml\"]\n");
         project.write(".ringfence/base.toml", "version = 1\n");
         assert_eq!(check().ok().lines().count(), 2);
@@ -88,7 +106,12 @@ fn a_policy_that_runs_nothing_is_not_checked_as_good() {
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../base.toml\"]\n");
         for ran in [check(), project.sh("touch ran")] {
             ran.ends(125);
-            assert!(ran.talk().contains("cannot read") && ran.talk().contains("its own `.ringfence` only"), "{}", ran.talk());
+            assert!(
+                ran.talk().contains("cannot read")
+                    && ran.talk().contains("its own `.ringfence` only"),
+                "{}",
+                ran.talk()
+            );
         }
         // Nor does a check wait for what never comes.
         project.sh_bare("rm .ringfence/policy.toml && mkfifo .ringfence/policy.toml").ok();
@@ -102,9 +125,16 @@ fn a_policy_that_runs_nothing_is_not_checked_as_good() {
 /// Starts `line` and waits until it has made the file `ready`.
 fn started(project: &Project, line: &str) -> std::process::Child {
     let mut command = project.ringfence();
-    command.args(["run", "-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["run", "-c", line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let child = command.spawn().expect("ringfence starts");
-    assert!(soon(Duration::from_secs(20), || project.has("ready")), "the command never came to be ready");
+    assert!(
+        soon(Duration::from_secs(20), || project.has("ready")),
+        "the command never came to be ready"
+    );
     std::fs::remove_file(project.at("ready")).expect("it is there");
     child
 }
@@ -113,8 +143,12 @@ fn started(project: &Project, line: &str) -> std::process::Child {
 fn signals_reach_the_command() {
     each_user(|user| {
         let project = project(user);
-        for (number, name) in [(1, "HUP"), (2, "INT"), (3, "QUIT"), (10, "USR1"), (12, "USR2"), (15, "TERM")] {
-            let line = format!("trap 'echo got {name}; exit 9' {name}; touch ready; while :; do sleep 0.05; done");
+        for (number, name) in
+            [(1, "HUP"), (2, "INT"), (3, "QUIT"), (10, "USR1"), (12, "USR2"), (15, "TERM")]
+        {
+            let line = format!(
+                "trap 'echo got {name}; exit 9' {name}; touch ready; while :; do sleep 0.05; done"
+            );
             let child = started(&project, &line);
             signal(child.id(), number);
             assert_eq!(finish(child).ends(9).text(), format!("got {name}"));
@@ -143,7 +177,8 @@ fn a_stopped_command_goes_on_when_told() {
     each_user(|user| {
         let project = project(user);
         let child = started(&project, "touch ready; sleep 0.4; echo done");
-        let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        let state =
+            || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
         signal(child.id(), 20);
         let stopped = soon(Duration::from_secs(5), || state().contains(") T "));
         signal(child.id(), 18);
@@ -160,7 +195,14 @@ fn the_time_limit_ends_the_command() {
         project.run(["--timeout", "300ms", "--", "sleep", "60"]).ends(124);
         assert!(begun.elapsed() < Duration::from_secs(3));
         // A command that does not want to end is ended, with all it started.
-        project.run(["--timeout", "300ms", "-c", "trap '' TERM; (trap '' TERM; sleep 61) & while :; do sleep 1; done"]).ends(124);
+        project
+            .run([
+                "--timeout",
+                "300ms",
+                "-c",
+                "trap '' TERM; (trap '' TERM; sleep 61) & while :; do sleep 1; done",
+            ])
+            .ends(124);
         project.run(["--timeout", "20s", "-c", "exit 3"]).ends(3);
     });
 }
@@ -226,7 +268,10 @@ fn the_answer_is_the_same_bare() {
         let project = project(user);
         let line = "echo out; echo err >&2; exit 3";
         let (inside, bare): (Ran, Ran) = (project.sh(line), project.sh_bare(line));
-        assert_eq!((inside.status, inside.stdout, inside.stderr), (bare.status, bare.stdout, bare.stderr));
+        assert_eq!(
+            (inside.status, inside.stdout, inside.stderr),
+            (bare.status, bare.stdout, bare.stderr)
+        );
     });
 }
 
@@ -237,13 +282,11 @@ fn a_caller_that_ignores_its_children_gets_the_status() {
         let Some(python) = ringfence_testkit::python() else { return };
         let code = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])";
         let ran = ringfence_testkit::Ran::of(
-            project.command("timeout").args(["10", python, "-c", code]).arg(project.binary()).args([
-                "run",
-                "--",
-                "sh",
-                "-c",
-                "sleep 0.1; exit 7",
-            ]),
+            project
+                .command("timeout")
+                .args(["10", python, "-c", code])
+                .arg(project.binary())
+                .args(["run", "--", "sh", "-c", "sleep 0.1; exit 7"]),
             b"",
         );
         ran.ends(7);

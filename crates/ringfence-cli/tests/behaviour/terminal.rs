@@ -10,8 +10,12 @@ fn control_c_ends_the_command() {
         let project = project(user);
         let script = "expect('ready'); time.sleep(0.1); type('\\x03'); s = wait(); print(os.WIFSIGNALED(s) and os.WTERMSIG(s))";
         assert_eq!(project.run_on_terminal(&["-c", "echo ready; exec sleep 60"], script).ok(), "2");
-        let script = "expect('ready'); time.sleep(0.1); type('\\x1c'); s = wait(); print(os.WEXITSTATUS(s))";
-        assert_eq!(project.run_on_terminal(&["-c", "echo ready; exec sleep 60"], script).ok(), "131");
+        let script =
+            "expect('ready'); time.sleep(0.1); type('\\x1c'); s = wait(); print(os.WEXITSTATUS(s))";
+        assert_eq!(
+            project.run_on_terminal(&["-c", "echo ready; exec sleep 60"], script).ok(),
+            "131"
+        );
     });
 }
 
@@ -33,11 +37,18 @@ fn control_z_stops_it_and_fg_continues() {
         }
         let project = project(user);
         for mode in ["", "--mode full-access"] {
-            let run = format!("{} run {mode} -c 'echo rea\"\"dy; sleep 1; echo fin\"\"ished; exit 4'", project.binary().display());
+            let run = format!(
+                "{} run {mode} -c 'echo rea\"\"dy; sleep 1; echo fin\"\"ished; exit 4'",
+                project.binary().display()
+            );
             let script = format!(
                 "type({run:?} + '\\n'); expect('ready'); time.sleep(0.1); type('\\x1a'); expect('Stopped'); type('jobs | wc -l\\n'); expect('\\r1'); type('fg\\n'); expect('finished'); type('echo status $?\\n'); expect('status 4'); type('exit\\n'); wait(); print('good')"
             );
-            assert_eq!(project.on_terminal(&["/bin/bash", "--norc", "-i"], &script).ok(), "good", "{mode}");
+            assert_eq!(
+                project.on_terminal(&["/bin/bash", "--norc", "-i"], &script).ok(),
+                "good",
+                "{mode}"
+            );
         }
     });
 }
@@ -46,7 +57,8 @@ fn control_z_stops_it_and_fg_continues() {
 fn the_window_has_its_size_and_changes_it() {
     each_user(|user| {
         let project = project(user);
-        let line = "trap 'stty size; exit 6' WINCH; stty size; echo ready; while :; do sleep 0.05; done";
+        let line =
+            "trap 'stty size; exit 6' WINCH; stty size; echo ready; while :; do sleep 0.05; done";
         let script = "expect('24 220'); expect('ready'); resize(30, 100); expect('30 100'); print(os.WEXITSTATUS(wait()))";
         assert_eq!(project.run_on_terminal(&["-c", line], script).ok(), "6");
     });

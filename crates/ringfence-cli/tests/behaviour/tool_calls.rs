@@ -20,8 +20,16 @@ fn a_tool_does_what_a_command_could() {
         let (ran, answer) = call(&project, &["read", r#"{"path": "README"}"#], "");
         ran.ok();
         assert_eq!(answer["text"], "hello\n");
-        call(&project, &["write"], &json!({ "path": "sub/new", "content": "x" }).to_string()).0.ok();
-        call(&project, &["Edit"], r#"{"file_path": "sub/new", "old_string": "x", "new_string": "y"}"#).0.ok();
+        call(&project, &["write"], &json!({ "path": "sub/new", "content": "x" }).to_string())
+            .0
+            .ok();
+        call(
+            &project,
+            &["Edit"],
+            r#"{"file_path": "sub/new", "old_string": "x", "new_string": "y"}"#,
+        )
+        .0
+        .ok();
         assert_eq!(project.read("sub/new").as_deref(), Some("y"));
         let (_, answer) = call(&project, &["search", r#"{"pattern": "^fn \\w+"}"#], "");
         assert_eq!(answer["matches"][0]["path"], "src/main.rs");
@@ -39,7 +47,10 @@ fn a_tool_is_refused_what_a_command_would_be() {
             ("read", json!({ "path": project.home().join(".ssh/id_rsa") })),
             ("read", json!({ "path": "../other/main.rs" })),
             ("write", json!({ "path": ".mcp.json", "content": "x" })),
-            ("write", json!({ "path": ".git/hooks/pre-commit", "content": "x", "createParents": true })),
+            (
+                "write",
+                json!({ "path": ".git/hooks/pre-commit", "content": "x", "createParents": true }),
+            ),
             ("edit", json!({ "path": ".env", "old": SECRET, "new": "x" })),
         ] {
             let (ran, answer) = call(&project, &[tool, &input.to_string()], "");
@@ -56,16 +67,37 @@ fn a_tool_is_refused_what_a_command_would_be() {
 fn tools_are_taken_away_and_calls_are_on_record() {
     each_user(|user| {
         let project = project(user);
-        let words = ["write", "--disallow", "Write", "--agent", "reviewer", "--session", "s1", r#"{"path": "new", "content": "x"}"#];
+        let words = [
+            "write",
+            "--disallow",
+            "Write",
+            "--agent",
+            "reviewer",
+            "--session",
+            "s1",
+            r#"{"path": "new", "content": "x"}"#,
+        ];
         let (ran, answer) = call(&project, &words, "");
         ran.ends(1);
         assert_eq!(answer["error"]["denial"]["rule"], "Write");
         assert!(!project.has("new"));
-        let (ran, _) = call(&project, &["edit", "--disallow", "Write", r#"{"path": "README", "old": "hello", "new": "x"}"#], "");
+        let (ran, _) = call(
+            &project,
+            &["edit", "--disallow", "Write", r#"{"path": "README", "old": "hello", "new": "x"}"#],
+            "",
+        );
         ran.ends(1);
-        let log = fs::read_to_string(project.home().join(".local/state/ringfence/audit/00000001.jsonl")).unwrap();
+        let log =
+            fs::read_to_string(project.home().join(".local/state/ringfence/audit/00000001.jsonl"))
+                .unwrap();
         let record: Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
-        for (key, expect) in [("agent", "reviewer"), ("session", "s1"), ("operation", "call"), ("result", "blocked"), ("tool", "write")] {
+        for (key, expect) in [
+            ("agent", "reviewer"),
+            ("session", "s1"),
+            ("operation", "call"),
+            ("result", "blocked"),
+            ("tool", "write"),
+        ] {
             assert_eq!(record[key], expect, "{record}");
         }
     });

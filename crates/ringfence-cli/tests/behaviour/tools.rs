@@ -39,8 +39,7 @@ fn npm_installs_a_local_tarball() {
         project.write("dep/package/package.json", r#"{"name": "dep", "version": "1.2.3", "main": "index.js", "scripts": {"postinstall": "node -e \"require('fs').writeFileSync('ran', '')\""}}"#);
         project.write("dep/package/index.js", "module.exports = 42\n");
         project.sh_bare("tar -C dep -czf dep.tgz package && rm -r dep").ok();
-        let line =
-            "npm install --offline --no-audit --no-fund ./dep.tgz >/dev/null && node -p 'require(\"dep\")' && test -e node_modules/dep/ran";
+        let line = "npm install --offline --no-audit --no-fund ./dep.tgz >/dev/null && node -p 'require(\"dep\")' && test -e node_modules/dep/ran";
         assert_eq!(leaves(&project, line, &["node_modules", "package-lock.json"]), "42");
         // The cache is there at the next run, and is not the host's.
         assert_eq!(project.sh("ls ~/.npm/_cacache >/dev/null && npm run 2>/dev/null; npx --offline node -p 6*7").ok(), "42");
@@ -55,13 +54,27 @@ fn cargo_builds() {
     }
     each_user(|user| {
         let project = project(user);
-        project.write("Cargo.toml", "[package]\nname = \"hello\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
+        project.write(
+            "Cargo.toml",
+            "[package]\nname = \"hello\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+        );
         project.write("src/main.rs", "fn main() { println!(\"hello from rust\"); }\n");
         let before = top(&project);
         let mut command = project.ringfence();
-        let bin = if user == As::User && As::runner_is_root() { project.toolchain() } else { own_toolchain(&mut command) };
+        let bin = if user == As::User && As::runner_is_root() {
+            project.toolchain()
+        } else {
+            own_toolchain(&mut command)
+        };
         command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()));
-        let ran = Ran::of(command.args(["run", "-c", "cargo build --offline -q && ./target/debug/hello && cargo run --offline -q"]), b"");
+        let ran = Ran::of(
+            command.args([
+                "run",
+                "-c",
+                "cargo build --offline -q && ./target/debug/hello && cargo run --offline -q",
+            ]),
+            b"",
+        );
         assert_eq!(ran.ok(), "hello from rust\nhello from rust");
         let new: Vec<PathBuf> = top(&project).difference(&before).cloned().collect();
         assert_eq!(new, [PathBuf::from("Cargo.lock"), PathBuf::from("target")]);
@@ -75,7 +88,9 @@ pub(crate) fn own_toolchain(command: &mut Command) -> PathBuf {
         command.env(name, std::env::var_os(name).map_or_else(|| home.join(below), PathBuf::from));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).find(|directory| directory.join("cargo").is_file()).expect("it was found before")
+    std::env::split_paths(&path)
+        .find(|directory| directory.join("cargo").is_file())
+        .expect("it was found before")
 }
 
 #[test]
@@ -101,7 +116,11 @@ fn make_runs_jobs_side_by_side() {
             "Makefile",
             ".PHONY: all a b c d\nall: a b c d\na b c d:\n\t@sleep 0.05; echo $@ > $@.out; flock lock echo done >> log\n",
         );
-        leaves(&project, "make -s -j2 && sort -u log", &["a.out", "b.out", "c.out", "d.out", "lock", "log"]);
+        leaves(
+            &project,
+            "make -s -j2 && sort -u log",
+            &["a.out", "b.out", "c.out", "d.out", "lock", "log"],
+        );
     });
 }
 
@@ -112,7 +131,10 @@ fn a_compiler_compiles() {
             return;
         }
         let project = project(user);
-        project.write("hello.c", "#include <stdio.h>\nint main() { puts(\"hello from c\"); return 0; }\n");
+        project.write(
+            "hello.c",
+            "#include <stdio.h>\nint main() { puts(\"hello from c\"); return 0; }\n",
+        );
         assert_eq!(leaves(&project, "gcc -o hello hello.c && ./hello", &["hello"]), "hello from c");
     });
 }
@@ -143,9 +165,18 @@ fn archives_and_copies_keep_what_they_pack() {
             &["copy", "out"],
         );
         for copy in ["copy", "out/tree"] {
-            let list = |at: &str| project.sh_bare(&format!("cd {at} && find . -printf '%P %M %s %l\\n' | grep -v '^ ' | sort")).ok();
+            let list = |at: &str| {
+                project
+                    .sh_bare(&format!(
+                        "cd {at} && find . -printf '%P %M %s %l\\n' | grep -v '^ ' | sort"
+                    ))
+                    .ok()
+            };
             let trimmed = |text: String| {
-                text.lines().filter(|line| !line.starts_with("d d") && !line.starts_with(" ")).map(str::to_owned).collect::<Vec<_>>()
+                text.lines()
+                    .filter(|line| !line.starts_with("d d") && !line.starts_with(" "))
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
             };
             assert_eq!(trimmed(list(copy)), trimmed(list("tree")), "{copy}");
         }
@@ -176,6 +207,9 @@ fn caches_are_private_and_last() {
         // Another project has its own.
         let other = project.home().join("code/other").to_string_lossy().into_owned();
         project.run(["-C", &other, "-c", "test ! -e ~/.cache/mine"]).ok();
-        assert_eq!(std::fs::read_to_string(project.home().join(".cache/tool/seen")).ok().as_deref(), Some("from the host\n"));
+        assert_eq!(
+            std::fs::read_to_string(project.home().join(".cache/tool/seen")).ok().as_deref(),
+            Some("from the host\n")
+        );
     });
 }

@@ -65,7 +65,13 @@ const LINES: [&str; 22] = [
 
 #[track_caller]
 fn check_alike(line: &str, inside: &Ran, bare: &Ran) {
-    assert_eq!((inside.status, inside.text()), (bare.status, bare.text()), "{line}\n{}\n{}", inside.talk(), bare.talk());
+    assert_eq!(
+        (inside.status, inside.text()),
+        (bare.status, bare.text()),
+        "{line}\n{}\n{}",
+        inside.talk(),
+        bare.talk()
+    );
 }
 
 #[test]
@@ -91,7 +97,13 @@ fn git_with_committed_denied_names_works_as_bare_under_the_watcher() {
         let (confined, bare) = (committed(user), committed(user));
         let session = Session::start_by(confined, Project::ringfence, &[]);
         session.project.write("later/.env", SECRET);
-        assert!(soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)), "no watcher stands");
+        assert!(
+            soon(Duration::from_secs(20), || !session
+                .exec("cat later/.env")
+                .text()
+                .contains(SECRET)),
+            "no watcher stands"
+        );
         for line in LINES {
             let line = format!("(cd repo && {line})");
             check_alike(&line, &session.exec(&line), &bare.sh_bare(&line));
@@ -104,7 +116,10 @@ fn git_with_committed_denied_names_works_as_bare_under_the_watcher() {
 fn watched(user: As) -> Session {
     let session = Session::start_by(committed(user), Project::ringfence, &[]);
     session.project.write("later/.env", SECRET);
-    assert!(soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)), "no watcher stands");
+    assert!(
+        soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)),
+        "no watcher stands"
+    );
     session
 }
 
@@ -124,7 +139,10 @@ fn tracked_file_that_the_host_replaces_is_masked_unless_git_knows_the_content() 
         for name in ["certs/test.pem", ".env.development", "k8s/secrets/db.yaml"] {
             session.project.write("next", SECRET);
             session.project.sh_bare(&format!("mv next repo/{name}")).ok();
-            assert!(soon(Duration::from_secs(20), || !read(name).contains(SECRET)), "{user}: {name} stays open");
+            assert!(
+                soon(Duration::from_secs(20), || !read(name).contains(SECRET)),
+                "{user}: {name} stays open"
+            );
         }
         assert_eq!(read("keys/dev.key"), "dev", "{user}");
         assert_eq!(read("k8s/secret.yaml"), FILES[1].1.trim(), "{user}");
@@ -139,7 +157,8 @@ fn explain_and_tools_agree_that_a_tracked_file_is_open() {
     each_user(|user| {
         let project = committed(user);
         project.write("repo/prod.key", SECRET);
-        let explain = |name: &str| Ran::of(project.ringfence().args(["explain", "read", name]), b"");
+        let explain =
+            |name: &str| Ran::of(project.ringfence().args(["explain", "read", name]), b"");
         let open = explain("repo/certs/test.pem");
         open.ends(0);
         for word in ["tracked", "**/*.pem", "tracked = \"deny\""] {
@@ -147,15 +166,30 @@ fn explain_and_tools_agree_that_a_tracked_file_is_open() {
         }
         assert_ne!(explain("repo/prod.key").status, 0);
         let tool = |name: &str| {
-            let ran = Ran::of(project.ringfence().args(["tool", "read", &format!("{{\"path\": \"{name}\"}}")]), b"");
+            let ran = Ran::of(
+                project.ringfence().args(["tool", "read", &format!("{{\"path\": \"{name}\"}}")]),
+                b"",
+            );
             ran.text() + &ran.talk()
         };
-        assert!(tool("repo/certs/test.pem").contains("CERTIFICATE") && !tool("repo/prod.key").contains(SECRET), "{user}");
+        assert!(
+            tool("repo/certs/test.pem").contains("CERTIFICATE")
+                && !tool("repo/prod.key").contains(SECRET),
+            "{user}"
+        );
         // As a command left it.
         project.sh("echo mine >> repo/certs/test.pem").ok();
-        assert!(tool("repo/certs/test.pem").contains("mine") && explain("repo/certs/test.pem").status == 0, "{user}");
+        assert!(
+            tool("repo/certs/test.pem").contains("mine")
+                && explain("repo/certs/test.pem").status == 0,
+            "{user}"
+        );
         project.sh_bare(&format!("echo {SECRET} >> repo/certs/test.pem")).ok();
-        assert!(!tool("repo/certs/test.pem").contains(SECRET) && explain("repo/certs/test.pem").status != 0, "{user}");
+        assert!(
+            !tool("repo/certs/test.pem").contains(SECRET)
+                && explain("repo/certs/test.pem").status != 0,
+            "{user}"
+        );
     });
 }
 
@@ -167,9 +201,16 @@ fn directory_of_source_code_with_a_denied_name_is_open() {
         project.write("src/secrets/vault/mod.rs", "fn f() {}\n");
         project.write("deploy/secrets/tool.py", "print(1)\n");
         project.write("deploy/secrets/prod.yaml", SECRET);
-        assert_eq!(project.sh("cat src/secrets/mod.rs src/secrets/vault/mod.rs").ok(), "mod vault;\nfn f() {}");
+        assert_eq!(
+            project.sh("cat src/secrets/mod.rs src/secrets/vault/mod.rs").ok(),
+            "mod vault;\nfn f() {}"
+        );
         project.sh("echo 'fn g() {}' > src/secrets/more.rs && echo '// x' >> src/secrets/mod.rs && mkdir src/secrets/new").ok();
-        assert_eq!(project.sh("cat src/secrets/mod.rs src/secrets/more.rs").ok(), "mod vault;\n// x\nfn g() {}", "{user}");
+        assert_eq!(
+            project.sh("cat src/secrets/mod.rs src/secrets/more.rs").ok(),
+            "mod vault;\n// x\nfn g() {}",
+            "{user}"
+        );
         // One file that may hold a value shuts the directory.
         assert!(!project.sh("cat deploy/secrets/*").text().contains(SECRET), "{user}");
         project.write("src/secrets/prod.json", SECRET);

@@ -8,13 +8,28 @@ use crate::project;
 
 /// What was refused to a command line, each as `operation target explicit program`.
 fn denials(project: &Project, line: &str) -> (Value, Vec<String>) {
-    let said: Value = serde_json::from_str(&project.run(["--json", "--", "/bin/sh", "-c", line]).text()).expect("one object of JSON");
-    let (home, root) = (project.home().to_string_lossy().into_owned(), project.root().to_string_lossy().into_owned());
+    let said: Value =
+        serde_json::from_str(&project.run(["--json", "--", "/bin/sh", "-c", line]).text())
+            .expect("one object of JSON");
+    let (home, root) = (
+        project.home().to_string_lossy().into_owned(),
+        project.root().to_string_lossy().into_owned(),
+    );
     let told = said["denials"].as_array().expect("a list").iter().map(|denial| {
         let text = |name: &str| denial[name].as_str().unwrap_or_default().to_owned();
         // The shell is another program on each distribution.
-        let program = text("program").rsplit('/').next().unwrap_or_default().replace("dash", "sh").replace("bash", "sh");
-        format!("{} {} {} {program}", text("operation"), text("target").replace(&root, "PROJECT").replace(&home, "~"), denial["explicit"])
+        let program = text("program")
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .replace("dash", "sh")
+            .replace("bash", "sh");
+        format!(
+            "{} {} {} {program}",
+            text("operation"),
+            text("target").replace(&root, "PROJECT").replace(&home, "~"),
+            denial["explicit"]
+        )
     });
     let told = told.collect();
     (said, told)
@@ -51,7 +66,10 @@ fn what_lies_outside_is_told_of_and_looks_absent() {
     check("exec ~/other/tool", &["execute ~/other/tool false sh"]);
     check("ln -s ~/other/notes.txt l; cat l", &["read ~/other/notes.txt false cat"]);
     check("ln -s ~/other l; cat l/notes.txt", &["read ~/other/notes.txt false cat"]);
-    check("rm -f ~/other/notes.txt", &["read ~/other/notes.txt false rm", "write ~/other/notes.txt false rm"]);
+    check(
+        "rm -f ~/other/notes.txt",
+        &["read ~/other/notes.txt false rm", "write ~/other/notes.txt false rm"],
+    );
 }
 
 #[test]
@@ -119,8 +137,13 @@ fn looking_for_programs_where_path_says_is_nothing_to_tell_of() {
         let project = fresh(user);
         project.make_directories(&project.home().join("hidden/bin"));
         let path = format!("{}/hidden/bin:/usr/bin:/bin", project.home().display());
-        let ran =
-            ringfence_testkit::Ran::of(project.ringfence().env("PATH", path).args(["run", "--json", "--", "sh", "-c", "true; ls"]), b"");
+        let ran = ringfence_testkit::Ran::of(
+            project
+                .ringfence()
+                .env("PATH", path)
+                .args(["run", "--json", "--", "sh", "-c", "true; ls"]),
+            b"",
+        );
         let said: Value = serde_json::from_str(&ran.text()).expect("one object of JSON");
         assert_eq!(said["denials"], serde_json::json!([]), "{user}");
     });
@@ -147,7 +170,12 @@ fn the_root_is_listed_as_what_it_is() {
     each_user(|user| {
         let project = fresh(user);
         let listed = project.sh("ls -a /").ok();
-        assert!(listed.starts_with(".\n..\nbin\n") && listed.contains("\nusr\n") && !listed.contains("\nboot\n"), "{listed}");
+        assert!(
+            listed.starts_with(".\n..\nbin\n")
+                && listed.contains("\nusr\n")
+                && !listed.contains("\nboot\n"),
+            "{listed}"
+        );
         assert_eq!(
             project.sh("cd /; pwd; ls -d etc ../usr; readlink bin; stat -c %F /etc /bin").ok(),
             "/\n../usr\netc\nusr/bin\ndirectory\nsymbolic link"

@@ -21,9 +21,17 @@ fn read_only_mode_writes_nothing_but_tmp() {
     each_user(|user| {
         let project = project(user);
         let before = project.entries();
-        project.run(["--mode", "read-only", "-c", "cat README && echo x > /tmp/x && cat /tmp/x"]).ok();
-        project.tries("create('new.txt')").with(&["--mode", "read-only"]).inside(&["EACCES", "EROFS"]);
-        project.tries("write('README')").with(&["--mode", "read-only"]).inside(&["EACCES", "EROFS"]);
+        project
+            .run(["--mode", "read-only", "-c", "cat README && echo x > /tmp/x && cat /tmp/x"])
+            .ok();
+        project
+            .tries("create('new.txt')")
+            .with(&["--mode", "read-only"])
+            .inside(&["EACCES", "EROFS"]);
+        project
+            .tries("write('README')")
+            .with(&["--mode", "read-only"])
+            .inside(&["EACCES", "EROFS"]);
         assert_eq!(project.entries(), before);
     });
 }
@@ -42,7 +50,10 @@ fn a_command_can_be_a_shell_line_a_name_or_a_relative_path() {
         assert_eq!(project.run(["--", "./bare-script", "two"]).ok(), "script two");
         assert_eq!(project.run(["-C", "src", "--", "../tool", "one"]).ok(), "tool one in src");
         assert_eq!(project.run(["-c", "echo $((6*7)) | cat"]).ok(), "42");
-        assert_eq!(project.run(["--", "printf", "%s,", "a b", "--json", "-c"]).ok(), "a b,--json,-c,");
+        assert_eq!(
+            project.run(["--", "printf", "%s,", "a b", "--json", "-c"]).ok(),
+            "a b,--json,-c,"
+        );
     });
 }
 
@@ -50,10 +61,14 @@ fn a_command_can_be_a_shell_line_a_name_or_a_relative_path() {
 fn standard_input_is_a_pipe() {
     each_user(|user| {
         let project = project(user);
-        let ran = ringfence_testkit::Ran::of(project.ringfence().args(["run", "--", "sort"]), b"b\na\n");
+        let ran =
+            ringfence_testkit::Ran::of(project.ringfence().args(["run", "--", "sort"]), b"b\na\n");
         assert_eq!(ran.ok(), "a\nb");
         let megabytes = vec![b'x'; 3_000_000];
-        let ran = ringfence_testkit::Ran::of(project.ringfence().args(["run", "--", "wc", "-c"]), &megabytes);
+        let ran = ringfence_testkit::Ran::of(
+            project.ringfence().args(["run", "--", "wc", "-c"]),
+            &megabytes,
+        );
         assert_eq!(ran.ok(), "3000000");
     });
 }
@@ -80,11 +95,21 @@ fn the_standard_streams_have_their_names_in_dev() {
         let outside = format!("{} run -- sh streams 2>&1 | cat", project.binary().display());
         assert_eq!(project.sh_bare(&outside).ok(), "one\ntwo\ntwo\nthree\nfour");
         let log = project.home().join("run.log");
-        let outside = format!("{} run -- sh streams > {log} 2>&1; cat {log}", project.binary().display(), log = log.display());
+        let outside = format!(
+            "{} run -- sh streams > {log} 2>&1; cat {log}",
+            project.binary().display(),
+            log = log.display()
+        );
         let said = project.sh_bare(&outside).ok();
-        assert!(said.contains("four") && !said.contains("denied"), "a file outside is opened anew by its descriptor: {said}");
+        assert!(
+            said.contains("four") && !said.contains("denied"),
+            "a file outside is opened anew by its descriptor: {said}"
+        );
         assert_eq!(project.sh("echo x > /dev/null; head -c 3 /dev/zero | wc -c; head -c 3 /dev/urandom | wc -c").ok(), "3\n3");
-        assert_eq!(project.sh("exec 7> out.txt; echo seven > /proc/self/fd/7; cat out.txt").ok(), "seven");
+        assert_eq!(
+            project.sh("exec 7> out.txt; echo seven > /proc/self/fd/7; cat out.txt").ok(),
+            "seven"
+        );
     });
 }
 
@@ -129,10 +154,19 @@ fn a_project_anywhere_can_be_worked_in() {
     each_user(|user| {
         let project = project(user);
         for place in ["/tmp", "/var/tmp"] {
-            let directory = std::path::Path::new(place).join(format!("rf-place-{}-{}", std::process::id(), user.ids().0));
+            let directory = std::path::Path::new(place).join(format!(
+                "rf-place-{}-{}",
+                std::process::id(),
+                user.ids().0
+            ));
             std::fs::create_dir(&directory).expect("temporary places are writable");
             user.own(&directory);
-            let ran = project.run(["-C", &directory.to_string_lossy(), "-c", "echo here > made && cat made"]);
+            let ran = project.run([
+                "-C",
+                &directory.to_string_lossy(),
+                "-c",
+                "echo here > made && cat made",
+            ]);
             let made = std::fs::read_to_string(directory.join("made"));
             std::fs::remove_dir_all(&directory).expect("it was made above");
             assert_eq!(ran.ok(), "here", "in {place}");
@@ -204,10 +238,16 @@ fn ringfence_in_its_own_sandbox_says_so() {
     each_user(|user| {
         let project = project(user);
         let binary = project.binary().to_str().expect("text").to_owned();
-        for words in [vec!["run", "--", "true"], vec!["shell"], vec!["session", "start"], vec!["mcp"]] {
+        for words in
+            [vec!["run", "--", "true"], vec!["shell"], vec!["session", "start"], vec!["mcp"]]
+        {
             let ran = project.run([vec!["--read", &binary, "--", &binary], words.clone()].concat());
             ran.ends(125);
-            assert!(ran.talk().contains("runs in a ringfence sandbox already"), "{words:?}: {}", ran.talk());
+            assert!(
+                ran.talk().contains("runs in a ringfence sandbox already"),
+                "{words:?}: {}",
+                ran.talk()
+            );
         }
         // The variable alone is nothing.
         Ran::of(project.ringfence().env("RINGFENCE", "1").args(["run", "--", "true"]), b"").ok();

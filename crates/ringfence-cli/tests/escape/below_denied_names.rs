@@ -17,7 +17,10 @@ const PLANTED: [(&str, &str); 3] = [
          git -C k/secrets/b config core.bare false && git -C k/secrets/b config core.worktree .",
         "cd k/secrets/b && git status",
     ),
-    ("git init -q mysecret && git -C mysecret config core.fsmonitor 'touch ../ran; false'", "cd mysecret && git status"),
+    (
+        "git init -q mysecret && git -C mysecret config core.fsmonitor 'touch ../ran; false'",
+        "cd mysecret && git status",
+    ),
 ];
 
 #[test]
@@ -52,7 +55,9 @@ fn settings_below_a_denied_name_stay_where_git_made_them() {
         project.sh_bare("git init -q && git commit -q --allow-empty -m x").ok();
         let names = ["n/secrets/.mcp.json", "n/secrets/.cursor/mcp.json"];
         let entries = names.map(|name| format!("--cacheinfo 100644,$id,{name}")).join(" ");
-        let line = format!("export GIT_INDEX_FILE=/tmp/i; id=$(echo x | git hash-object -w --stdin); git update-index --add {entries}");
+        let line = format!(
+            "export GIT_INDEX_FILE=/tmp/i; id=$(echo x | git hash-object -w --stdin); git update-index --add {entries}"
+        );
         project.sh(&format!("{line}; git checkout-index -a"));
         for name in names {
             assert!(!project.has(name), "{user}: {name}");

@@ -17,15 +17,29 @@ fn a_socket_of_the_hosts_is_connected_to_another_port() {
     each_user(|user| {
         let project = project(user);
         let Some(_) = compiled(&project, "attack", CONNECTING) else { return };
-        let (listed, other) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let (listed, other) =
+            (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port().to_string();
-        let (at, wanted, flag) = (port(&listed), port(&other), format!("--allow-localhost={}", port(&listed)));
+        let (at, wanted, flag) =
+            (port(&listed), port(&other), format!("--allow-localhost={}", port(&listed)));
         other.set_nonblocking(true).unwrap();
         // Those who come are kept, so that nothing ends by itself.
         thread::spawn(move || listed.incoming().collect::<Vec<_>>());
-        let words = ["run", &flag, "--", "./attack", &at, &wanted, &repetitions(TRIES, TRIES_UNDER_STRESS).to_string()];
+        let words = [
+            "run",
+            &flag,
+            "--",
+            "./attack",
+            &at,
+            &wanted,
+            &repetitions(TRIES, TRIES_UNDER_STRESS).to_string(),
+        ];
         assert_eq!(Ran::of(project.ringfence().args(words), b"").ok(), "tried often");
-        assert_eq!(other.accept().map(drop).unwrap_err().kind(), ErrorKind::WouldBlock, "nobody came");
+        assert_eq!(
+            other.accept().map(drop).unwrap_err().kind(),
+            ErrorKind::WouldBlock,
+            "nobody came"
+        );
     });
 }
 
@@ -58,7 +72,10 @@ fn a_link_is_bent_to_what_the_usher_has_open() {
     each_user(|user| {
         let project = project(user);
         project.write("bent.py", BENT);
-        let ran = Ran::of(project.ringfence().args(["run", "--allow-host", "app.test", "--", python, "bent.py"]), b"");
+        let ran = Ran::of(
+            project.ringfence().args(["run", "--allow-host", "app.test", "--", python, "bent.py"]),
+            b"",
+        );
         assert_eq!(ran.ok(), "connected", "{}", ran.talk());
     });
 }

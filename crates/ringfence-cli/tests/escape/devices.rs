@@ -9,10 +9,16 @@ fn a_device_node_is_made() {
     each_user(|user| {
         let project = project(user);
         for place in ["ROOT/node", "/tmp/node", "/dev/shm/node"] {
-            project.tries(&format!("os.mknod('{place}', 0o666 | stat.S_IFCHR, os.makedev(1, 1))")).inside(&["EPERM", "EACCES"]);
-            project.tries(&format!("os.mknod('{place}', 0o666 | stat.S_IFBLK, os.makedev(254, 0))")).inside(&["EPERM", "EACCES"]);
+            project
+                .tries(&format!("os.mknod('{place}', 0o666 | stat.S_IFCHR, os.makedev(1, 1))"))
+                .inside(&["EPERM", "EACCES"]);
+            project
+                .tries(&format!("os.mknod('{place}', 0o666 | stat.S_IFBLK, os.makedev(254, 0))"))
+                .inside(&["EPERM", "EACCES"]);
         }
-        project.tries("os.mknod('ROOT/node', 0o666 | stat.S_IFCHR, os.makedev(1, 3))").bare_ok_as_root();
+        project
+            .tries("os.mknod('ROOT/node', 0o666 | stat.S_IFCHR, os.makedev(1, 3))")
+            .bare_ok_as_root();
     });
 }
 
@@ -24,7 +30,11 @@ fn a_device_node_in_the_project_is_opened() {
     }
     each_user(|user| {
         let project = project(user);
-        let made = std::process::Command::new("mknod").args(["-m", "666"]).arg(project.at("zero")).args(["c", "1", "5"]).status();
+        let made = std::process::Command::new("mknod")
+            .args(["-m", "666"])
+            .arg(project.at("zero"))
+            .args(["c", "1", "5"])
+            .status();
         assert!(made.is_ok_and(|status| status.success()));
         project.tries("os.open('zero', os.O_RDONLY)").inside(&["EACCES"]).bare_ok();
         project.tries("os.open('zero', os.O_RDWR | os.O_CREAT)").inside(&["EACCES"]);
@@ -84,8 +94,12 @@ fn the_kernel_is_steered_by_its_files() {
         ] {
             // Opened only: what a write would do to the machine is not tried. The second
             // goes through whoever makes files for the command.
-            for flags in ["os.O_WRONLY", "os.O_WRONLY | os.O_CREAT", "os.O_RDWR", "os.O_WRONLY | os.O_TRUNC"] {
-                project.tries(&format!("os.open('{path}', {flags})")).inside(&["EACCES", "EPERM", "EROFS", "ENOENT"]);
+            for flags in
+                ["os.O_WRONLY", "os.O_WRONLY | os.O_CREAT", "os.O_RDWR", "os.O_WRONLY | os.O_TRUNC"]
+            {
+                project
+                    .tries(&format!("os.open('{path}', {flags})"))
+                    .inside(&["EACCES", "EPERM", "EROFS", "ENOENT"]);
             }
         }
         project.tries("os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)").bare_ok_as_root();

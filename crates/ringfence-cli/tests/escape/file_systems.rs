@@ -15,11 +15,24 @@ def ioctl(fd, command, argument=None):
 /// The rules and targets of what a program inside was refused.
 fn refusals(project: &Project, code: &str) -> Vec<(String, String)> {
     let python = python().expect("the tests of ringfence need python3");
-    let said = project.run(["--json", "--", python, "-Bc", &format!("{}\n{IOCTL}\n{code}", ringfence_testkit::PRELUDE)]).text();
+    let said = project
+        .run([
+            "--json",
+            "--",
+            python,
+            "-Bc",
+            &format!("{}\n{IOCTL}\n{code}", ringfence_testkit::PRELUDE),
+        ])
+        .text();
     let said: Value = serde_json::from_str(&said).expect("one object of JSON");
     assert_eq!(said["exitCode"], 0, "{said}");
     let text = |denial: &Value, field: &str| denial[field].as_str().unwrap_or_default().to_owned();
-    said["denials"].as_array().expect("a list").iter().map(|denial| (text(denial, "target"), text(denial, "rule"))).collect()
+    said["denials"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|denial| (text(denial, "target"), text(denial, "rule")))
+        .collect()
 }
 
 /// A file system without these commands answers ENOTTY: EPERM is the filter's own answer, so the
@@ -38,7 +51,10 @@ for command, text in [(0x50009401, b'copy'), (0x5000940e, b'.claude'), (0x500094
 ";
         assert_eq!(project.python(&format!("{IOCTL}\n{code}")).ok(), "");
         let told = refusals(&project, code);
-        assert!(told.iter().any(|(target, rule)| target == "ioctl" && rule.contains("whole tree")), "{told:?}");
+        assert!(
+            told.iter().any(|(target, rule)| target == "ioctl" && rule.contains("whole tree")),
+            "{told:?}"
+        );
         assert!(!project.has(".claude") && !project.has("copy") && project.has("src"));
     });
 }
@@ -55,8 +71,16 @@ print(outcome(lambda: ioctl(fd, 0x40305828, space)), os.fstat(fd).st_blocks > 0)
 os.unlink('reserved')
 ";
         assert_eq!(project.python(&format!("{IOCTL}\n{code}")).ok(), "ENOTTY False");
-        assert_eq!(project.python_bare(&format!("{IOCTL}\n{code}")).ok(), "ok True", "the probe cannot succeed");
-        assert_eq!(refusals(&project, code), [], "a command that is merely not listed is no denial");
+        assert_eq!(
+            project.python_bare(&format!("{IOCTL}\n{code}")).ok(),
+            "ok True",
+            "the probe cannot succeed"
+        );
+        assert_eq!(
+            refusals(&project, code),
+            [],
+            "a command that is merely not listed is no denial"
+        );
     });
 }
 
@@ -113,10 +137,18 @@ os.rmdir('folded')
 ";
         let said = project.python(&format!("{IOCTL}\n{code}")).ok();
         // Where flags cannot be asked for there are none of that kind.
-        assert!(said.lines().count() == 2 && said.lines().all(|came| matches!(came, "EPERM" | "ENOTTY" | "EOPNOTSUPP")), "{said}");
+        assert!(
+            said.lines().count() == 2
+                && said.lines().all(|came| matches!(came, "EPERM" | "ENOTTY" | "EOPNOTSUPP")),
+            "{said}"
+        );
         if said.contains("EPERM") {
             let told = refusals(&project, code);
-            assert!(told.iter().any(|(target, rule)| target.ends_with("/folded") && rule.contains("case")), "{told:?}");
+            assert!(
+                told.iter()
+                    .any(|(target, rule)| target.ends_with("/folded") && rule.contains("case")),
+                "{told:?}"
+            );
         }
     });
 }
@@ -125,7 +157,10 @@ os.rmdir('folded')
 fn no_file_is_made_to_run_as_its_owner_or_group() {
     each_user(|user| {
         let project = project(user);
-        project.tries("os.open('.', os.O_TMPFILE | os.O_RDWR, 0o4755)").inside(&["EPERM"]).bare_ok();
+        project
+            .tries("os.open('.', os.O_TMPFILE | os.O_RDWR, 0o4755)")
+            .inside(&["EPERM"])
+            .bare_ok();
         let code = "
 def nameless(mode):
     fd = os.open('.', os.O_TMPFILE | os.O_RDWR, mode)
@@ -154,8 +189,7 @@ print('over')
 fn nothing_is_learned_by_file_handles_or_the_page_cache() {
     each_user(|user| {
         let project = project(user);
-        let handle =
-            "call('name_to_handle_at', AT_FDCWD, b'README', struct.pack('Ii', 128, 0) + bytes(128), ctypes.create_string_buffer(8), 0)";
+        let handle = "call('name_to_handle_at', AT_FDCWD, b'README', struct.pack('Ii', 128, 0) + bytes(128), ctypes.create_string_buffer(8), 0)";
         project.tries(handle).inside(&["ENOTSUP", "EOPNOTSUPP"]);
         project
             .tries("call(451, os.open('README', os.O_RDONLY), struct.pack('QQ', 0, 0), ctypes.create_string_buffer(40), 0)")
@@ -168,9 +202,13 @@ fn nothing_is_learned_by_file_handles_or_the_page_cache() {
 fn denied_names_do_not_arrive_with_a_directory() {
     each_user(|user| {
         let project = project(user);
-        for tree in ["target", "node_modules", "vendor", ".venv", "a/b/site-packages", ".git", "venv/lib"] {
+        for tree in
+            ["target", "node_modules", "vendor", ".venv", "a/b/site-packages", ".git", "venv/lib"]
+        {
             for name in [".env", "deep/er/x.pem", "my-secret/x.txt"] {
-                let line = format!("mkdir -p {tree}/built/$(dirname {name}) && echo x > {tree}/built/{name} && mv {tree}/built out");
+                let line = format!(
+                    "mkdir -p {tree}/built/$(dirname {name}) && echo x > {tree}/built/{name} && mv {tree}/built out"
+                );
                 let ran = project.sh(&line);
                 assert!(ran.status != 0 && !project.has("out"), "{tree} {name}: {}", ran.talk());
                 // With the excepted directory itself.
@@ -224,12 +262,23 @@ fn denied_and_protected_names_stay_so_where_they_are_mounted_again() {
         let project = project(user);
         let root = project.root().display().to_string();
         project.sh_bare("git init -q .").ok();
-        for path in [".claude/settings.json", "sub2/.vscode/tasks.json", ".git/hooks/pre-commit", "nested/deploy/.ssh/key"] {
+        for path in [
+            ".claude/settings.json",
+            "sub2/.vscode/tasks.json",
+            ".git/hooks/pre-commit",
+            "nested/deploy/.ssh/key",
+        ] {
             project.write(path, SECRET);
         }
         project.write("file", "");
         let mut mounts = format!("mount --bind {root}/.env {root}/file");
-        for (from, to) in [(".claude", "agent"), (".git/hooks", "hooks"), ("sub2", "tree"), (".git", "store"), ("nested", "again")] {
+        for (from, to) in [
+            (".claude", "agent"),
+            (".git/hooks", "hooks"),
+            ("sub2", "tree"),
+            (".git", "store"),
+            ("nested", "again"),
+        ] {
             project.make_directories(&project.at(to));
             mounts += &format!(" && mount --bind {root}/{from} {root}/{to}");
         }
@@ -254,7 +303,8 @@ fn hard_links_to_files_below_denied_and_protected_directories_are_covered() {
         for (at, path) in secrets.iter().chain(&settings).enumerate() {
             project.write(path, SECRET);
             project.write(format!("plain/{at}/other"), "");
-            std::fs::hard_link(project.at(path), project.at(format!("plain/{at}/link"))).expect("a link can be made");
+            std::fs::hard_link(project.at(path), project.at(format!("plain/{at}/link")))
+                .expect("a link can be made");
         }
         let ran =
             project.sh("cat plain/0/link plain/1/link; echo x > plain/2/link; echo x > plain/3/link; echo x > plain/0/other && echo done");

@@ -91,7 +91,8 @@ fn a_call_of_32_bits_goes_around_the_filter() {
         let bare_said = ringfence_testkit::Ran::of(&mut bare.command(copy), b"").ok();
         assert!(bare_said.contains("OPEN"), "the probe cannot succeed: {bare_said}");
         assert_eq!(said.lines().next(), bare_said.lines().next());
-        let new: Vec<_> = project.entries().into_keys().filter(|path| !before.contains_key(path)).collect();
+        let new: Vec<_> =
+            project.entries().into_keys().filter(|path| !before.contains_key(path)).collect();
         assert!(new == [std::path::PathBuf::from("plain-dir")] || new.is_empty(), "{new:?}");
     });
 }

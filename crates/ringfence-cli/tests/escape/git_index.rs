@@ -23,28 +23,56 @@ open(".git/n","wb").write(b+hashlib.sha1(b).digest()); os.rename(".git/n",".git/
 
 #[test]
 fn index_of_a_command_adds_no_hook() {
-    let evil =
-        format!("printf '#!/bin/sh\\ntouch ~/RAN\\n' > h; o=$(git hash-object -w h); rm h; {}", adds(".git/hooks/post-checkout@$o@100755"));
-    Plant { before: REPOSITORY, commands: &[&evil], then: "git restore .; git checkout -q -b other" }.never_runs();
+    let evil = format!(
+        "printf '#!/bin/sh\\ntouch ~/RAN\\n' > h; o=$(git hash-object -w h); rm h; {}",
+        adds(".git/hooks/post-checkout@$o@100755")
+    );
+    Plant {
+        before: REPOSITORY,
+        commands: &[&evil],
+        then: "git restore .; git checkout -q -b other",
+    }
+    .never_runs();
     let own = format!("git clone -q . own; cd own; {evil}");
-    Plant { before: REPOSITORY, commands: &[&own], then: "cd own; git restore .; git checkout -q -b other" }.never_runs();
-    let worktree = format!("git worktree add -q tree; cd tree; {}", evil.replace("\".git/", "\"../.git/worktrees/tree/"));
+    Plant {
+        before: REPOSITORY,
+        commands: &[&own],
+        then: "cd own; git restore .; git checkout -q -b other",
+    }
+    .never_runs();
+    let worktree = format!(
+        "git worktree add -q tree; cd tree; {}",
+        evil.replace("\".git/", "\"../.git/worktrees/tree/")
+    );
     let worktree = worktree.replace(".git/hooks/post-checkout", "../.git/hooks/post-checkout");
-    Plant { before: REPOSITORY, commands: &[&worktree], then: "cd tree; git restore .; git checkout -q -b other" }.never_runs();
+    Plant {
+        before: REPOSITORY,
+        commands: &[&worktree],
+        then: "cd tree; git restore .; git checkout -q -b other",
+    }
+    .never_runs();
 }
 
 #[test]
 fn index_of_a_command_leads_to_no_file_outside() {
     let writes = format!("o=$(git hash-object -w README); {}", adds("../outside@$o@100644"));
-    Plant { before: REPOSITORY, commands: &[&writes], then: "git restore .; if test -e ../outside; then touch ~/RAN; fi" }.never_runs();
+    Plant {
+        before: REPOSITORY,
+        commands: &[&writes],
+        then: "git restore .; if test -e ../outside; then touch ~/RAN; fi",
+    }
+    .never_runs();
     let reads = format!("o=$(git hash-object -w README); {}", adds("../outside@$o@100644"));
     let then = "git commit -qam wip; if git ls-tree -r --name-only HEAD | grep -q outside; then touch ~/RAN; fi";
-    Plant { before: &format!("{REPOSITORY}; echo secret > ../outside"), commands: &[&reads], then }.never_runs();
+    Plant { before: &format!("{REPOSITORY}; echo secret > ../outside"), commands: &[&reads], then }
+        .never_runs();
 }
 
 #[test]
 fn index_of_a_command_enters_no_repository_by_another_spelling() {
-    let before = format!("{REPOSITORY}; git init -q node_modules/foo; cd node_modules/foo; git commit -q --allow-empty -m x");
+    let before = format!(
+        "{REPOSITORY}; git init -q node_modules/foo; cd node_modules/foo; git commit -q --allow-empty -m x"
+    );
     for path in ["./node_modules/foo", "node_modules/../node_modules/foo", "node_modules/./foo"] {
         let evil = format!(
             "o=$(git -C node_modules/foo rev-parse HEAD); EVIL >> node_modules/foo/.git/config; {}",
@@ -60,37 +88,55 @@ f=open(".git/n","wb"); f.write(d+b"ZZZZ"+struct.pack(">I",s)); f.truncate(len(d)
         "o=$(git -C node_modules/foo rev-parse HEAD); EVIL >> node_modules/foo/.git/config; {}; {long}",
         adds("node_modules/foo@$o@160000")
     );
-    Plant { before: &before, commands: &[&evil], then: "git status" }.never_runs_after(ringfence_testkit::Project::sh);
+    Plant { before: &before, commands: &[&evil], then: "git status" }
+        .never_runs_after(ringfence_testkit::Project::sh);
 }
 
 #[test]
 fn replacement_of_a_users_object_is_moved_away() {
-    let before = format!("{REPOSITORY}; git branch other; mkdir hooks; printf '#!/bin/sh\\n' > hooks/x; git add hooks; COMMIT");
-    let then = "git switch -q other; git switch -q main; if grep -q RAN hooks/x; then touch ~/RAN; fi";
+    let before = format!(
+        "{REPOSITORY}; git branch other; mkdir hooks; printf '#!/bin/sh\\n' > hooks/x; git add hooks; COMMIT"
+    );
+    let then =
+        "git switch -q other; git switch -q main; if grep -q RAN hooks/x; then touch ~/RAN; fi";
     for packed in ["true", "git pack-refs --all"] {
-        let evil =
-            format!("echo 'touch ~/RAN' > h; e=$(git hash-object -w h); rm h; git replace $(git rev-parse HEAD:hooks/x) $e; {packed}");
+        let evil = format!(
+            "echo 'touch ~/RAN' > h; e=$(git hash-object -w h); rm h; git replace $(git rev-parse HEAD:hooks/x) $e; {packed}"
+        );
         Plant { before: &before, commands: &[&evil], then }.never_runs();
     }
     each_user(|user| {
         let project = project(user);
         project.sh_bare(&spelled(&format!("{before}; git replace HEAD HEAD~1"))).ok();
         project.sh("git branch -q more; git pack-refs --all").ok();
-        assert_eq!(project.sh_bare("git replace -l | wc -l").ok(), "1", "the user's own stays, as {user}");
+        assert_eq!(
+            project.sh_bare("git replace -l | wc -l").ok(),
+            "1",
+            "the user's own stays, as {user}"
+        );
     });
 }
 
 /// A relative `core.hooksPath` means another directory in each worktree.
 #[test]
 fn hooks_in_a_worktree_of_a_command_do_not_run() {
-    for (hooks, runs) in [(".githooks", ".githooks/post-index-change"), (".husky/_", ".husky/post-index-change")] {
+    for (hooks, runs) in
+        [(".githooks", ".githooks/post-index-change"), (".husky/_", ".husky/post-index-change")]
+    {
         let shim = "printf '#!/bin/sh\\n. ./.husky/post-index-change\\n' > .husky/_/post-index-change; chmod +x .husky/_/*";
         let shim = if hooks.ends_with('_') { shim } else { "true" };
         let before = format!(
             "git init -q -b main; mkdir -p {hooks}; printf '#!/bin/sh\\n' > {runs}; chmod +x {runs}; {shim}; git add README {hooks} {runs}; COMMIT; git config core.hooksPath {hooks}"
         );
-        let evil = format!("git worktree add -q tree; printf '#!/bin/sh\\ntouch ~/RAN\\n' > tree/{runs}; chmod +x tree/{runs}");
-        Plant { before: &before, commands: &[&evil], then: "cd tree; touch -d yesterday README; git status" }.never_runs();
+        let evil = format!(
+            "git worktree add -q tree; printf '#!/bin/sh\\ntouch ~/RAN\\n' > tree/{runs}; chmod +x tree/{runs}"
+        );
+        Plant {
+            before: &before,
+            commands: &[&evil],
+            then: "cd tree; touch -d yesterday README; git status",
+        }
+        .never_runs();
         each_user(|user| {
             let project = project(user);
             project.sh_bare(&spelled(&before)).ok();
@@ -106,12 +152,16 @@ fn indexes_that_git_writes_stay() {
     if !needs(&["git"]) {
         return;
     }
-    let many = "mkdir d; (cd d; seq 1 300 | xargs touch); git add d; COMMIT; grep -c IEOT .git/index";
+    let many =
+        "mkdir d; (cd d; seq 1 300 | xargs touch); git add d; COMMIT; grep -c IEOT .git/index";
     for (before, line) in [
         ("git init -q", "git update-index --split-index; echo x > x; git add x"),
         ("git init -q", "git update-index --index-version 4; echo x > x; git add x"),
         ("git init -q --object-format=sha256", "echo x > x; git add x; git commit -qm x"),
-        ("git init -q", "git add -N README; git rm -q --cached README; git add README; git update-index --assume-unchanged README"),
+        (
+            "git init -q",
+            "git add -N README; git rm -q --cached README; git add README; git update-index --assume-unchanged README",
+        ),
         ("git init -q; git config index.threads 4", many),
         ("git init -q; git config index.version 4; git config index.threads 4", many),
         (
@@ -123,7 +173,11 @@ fn indexes_that_git_writes_stay() {
             let project = project(user);
             project.sh_bare(&spelled(before)).ok();
             let ran = project.sh(&spelled(line));
-            assert!(ran.status == 0 && !ran.talk().contains("quarantine"), "`{line}` after `{before}` as {user}: {}", ran.talk());
+            assert!(
+                ran.status == 0 && !ran.talk().contains("quarantine"),
+                "`{line}` after `{before}` as {user}: {}",
+                ran.talk()
+            );
             assert!(project.has(".git/index"), "`{line}` as {user}");
             assert!(!project.sh_bare("git ls-files -s").ok().is_empty(), "`{line}` as {user}");
         });

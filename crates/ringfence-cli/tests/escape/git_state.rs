@@ -16,8 +16,10 @@ const STASH: &str = r#"export GIT_INDEX_FILE=$PWD/.other; b=$(git rev-parse HEAD
     unset GIT_INDEX_FILE; rm .other;
     i=$(git commit-tree -p $b -m i HEAD^{tree}); w=$(git commit-tree -p $b -p $i -m w $t)"#;
 const REPOSITORY: &str = "git init -q; git add README; COMMIT";
-const COMMITS: &str = "echo z > z; git add z; COMMIT; if grep -qs planted .mcp.json; then touch ~/RAN; fi";
-const CONTINUES: &str = "GIT_EDITOR=true git rebase --continue; if grep -qs planted .mcp.json; then touch ~/RAN; fi";
+const COMMITS: &str =
+    "echo z > z; git add z; COMMIT; if grep -qs planted .mcp.json; then touch ~/RAN; fi";
+const CONTINUES: &str =
+    "GIT_EDITOR=true git rebase --continue; if grep -qs planted .mcp.json; then touch ~/RAN; fi";
 /// An interactive rebase that has nothing left to do, in the git directory `$g`.
 const REBASE: &str = r#"h=$(git rev-parse HEAD); m=$g/rebase-merge; mkdir -p $m; echo refs/heads/main > $m/head-name; echo $h > $m/onto;
     echo $h > $m/orig-head; : > $m/interactive; : > $m/done; : > $m/git-rebase-todo; echo 0 > $m/end; echo 0 > $m/msgnum"#;
@@ -33,10 +35,14 @@ fn autostash_of_a_command_adds_no_settings() {
 /// The same in a worktree and in a repository that the command made.
 #[test]
 fn autostash_in_other_git_directories_adds_no_settings() {
-    let made = format!("git worktree add -q new -b new; cd new; {STASH}; echo $w > ../.git/worktrees/new/MERGE_AUTOSTASH");
-    Plant { before: REPOSITORY, commands: &[&made], then: &format!("cd new; {COMMITS}") }.never_runs();
+    let made = format!(
+        "git worktree add -q new -b new; cd new; {STASH}; echo $w > ../.git/worktrees/new/MERGE_AUTOSTASH"
+    );
+    Plant { before: REPOSITORY, commands: &[&made], then: &format!("cd new; {COMMITS}") }
+        .never_runs();
     let own = format!("git clone -q . own; cd own; {STASH}; echo $w > .git/MERGE_AUTOSTASH");
-    Plant { before: REPOSITORY, commands: &[&own], then: &format!("cd own; {COMMITS}") }.never_runs();
+    Plant { before: REPOSITORY, commands: &[&own], then: &format!("cd own; {COMMITS}") }
+        .never_runs();
 }
 
 /// Git takes a ref without a file of its own from the packed ones.
@@ -46,7 +52,8 @@ fn autostash_among_packed_refs_adds_no_settings() {
     let mine = format!("{STASH}; {packed}");
     Plant { before: REPOSITORY, commands: &[&mine], then: COMMITS }.never_runs();
     let own = format!("git clone -q . own; cd own; {STASH}; {packed}");
-    Plant { before: REPOSITORY, commands: &[&own], then: &format!("cd own; {COMMITS}") }.never_runs();
+    Plant { before: REPOSITORY, commands: &[&own], then: &format!("cd own; {COMMITS}") }
+        .never_runs();
 }
 
 /// The same while the command runs, and refs that git packs itself.
@@ -57,7 +64,11 @@ fn packed_refs_of_the_user_hold_only_refs() {
     }
     each_user(|user| {
         let project = project(user);
-        project.sh_bare(&spelled(&format!("{REPOSITORY}; git pack-refs --all; cp .git/packed-refs before"))).ok();
+        project
+            .sh_bare(&spelled(&format!(
+                "{REPOSITORY}; git pack-refs --all; cp .git/packed-refs before"
+            )))
+            .ok();
         let line = r#"p=.git/packed-refs; echo $(git rev-parse HEAD) MERGE_AUTOSTASH > q; chmod 600 $p;
             mv -f q $p; cat q >> $p; cp q $p; ln $p alias && cat q >> alias; (cd .git; cat ../q >> packed-refs; mv -f ../q packed-refs);
             python3 -c 'import ctypes; ctypes.CDLL(None).renameat2(-100, b".git/packed-refs", -100, b"q", 2)'; cmp before $p && echo same"#;
@@ -81,8 +92,11 @@ fn autostash_that_is_replaced_adds_no_settings() {
         // Untracked files of a stash are in a third parent.
         "e=$(git mktree </dev/null); u=$(git commit-tree -m u $t); p=$(git commit-tree -p $b -p $i -p $u -m p HEAD^{tree})",
     ] {
-        let evil = format!("git clone -q . own; cd own; {STASH}; {plain}; {replaced}; g=.git; {REBASE}; echo $p > $m/autostash");
-        Plant { before: REPOSITORY, commands: &[&evil], then: &format!("cd own; {CONTINUES}") }.never_runs();
+        let evil = format!(
+            "git clone -q . own; cd own; {STASH}; {plain}; {replaced}; g=.git; {REBASE}; echo $p > $m/autostash"
+        );
+        Plant { before: REPOSITORY, commands: &[&evil], then: &format!("cd own; {CONTINUES}") }
+            .never_runs();
     }
 }
 
@@ -94,7 +108,11 @@ fn recorded_resolutions_and_autostashes_cannot_be_made_in_the_users_repository()
     }
     each_user(|user| {
         let project = project(user);
-        project.sh_bare(&spelled(&format!("{REPOSITORY}; git worktree add -q wt -b wt; git init -q --bare bare.git"))).ok();
+        project
+            .sh_bare(&spelled(&format!(
+                "{REPOSITORY}; git worktree add -q wt -b wt; git init -q --bare bare.git"
+            )))
+            .ok();
         let line = r#"for d in .git .git/worktrees/wt bare.git; do for n in MERGE_RR MERGE_AUTOSTASH; do echo x > x;
             echo x > $d/$n; (cd $d && echo x > $n); mv x $d/$n; echo x > x; ln x $d/$n; cp x $d/$n; ln -s x $d/$n; mkdir $d/$n;
             (cd $d && touch y && mv y ./$n; touch z && ln z $n); test -e $d/$n && echo made $d/$n; done; done; rm -f x; true"#;
@@ -126,11 +144,21 @@ fn links_in_a_repository_of_a_command_lead_git_nowhere() {
         assert_eq!(left, "", "{user}: links are left");
         let amended = project.sh_bare("cd own && git commit -q --amend -m y && git gc -q --prune=now && git log --format=%s && cat f").ok();
         assert_eq!(amended, "y\nx", "{user}: the repository does not work");
-        assert_eq!(project.sh_bare("cat ~/far/file; git -C ~/other log --format=%s").ok(), "preciousx", "{user}");
+        assert_eq!(
+            project.sh_bare("cat ~/far/file; git -C ~/other log --format=%s").ok(),
+            "preciousx",
+            "{user}"
+        );
         // What a later run puts there goes as well.
         project.sh("git init -q again && cd again && git commit -q --allow-empty -m x");
-        project.sh("ln -sf ~/far/file again/.git/COMMIT_EDITMSG; ln -s ~/far again/.git/objects/info/x");
-        assert_eq!(project.sh_bare("find again/.git -type l").text(), "", "{user}: links of a later run are left");
+        project.sh(
+            "ln -sf ~/far/file again/.git/COMMIT_EDITMSG; ln -s ~/far again/.git/objects/info/x",
+        );
+        assert_eq!(
+            project.sh_bare("find again/.git -type l").text(),
+            "",
+            "{user}: links of a later run are left"
+        );
     });
 }
 
@@ -179,12 +207,20 @@ fn repository_with_the_inode_of_a_guarded_directory_is_swept() {
         let project = project(user);
         project.sh_bare(&spelled(REPOSITORY)).ok();
         let mut command = project.ringfence();
-        command.args(["run", "--", python, "-Bc", &format!("{PRELUDE}\n{TAKES_INODE}")]).stdout(Stdio::piped());
+        command
+            .args(["run", "--", python, "-Bc", &format!("{PRELUDE}\n{TAKES_INODE}")])
+            .stdout(Stdio::piped());
         let mut child = command.spawn().expect("ringfence starts");
-        BufReader::new(child.stdout.take().expect("piped just above")).read_line(&mut String::new()).expect("it says something");
+        BufReader::new(child.stdout.take().expect("piped just above"))
+            .read_line(&mut String::new())
+            .expect("it says something");
         project.sh_bare("rm -r .git/info").ok();
-        assert!(soon(Duration::from_secs(60), || !matches!(child.try_wait(), Ok(None))), "{user}: it does not end");
-        let todo = project.read("own/.git/rebase-merge/git-rebase-todo").expect("a rebase is there");
+        assert!(
+            soon(Duration::from_secs(60), || !matches!(child.try_wait(), Ok(None))),
+            "{user}: it does not end"
+        );
+        let todo =
+            project.read("own/.git/rebase-merge/git-rebase-todo").expect("a rebase is there");
         assert!(!todo.contains("exec"), "{user}: it was not swept");
     });
 }
@@ -197,7 +233,10 @@ fn resolution_of_a_linked_worktree_is_not_read_through_a_link() {
         r#"{REPOSITORY}; git worktree add -q wt -b wt; mkdir -p .git/rr-cache/{id}; echo x > .git/rr-cache/{id}/preimage;
         echo f > wt/f; printf "{id}\tf\0" > .git/worktrees/wt/MERGE_RR"#
     );
-    let then = format!("cd wt; echo z > z; git add z; COMMIT; if grep -rqs {} ../.git/rr-cache; then touch ~/RAN; fi", SECRET);
+    let then = format!(
+        "cd wt; echo z > z; git add z; COMMIT; if grep -rqs {} ../.git/rr-cache; then touch ~/RAN; fi",
+        SECRET
+    );
     Plant { before: &before, commands: &["ln -sf ~/.ssh/id_rsa wt/f"], then: &then }.never_runs();
 }
 
@@ -211,12 +250,20 @@ fn conflicts_are_resolved_inside_with_recorded_resolutions_on() {
         let project = conflict(user);
         project.sh_bare("git config rerere.enabled true").ok();
         let merged = project.sh("git merge side");
-        assert!(merged.status == 1 && merged.text().contains("Automatic merge failed"), "{user}: {}", merged.talk());
+        assert!(
+            merged.status == 1 && merged.text().contains("Automatic merge failed"),
+            "{user}: {}",
+            merged.talk()
+        );
         assert!(!merged.talk().contains("was moved"), "{user}: {}", merged.talk());
         project.sh("echo both > f && git add f && git commit -qm merged").ok();
         project.sh("git reset -q --hard HEAD~1; git checkout -q side; ! git rebase -q main").ok();
         project.sh("echo both > f && git add f && GIT_EDITOR=true git rebase --continue && git log --format=%s").ok();
-        assert_eq!(project.sh_bare("git status --short; git log --format=%s").ok(), "side\nmain\nfirst", "{user}");
+        assert_eq!(
+            project.sh_bare("git status --short; git log --format=%s").ok(),
+            "side\nmain\nfirst",
+            "{user}"
+        );
     });
 }
 
@@ -242,7 +289,11 @@ fn autostash_of_git_is_applied_inside_and_outside() {
         assert!(ran.status != 0 && !ran.talk().contains("was moved"), "{user}: {}", ran.talk());
         assert!(project.has(".git/rebase-merge/autostash"), "{user}: there is no autostash");
         project.sh("git status >/dev/null").ok();
-        let ended = project.sh_bare("echo both > f && git add f && GIT_EDITOR=true git rebase --continue 2>&1 && cat g").ok();
+        let ended = project
+            .sh_bare(
+                "echo both > f && git add f && GIT_EDITOR=true git rebase --continue 2>&1 && cat g",
+            )
+            .ok();
         assert!(ended.contains("Applied autostash") && ended.ends_with("mine"), "{user}: {ended}");
     });
 }

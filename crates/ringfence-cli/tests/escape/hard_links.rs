@@ -55,7 +55,12 @@ fn file_outside_keeps_its_content_when_its_hard_link_is_written() {
         // The last is a name that patterns speak of.
         for name in ["lib/package.js", "node_modules/.pnpm/p/package.js", "secrets.rs"] {
             let places: Vec<String> = (0..WAYS.len()).map(|i| format!("way{i}/{name}")).collect();
-            let link_all = || places.iter().enumerate().for_each(|(i, place)| link_to(&project, &i.to_string(), place));
+            let link_all = || {
+                places
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, place)| link_to(&project, &i.to_string(), place))
+            };
             let each = WAYS.iter().zip(&places).map(|(way, place)| {
                 format!("N = os.path.join(os.getcwd(), '{place}')\n{way}\nif os.path.islink('link'): os.unlink('link')\nprint(read(N))\n")
             });
@@ -63,7 +68,11 @@ fn file_outside_keeps_its_content_when_its_hard_link_is_written() {
             link_all();
             let bare = project.python_bare(&code).ok();
             for (i, way) in WAYS.iter().enumerate() {
-                assert_ne!(content(&project, &i.to_string()), "of the store\n", "{way}: the probe cannot succeed");
+                assert_ne!(
+                    content(&project, &i.to_string()),
+                    "of the store\n",
+                    "{way}: the probe cannot succeed"
+                );
             }
             link_all();
             assert_eq!(project.python(&code).ok(), bare, "{name}");
@@ -71,7 +80,11 @@ fn file_outside_keeps_its_content_when_its_hard_link_is_written() {
                 assert_eq!(content(&project, &i.to_string()), "of the store\n", "{way} {name}");
             }
         }
-        let left: Vec<_> = project.entries().into_keys().filter(|path| path.to_string_lossy().contains(".ringfence-")).collect();
+        let left: Vec<_> = project
+            .entries()
+            .into_keys()
+            .filter(|path| path.to_string_lossy().contains(".ringfence-"))
+            .collect();
         assert!(left.is_empty(), "{left:?}");
     });
 }
@@ -88,7 +101,9 @@ fn file_outside_is_not_written_by_an_fd_of_a_name_that_is_gone() {
             for gone in ["os.unlink('package.js')", "os.rename('README', 'package.js')", "None"] {
                 link_store(&project, "package.js");
                 project.write("README", "hello\n");
-                let code = format!("fd = os.open('package.js', os.O_RDONLY)\n{gone}\nprint(outcome(lambda: {way}))");
+                let code = format!(
+                    "fd = os.open('package.js', os.O_RDONLY)\n{gone}\nprint(outcome(lambda: {way}))"
+                );
                 assert_eq!(project.python(&code).ok(), "EACCES", "{gone} {way}");
                 assert_eq!(store(&project), "of the store\n", "{gone} {way}");
             }
@@ -139,13 +154,29 @@ fn shared_file_that_cannot_be_copied_is_refused_and_reported() {
     each_user(|user| {
         let project = project(user);
         link_store(&project, "package.js");
-        let code =
-            "os.chmod('package.js', 0o200); print(outcome(lambda: open('package.js', 'a'))); os.chmod('package.js', 0o600); sys.exit(1)";
+        let code = "os.chmod('package.js', 0o200); print(outcome(lambda: open('package.js', 'a'))); os.chmod('package.js', 0o600); sys.exit(1)";
         let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
-        let said = project.run(["--json", "--", python, "-Bc", &format!("{}\n{code}", ringfence_testkit::PRELUDE)]).text();
+        let said = project
+            .run([
+                "--json",
+                "--",
+                python,
+                "-Bc",
+                &format!("{}\n{code}", ringfence_testkit::PRELUDE),
+            ])
+            .text();
         let said: serde_json::Value = serde_json::from_str(&said).expect("one object of JSON");
-        assert_eq!(said["denials"][0]["rule"], "the file has another name (a hard link) outside the writable trees", "{said}");
-        assert!(said["denials"][0]["target"].as_str().is_some_and(|target| target.ends_with("/package.js")), "{said}");
+        assert_eq!(
+            said["denials"][0]["rule"],
+            "the file has another name (a hard link) outside the writable trees",
+            "{said}"
+        );
+        assert!(
+            said["denials"][0]["target"]
+                .as_str()
+                .is_some_and(|target| target.ends_with("/package.js")),
+            "{said}"
+        );
         assert_eq!(store(&project), "of the store\n");
     });
 }
@@ -161,7 +192,8 @@ fn hard_links_within_the_project_stay_linked() {
         project.write("target/debug/deps/app-1", "old\n");
         for name in ["target/debug/app", "src/app", ".git/app"] {
             project.make_directories(project.at(name).parent().expect("a directory"));
-            fs::hard_link(project.at("target/debug/deps/app-1"), project.at(name)).expect("one file system");
+            fs::hard_link(project.at("target/debug/deps/app-1"), project.at(name))
+                .expect("one file system");
         }
         let inode = fs::metadata(project.at("src/app")).expect("it is there").ino();
         assert_eq!(
@@ -170,12 +202,16 @@ fn hard_links_within_the_project_stay_linked() {
         );
         assert_eq!(fs::metadata(project.at("target/debug/app")).expect("it is there").ino(), inode);
         // As soon as one of them is outside, none is written.
-        fs::hard_link(project.at("src/app"), project.home().join("code/other/app")).expect("one file system");
+        fs::hard_link(project.at("src/app"), project.home().join("code/other/app"))
+            .expect("one file system");
         assert_eq!(
             project.sh("echo mine > src/app; ln .git/app x; echo mine > x; cat src/app x target/debug/app").ok(),
             "mine\nmine\nnew\nmore"
         );
-        assert_eq!(fs::read_to_string(project.home().join("code/other/app")).expect("it is there"), "new\nmore\n");
+        assert_eq!(
+            fs::read_to_string(project.home().join("code/other/app")).expect("it is there"),
+            "new\nmore\n"
+        );
     });
 }
 
@@ -193,12 +229,16 @@ open('a', 'w').write('mine'); print(read('a'), read('b'))
         let child = std::thread::scope(|scope| {
             let ran = scope.spawn(|| project.python(code));
             assert!(soon(Duration::from_secs(20), || project.has("ready")), "it does not begin");
-            fs::hard_link(project.at("a"), project.home().join("code/other/a")).expect("one file system");
+            fs::hard_link(project.at("a"), project.home().join("code/other/a"))
+                .expect("one file system");
             project.sh_bare("touch go").ok();
             ran.join().expect("it ends")
         });
         assert_eq!(child.ok(), "b'new'\nb'newer'\nb'mine' b'newer'");
-        assert_eq!(fs::read_to_string(project.home().join("code/other/a")).expect("it is there"), "newer");
+        assert_eq!(
+            fs::read_to_string(project.home().join("code/other/a")).expect("it is there"),
+            "newer"
+        );
     });
 }
 
@@ -211,7 +251,12 @@ fn hard_link_within_two_writable_trees_stays_linked() {
         fs::hard_link(&other, project.at("shared")).expect("one file system");
         let flag = project.home().join("code/other");
         let ran = project.run(["--write", &flag.to_string_lossy(), "-c", "echo new > shared"]);
-        assert_eq!((ran.status, fs::read_to_string(&other).ok().as_deref()), (0, Some("new\n")), "{}", ran.talk());
+        assert_eq!(
+            (ran.status, fs::read_to_string(&other).ok().as_deref()),
+            (0, Some("new\n")),
+            "{}",
+            ran.talk()
+        );
     });
 }
 
@@ -224,7 +269,8 @@ fn many_shared_files_are_written_in_time() {
             let store = project.home().join(format!("store/{i}"));
             project.write_at(&store, "of the store\n");
             project.make_directories(&project.at(format!("node_modules/{}", i % 50)));
-            fs::hard_link(&store, project.at(format!("node_modules/{}/{i}", i % 50))).expect("one file system");
+            fs::hard_link(&store, project.at(format!("node_modules/{}/{i}", i % 50)))
+                .expect("one file system");
         }
         let code = "
 begun = time.monotonic()
@@ -233,7 +279,10 @@ print(time.monotonic() - begun < 20)
 ";
         assert_eq!(project.python(code).ok(), "True");
         for i in 0..400 {
-            assert_eq!(fs::read_to_string(project.home().join(format!("store/{i}"))).expect("it stays"), "of the store\n");
+            assert_eq!(
+                fs::read_to_string(project.home().join(format!("store/{i}"))).expect("it stays"),
+                "of the store\n"
+            );
         }
     });
 }
@@ -325,14 +374,20 @@ open('a', 'a').write('mine'); open('b', 'a').write('mine'); print(read('a'), rea
             let ran = scope.spawn(|| project.python(code));
             assert!(soon(Duration::from_secs(20), || project.has("ready")), "it does not begin");
             for name in ["a", "b"] {
-                fs::hard_link(project.at(name), project.home().join("code/other").join(name)).expect("one file system");
+                fs::hard_link(project.at(name), project.home().join("code/other").join(name))
+                    .expect("one file system");
             }
             project.sh_bare("touch go").ok();
             ran.join().expect("it ends")
         });
         assert_eq!(ran.ok(), "b'newmine' b'newmine' b'new'");
         for name in ["a", "b"] {
-            assert_eq!(fs::read_to_string(project.home().join("code/other").join(name)).expect("it is there"), "new", "{name}");
+            assert_eq!(
+                fs::read_to_string(project.home().join("code/other").join(name))
+                    .expect("it is there"),
+                "new",
+                "{name}"
+            );
         }
     });
 }

@@ -24,8 +24,12 @@ fn a_message_queue_of_the_host_is_reached() {
     each_user(|user| {
         let project = project(user);
         let name = format!("rf-queue-{}-{}", std::process::id(), user.ids().0);
-        let _bystander = project.bystander(&format!("call('mq_open', b'{name}', os.O_CREAT | os.O_RDWR, 0o666, 0)"));
-        project.tries(&format!("call('mq_open', b'{name}', os.O_RDWR, 0, 0)")).inside(&["ENOENT"]).bare_ok();
+        let _bystander = project
+            .bystander(&format!("call('mq_open', b'{name}', os.O_CREAT | os.O_RDWR, 0o666, 0)"));
+        project
+            .tries(&format!("call('mq_open', b'{name}', os.O_RDWR, 0, 0)"))
+            .inside(&["ENOENT"])
+            .bare_ok();
         project.python_bare(&format!("call(240 if platform.machine() == 'x86_64' else 180, b'{name}', 2, 0, 0); call(241 if platform.machine() == 'x86_64' else 181, b'{name}')"));
     });
 }
@@ -42,7 +46,9 @@ fn an_abstract_socket_of_the_host_is_reached() {
             format!("connect_to('{name}')"),
             format!("connect_to('{name}-d', socket.SOCK_DGRAM)"),
             format!("socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', '{name}-d')"),
-            format!("socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, '{name}-d')"),
+            format!(
+                "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, '{name}-d')"
+            ),
         ] {
             project.tries(&code).inside(&["ECONNREFUSED", "EPERM"]).bare_ok();
             // With the host's network, abstract names are the host's: another wall holds.
@@ -82,14 +88,22 @@ fn a_socket_file_of_the_host_is_reached_where_nobody_looks() {
         project.sh_bare("git init -q && mkdir -p node_modules/a/b .git/daemons target").ok();
         // By an absolute name, by a relative one that nobody can place, and in git's own directory.
         let places = ["node_modules/a/s", "target/s", ".git/daemons/s", ".git/s"];
-        let absolute = places.map(|place| format!("listen_at('{}')", project.at(place).display())).join(", ");
-        let listen = format!("keep = [{absolute}]; os.chdir('node_modules/a/b'); keep.append(listen_at('r'))");
+        let absolute =
+            places.map(|place| format!("listen_at('{}')", project.at(place).display())).join(", ");
+        let listen = format!(
+            "keep = [{absolute}]; os.chdir('node_modules/a/b'); keep.append(listen_at('r'))"
+        );
         let _bystander = project.bystander(&listen);
         for place in places.iter().chain(&["node_modules/a/b/r"]) {
-            project.tries(&format!("connect_to('{place}')")).inside(&["EACCES", "ECONNREFUSED"]).bare_ok();
+            project
+                .tries(&format!("connect_to('{place}')"))
+                .inside(&["EACCES", "ECONNREFUSED"])
+                .bare_ok();
         }
         // The command's own sockets are its own there.
-        project.tries("[listen_at('node_modules/own'), connect_to('node_modules/own')]").inside(&["ok"]);
+        project
+            .tries("[listen_at('node_modules/own'), connect_to('node_modules/own')]")
+            .inside(&["ok"]);
     });
 }
 
@@ -100,19 +114,33 @@ fn host_sockets_in_trees_of_tools_stay_shut() {
         let home = project.home();
         project.write_at(&home.join(".cargo/bin/cargo"), "#!/bin/sh\n");
         project.make_directories(&home.join("opened/node_modules/a"));
-        let places = [".cargo/s", ".cargo/bin/s", "opened/node_modules/a/s"].map(|place| home.join(place).display().to_string());
+        let places = [".cargo/s", ".cargo/bin/s", "opened/node_modules/a/s"]
+            .map(|place| home.join(place).display().to_string());
         let listen = places.clone().map(|place| format!("listen_at('{place}')")).join(", ");
-        let relative = format!("os.chdir('{}/.cargo/bin'); keep.append(listen_at('relative'))", home.display());
+        let relative = format!(
+            "os.chdir('{}/.cargo/bin'); keep.append(listen_at('relative'))",
+            home.display()
+        );
         let _bystander = project.bystander(&format!("keep = [{listen}]; {relative}"));
         let path = format!("{}/.cargo/bin:/usr/local/bin:/usr/bin:/bin", home.display());
         for place in places.iter().chain(&[format!("{}/.cargo/bin/relative", home.display())]) {
-            let code = format!("import socket, os\nos.stat('{place}')\nsocket.socket(socket.AF_UNIX).connect('{place}')");
+            let code = format!(
+                "import socket, os\nos.stat('{place}')\nsocket.socket(socket.AF_UNIX).connect('{place}')"
+            );
             let opened = home.join("opened").display().to_string();
             let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
             let mut command = project.ringfence();
-            command.env("PATH", &path).args(["run", "--read", &opened, "--"]).arg(python).args(["-c", &code]);
+            command
+                .env("PATH", &path)
+                .args(["run", "--read", &opened, "--"])
+                .arg(python)
+                .args(["-c", &code]);
             let ran = Ran::of(&mut command, b"");
-            assert!(ran.status != 0 && ran.talk().contains("Error"), "{place} is reached: {}", ran.talk());
+            assert!(
+                ran.status != 0 && ran.talk().contains("Error"),
+                "{place} is reached: {}",
+                ran.talk()
+            );
             assert!(project.python_bare(&code).status == 0, "{place} cannot be reached at all");
         }
     });
@@ -150,7 +178,11 @@ fn host_socket_bound_while_the_command_runs_stays_shut() {
         let refused = "ECONNREFUSED ECONNREFUSED ECONNREFUSED ok 0";
         // With the host's network, packets do not come by.
         let with_packets = "ECONNREFUSED ECONNREFUSED ok ok 0";
-        for (net, expect) in [(&[][..], refused), (&["--allow-host", "a.example"], refused), (&["--net", "full"], with_packets)] {
+        for (net, expect) in [
+            (&[][..], refused),
+            (&["--allow-host", "a.example"], refused),
+            (&["--net", "full"], with_packets),
+        ] {
             let project = project(user);
             project.make_directories(&project.at("node_modules"));
             let _bystander = project.bystander(LATE);
@@ -160,7 +192,9 @@ fn host_socket_bound_while_the_command_runs_stays_shut() {
             let ran = Ran::of(&mut command, b"");
             assert_eq!(ran.text(), expect, "{net:?}: {}", ran.talk());
             // The control: outside they can be reached.
-            let bare = project.python_bare("print([connect_to('late.sock'), connect_to('node_modules/late.sock')] and 'ok')");
+            let bare = project.python_bare(
+                "print([connect_to('late.sock'), connect_to('node_modules/late.sock')] and 'ok')",
+            );
             assert_eq!(bare.ok(), "ok");
         }
     });
@@ -200,17 +234,29 @@ print(' '.join(said))";
 fn host_socket_bound_later_stays_shut_by_every_path() {
     each_user(|user| {
         let each = format!("{}{}", "ECONNREFUSED ".repeat(6), "ok ".repeat(6)).repeat(2);
-        for (net, packet) in [(&[][..], "ECONNREFUSED"), (&["--allow-host", "a.example"], "ECONNREFUSED"), (&["--net", "full"], "ok")] {
+        for (net, packet) in [
+            (&[][..], "ECONNREFUSED"),
+            (&["--allow-host", "a.example"], "ECONNREFUSED"),
+            (&["--net", "full"], "ok"),
+        ] {
             let project = project(user);
             project.make_directories(&project.at("node_modules"));
             let _bystander = project.bystander(LATE);
             let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
             let words = [&["--json"], net, &["--", python, "-c", HIDDEN]].concat();
             let ran = project.run(words);
-            let said: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
-            assert_eq!(said["stdout"].as_str(), Some(format!("{each}ENOENT {packet}\n").as_str()), "{net:?}: {said}");
+            let said: serde_json::Value = serde_json::from_slice(&ran.stdout)
+                .unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
+            assert_eq!(
+                said["stdout"].as_str(),
+                Some(format!("{each}ENOENT {packet}\n").as_str()),
+                "{net:?}: {said}"
+            );
             let refused = said["denials"].as_array().into_iter().flatten().any(|denial| {
-                denial["operation"] == "connect" && denial["target"].as_str().is_some_and(|target| target.ends_with("/app/late.sock"))
+                denial["operation"] == "connect"
+                    && denial["target"]
+                        .as_str()
+                        .is_some_and(|target| target.ends_with("/app/late.sock"))
             });
             assert!(refused, "{net:?}: {said}");
         }
@@ -270,7 +316,10 @@ fn host_socket_bound_later_stays_shut_to_32_bit_programs() {
         for (net, expect) in [
             (&[][..], "bind OPEN\nown OPEN\nconnect ECONNREFUSED\nsendto ECONNREFUSED"),
             // The C library has calls of their own.
-            (&["--allow-host", "a.example"], "bind OPEN\nown ENOSYS\nconnect ENOSYS\nsendto ENOSYS"),
+            (
+                &["--allow-host", "a.example"],
+                "bind OPEN\nown ENOSYS\nconnect ENOSYS\nsendto ENOSYS",
+            ),
             (&["--net", "full"], "bind OPEN\nown OPEN\nconnect ECONNREFUSED\nsendto OPEN"),
         ] {
             let project = project(user);
@@ -282,7 +331,10 @@ fn host_socket_bound_later_stays_shut_to_32_bit_programs() {
             assert_eq!(ran.text(), expect, "{net:?}: {}", ran.talk());
             project.sh_bare("rm own.sock").ok();
             let bare = Ran::of(&mut project.command(&*program), b"").ok();
-            assert_eq!(bare, "bind OPEN\nown OPEN\nconnect OPEN\nsendto OPEN", "the probe cannot succeed");
+            assert_eq!(
+                bare, "bind OPEN\nown OPEN\nconnect OPEN\nsendto OPEN",
+                "the probe cannot succeed"
+            );
         }
     });
 }
@@ -295,7 +347,11 @@ fn host_socket_mounted_in_a_vendored_tree_stays_shut() {
         let (home, root) = (project.home(), project.root());
         project.write("node_modules/a/agent.sock", "");
         let _bystander = project.bystander("keep = listen_at('../../agent.sock')");
-        let mounts = format!("mount --bind {}/agent.sock {}/node_modules/a/agent.sock", home.display(), root.display());
+        let mounts = format!(
+            "mount --bind {}/agent.sock {}/node_modules/a/agent.sock",
+            home.display(),
+            root.display()
+        );
         let code = "import errno, socket\ntry: socket.socket(socket.AF_UNIX).connect('node_modules/a/agent.sock'); print('ok')\n\
             except OSError as error: print(errno.errorcode[error.errno])";
         let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
@@ -303,7 +359,10 @@ fn host_socket_mounted_in_a_vendored_tree_stays_shut() {
         let mut policy = "version = 1\n".to_owned();
         for expect in ["ECONNREFUSED", "ok"] {
             project.write_at(&home.join(".config/ringfence/policy.toml"), &policy);
-            let ran = Ran::of(project.ringfence_after(&mounts).args(["run", "--", python, "-c", code]), b"");
+            let ran = Ran::of(
+                project.ringfence_after(&mounts).args(["run", "--", python, "-c", code]),
+                b"",
+            );
             assert_eq!(ran.text(), expect, "{}", ran.talk());
             // By whatever name, one that the policy opens is reached.
             policy = format!("version = 1\n[network]\nunix-sockets = [\"{socket}\"]\n");
@@ -335,8 +394,12 @@ fn a_pipe_of_the_host_in_tmp_is_reached() {
     each_user(|user| {
         let project = project(user);
         let path = format!("/tmp/rf-pipe-{}-{}", std::process::id(), user.ids().0);
-        let _bystander = project.bystander(&format!("os.mkfifo('{path}'); keep = os.open('{path}', os.O_RDWR)"));
-        project.tries(&format!("os.open('{path}', os.O_WRONLY | os.O_NONBLOCK)")).inside(&["ENOENT"]).bare_ok();
+        let _bystander =
+            project.bystander(&format!("os.mkfifo('{path}'); keep = os.open('{path}', os.O_RDWR)"));
+        project
+            .tries(&format!("os.open('{path}', os.O_WRONLY | os.O_NONBLOCK)"))
+            .inside(&["ENOENT"])
+            .bare_ok();
         project.sh_bare(&format!("rm -f {path}"));
     });
 }

@@ -8,7 +8,9 @@ use crate::project;
 fn a_ring_of_calls_goes_around_the_filter() {
     each_user(|user| {
         let project = project(user);
-        project.tries("call('io_uring_setup', 4, ctypes.create_string_buffer(120))").inside(&["ENOSYS", "EPERM"]);
+        project
+            .tries("call('io_uring_setup', 4, ctypes.create_string_buffer(120))")
+            .inside(&["ENOSYS", "EPERM"]);
         project.tries("call('io_uring_enter', 0, 0, 0, 0, 0)").inside(&["ENOSYS", "EPERM"]);
         project.tries("call('io_uring_register', 0, 0, 0, 0)").inside(&["ENOSYS", "EPERM"]);
     });

@@ -29,14 +29,20 @@ pub(crate) fn started(project: &Project, line: &str) -> Child {
 #[track_caller]
 pub(crate) fn end(child: &mut Child, number: i32) {
     signal(child.id(), number);
-    assert!(soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))), "it does not end");
+    assert!(
+        soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))),
+        "it does not end"
+    );
 }
 
 #[track_caller]
 fn still_has_mine(project: &Project) {
     assert!(project.has("vendor/lib/.git"), "a submodule's pointer is gone");
     assert!(project.has("node_modules/mine/.git/hooks/pre-push"), "a hook is gone");
-    assert!(project.read("node_modules/mine/.git/config").is_some_and(|config| config.contains("mine")), "a setting is gone");
+    assert!(
+        project.read("node_modules/mine/.git/config").is_some_and(|config| config.contains("mine")),
+        "a setting is gone"
+    );
 }
 
 #[test]
@@ -47,10 +53,18 @@ fn a_repository_of_the_person_is_taken_for_one_of_very_many() {
         let many = "mkdir -p $(seq -f t/%g/.git/hooks/x 300)";
         project.sh(many);
         still_has_mine(&project);
-        assert_eq!(project.sh_bare("ls -d t/*/.git/hooks/x | wc -l").ok(), "0", "not all of it was swept");
+        assert_eq!(
+            project.sh_bare("ls -d t/*/.git/hooks/x | wc -l").ok(),
+            "0",
+            "not all of it was swept"
+        );
         project.sh(&format!("rm -r t; {many}; kill -9 $PPID"));
         still_has_mine(&project);
-        assert_eq!(project.sh_bare("ls -d t/*/.git/hooks/x | wc -l").ok(), "0", "not all of it was swept");
+        assert_eq!(
+            project.sh_bare("ls -d t/*/.git/hooks/x | wc -l").ok(),
+            "0",
+            "not all of it was swept"
+        );
     });
 }
 
@@ -58,34 +72,48 @@ fn a_repository_of_the_person_is_taken_for_one_of_very_many() {
 fn a_repository_of_a_killed_run_is_taken_for_the_persons() {
     let plant = "git init -q own; EVIL >> own/.git/config; git init -q node_modules/x; EVIL >> node_modules/x/.git/config";
     for then in ["cd own && git status", "cd node_modules/x && git status"] {
-        Plant { before: MINE, commands: &[plant, "true"], then }.never_runs_after(|project, line| {
-            if line == "true" {
-                let ran = project.sh(line);
-                still_has_mine(project);
-                return ran;
-            }
-            end(&mut started(project, &format!("{line}; echo done; exec sleep 60")), 9);
-            assert!(project.read("own/.git/config").is_some_and(|config| config.contains("fsmonitor")), "the probe cannot succeed");
-            project.sh_bare("true")
-        });
+        Plant { before: MINE, commands: &[plant, "true"], then }.never_runs_after(
+            |project, line| {
+                if line == "true" {
+                    let ran = project.sh(line);
+                    still_has_mine(project);
+                    return ran;
+                }
+                end(&mut started(project, &format!("{line}; echo done; exec sleep 60")), 9);
+                assert!(
+                    project
+                        .read("own/.git/config")
+                        .is_some_and(|config| config.contains("fsmonitor")),
+                    "the probe cannot succeed"
+                );
+                project.sh_bare("true")
+            },
+        );
     }
 }
 
 #[test]
 fn git_directory_without_head_of_a_killed_run_stays_inert() {
     let before = "git init -q; git add README; COMMIT";
-    for store in [".git/modules/x", ".git/modules/refs/x", ".git/worktrees/x", ".git/worktrees/x/modules/y"] {
+    for store in
+        [".git/modules/x", ".git/modules/refs/x", ".git/worktrees/x", ".git/worktrees/x/modules/y"]
+    {
         let plant = format!("mkdir -p {store}/objects {store}/refs; EVIL > {store}/config");
         let complete = format!("rm -f {store}/commondir; echo ref: refs/heads/main > {store}/HEAD");
         let then = format!("git --git-dir={store} --work-tree=. status");
-        Plant { before, commands: &[&plant, &complete], then: &then }.never_runs_after(|project, line| {
-            if line == complete {
-                return project.sh(line);
-            }
-            end(&mut started(project, &format!("{line}; echo done; exec sleep 60")), 9);
-            assert!(project.has(format!("{store}/config")), "{store}: the probe cannot succeed");
-            project.sh_bare("true")
-        });
+        Plant { before, commands: &[&plant, &complete], then: &then }.never_runs_after(
+            |project, line| {
+                if line == complete {
+                    return project.sh(line);
+                }
+                end(&mut started(project, &format!("{line}; echo done; exec sleep 60")), 9);
+                assert!(
+                    project.has(format!("{store}/config")),
+                    "{store}: the probe cannot succeed"
+                );
+                project.sh_bare("true")
+            },
+        );
     }
 }
 
@@ -93,7 +121,10 @@ fn git_directory_without_head_of_a_killed_run_stays_inert() {
 fn a_run_that_still_goes_on_is_taken_for_a_killed_one() {
     each_user(|user| {
         let project = project(user);
-        let mut child = started(&project, "git init -q own; HOOK > own/.git/hooks/pre-push; echo done; exec sleep 60");
+        let mut child = started(
+            &project,
+            "git init -q own; HOOK > own/.git/hooks/pre-push; echo done; exec sleep 60",
+        );
         project.sh("true").ok();
         assert!(project.has("own/.git/hooks/pre-push"), "it was swept while it runs");
         end(&mut child, 15);
@@ -106,14 +137,19 @@ fn a_run_that_still_goes_on_is_taken_for_a_killed_one() {
 #[test]
 fn a_small_stack_keeps_the_sweep_from_its_work() {
     let plant = "git init -q own; EVIL >> own/.git/config";
-    Plant { before: "true", commands: &[plant], then: "cd own && git status" }.never_runs_after(|project, line| {
-        // The smallest stack that ringfence runs on: code that is not optimised needs more.
-        let size = if cfg!(debug_assertions) { 512 } else { 96 };
-        let words = format!(r#"ulimit -s {size}; exec "$0" run -c "$1""#);
-        let ran = Ran::of(project.command("/bin/sh").args(["-c", &words]).arg(project.binary()).arg(line), b"");
-        ran.ok();
-        ran
-    });
+    Plant { before: "true", commands: &[plant], then: "cd own && git status" }.never_runs_after(
+        |project, line| {
+            // The smallest stack that ringfence runs on: code that is not optimised needs more.
+            let size = if cfg!(debug_assertions) { 512 } else { 96 };
+            let words = format!(r#"ulimit -s {size}; exec "$0" run -c "$1""#);
+            let ran = Ran::of(
+                project.command("/bin/sh").args(["-c", &words]).arg(project.binary()).arg(line),
+                b"",
+            );
+            ran.ok();
+            ran
+        },
+    );
 }
 
 // Commands that share.
@@ -124,18 +160,28 @@ fn a_repository_that_another_command_made_meanwhile() {
         let evil = format!("{first}EVIL >> {place}/.git/config");
         let made = place.replace("other", "own");
         let then = format!("cd {place} && git status");
-        Plant { before: "true", commands: &[&format!("git init -q {made}"), &evil], then: &then }.never_runs();
+        Plant { before: "true", commands: &[&format!("git init -q {made}"), &evil], then: &then }
+            .never_runs();
         each_user(|user| {
             let project = project(user);
             let wait = "echo ready; while [ ! -e go ]; do sleep 0.05; done";
             let mut child = started(&project, &format!("{wait}; {evil}"));
             project.sh(&format!("git init -q {made}")).ok();
             project.sh_bare("touch go").ok();
-            assert!(soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))), "it does not end");
+            assert!(
+                soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))),
+                "it does not end"
+            );
             project.sh_bare(&then);
             // To a command that ran already it came from outside, and is protected there.
-            assert!([place, &made].iter().any(|place| project.has(format!("{place}/.git/HEAD"))), "nothing was made");
-            assert!(!project.home().join("RAN").exists(), "{evil}: what was planted ran on the host");
+            assert!(
+                [place, &made].iter().any(|place| project.has(format!("{place}/.git/HEAD"))),
+                "nothing was made"
+            );
+            assert!(
+                !project.home().join("RAN").exists(),
+                "{evil}: what was planted ran on the host"
+            );
         });
     }
 }
@@ -146,7 +192,8 @@ const LINK: &str = "git update-index --add --cacheinfo 160000,$(git rev-parse HE
 fn a_repository_that_an_earlier_command_made_where_nobody_looks() {
     let before = "git init -q; git add README; COMMIT";
     let linked = format!("git init -q vendor/x; {LINK}vendor/x");
-    Plant { before, commands: &[&linked, "EVIL >> vendor/x/.git/config"], then: "git status" }.never_runs();
+    Plant { before, commands: &[&linked, "EVIL >> vendor/x/.git/config"], then: "git status" }
+        .never_runs();
     for (evil, then) in [
         ("EVIL >> vendor/x/.git/config", "cd vendor/x && git status"),
         ("mv vendor/x vendor/y; EVIL >> vendor/y/.git/config", "cd vendor/y && git status"),
@@ -157,8 +204,7 @@ fn a_repository_that_an_earlier_command_made_where_nobody_looks() {
 
 #[test]
 fn a_repository_of_the_person_that_is_made_known_to_git() {
-    let before =
-        "git init -q; git add README; COMMIT; git init -q node_modules/mine; git -C node_modules/mine commit -q --allow-empty -m x";
+    let before = "git init -q; git add README; COMMIT; git init -q node_modules/mine; git -C node_modules/mine commit -q --allow-empty -m x";
     let link = format!("{LINK}node_modules/mine");
     let evil = "EVIL >> node_modules/mine/.git/config";
     Plant { before, commands: &[&format!("{evil}; {link}")], then: "git status" }.never_runs();
@@ -191,9 +237,16 @@ fn a_rebase_that_the_command_began_goes_on_with_its_programs() {
     // What the person began goes on as it was.
     each_user(|user| {
         let project = project(user);
-        project.sh_bare(&spelled(&format!("{before}; {state}; echo exec touch ~/RAN > $m/git-rebase-todo"))).ok();
+        project
+            .sh_bare(&spelled(&format!(
+                "{before}; {state}; echo exec touch ~/RAN > $m/git-rebase-todo"
+            )))
+            .ok();
         project.sh("echo pick HEAD >> .git/rebase-merge/git-rebase-todo; echo x false >> .git/rebase-merge/git-rebase-todo");
         let left = project.sh_bare("cat .git/rebase-merge/git-rebase-todo").ok();
-        assert_eq!(left, "exec touch ~/RAN\npick HEAD".replace('~', &project.home().display().to_string()));
+        assert_eq!(
+            left,
+            "exec touch ~/RAN\npick HEAD".replace('~', &project.home().display().to_string())
+        );
     });
 }

@@ -12,7 +12,14 @@ use crate::project;
 /// Two threads, every call that makes a name, and each other's paths changed in memory.
 const MAKING: &str = include_str!("making.c");
 /// The names it goes for.
-const FORBIDDEN: &[&str] = &[".mcp.json", ".env.made", "made.pem", "sub/.env.made", ".git/hooks/post-merge", ".git/config.worktree"];
+const FORBIDDEN: &[&str] = &[
+    ".mcp.json",
+    ".env.made",
+    "made.pem",
+    "sub/.env.made",
+    ".git/hooks/post-merge",
+    ".git/config.worktree",
+];
 /// Tries in one run, and runs for each user.
 const TRIES_PER_RUN: usize = 5_000;
 const RUNS: usize = 1;
@@ -29,7 +36,8 @@ impl Drop for Over<'_> {
 
 /// What somebody on the host saw of the forbidden names who looked all the time.
 fn polled(project: &Project, run: impl FnOnce()) -> Vec<&'static str> {
-    let paths: Vec<(&str, PathBuf)> = FORBIDDEN.iter().map(|name| (*name, project.at(name))).collect();
+    let paths: Vec<(&str, PathBuf)> =
+        FORBIDDEN.iter().map(|name| (*name, project.at(name))).collect();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let poller = scope.spawn(|| {
@@ -37,7 +45,12 @@ fn polled(project: &Project, run: impl FnOnce()) -> Vec<&'static str> {
             loop {
                 // Once more after the end: what is left counts as well.
                 let is_over = over.load(Ordering::Relaxed);
-                seen.extend(paths.iter().filter(|(_, path)| path.symlink_metadata().is_ok()).map(|(name, _)| *name));
+                seen.extend(
+                    paths
+                        .iter()
+                        .filter(|(_, path)| path.symlink_metadata().is_ok())
+                        .map(|(name, _)| *name),
+                );
                 seen.dedup();
                 if is_over {
                     return seen;
@@ -64,7 +77,8 @@ fn a_forbidden_name_appears_while_threads_race() {
         let said = |words: [&OsStr; 4]| project.run(words).ok();
         let seen = polled(&project, || {
             for _ in 0..runs {
-                let inside = said(["--".as_ref(), program.as_os_str(), at_once.as_ref(), "leave".as_ref()]);
+                let inside =
+                    said(["--".as_ref(), program.as_os_str(), at_once.as_ref(), "leave".as_ref()]);
                 // Tried as often as it should, made none, and every way made an innocent name.
                 assert_eq!(inside, "tried 1 made 0 idle");
             }
@@ -76,7 +90,12 @@ fn a_forbidden_name_appears_while_threads_race() {
         for _ in 0..BARE_RUNS {
             seen.extend(polled(&project, || {
                 let bare = Ran::of(project.command(&program).args(["3000", "clean"]), b"").ok();
-                assert!(bare.starts_with("tried 1 made ") && bare.ends_with(" idle") && !bare.contains(" made 0 "), "{bare}");
+                assert!(
+                    bare.starts_with("tried 1 made ")
+                        && bare.ends_with(" idle")
+                        && !bare.contains(" made 0 "),
+                    "{bare}"
+                );
             }));
             if seen.len() == FORBIDDEN.len() {
                 return;

@@ -53,12 +53,16 @@ fn a_namespace_is_made_or_entered() {
             project.tries(&format!("call('unshare', {flag})")).inside(REFUSED);
         }
         for flag in ["0x10000000", "0x10020000", "0x20000000", "0x40000000", "0x02000000"] {
-            project.tries(&format!("call('clone', {flag} | 17, 0, 0, 0, 0) or os._exit(0)")).inside(REFUSED);
+            project
+                .tries(&format!("call('clone', {flag} | 17, 0, 0, 0, 0) or os._exit(0)"))
+                .inside(REFUSED);
         }
         project
             .tries("call('clone3', struct.pack('Q' * 11, 0x10000000, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0), 88) or os._exit(0)")
             .inside(&["ENOSYS", "EPERM"]);
-        project.tries("call('setns', os.open('/proc/self/ns/mnt', os.O_RDONLY), 0)").inside(REFUSED);
+        project
+            .tries("call('setns', os.open('/proc/self/ns/mnt', os.O_RDONLY), 0)")
+            .inside(REFUSED);
         project.tries("call('setns', call('pidfd_open', os.getpid(), 0), 0x20000)").inside(REFUSED);
         project.tries("os.open('/proc/1/ns/mnt', os.O_RDONLY)").inside(&["EACCES", "EPERM"]);
     });
@@ -73,7 +77,11 @@ fn a_nested_user_namespace_binds_a_secret() {
         let project = project(user);
         let line = "unshare -Urm sh -c 'mount --bind sub /mnt && cat /mnt/.env'";
         let bare = project.sh_bare(line);
-        assert!(bare.text().contains(ringfence_testkit::SECRET), "the probe cannot succeed: {}", bare.talk());
+        assert!(
+            bare.text().contains(ringfence_testkit::SECRET),
+            "the probe cannot succeed: {}",
+            bare.talk()
+        );
         let inside = project.sh(line);
         assert!(inside.status != 0 && inside.text().is_empty(), "{}", inside.text());
         let inside = project.sh("unshare -Ur true || unshare -m true || unshare -n true || unshare -p true || chroot . true");

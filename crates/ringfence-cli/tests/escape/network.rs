@@ -9,11 +9,17 @@ fn a_socket_of_an_odd_family_is_made() {
     each_user(|user| {
         let project = project(user);
         for family in [3, 4, 5, 9, 11, 15, 17, 21, 29, 30, 31, 38, 39, 40, 41, 42, 43, 44, 45] {
-            project.tries(&format!("call('socket', {family}, 2, 0)")).inside(&["EAFNOSUPPORT", "EPERM"]);
+            project
+                .tries(&format!("call('socket', {family}, 2, 0)"))
+                .inside(&["EAFNOSUPPORT", "EPERM"]);
         }
         for kind in [1, 3, 5] {
-            project.tries(&format!("call('socket', 40, {kind}, 0)")).inside(&["EAFNOSUPPORT", "EPERM"]);
-            project.tries(&format!("call('socket', 38, {kind}, 0)")).inside(&["EAFNOSUPPORT", "EPERM"]);
+            project
+                .tries(&format!("call('socket', 40, {kind}, 0)"))
+                .inside(&["EAFNOSUPPORT", "EPERM"]);
+            project
+                .tries(&format!("call('socket', 38, {kind}, 0)"))
+                .inside(&["EAFNOSUPPORT", "EPERM"]);
         }
         // With a bit that the kernel ignores.
         project.tries("call('socket', 0x100000028, 1, 0)").inside(&["EAFNOSUPPORT", "EPERM"]);
@@ -26,14 +32,25 @@ fn a_raw_socket_is_made() {
     each_user(|user| {
         let project = project(user);
         for net in [&["--net", "none"][..], &["--net", "full"]] {
-            project.tries("socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)").with(net).inside(&["EPERM"]).bare_ok_as_root();
-            project.tries("socket.socket(socket.AF_INET6, socket.SOCK_RAW, 58)").with(net).inside(&["EPERM", "EAFNOSUPPORT"]);
+            project
+                .tries("socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)")
+                .with(net)
+                .inside(&["EPERM"])
+                .bare_ok_as_root();
+            project
+                .tries("socket.socket(socket.AF_INET6, socket.SOCK_RAW, 58)")
+                .with(net)
+                .inside(&["EPERM", "EAFNOSUPPORT"]);
             project
                 .tries("socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 768)")
                 .with(net)
                 .inside(&["EPERM", "EAFNOSUPPORT"])
                 .bare_ok_as_root();
-            project.tries("call('socket', 2, 10, 768)").with(net).inside(&["EPERM", "ESOCKTNOSUPPORT", "EINVAL"]);
+            project.tries("call('socket', 2, 10, 768)").with(net).inside(&[
+                "EPERM",
+                "ESOCKTNOSUPPORT",
+                "EINVAL",
+            ]);
         }
     });
 }
@@ -54,11 +71,18 @@ print(ask(16, struct.pack('BxHiII', 0, 0, 1, 0, 1)))
 ";
         for flags in [&["--net", "none"][..], &["--net", "full"]] {
             let program = format!("{}\n{code}", ringfence_testkit::PRELUDE);
-            let ran = project.run(flags.iter().copied().chain(["--", ringfence_testkit::python().expect("python3"), "-Bc", &program]));
+            let ran = project.run(flags.iter().copied().chain([
+                "--",
+                ringfence_testkit::python().expect("python3"),
+                "-Bc",
+                &program,
+            ]));
             assert_eq!(ran.ok(), "EPERM\nEPERM\nEPERM", "{flags:?}");
         }
         for family in [1, 4, 6, 9, 12, 15, 16, 21] {
-            project.tries(&format!("socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, {family})")).inside(&["EPERM", "EPROTONOSUPPORT"]);
+            project
+                .tries(&format!("socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, {family})"))
+                .inside(&["EPERM", "EPROTONOSUPPORT"]);
         }
         // To ask is allowed: many programs list the interfaces.
         project.tries("socket.if_nameindex()").inside(&["ok"]);
@@ -73,7 +97,10 @@ fn a_listener_of_the_host_hears_from_inside() {
         let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").expect("the host has a loopback");
         listener.set_nonblocking(true).expect("a listener need not wait");
         datagrams.set_nonblocking(true).expect("a socket need not wait");
-        let (tcp, udp) = (listener.local_addr().expect("bound").port(), datagrams.local_addr().expect("bound").port());
+        let (tcp, udp) = (
+            listener.local_addr().expect("bound").port(),
+            datagrams.local_addr().expect("bound").port(),
+        );
         let code = format!(
             "
 for address in ['127.0.0.1', '0.0.0.0', '127.1', '::1', '::ffff:127.0.0.1', 'localhost', '169.254.169.254']:
@@ -83,8 +110,14 @@ for address in ['127.0.0.1', '0.0.0.0', '127.1', '::1', '::ffff:127.0.0.1', 'loc
 print('over')"
         );
         project.python(&code).ok();
-        assert!(listener.accept().is_err() && datagrams.recv(&mut [0; 8]).is_err(), "something came through");
+        assert!(
+            listener.accept().is_err() && datagrams.recv(&mut [0; 8]).is_err(),
+            "something came through"
+        );
         project.python_bare(&code).ok();
-        assert!(listener.accept().is_ok() && datagrams.recv(&mut [0; 8]).is_ok(), "the probe cannot succeed");
+        assert!(
+            listener.accept().is_ok() && datagrams.recv(&mut [0; 8]).is_ok(),
+            "the probe cannot succeed"
+        );
     });
 }

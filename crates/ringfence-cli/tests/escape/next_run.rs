@@ -41,10 +41,16 @@ fn run_ends_soon(project: &Project, words: &[&str]) -> Ran {
 #[test]
 fn a_secret_is_read_below_a_vendored_name() {
     for name in ["target", "node_modules", "vendor", ".venv", "x/.git"] {
-        hidden_after(&format!("mkdir -p {name}; mv sub {name}/"), &format!("cat {name}/sub/.env {name}/sub/deeper/credentials.json"));
+        hidden_after(
+            &format!("mkdir -p {name}; mv sub {name}/"),
+            &format!("cat {name}/sub/.env {name}/sub/deeper/credentials.json"),
+        );
     }
     hidden_after("mv sub target", "cat target/.env");
-    hidden_after("mv sub/deeper vendor; mv vendor sub/", "cat vendor/credentials.json sub/vendor/credentials.json");
+    hidden_after(
+        "mv sub/deeper vendor; mv vendor sub/",
+        "cat vendor/credentials.json sub/vendor/credentials.json",
+    );
 }
 
 #[test]
@@ -92,8 +98,11 @@ fn a_secret_is_read_while_another_command_swaps_directories() {
             .stdout(Stdio::piped())
             .spawn()
             .expect("ringfence starts");
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped just above")), &mut String::new())
-            .expect("it says something");
+        std::io::BufRead::read_line(
+            &mut std::io::BufReader::new(child.stdout.take().expect("piped just above")),
+            &mut String::new(),
+        )
+        .expect("it says something");
         let mut said = String::new();
         while matches!(child.try_wait(), Ok(None)) && !said.contains(SECRET) {
             said += &project.sh("cat sub/.env src/.env sub/.env src/.env").text();
@@ -108,9 +117,20 @@ fn a_secret_is_read_while_another_command_swaps_directories() {
 fn a_cache_within_the_project_leads_out_of_it() {
     each_user(|user| {
         let project = project(user);
-        let run = |line: &str| Ran::of(project.ringfence().env("XDG_CACHE_HOME", project.at(".cache")).args(["run", "-c", line]), b"");
+        let run = |line: &str| {
+            Ran::of(
+                project
+                    .ringfence()
+                    .env("XDG_CACHE_HOME", project.at(".cache"))
+                    .args(["run", "-c", line]),
+                b"",
+            )
+        };
         let other = project.home().join("code/other");
-        let link = format!("for i in .cache/ringfence/projects/*; do rm -rf $i/.npm; ln -s {} $i/.npm; done", other.display());
+        let link = format!(
+            "for i in .cache/ringfence/projects/*; do rm -rf $i/.npm; ln -s {} $i/.npm; done",
+            other.display()
+        );
         for _ in 0..2 {
             run(&link);
             let said = run("cat ~/.npm/main.rs; echo owned > ~/.npm/owned").text();
@@ -125,7 +145,10 @@ fn a_policy_of_the_project_hands_over_variables() {
     each_user(|user| {
         let project = project(user);
         for allow in [r#"["*"]"#, r#"["MY*", "P?PASS", "[D]ATABASE_URL"]"#, r#"["DATABASE_URL"]"#] {
-            project.write(".ringfence/policy.toml", format!("version = 1\n[environment]\nallow = {allow}\n"));
+            project.write(
+                ".ringfence/policy.toml",
+                format!("version = 1\n[environment]\nallow = {allow}\n"),
+            );
             let mut command = project.ringfence();
             for name in ["SSH_AUTH_SOCK", "MYCONN", "PGPASS", "DATABASE_URL"] {
                 command.env(name, SECRET);
@@ -140,9 +163,16 @@ fn a_policy_of_the_project_hands_over_variables() {
 fn a_policy_of_the_project_opens_sockets_of_the_host() {
     each_user(|user| {
         let project = project(user);
-        let _host = project.bystander("s = socket.socket(socket.AF_UNIX); s.bind('h.sock'); s.listen(9)");
-        project.write(".ringfence/policy.toml", "version = 1\n[network]\nunix-sockets = [\"./h.sock\"]\n");
-        project.tries("socket.socket(socket.AF_UNIX).connect('h.sock')").inside(&["EACCES", "EPERM", "ECONNREFUSED"]).bare_ok();
+        let _host =
+            project.bystander("s = socket.socket(socket.AF_UNIX); s.bind('h.sock'); s.listen(9)");
+        project.write(
+            ".ringfence/policy.toml",
+            "version = 1\n[network]\nunix-sockets = [\"./h.sock\"]\n",
+        );
+        project
+            .tries("socket.socket(socket.AF_UNIX).connect('h.sock')")
+            .inside(&["EACCES", "EPERM", "ECONNREFUSED"])
+            .bare_ok();
     });
 }
 
@@ -153,10 +183,14 @@ fn a_policy_of_the_project_opens_hosts() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the host has a loopback");
         listener.set_nonblocking(true).expect("a listener need not wait");
         let port = listener.local_addr().expect("bound").port();
-        let lists = format!("allow = [\"127.0.0.0/8\", \"example.org\"]\nlocalhost = [{port}]\nbind = true\ngit = true\n");
+        let lists = format!(
+            "allow = [\"127.0.0.0/8\", \"example.org\"]\nlocalhost = [{port}]\nbind = true\ngit = true\n"
+        );
         let secret = "[[secrets]]\nenv = \"TOKEN\"\nhosts = [\"example.org\"]\nheader = \"X\"\n";
         project.write(".ringfence/policy.toml", format!("version = 1\n[network]\n{lists}{secret}"));
-        let code = format!("outcome(lambda: socket.create_connection(('127.0.0.1', {port}), 0.3))\nprint('over')");
+        let code = format!(
+            "outcome(lambda: socket.create_connection(('127.0.0.1', {port}), 0.3))\nprint('over')"
+        );
         let ran = project.python(&code);
         assert!(ran.ok().ends_with("over"), "{}", ran.text());
         assert!(listener.accept().is_err(), "{user}: something came through");
@@ -182,8 +216,21 @@ fn policy_still_holds_after(line: &str) {
         let project = project(user);
         project.sh_bare("git init -q").ok();
         project.write("pkg/data.txt", SECRET);
-        project.write(".ringfence/policy.toml", "version = 1\n[filesystem]\ndeny = [\"./pkg/data.txt\"]\n");
-        let read = || Ran::of(project.ringfence().current_dir(project.at("pkg")).args(["run", "-c", "cat data.txt"]), b"").text();
+        project.write(
+            ".ringfence/policy.toml",
+            "version = 1\n[filesystem]\ndeny = [\"./pkg/data.txt\"]\n",
+        );
+        let read = || {
+            Ran::of(
+                project.ringfence().current_dir(project.at("pkg")).args([
+                    "run",
+                    "-c",
+                    "cat data.txt",
+                ]),
+                b"",
+            )
+            .text()
+        };
         assert!(!read().contains(SECRET));
         project.sh(line);
         assert!(!read().contains(SECRET), "{line}");
@@ -192,7 +239,9 @@ fn policy_still_holds_after(line: &str) {
 
 #[test]
 fn a_policy_made_inside_takes_the_place_of_the_projects() {
-    policy_still_holds_after("mkdir pkg/.ringfence; echo 'version = 1' > pkg/.ringfence/policy.toml");
+    policy_still_holds_after(
+        "mkdir pkg/.ringfence; echo 'version = 1' > pkg/.ringfence/policy.toml",
+    );
     policy_still_holds_after("mkdir -p p/.ringfence; mv p/.ringfence pkg/");
     policy_still_holds_after("mkdir p; mv p pkg/.ringfence");
     policy_still_holds_after("ln -s ../src pkg/.ringfence");
@@ -227,12 +276,27 @@ fn a_pipe_in_place_of_a_file_keeps_later_commands_waiting() {
 fn a_policy_of_the_project_reads_what_lies_elsewhere() {
     each_user(|user| {
         let project = project(user);
-        project.write_at(&project.home().join("other.toml"), format!("version = 1\n[network]\nmode = \"{SECRET}\"\n"));
-        for path in ["../../../other.toml", "../../other.toml", "~/other.toml", "~/.ssh/id_rsa", "/dev/zero"] {
-            project.write(".ringfence/policy.toml", format!("version = 1\nextends = [\"{path}\"]\n"));
+        project.write_at(
+            &project.home().join("other.toml"),
+            format!("version = 1\n[network]\nmode = \"{SECRET}\"\n"),
+        );
+        for path in [
+            "../../../other.toml",
+            "../../other.toml",
+            "~/other.toml",
+            "~/.ssh/id_rsa",
+            "/dev/zero",
+        ] {
+            project
+                .write(".ringfence/policy.toml", format!("version = 1\nextends = [\"{path}\"]\n"));
             let line = r#"ulimit -v 2000000; exec "$0" run -c true"#;
-            let ran = ends_soon(project.command("/bin/sh").args(["-c", line]).arg(project.binary()));
-            assert!(!ran.talk().contains(SECRET) && !ran.talk().contains("memory"), "{path}: {}", ran.talk());
+            let ran =
+                ends_soon(project.command("/bin/sh").args(["-c", line]).arg(project.binary()));
+            assert!(
+                !ran.talk().contains(SECRET) && !ran.talk().contains("memory"),
+                "{path}: {}",
+                ran.talk()
+            );
         }
     });
 }
@@ -241,7 +305,10 @@ fn a_policy_of_the_project_reads_what_lies_elsewhere() {
 fn a_policy_extends_a_link_out_of_the_project() {
     each_user(|user| {
         let project = project(user);
-        project.write_at(&project.home().join("other.toml"), format!("version = 1\n[network]\nmode = \"{SECRET}\"\n"));
+        project.write_at(
+            &project.home().join("other.toml"),
+            format!("version = 1\n[network]\nmode = \"{SECRET}\"\n"),
+        );
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../shared.toml\"]\n");
         project.sh_bare("ln -s ../../other.toml shared.toml").ok();
         let ran = run_ends_soon(&project, &["-c", "true"]);
@@ -256,7 +323,10 @@ fn a_file_that_the_policy_extends_is_changed() {
     each_user(|user| {
         let project = project(user);
         project.write("data.txt", SECRET);
-        project.write(".ringfence/shared.toml", "version = 1\n[filesystem]\ndeny = [\"./data.txt\"]\n");
+        project.write(
+            ".ringfence/shared.toml",
+            "version = 1\n[filesystem]\ndeny = [\"./data.txt\"]\n",
+        );
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"shared.toml\"]\n");
         let said = project.sh("cat data.txt; true");
         said.ok();
@@ -280,8 +350,13 @@ fn a_policy_of_the_project_hands_over_the_keys_of_the_agent() {
     each_user(|user| {
         let project = project(user);
         for name in ["SSH_AUTH_SOCK", "PGPASS", "DBUS_SESSION_BUS_ADDRESS"] {
-            project.write(".ringfence/policy.toml", format!("version = 1\n[environment]\nallow = [\"{name}\"]\n"));
-            let said = Ran::of(project.ringfence().env(name, SECRET).args(["run", "-c", "env"]), b"").text();
+            project.write(
+                ".ringfence/policy.toml",
+                format!("version = 1\n[environment]\nallow = [\"{name}\"]\n"),
+            );
+            let said =
+                Ran::of(project.ringfence().env(name, SECRET).args(["run", "-c", "env"]), b"")
+                    .text();
             assert!(!said.contains(SECRET), "{name}");
         }
     });
@@ -292,7 +367,11 @@ fn settings_of_the_person_are_made_in_the_project() {
     each_user(|user| {
         let project = project(user);
         let run = |config: &std::path::Path, line: &str| {
-            Ran::of(project.ringfence().env("XDG_CONFIG_HOME", config).args(["run", "-c", line]), b"").text()
+            Ran::of(
+                project.ringfence().env("XDG_CONFIG_HOME", config).args(["run", "-c", line]),
+                b"",
+            )
+            .text()
         };
         let open = "printf 'version = 1\\nmode = \"full-access\"\\n'";
         let confined = "grep Seccomp: /proc/self/status";
@@ -308,7 +387,13 @@ fn settings_of_the_person_are_made_in_the_project() {
         project.make_directories(&project.at("conf"));
         run(&project.at("conf"), &line);
         let there = Ran::of(
-            project.ringfence().env("XDG_CONFIG_HOME", project.at("conf")).arg("run").arg("-C").arg(&second).args(["-c", confined]),
+            project
+                .ringfence()
+                .env("XDG_CONFIG_HOME", project.at("conf"))
+                .arg("run")
+                .arg("-C")
+                .arg(&second)
+                .args(["-c", confined]),
             b"",
         );
         assert_eq!(there.text(), "Seccomp:\t2");
@@ -323,7 +408,8 @@ fn settings_of_the_person_are_made_in_the_project() {
         // Beside it, where a link leads back in: nothing is there yet.
         std::fs::remove_file(&elsewhere).expect("it was made above");
         project.make_directories(&elsewhere);
-        std::os::unix::fs::symlink(project.at("dots"), elsewhere.join("ringfence")).expect("a link is made");
+        std::os::unix::fs::symlink(project.at("dots"), elsewhere.join("ringfence"))
+            .expect("a link is made");
         run(&elsewhere, &plant("dots"));
         assert_eq!(run(&elsewhere, confined), "Seccomp:\t2");
         // The control: the person's own settings do count.
@@ -340,7 +426,8 @@ fn start_up_files_of_the_home_that_are_kept_in_the_project_are_changed() {
         let home = project.home();
         let _ = std::fs::remove_file(home.join(".gitconfig"));
         for (target, link) in [("dots/gitconfig", ".gitconfig"), ("dots/bashrc", ".bashrc")] {
-            std::os::unix::fs::symlink(project.at(target), home.join(link)).expect("a link is made");
+            std::os::unix::fs::symlink(project.at(target), home.join(link))
+                .expect("a link is made");
         }
         project.sh("echo planted >> dots/gitconfig; echo planted > dots/bashrc; mv dots d; mkdir dots; echo planted > dots/bashrc");
         assert_eq!(project.read("dots/gitconfig").as_deref(), Some("[user]\n\tname = A\n"));
@@ -355,7 +442,10 @@ fn policies_that_extend_each_other_twice_keep_later_commands_waiting() {
         let project = project(user);
         for file in 0..30 {
             let next = file + 1;
-            project.write(format!(".ringfence/{file}.toml"), format!("version = 1\nextends = [\"{next}.toml\", \"./{next}.toml\"]\n"));
+            project.write(
+                format!(".ringfence/{file}.toml"),
+                format!("version = 1\nextends = [\"{next}.toml\", \"./{next}.toml\"]\n"),
+            );
         }
         project.write(".ringfence/30.toml", "version = 1\n");
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"0.toml\"]\n");
@@ -365,7 +455,11 @@ fn policies_that_extend_each_other_twice_keep_later_commands_waiting() {
         assert!(ends_soon(check.args(["policy", "check", ".ringfence/policy.toml"])).status != 0);
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"../shared.toml\"]\n");
         project.write("shared.toml", "version = 1\n");
-        assert!(ends_soon(project.ringfence().args(["policy", "check", ".ringfence/policy.toml"])).status != 0);
+        assert!(
+            ends_soon(project.ringfence().args(["policy", "check", ".ringfence/policy.toml"]))
+                .status
+                != 0
+        );
     });
 }
 
@@ -382,7 +476,14 @@ fn a_pointer_opens_the_store_of_another_project() {
             .ok();
         let store = format!("{other}/.git/modules/sub");
         // The control: for the submodule itself the store is opened.
-        project.run(["-C", &format!("{other}/sub"), "-c", &format!("git log --oneline && touch {store}/mine")]).ok();
+        project
+            .run([
+                "-C",
+                &format!("{other}/sub"),
+                "-c",
+                &format!("git log --oneline && touch {store}/mine"),
+            ])
+            .ok();
         project.write(".git", format!("gitdir: {store}\n"));
         let said = project.sh(&format!("ls {store}; cat {store}/HEAD; touch {store}/planted"));
         assert!(said.text().is_empty(), "{}", said.text());
@@ -409,7 +510,13 @@ fn a_secret_is_read_when_the_link_that_said_so_is_gone() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("mkdir conf; mv .env conf/prod.txt; ln -s conf/prod.txt .env").ok();
-        for away in ["rm .env", "unlink .env", "python3 -c 'import os; os.unlink(\".env\")'", "mv .env x", "ln -sf README .env"] {
+        for away in [
+            "rm .env",
+            "unlink .env",
+            "python3 -c 'import os; os.unlink(\".env\")'",
+            "mv .env x",
+            "ln -sf README .env",
+        ] {
             project.sh(away);
         }
         assert!(!project.sh("cat conf/prod.txt").text().contains(SECRET));
@@ -424,7 +531,18 @@ fn protects_with_a_directory_in_them_are_passed_by_moving_it() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("mkdir ci; echo ok > ci/a.yml").ok();
-        let run = |line: &str| project.run(["--protect", "ci/*.yml", "--protect", ".github/workflows", "--", "/bin/sh", "-c", line]);
+        let run = |line: &str| {
+            project.run([
+                "--protect",
+                "ci/*.yml",
+                "--protect",
+                ".github/workflows",
+                "--",
+                "/bin/sh",
+                "-c",
+                line,
+            ])
+        };
         run("mkdir d; echo evil > d/b.yml; mv ci old; mv d ci; mv d/b.yml ci/b.yml");
         run("mkdir -p x/workflows; echo evil > x/workflows/ci.yml; ln -s x .github; mv x .github");
         assert!(!project.has("ci/b.yml") && !project.has(".github/workflows/ci.yml"));

@@ -67,25 +67,43 @@ pub(crate) fn with_few_descriptors(project: &Project, words: &[&str]) -> Ran {
 #[test]
 fn a_repository_that_goes_through_a_vendored_name() {
     for name in ["vendor", "node_modules", "x/.git"] {
-        let (there, back) =
-            (format!("mkdir -p {name}; mv nested {name}/"), format!("EVIL >> {name}/nested/.git/config; mv {name}/nested nested"));
-        Plant { before: "git init -q; git init -q nested", commands: &[&there, &back], then: "cd nested && git status" }.never_runs();
+        let (there, back) = (
+            format!("mkdir -p {name}; mv nested {name}/"),
+            format!("EVIL >> {name}/nested/.git/config; mv {name}/nested nested"),
+        );
+        Plant {
+            before: "git init -q; git init -q nested",
+            commands: &[&there, &back],
+            then: "cd nested && git status",
+        }
+        .never_runs();
     }
 }
 
 #[test]
 fn a_repository_that_was_shut_from_the_survey() {
     let shut = "chmod 000 .git";
-    Plant { before: "git init -q", commands: &[shut, "chmod 755 .git; EVIL >> .git/config"], then: "git status" }.never_runs();
+    Plant {
+        before: "git init -q",
+        commands: &[shut, "chmod 755 .git; EVIL >> .git/config"],
+        then: "git status",
+    }
+    .never_runs();
     let above = "chmod 311 nested";
-    Plant { before: "git init -q nested", commands: &[above, "EVIL >> nested/.git/config"], then: "cd nested && git status" }.never_runs();
+    Plant {
+        before: "git init -q nested",
+        commands: &[above, "EVIL >> nested/.git/config"],
+        then: "cd nested && git status",
+    }
+    .never_runs();
 }
 
 #[test]
 fn a_head_beside_a_repository_without_one() {
     let plant = r#"rm -f .git/HEAD; ELSEWHERE; printf "[core]\nbare = false\nrepositoryformatversion = 1\n[extensions]\nworktreeConfig = true\n" >> ev/config;
         printf "[core]\nworktree = $PWD\n" > config.worktree; echo ev > commondir; echo "ref: refs/heads/m" > HEAD"#;
-    Plant { before: "git init -q; git add README; COMMIT", commands: &[plant], then: "git status" }.never_runs();
+    Plant { before: "git init -q; git add README; COMMIT", commands: &[plant], then: "git status" }
+        .never_runs();
     Plant { before: "true", commands: &[plant], then: "git status" }.never_runs();
 }
 
@@ -101,7 +119,12 @@ fn a_common_directory_of_a_linked_worktree() {
 
 #[test]
 fn a_config_by_the_other_name_it_was_given() {
-    Plant { before: "true", commands: &["git init -q; ln .git/config notes.txt", "EVIL >> notes.txt"], then: "git status" }.never_runs();
+    Plant {
+        before: "true",
+        commands: &["git init -q; ln .git/config notes.txt", "EVIL >> notes.txt"],
+        then: "git status",
+    }
+    .never_runs();
 }
 
 #[test]
@@ -112,7 +135,12 @@ fn a_config_that_a_pointer_leads_to() {
         then: "git status",
     }
     .never_runs();
-    Plant { before: "git init -q --separate-git-dir=store", commands: &["EVIL >> store/config"], then: "git status" }.never_runs();
+    Plant {
+        before: "git init -q --separate-git-dir=store",
+        commands: &["EVIL >> store/config"],
+        then: "git status",
+    }
+    .never_runs();
 }
 
 #[test]
@@ -127,7 +155,8 @@ fn a_bare_repository_below_the_project() {
 #[test]
 fn hooks_that_were_absent() {
     let before = "git init -q; rm -rf .git/hooks; git add README; COMMIT";
-    let hook = "mkdir .git/hooks; HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
+    let hook =
+        "mkdir .git/hooks; HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
     Plant { before, commands: &[hook], then: "git checkout -q -b other" }.never_runs();
 }
 
@@ -177,7 +206,8 @@ fn a_config_of_a_run_that_ends_badly() {
     // Not bare: there, the first process is that of the machine.
     for end in ["prlimit --pid 1 --nofile=0:0; (sleep 0.1 &); sleep 0.5", "kill -9 $PPID"] {
         let line = format!("git init -q own; EVIL >> own/.git/config; {end}");
-        Plant { before: "true", commands: &[&line], then: "cd own && git status" }.never_runs_after(Project::sh);
+        Plant { before: "true", commands: &[&line], then: "cd own && git status" }
+            .never_runs_after(Project::sh);
     }
     let line = "git init -q own; EVIL >> own/.git/config; sleep 60";
     Plant { before: "true", commands: &[line], then: "cd own && git status" }
@@ -203,15 +233,21 @@ os.rename('p/named-later', 'p/HEAD'); os.rename('p', 'own/.git')
 fn a_config_made_while_no_descriptor_can_be_sent() {
     let Some(python) = ringfence_testkit::python() else { return };
     let code = format!("{}\n{IN_FLIGHT}", ringfence_testkit::PRELUDE);
-    Plant { before: "true", commands: &[&code], then: "cd own && git status" }
-        .never_runs_after(|project, code| with_few_descriptors(project, &["--", python, "-Bc", code]));
+    Plant { before: "true", commands: &[&code], then: "cd own && git status" }.never_runs_after(
+        |project, code| with_few_descriptors(project, &["--", python, "-Bc", code]),
+    );
 }
 
 /// A repository with a hook, in the end of which `end` is done.
 #[track_caller]
 fn hook_never_runs_after(end: &str) {
     let own = "git init -q own; cd own; echo x > f; git add f; COMMIT; HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
-    Plant { before: "true", commands: &[&format!("{own}; {end}")], then: "cd own && git checkout -q -b other" }.never_runs();
+    Plant {
+        before: "true",
+        commands: &[&format!("{own}; {end}")],
+        then: "cd own && git checkout -q -b other",
+    }
+    .never_runs();
 }
 
 #[test]
@@ -234,7 +270,8 @@ fn a_config_that_cannot_be_replaced() {
 fn a_hook_whose_names_in_the_quarantine_are_taken() {
     let names = "git init -q own; cd own/.git/hooks; for i in post-checkout $(seq -f post-checkout.%g 1 99); do echo > $i; done";
     let again = "mv own old; git init -q own; cd own; echo x > f; git add f; COMMIT; HOOK > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout";
-    Plant { before: "true", commands: &[names, again], then: "cd own && git checkout -q -b other" }.never_runs();
+    Plant { before: "true", commands: &[names, again], then: "cd own && git checkout -q -b other" }
+        .never_runs();
 }
 
 #[test]
@@ -253,8 +290,10 @@ fn a_repository_within_the_directory_of_another() {
 fn a_config_of_one_worktree() {
     Plant {
         before: "true",
-        commands: &["git init -q own; cd own; echo x > f; git add f; COMMIT; git worktree add -q ../w;
-            git config extensions.worktreeConfig true; EVIL > .git/worktrees/w/config.worktree"],
+        commands: &[
+            "git init -q own; cd own; echo x > f; git add f; COMMIT; git worktree add -q ../w;
+            git config extensions.worktreeConfig true; EVIL > .git/worktrees/w/config.worktree",
+        ],
         then: "cd w && git status",
     }
     .never_runs();
@@ -292,7 +331,9 @@ fn a_config_of_a_worktree_that_cannot_be_read() {
 fn a_common_directory_of_a_bare_project() {
     Plant {
         before: "git init -q --bare .",
-        commands: &[r#"ELSEWHERE; printf "[alias]\nx = !touch ~/RAN\n" >> ev/config; echo ev > commondir"#],
+        commands: &[
+            r#"ELSEWHERE; printf "[alias]\nx = !touch ~/RAN\n" >> ev/config; echo ev > commondir"#,
+        ],
         then: "git x",
     }
     .never_runs();
@@ -300,7 +341,8 @@ fn a_common_directory_of_a_bare_project() {
 
 #[test]
 fn an_absent_name_of_a_bare_repository_below_the_project() {
-    let before = "git init -q; git init -q --bare fix/r.git; rm -rf fix/r.git/hooks; git add README; COMMIT";
+    let before =
+        "git init -q; git init -q --bare fix/r.git; rm -rf fix/r.git/hooks; git add README; COMMIT";
     let common = r#"ELSEWHERE; printf "[alias]\nx = !touch ~/RAN\n" >> ev/config; echo ../../ev > fix/r.git/commondir"#;
     Plant { before, commands: &[common], then: "cd fix/r.git && git x" }.never_runs();
     let hook = "mkdir fix/r.git/hooks; HOOK > fix/r.git/hooks/pre-receive; chmod +x fix/r.git/hooks/pre-receive";
@@ -310,8 +352,10 @@ fn an_absent_name_of_a_bare_repository_below_the_project() {
 #[test]
 fn an_absent_name_where_a_pointer_leads_to() {
     let before = "git init -q --separate-git-dir=store; rm -rf store/hooks; git add README; COMMIT";
-    Plant { before, commands: &["ELSEWHERE; echo ../ev > store/commondir"], then: "git status" }.never_runs();
-    let hook = "mkdir store/hooks; HOOK > store/hooks/post-checkout; chmod +x store/hooks/post-checkout";
+    Plant { before, commands: &["ELSEWHERE; echo ../ev > store/commondir"], then: "git status" }
+        .never_runs();
+    let hook =
+        "mkdir store/hooks; HOOK > store/hooks/post-checkout; chmod +x store/hooks/post-checkout";
     Plant { before, commands: &[hook], then: "git checkout -q -b other" }.never_runs();
 }
 
@@ -357,10 +401,15 @@ fn a_repository_that_can_be_listed_and_not_searched() {
     let undo = "chmod 755 .git nested 2>/dev/null; ";
     for (shut, plant, then) in [
         ("chmod 600 .git", "chmod 755 .git; EVIL >> .git/config", "git status"),
-        ("chmod 600 nested", "chmod 755 nested; EVIL >> nested/.git/config", "cd nested && git status"),
+        (
+            "chmod 600 nested",
+            "chmod 755 nested; EVIL >> nested/.git/config",
+            "cd nested && git status",
+        ),
     ] {
         let then = format!("{undo}{then}");
-        Plant { before: "git init -q; git init -q nested", commands: &[shut, plant], then: &then }.never_runs();
+        Plant { before: "git init -q; git init -q nested", commands: &[shut, plant], then: &then }
+            .never_runs();
     }
 }
 
@@ -373,7 +422,12 @@ fn a_submodule_that_is_not_one_for_a_moment() {
     let back = format!("{evil}; mv .git/modules/lib/H2 .git/modules/lib/HEAD");
     Plant { before, commands: &[aside, &back], then: "git status" }.never_runs();
     let shut = format!("chmod 755 .git/modules; {evil}");
-    Plant { before, commands: &["chmod 000 .git/modules", &shut], then: "chmod 755 .git/modules; git status" }.never_runs();
+    Plant {
+        before,
+        commands: &["chmod 000 .git/modules", &shut],
+        then: "chmod 755 .git/modules; git status",
+    }
+    .never_runs();
 }
 
 #[test]
@@ -390,9 +444,21 @@ fn a_worktree_that_cannot_be_looked_at() {
 fn a_program_of_the_project_that_git_runs() {
     let commit = "git add -A; COMMIT";
     for (before, plant, then) in [
-        ("git init -q; mkdir s; HOOK | sed s/RAN/x/ > s/h; chmod +x s/h; ln -s ../../s/h .git/hooks/pre-commit", "HOOK > s/h", commit),
-        ("git init -q; echo > git.inc; git config include.path ../git.inc", "EVIL > git.inc", "git status"),
-        ("git init -q; printf 'false\n' > fm.sh; chmod +x fm.sh; git config core.fsmonitor ./fm.sh", "HOOK > fm.sh", "git status"),
+        (
+            "git init -q; mkdir s; HOOK | sed s/RAN/x/ > s/h; chmod +x s/h; ln -s ../../s/h .git/hooks/pre-commit",
+            "HOOK > s/h",
+            commit,
+        ),
+        (
+            "git init -q; echo > git.inc; git config include.path ../git.inc",
+            "EVIL > git.inc",
+            "git status",
+        ),
+        (
+            "git init -q; printf 'false\n' > fm.sh; chmod +x fm.sh; git config core.fsmonitor ./fm.sh",
+            "HOOK > fm.sh",
+            "git status",
+        ),
         (
             r#"git init -q; mkdir -p .husky/_; git config core.hooksPath .husky/_; printf '#!/bin/sh\nsh .husky/pre-commit\n' > .husky/_/pre-commit; chmod +x .husky/_/pre-commit; echo true > .husky/pre-commit"#,
             "HOOK > .husky/pre-commit",
@@ -411,7 +477,13 @@ fn settings_where_the_environment_names_them() {
         let config = project.root().join("conf");
         let line = spelled("mkdir -p conf/git; EVIL > conf/git/config");
         let binary = project.binary().to_string_lossy().into_owned();
-        Ran::of(project.command(&binary).env("XDG_CONFIG_HOME", &config).args(["run", "--", "/bin/sh", "-c", &line]), b"");
+        Ran::of(
+            project
+                .command(&binary)
+                .env("XDG_CONFIG_HOME", &config)
+                .args(["run", "--", "/bin/sh", "-c", &line]),
+            b"",
+        );
         assert!(!project.has("conf/git/config"));
     });
 }

@@ -36,9 +36,13 @@ fn a_setuid_program_gives_its_rights() {
         let copy = project.at("id");
         std::fs::copy("/usr/bin/id", &copy).expect("every system has it");
         std::os::unix::fs::chown(&copy, Some(0), Some(0)).expect("the superuser may");
-        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).expect("the superuser may");
+        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode))
+            .expect("the superuser may");
         let bare = project.sh_bare("./id").ok();
-        assert!(bare.contains("euid=0") || bare.contains("egid=0"), "the probe cannot succeed: {bare}");
+        assert!(
+            bare.contains("euid=0") || bare.contains("egid=0"),
+            "the probe cannot succeed: {bare}"
+        );
         let inside = project.sh("./id").ok();
         assert!(!inside.contains("euid=") && !inside.contains("egid="), "{inside}");
         std::fs::remove_file(copy).expect("it was made above");
@@ -54,8 +58,10 @@ fn a_setuid_program_of_the_system_gives_its_rights() {
         let said = project.sh("cat /proc/self/mounts").ok();
         let counts = |line: &&str| {
             let mut words = line.split(' ').skip(1);
-            let (place, options) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
-            let is_device = place.starts_with("/dev/") && !["/dev/pts", "/dev/shm"].contains(&place);
+            let (place, options) =
+                (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
+            let is_device =
+                place.starts_with("/dev/") && !["/dev/pts", "/dev/shm"].contains(&place);
             !is_device && !options.split(',').any(|option| option == "nosuid")
         };
         let counting: Vec<&str> = said.lines().filter(counts).collect();
@@ -81,8 +87,19 @@ fn a_file_of_the_superuser_is_read_by_not_being_mapped() {
     each_user(|user| {
         let project = project(user);
         // Denied by a rule, hidden by absence, or shut by its mode: never open.
-        for path in ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/root/.bash_history", "/var/lib/private", "/etc/ssl/private"] {
-            project.tries(&format!("os.listdir('{path}') if os.path.isdir('{path}') else read('{path}')")).inside(&["EACCES", "ENOENT"]);
+        for path in [
+            "/etc/shadow",
+            "/etc/gshadow",
+            "/etc/sudoers",
+            "/root/.bash_history",
+            "/var/lib/private",
+            "/etc/ssl/private",
+        ] {
+            project
+                .tries(&format!(
+                    "os.listdir('{path}') if os.path.isdir('{path}') else read('{path}')"
+                ))
+                .inside(&["EACCES", "ENOENT"]);
         }
     });
 }

@@ -8,10 +8,15 @@ use crate::project;
 fn a_process_outside_is_signalled_traced_or_read() {
     each_user(|user| {
         let project = project(user);
-        let mut bystander = project.bystander("memory = ctypes.create_string_buffer(b'inner life'); said = ctypes.addressof(memory)");
+        let mut bystander = project.bystander(
+            "memory = ctypes.create_string_buffer(b'inner life'); said = ctypes.addressof(memory)",
+        );
         let (pid, address) = (bystander.pid(), bystander.said.clone());
         project.tries(&format!("os.kill({pid}, 0)")).inside(&["ESRCH"]).bare_ok();
-        project.tries(&format!("call('pidfd_open', {pid}, 0)")).inside(&["ESRCH", "EINVAL"]).bare_ok();
+        project
+            .tries(&format!("call('pidfd_open', {pid}, 0)"))
+            .inside(&["ESRCH", "EINVAL"])
+            .bare_ok();
         project.tries(&format!("call('ptrace', 0x4206, {pid}, 0, 0)")).inside(&["ESRCH", "EPERM"]);
         project.tries(&format!("read('/proc/{pid}/mem')")).inside(&["ENOENT"]);
         let vectors = format!(
@@ -31,11 +36,23 @@ fn the_process_group_outside_is_signalled() {
     each_user(|user| {
         let project = project(user);
         // The shell outside is of the same process group, and would say so.
-        let line = |inner: &str| format!("setsid sh -c 'trap \"echo HIT\" USR1 USR2 TERM; {inner}; sleep 0.1; echo alive'");
+        let line = |inner: &str| {
+            format!(
+                "setsid sh -c 'trap \"echo HIT\" USR1 USR2 TERM; {inner}; sleep 0.1; echo alive'"
+            )
+        };
         let bare = project.sh_bare(&line("sh -c \"kill -USR1 0; exit 0\""));
         assert!(bare.text().contains("HIT"), "the probe cannot succeed: {}", bare.text());
-        for inner in ["kill -USR1 0", "kill -USR1 -1", "kill -USR1 -- -$(ps -o pgid= $$ 2>/dev/null | tr -d \\\" \\\")", "kill -TERM 0"] {
-            let ran = project.sh_bare(&line(&format!("{} run -c \"trap : USR1; {inner}; exit 0\"", project.binary().display())));
+        for inner in [
+            "kill -USR1 0",
+            "kill -USR1 -1",
+            "kill -USR1 -- -$(ps -o pgid= $$ 2>/dev/null | tr -d \\\" \\\")",
+            "kill -TERM 0",
+        ] {
+            let ran = project.sh_bare(&line(&format!(
+                "{} run -c \"trap : USR1; {inner}; exit 0\"",
+                project.binary().display()
+            )));
             assert_eq!(ran.text(), "alive", "{inner}: {}", ran.talk());
         }
     });
@@ -49,8 +66,22 @@ fn the_sandbox_ends_its_own_first_process() {
         project.tries("call('ptrace', 0x4206, 1, 0, 0)").inside(&["EPERM"]);
         project.tries("call('pidfd_getfd', call('pidfd_open', 1, 0), 3, 0)").inside(&["EPERM"]);
         project.tries("call('process_vm_readv', 1, struct.pack('QQ', ctypes.addressof(ctypes.create_string_buffer(8)), 8), 1, struct.pack('QQ', 0x400000, 8), 1, 0)").inside(&["EPERM"]);
-        for name in ["mem", "environ", "maps", "auxv", "syscall", "stack", "fd/0", "fd/3", "fd/4", "ns/mnt", "root/etc/hostname"] {
-            project.tries(&format!("read('/proc/1/{name}')")).inside(&["EACCES", "EPERM", "ENOENT"]);
+        for name in [
+            "mem",
+            "environ",
+            "maps",
+            "auxv",
+            "syscall",
+            "stack",
+            "fd/0",
+            "fd/3",
+            "fd/4",
+            "ns/mnt",
+            "root/etc/hostname",
+        ] {
+            project
+                .tries(&format!("read('/proc/1/{name}')"))
+                .inside(&["EACCES", "EPERM", "ENOENT"]);
         }
     });
 }
@@ -72,7 +103,9 @@ fn limits_or_priorities_of_outside_change() {
     each_user(|user| {
         let project = project(user);
         let bystander = project.bystander("pass");
-        project.tries(&format!("os.setpriority(os.PRIO_PROCESS, {}, 5)", bystander.pid())).inside(&["ESRCH"]);
+        project
+            .tries(&format!("os.setpriority(os.PRIO_PROCESS, {}, 5)", bystander.pid()))
+            .inside(&["ESRCH"]);
         let nice = |pid: u32| {
             std::fs::read_to_string(format!("/proc/{pid}/stat"))
                 .unwrap_or_default()
@@ -85,7 +118,9 @@ fn limits_or_priorities_of_outside_change() {
         };
         let before = nice(bystander.pid());
         // All processes of the user: those inside count as the same user.
-        project.tries("os.setpriority(os.PRIO_USER, os.getuid(), 7)").inside(&["ok", "EPERM", "ESRCH", "EACCES"]);
+        project
+            .tries("os.setpriority(os.PRIO_USER, os.getuid(), 7)")
+            .inside(&["ok", "EPERM", "ESRCH", "EACCES"]);
         assert_eq!(nice(bystander.pid()), before, "the priority of a process outside changed");
     });
 }

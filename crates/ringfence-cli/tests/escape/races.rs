@@ -124,14 +124,28 @@ fn a_parent_directory_that_is_swapped_for_a_link() {
         project.sh_bare("git init -q").ok();
         let rounds = repetitions(60, 200).to_string();
         let script = |target: &str, name: &str| {
-            SWAP.replace("TARGET", &format!("{target:?}")).replace("NAME", &format!("{name:?}")).replace("ROUNDS", &rounds)
+            SWAP.replace("TARGET", &format!("{target:?}"))
+                .replace("NAME", &format!("{name:?}"))
+                .replace("ROUNDS", &rounds)
         };
-        watched(&project, || assert_eq!(project.python(&script(".git", "config.worktree")).ok(), "True True"), ".git/config.worktree");
+        watched(
+            &project,
+            || assert_eq!(project.python(&script(".git", "config.worktree")).ok(), "True True"),
+            ".git/config.worktree",
+        );
         project.sh_bare("rm -rf safe link").ok();
-        watched(&project, || assert_eq!(project.python(&script(".", ".mcp.json")).ok(), "True True"), ".mcp.json");
+        watched(
+            &project,
+            || assert_eq!(project.python(&script(".", ".mcp.json")).ok(), "True True"),
+            ".mcp.json",
+        );
         project.sh_bare("rm -rf safe link").ok();
         let home = project.home().to_string_lossy().into_owned();
-        watched(&project, || assert_eq!(project.python(&script(&home, "planted")).ok(), "True True"), "../../planted");
+        watched(
+            &project,
+            || assert_eq!(project.python(&script(&home, "planted")).ok(), "True True"),
+            "../../planted",
+        );
     });
 }
 
@@ -163,7 +177,11 @@ fn a_directory_whose_descriptor_is_exchanged() {
         let project = project(user);
         project.sh_bare("git init -q").ok();
         let script = EXCHANGE.replace("TURNS", &repetitions(3_000, 20_000).to_string());
-        watched(&project, || assert_eq!(project.python(&script).ok(), "True True"), ".git/config.worktree");
+        watched(
+            &project,
+            || assert_eq!(project.python(&script).ok(), "True True"),
+            ".git/config.worktree",
+        );
         // Without ringfence it does appear: the race is a real one.
         project.sh_bare("rm -rf safe").ok();
         project.python_bare(&script).ok();
@@ -197,7 +215,8 @@ for i in range(ROUNDS):
 over = True; thread.join()
 print(found)
 ";
-        let said = project.python(&code.replace("ROUNDS", &repetitions(500, 1_500).to_string())).ok();
+        let said =
+            project.python(&code.replace("ROUNDS", &repetitions(500, 1_500).to_string())).ok();
         assert!(!said.contains(SECRET), "{said}");
     });
 }
@@ -223,7 +242,8 @@ for i in range(ROUNDS):
 over = True; thread.join()
 print(found)
 ";
-        let said = project.python(&code.replace("ROUNDS", &repetitions(700, 2_000).to_string())).ok();
+        let said =
+            project.python(&code.replace("ROUNDS", &repetitions(700, 2_000).to_string())).ok();
         assert!(!said.contains(SECRET), "{said}");
     });
 }

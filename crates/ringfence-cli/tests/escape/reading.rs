@@ -19,7 +19,12 @@ fn by_the_roots_of_processes() {
         let project = project(user);
         let home = project.home().display().to_string();
         for file in [".ssh/id_rsa", "code/other/main.rs", "notes.txt", "code/app/.env"] {
-            hidden(&project, &format!("cat /proc/self/root{home}/{file} /proc/$$/root{home}/{file} /proc/*/root{home}/{file} 2>/dev/null"));
+            hidden(
+                &project,
+                &format!(
+                    "cat /proc/self/root{home}/{file} /proc/$$/root{home}/{file} /proc/*/root{home}/{file} 2>/dev/null"
+                ),
+            );
         }
         project.tries("os.stat('/proc/1/root/etc')").inside(&["EACCES", "EPERM"]);
         project.tries("os.listdir('/proc/1/cwd/')").inside(&["EACCES", "EPERM"]);
@@ -41,7 +46,9 @@ fn by_working_directories_and_descriptors_of_processes() {
         ] {
             let said = project.sh_bare(&bare.replace("PID", &bystander.pid().to_string())).text();
             assert!(said.contains(SECRET), "{bare}: the probe cannot succeed");
-            let said = project.sh(&format!("{inside}; {}", bare.replace("PID", &bystander.pid().to_string()))).text();
+            let said = project
+                .sh(&format!("{inside}; {}", bare.replace("PID", &bystander.pid().to_string())))
+                .text();
             assert!(!said.contains(SECRET), "{inside}");
         }
     });
@@ -54,7 +61,8 @@ fn by_an_inherited_descriptor() {
         let line = |inner: &str| format!("exec 7<../../.ssh/id_rsa 8<../.. 9<.env; {inner}");
         let probe = "cat <&7; cat /proc/self/fd/7 /proc/self/fd/8/.ssh/id_rsa /dev/fd/9";
         assert!(project.sh_bare(&line(probe)).text().contains(SECRET));
-        let ran = project.sh_bare(&line(&format!("{} run -c '{probe}'", project.binary().display())));
+        let ran =
+            project.sh_bare(&line(&format!("{} run -c '{probe}'", project.binary().display())));
         assert!(!ran.text().contains(SECRET), "{}", ran.text());
         // High numbers, and those that a shell does not show, are closed too.
         let code = "
@@ -63,7 +71,9 @@ fd = os.open('HOME', os.O_RDONLY)
 for number in [3, 4, 5, 10, 63, 255, 900]: os.dup2(fd, number, inheritable=True)
 print(subprocess.run(['BIN', 'run', '-c', 'ls /proc/self/fd'], close_fds=False, capture_output=True, text=True).stdout.split())
 ";
-        let code = code.replace("HOME", &project.home().to_string_lossy()).replace("BIN", &project.binary().to_string_lossy());
+        let code = code
+            .replace("HOME", &project.home().to_string_lossy())
+            .replace("BIN", &project.binary().to_string_lossy());
         assert_eq!(project.python_bare(&code).ok(), "['0', '1', '2', '3']");
     });
 }
@@ -82,7 +92,10 @@ fn by_a_hard_link_made_inside() {
             "mv sub moved; cat moved/.env moved/deeper/credentials.json",
         ] {
             let other = crate::project(user);
-            assert!(other.sh_bare(line).text().contains(SECRET), "{line}: the probe cannot succeed");
+            assert!(
+                other.sh_bare(line).text().contains(SECRET),
+                "{line}: the probe cannot succeed"
+            );
             assert!(!project.sh(line).text().contains(SECRET), "{line}");
         }
         let left = project.sh("cat open*.txt copied/.env moved.txt moved/.env; true").text();
@@ -145,7 +158,10 @@ fn by_a_program_that_reads_for_others() {
             "head -c 100 .env sub/.env",
         ] {
             let other = crate::project(user);
-            assert!(other.sh_bare(line).text().contains(SECRET), "{line}: the probe cannot succeed");
+            assert!(
+                other.sh_bare(line).text().contains(SECRET),
+                "{line}: the probe cannot succeed"
+            );
             assert!(!project.sh(line).text().contains(SECRET), "{line}");
         }
     });
@@ -166,7 +182,10 @@ fn by_mapping_mmap_sendfile_or_copy_file_range() {
             project.tries(code).inside(&["EACCES", "EROFS", "ENOTSUP"]);
         }
         // A descriptor that only names the file opens no more.
-        project.tries("os.open('/proc/self/fd/%d' % os.open('.env', os.O_PATH), os.O_RDONLY)").inside(&["EACCES"]).bare_ok();
+        project
+            .tries("os.open('/proc/self/fd/%d' % os.open('.env', os.O_PATH), os.O_RDONLY)")
+            .inside(&["EACCES"])
+            .bare_ok();
         project
             .tries("call('linkat', os.open('.env', os.O_PATH), b'', AT_FDCWD, b'named', 0x1000)")
             .inside(&["EACCES", "EXDEV", "EPERM", "EROFS", "ENOENT"]);

@@ -13,8 +13,7 @@ use crate::planted::{Plant, spelled, with_few_descriptors};
 use crate::project;
 
 /// Repositories that keep the sweep busy until the sandbox is gone.
-const FILLER: &str =
-    "head -c 900000 /dev/zero | tr '\\0' '#' > big; for i in $(seq 60); do mkdir -p f$i/.git; cp big f$i/.git/config; done";
+const FILLER: &str = "head -c 900000 /dev/zero | tr '\\0' '#' > big; for i in $(seq 60); do mkdir -p f$i/.git; cp big f$i/.git/config; done";
 
 fn mode(project: &Project, name: &str) -> u32 {
     std::fs::metadata(project.at(name)).expect("it is there").permissions().mode() & 0o7777
@@ -22,7 +21,9 @@ fn mode(project: &Project, name: &str) -> u32 {
 
 /// Everything in the quarantine, one path a line.
 fn quarantine(project: &Project) -> String {
-    project.sh_bare("chmod -R u+rwX ~/.cache/ringfence; find ~/.cache/ringfence -path '*quarantine/*'").text()
+    project
+        .sh_bare("chmod -R u+rwX ~/.cache/ringfence; find ~/.cache/ringfence -path '*quarantine/*'")
+        .text()
 }
 
 #[test]
@@ -31,9 +32,15 @@ fn a_directory_of_the_host_is_removed_through_a_link() {
         let project = project(user);
         let victim = project.home().join("code/victim");
         project.write_at(&victim.join("inner/file"), "precious");
-        let line = format!("{FILLER}; mkdir -p a/.git/hooks/inner/x; mv a b; mkdir -p a/.git; ln -s {} a/.git/hooks", victim.display());
+        let line = format!(
+            "{FILLER}; mkdir -p a/.git/hooks/inner/x; mv a b; mkdir -p a/.git; ln -s {} a/.git/hooks",
+            victim.display()
+        );
         project.sh(&line);
-        assert!(victim.join("inner/file").exists(), "the sweep removed a directory outside of the project");
+        assert!(
+            victim.join("inner/file").exists(),
+            "the sweep removed a directory outside of the project"
+        );
         assert!(!project.has("b/.git/hooks/inner"), "nothing was swept");
         assert!(!project.has("a/.git/hooks"), "the link was left");
     });
@@ -50,7 +57,10 @@ fn a_repository_outside_loses_its_hooks() {
                 "git init -q ../far; cd ../far; echo x > f; git add f; COMMIT; git worktree add -q ../app/wt; {hook}; mv ../app/wt/.git ../pointer"
             )))
             .ok();
-        project.sh(&format!("echo gitdir: {} > wt/.git", project.home().join("code/far/.git/worktrees/wt").display()));
+        project.sh(&format!(
+            "echo gitdir: {} > wt/.git",
+            project.home().join("code/far/.git/worktrees/wt").display()
+        ));
         assert!(project.has("../far/.git/hooks/post-checkout"));
         assert!(!project.has("wt/.git"), "the pointer leads out of what the command could write");
     });
@@ -60,7 +70,9 @@ fn a_repository_outside_loses_its_hooks() {
 fn a_repository_of_the_person_loses_its_hooks() {
     each_user(|user| {
         let project = project(user);
-        project.sh_bare(&spelled("git init -q --bare fix/r.git; HOOK > fix/r.git/hooks/pre-receive")).ok();
+        project
+            .sh_bare(&spelled("git init -q --bare fix/r.git; HOOK > fix/r.git/hooks/pre-receive"))
+            .ok();
         project.sh("git -C fix/r.git symbolic-ref HEAD refs/heads/other").ok();
         assert!(project.has("fix/r.git/hooks/pre-receive"));
         // The same of one that the command made is gone.
@@ -78,7 +90,9 @@ fn a_private_directory_becomes_public() {
         assert!(!project.has(".git"), "nothing was swept");
         assert_eq!(mode(&project, "."), 0o700);
         for shut in [0o311, 0o500, 0o600, 0o000] {
-            let line = format!("mkdir -p own/.git/hooks; touch own/.git/hooks/x; chmod {shut:o} own/.git/hooks own/.git own");
+            let line = format!(
+                "mkdir -p own/.git/hooks; touch own/.git/hooks/x; chmod {shut:o} own/.git/hooks own/.git own"
+            );
             project.sh(&line);
             let modes = project.sh_bare("stat -c %a own; chmod 700 own; stat -c %a own/.git; chmod 700 own/.git; stat -c %a own/.git/hooks; chmod 700 own/.git/hooks").ok();
             assert_eq!(modes, format!("{shut:o}\n{shut:o}\n{shut:o}"));
@@ -110,7 +124,8 @@ fn a_config_behind_a_link_among_the_worktrees() {
         (".git/a/worktrees/w", "true", "$top/.git/a/worktrees/w"),
         (".git/a/worktrees/w", "ln -s .git/a e", "$top/e/worktrees/w"),
     ] {
-        Plant { before, commands: &[&hidden(own, link, pointer)], then: "cd sub && git status" }.never_runs();
+        Plant { before, commands: &[&hidden(own, link, pointer)], then: "cd sub && git status" }
+            .never_runs();
     }
 }
 
@@ -127,7 +142,12 @@ fn a_pointer_that_ends_in_a_space() {
     // To git, `../.. ` is another directory than `../..`.
     let line = r#"top=$PWD; w=.git/worktrees/w; mkdir -p sub $w "$w/.. /objects" "$w/../.. /refs" "$w/../.. /objects"; EVIL > "$w/../.. /config";
         echo "ref: refs/heads/m" > $w/HEAD; printf "../.. \n" > $w/commondir; echo $top/sub/.git > $w/gitdir; echo "gitdir: $top/$w" > sub/.git"#;
-    Plant { before: "git init -q; git add README; COMMIT", commands: &[line], then: "cd sub && git status" }.never_runs();
+    Plant {
+        before: "git init -q; git add README; COMMIT",
+        commands: &[line],
+        then: "cd sub && git status",
+    }
+    .never_runs();
 }
 
 #[test]
@@ -136,14 +156,24 @@ fn a_pointer_through_a_directory_that_is_a_link_tomorrow() {
     let good = r#"top=$PWD; w=r/worktrees/w; mkdir -p sub x e/f e/$w $w; echo "ref: refs/heads/m" | tee e/$w/HEAD > $w/HEAD;
         echo ../.. > $w/commondir; echo $top/sub/.git > $w/gitdir; echo "gitdir: $top/x/../r/worktrees/w" > sub/.git"#;
     let evil = "mkdir e/r/objects e/r/refs; EVIL > e/r/config; echo ../.. > e/r/worktrees/w/commondir; rm -r x; ln -s e/f x";
-    Plant { before: "git init -q; git init -q --bare r", commands: &[good, evil], then: "cd sub && git status" }.never_runs();
+    Plant {
+        before: "git init -q; git init -q --bare r",
+        commands: &[good, evil],
+        then: "cd sub && git status",
+    }
+    .never_runs();
 }
 
 #[test]
 fn a_config_beside_a_common_directory() {
     let line = r#"git init -q own; cd own; echo x > f; git add f; COMMIT; git worktree add -q ../w; cd .git/worktrees/w;
         mkdir objects refs; printf "[alias]\nx = !touch ~/RAN\n" > config; echo ../../ > commondir"#;
-    Plant { before: "true", commands: &[line], then: "cd own/.git/worktrees/w; rm -f commondir; git x" }.never_runs();
+    Plant {
+        before: "true",
+        commands: &[line],
+        then: "cd own/.git/worktrees/w; rm -f commondir; git x",
+    }
+    .never_runs();
 }
 
 // What keeps the sweep from looking.
@@ -158,10 +188,17 @@ fn a_pipe_or_a_device_holds_the_sweep_up() {
                 echo $OLDPWD/sub/.git > gitdir; rm -f {name}; cd $OLDPWD; {plant}; echo "gitdir: $PWD/.git/worktrees/w" > sub/.git;
                 git init -q evil; EVIL >> evil/.git/config"#
             );
-            Plant { before: "git init -q", commands: &[&line], then: "cd evil && git status" }.never_runs_after(|project, line| {
-                let words = r#"ulimit -v 4000000; exec "$0" run -c "$1""#;
-                ends_soon(project.command("/bin/sh").args(["-c", words]).arg(project.binary()).arg(line))
-            });
+            Plant { before: "git init -q", commands: &[&line], then: "cd evil && git status" }
+                .never_runs_after(|project, line| {
+                    let words = r#"ulimit -v 4000000; exec "$0" run -c "$1""#;
+                    ends_soon(
+                        project
+                            .command("/bin/sh")
+                            .args(["-c", words])
+                            .arg(project.binary())
+                            .arg(line),
+                    )
+                });
         }
     }
 }
@@ -170,19 +207,34 @@ fn a_pipe_or_a_device_holds_the_sweep_up() {
 fn an_interrupt_stops_the_sweep() {
     each_user(|user| {
         let project = project(user);
-        let line = spelled(&format!("{}; git init -q evil; EVIL >> evil/.git/config; echo ended; exec >&-", FILLER.replace("60", "200")));
-        let mut child =
-            project.ringfence().args(["run", "-c", &line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("ringfence starts");
+        let line = spelled(&format!(
+            "{}; git init -q evil; EVIL >> evil/.git/config; echo ended; exec >&-",
+            FILLER.replace("60", "200")
+        ));
+        let mut child = project
+            .ringfence()
+            .args(["run", "-c", &line])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("ringfence starts");
         let output = child.stdout.take().expect("piped just above");
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut String::new()).expect("it says something");
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut String::new())
+            .expect("it says something");
         for _ in 0..20 {
             std::thread::sleep(Duration::from_millis(10));
             if matches!(child.try_wait(), Ok(None)) {
                 signal(child.id(), 15);
             }
         }
-        assert!(soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))), "it does not end");
-        assert!(!project.read("evil/.git/config").unwrap_or_default().contains("fsmonitor"), "not all of it was swept");
+        assert!(
+            soon(Duration::from_secs(20), || !matches!(child.try_wait(), Ok(None))),
+            "it does not end"
+        );
+        assert!(
+            !project.read("evil/.git/config").unwrap_or_default().contains("fsmonitor"),
+            "not all of it was swept"
+        );
     });
 }
 
@@ -216,11 +268,13 @@ fn a_bare_repository_around_a_secret_when_the_run_ends_badly() {
     let line = r#"cd sub; mkdir objects refs; printf "[alias]\nx = !touch ~/RAN\n" > config; echo "ref: refs/heads/m" > HEAD"#;
     Plant { before: "true", commands: &[line], then: "cd sub && git x" }.never_runs();
     let line = format!("{line}; kill -9 $PPID");
-    Plant { before: "true", commands: &[&line], then: "cd sub && git x" }.never_runs_after(Project::sh);
+    Plant { before: "true", commands: &[&line], then: "cd sub && git x" }
+        .never_runs_after(Project::sh);
     // And what is within the directory of a repository.
     let line = r#"mkdir -p .git/a/objects .git/a/refs; cd .git/a; printf "[alias]\nx = !touch ~/RAN\n" > config; echo "ref: refs/heads/m" > HEAD;
         kill -9 $PPID"#;
-    Plant { before: "git init -q", commands: &[line], then: "cd .git/a && git x" }.never_runs_after(Project::sh);
+    Plant { before: "git init -q", commands: &[line], then: "cd .git/a && git x" }
+        .never_runs_after(Project::sh);
 }
 
 // The quarantine.
@@ -244,15 +298,22 @@ fn what_is_kept_on_another_file_system_is_lost() {
     each_user(|user| {
         let project = project(user);
         let Some(cache) = far_cache(&project) else { return };
-        let line =
-            "mkdir -p own/.git/hooks/d/e; cd own/.git/hooks; echo deep > d/e/f; ln -s nowhere d/link; head -c 3000000 /dev/zero > large";
+        let line = "mkdir -p own/.git/hooks/d/e; cd own/.git/hooks; echo deep > d/e/f; ln -s nowhere d/link; head -c 3000000 /dev/zero > large";
         Ran::of(project.ringfence().env("XDG_CACHE_HOME", &cache).args(["run", "-c", line]), b"");
-        let kept = project
-            .sh_bare(&format!("cd {0}; chmod -R u+rwX .; cat $(find . -name f); find . -name link; find . -size +2M", cache.display()));
+        let kept = project.sh_bare(&format!(
+            "cd {0}; chmod -R u+rwX .; cat $(find . -name f); find . -name link; find . -size +2M",
+            cache.display()
+        ));
         let _ = std::fs::remove_dir_all(&cache);
-        assert!(!project.has("own/.git/hooks/d") && !project.has("own/.git/hooks/large"), "nothing was swept");
+        assert!(
+            !project.has("own/.git/hooks/d") && !project.has("own/.git/hooks/large"),
+            "nothing was swept"
+        );
         let text = kept.text();
-        assert!(text.starts_with("deep") && text.contains("/link") && text.contains("large"), "{text}");
+        assert!(
+            text.starts_with("deep") && text.contains("/link") && text.contains("large"),
+            "{text}"
+        );
     });
 }
 
@@ -272,7 +333,14 @@ fn a_tree_is_too_deep_to_be_removed() {
         let code = format!("{PRELUDE}\n{ABYSS}");
         let line = r#"ulimit -n 1024; exec "$0" run -- "$@""#;
         let mut shell = project.command("/bin/sh");
-        let ran = Ran::of(shell.env("XDG_CACHE_HOME", &cache).args(["-c", line]).arg(project.binary()).args([python, "-Bc", &code]), b"");
+        let ran = Ran::of(
+            shell
+                .env("XDG_CACHE_HOME", &cache)
+                .args(["-c", line])
+                .arg(project.binary())
+                .args([python, "-Bc", &code]),
+            b"",
+        );
         let is_there = project.has("own/.git/hooks/dddd");
         let _ = Command::new("rm").args(["-rf", "--"]).arg(project.at("own")).arg(&cache).status();
         assert!(!is_there, "{}", ran.talk());
@@ -298,15 +366,15 @@ fn a_repository_works_from_the_quarantine() {
 fn a_name_speaks_to_the_terminal() {
     each_user(|user| {
         let project = project(user);
-        let ran = project.sh("mkdir -p own/.git/hooks; touch \"own/.git/hooks/$(printf 'a\\033[2Jb')\"");
+        let ran =
+            project.sh("mkdir -p own/.git/hooks; touch \"own/.git/hooks/$(printf 'a\\033[2Jb')\"");
         assert!(ran.talk().contains("own/.git/hooks/a"), "{}", ran.talk());
         assert!(!ran.talk().contains('\u{1b}'));
     });
 }
 
 /// A pointer to a repository whose config runs a program.
-const EVIL: &str =
-    "mkdir -p ev/objects ev/refs; echo ref: refs/heads/m > ev/HEAD; printf '[core]\\n\\tfsmonitor = touch %s/hit\\n' $PWD > ev/config";
+const EVIL: &str = "mkdir -p ev/objects ev/refs; echo ref: refs/heads/m > ev/HEAD; printf '[core]\\n\\tfsmonitor = touch %s/hit\\n' $PWD > ev/config";
 
 #[test]
 fn empty_git_marker_stays_and_no_later_run_makes_a_pointer_of_it() {
@@ -314,7 +382,10 @@ fn empty_git_marker_stays_and_no_later_run_makes_a_pointer_of_it() {
         let project = project(user);
         let made = project.sh("mkdir mark ~/.cache/uv && : > mark/.git && : > ~/.cache/uv/.git");
         assert!(made.status == 0 && !made.talk().contains("was moved"), "{user}: {}", made.talk());
-        assert!(project.has("mark/.git") && quarantine(&project).is_empty(), "{user}: the marker of uv is left where it is");
+        assert!(
+            project.has("mark/.git") && quarantine(&project).is_empty(),
+            "{user}: the marker of uv is left where it is"
+        );
         let ways = [
             "echo gitdir: $PWD/ev > mark/.git",
             "echo gitdir: $PWD/ev >> mark/.git",

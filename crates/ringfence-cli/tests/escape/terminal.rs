@@ -29,12 +29,20 @@ fn something_is_typed_into_the_terminal() {
         let project = project(user);
         let Some(python) = python() else { return };
         // What is said goes to a file: the terminal would show what was typed among it.
-        let line = format!("{} run -- {python} -Bc \"$(cat try.py)\" > said.txt", project.binary().display());
+        let line = format!(
+            "{} run -- {python} -Bc \"$(cat try.py)\" > said.txt",
+            project.binary().display()
+        );
         project.write("try.py", TRY);
         project.on_terminal(&["/bin/sh", "-c", &line], "wait(); print('done')").ok();
         let said = project.read("said.txt").unwrap_or_default();
         assert!(said.lines().count() == 13 && !said.contains("OPEN"), "{said}");
-        assert!(said.lines().filter(|line| line.contains("5412") || line.contains("541c")).all(|line| line.ends_with("EPERM")), "{said}");
+        assert!(
+            said.lines()
+                .filter(|line| line.contains("5412") || line.contains("541c"))
+                .all(|line| line.ends_with("EPERM")),
+            "{said}"
+        );
     });
 }
 
@@ -43,9 +51,12 @@ fn the_shell_outside_reads_what_was_typed_inside() {
     each_user(|user| {
         let project = project(user);
         let Some(python) = python() else { return };
-        let code =
-            "import fcntl\\nfor c in b\\\"touch typed\\\\n\\\":\\n  try: fcntl.ioctl(0, 0x5412, bytes([c]))\\n  except OSError: pass";
-        let run = format!("{} run -- {python} -c \"$(printf '{}')\"", project.binary().display(), code.replace("\\\"", "\\042"));
+        let code = "import fcntl\\nfor c in b\\\"touch typed\\\\n\\\":\\n  try: fcntl.ioctl(0, 0x5412, bytes([c]))\\n  except OSError: pass";
+        let run = format!(
+            "{} run -- {python} -c \"$(printf '{}')\"",
+            project.binary().display(),
+            code.replace("\\\"", "\\042")
+        );
         let script = format!(
             "time.sleep(0.2); type({run:?} + '\\n'); time.sleep(1); type('echo o\"\"ver\\n'); expect('over'); type('exit\\n'); wait(); print('done')"
         );

@@ -22,7 +22,10 @@ fn committed(user: As) -> Project {
 #[track_caller]
 fn check_hidden(project: &Project, names: &str) {
     let line = format!("cd repo; cat {names}; cp {names} copy; cat copy");
-    assert!(project.sh_bare(&format!("cd repo; cat {names}")).text().contains(SECRET), "{names}: the probe cannot succeed");
+    assert!(
+        project.sh_bare(&format!("cd repo; cat {names}")).text().contains(SECRET),
+        "{names}: the probe cannot succeed"
+    );
     assert!(!project.sh(&line).text().contains(SECRET), "{names}: the secret was read");
 }
 
@@ -41,7 +44,9 @@ fn index_that_names_a_secret_by_another_object_opens_nothing() {
         // Also where the entry is only intended, or the file is named as unchanged for ever.
         project.sh("cd repo && git update-index --assume-unchanged prod.key; git update-index --skip-worktree prod.key").ok();
         check_hidden(&project, "prod.key");
-        project.sh_bare("cd repo && git update-index --force-remove prod.key && git add -N prod.key").ok();
+        project
+            .sh_bare("cd repo && git update-index --force-remove prod.key && git add -N prod.key")
+            .ok();
         check_hidden(&project, "prod.key");
     });
 }
@@ -53,7 +58,9 @@ fn times_and_size_in_the_index_open_nothing() {
         let project = committed(user);
         project.write("repo/prod.key", SECRET);
         // The host's own entry, with true times, inode and size; only the object is another.
-        project.sh_bare("cd repo && git add prod.key && git ls-files -s prod.key | cut -d' ' -f2 > id").ok();
+        project
+            .sh_bare("cd repo && git add prod.key && git ls-files -s prod.key | cut -d' ' -f2 > id")
+            .ok();
         let forge = "import binascii; id = binascii.unhexlify(open('repo/id').read().strip()); p = 'repo/.git/index'; \
                      b = open(p, 'rb').read(); assert id in b; open(p, 'wb').write(b.replace(id, b'\\7' * 20))";
         project.sh_bare(&format!("{python} -c \"{forge}\"")).ok();
@@ -70,7 +77,9 @@ fn change_by_the_host_is_denied_and_one_by_a_command_is_not() {
         let project = committed(user);
         let read = "cd repo && cat certs/test.pem .env.development secrets/db.yaml";
         assert_eq!(project.sh(read).ok(), "known\nknown\nknown");
-        project.sh("cd repo && echo mine | tee -a certs/test.pem .env.development secrets/db.yaml").ok();
+        project
+            .sh("cd repo && echo mine | tee -a certs/test.pem .env.development secrets/db.yaml")
+            .ok();
         assert_eq!(project.sh(read).ok().matches("mine").count(), 3, "{user}");
         for name in ["certs/test.pem", ".env.development", "secrets/db.yaml"] {
             project.sh_bare(&format!("cd repo && echo {SECRET} >> {name}")).ok();
@@ -106,12 +115,18 @@ fn own_deny_rules_and_the_key_hold_for_tracked_files() {
                 } else {
                     project.write(place, text);
                 }
-                assert!(!project.sh("cat repo/certs/test.pem").text().contains("known"), "{user} {place}: {policy}");
+                assert!(
+                    !project.sh("cat repo/certs/test.pem").text().contains("known"),
+                    "{user} {place}: {policy}"
+                );
             }
         }
         // A project must not widen what the user chose.
         let project = committed(user);
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[filesystem]\ntracked = \"deny\"\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[filesystem]\ntracked = \"deny\"\n",
+        );
         project.write(".ringfence/policy.toml", "version = 1\n[filesystem]\ntracked = \"open\"\n");
         assert!(!project.sh("cat repo/certs/test.pem").text().contains("known"), "{user}");
     });
@@ -125,12 +140,19 @@ fn denied_file_is_not_opened_by_a_tracked_name() {
     each_user(|user| {
         let project = committed(user);
         project.write("repo/prod.key", SECRET);
-        for line in
-            ["ln -f prod.key certs/test.pem", "mv -f prod.key certs/test.pem", "ln -sf ../prod.key certs/test.pem", "git mv -f prod.key x"]
-        {
-            let said = project.sh(&format!("cd repo; {line}; cat certs/test.pem x; git add -A; git diff --cached"));
+        for line in [
+            "ln -f prod.key certs/test.pem",
+            "mv -f prod.key certs/test.pem",
+            "ln -sf ../prod.key certs/test.pem",
+            "git mv -f prod.key x",
+        ] {
+            let said = project.sh(&format!(
+                "cd repo; {line}; cat certs/test.pem x; git add -A; git diff --cached"
+            ));
             assert!(!said.text().contains(SECRET), "{user}: {line}");
-            project.sh_bare("cd repo && git reset -q && git checkout -q . && test -s prod.key").ok();
+            project
+                .sh_bare("cd repo && git reset -q && git checkout -q . && test -s prod.key")
+                .ok();
         }
         // Another name of the secret that the host made in the place of a tracked file.
         project.sh_bare("cd repo && ln -f prod.key certs/test.pem").ok();
@@ -146,8 +168,9 @@ fn denied_names_are_made_by_no_git_that_a_command_wrote() {
     each_user(|user| {
         for directory in ["bin", "/tmp/git-core", "$HOME/.cache/git-core"] {
             let project = committed(user);
-            let line =
-                format!("mkdir -p {directory}; cp \"$(command -v sh)\" {directory}/git; {directory}/git -c 'echo x > repo/prod.key'");
+            let line = format!(
+                "mkdir -p {directory}; cp \"$(command -v sh)\" {directory}/git; {directory}/git -c 'echo x > repo/prod.key'"
+            );
             project.sh(&line);
             assert!(!project.has("repo/prod.key"), "{user}: {directory}");
             project.sh_bare("mkdir -p bin; cp \"$(command -v sh)\" bin/git; bin/git -c 'echo x > repo/prod.key'").ok();
@@ -155,7 +178,12 @@ fn denied_names_are_made_by_no_git_that_a_command_wrote() {
         }
         let project = committed(user);
         project.sh("cd repo; echo x > prod.key; cp certs/test.pem other.pem; touch .env; mkdir new-secrets");
-        assert!(!["prod.key", "other.pem", ".env", "new-secrets"].iter().any(|name| project.has(format!("repo/{name}"))), "{user}");
+        assert!(
+            !["prod.key", "other.pem", ".env", "new-secrets"]
+                .iter()
+                .any(|name| project.has(format!("repo/{name}"))),
+            "{user}"
+        );
     });
 }
 
@@ -171,10 +199,20 @@ fn made_by_git(path: &str) -> String {
 /// the secret at `place` any more, and runs `then`. Answers what was said inside.
 fn meanwhile(project: &Project, first: &str, host: &str, (place, then): (&str, &str)) -> String {
     let wait = "touch here; while [ ! -e go ]; do sleep 0.05; done";
-    let masked = format!("for i in $(seq 60); do cat {place} > /dev/null 2>&1 || break; sleep 0.05; done; cat {place}");
+    let masked = format!(
+        "for i in $(seq 60); do cat {place} > /dev/null 2>&1 || break; sleep 0.05; done; cat {place}"
+    );
     let line = format!("cd repo; {first}; {wait}; {masked}; {then}");
-    let child = project.ringfence().args(["run", "-c", &line]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    assert!(soon(Duration::from_secs(20), || project.has("repo/here")), "{line}: it does not begin");
+    let child = project
+        .ringfence()
+        .args(["run", "-c", &line])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    assert!(
+        soon(Duration::from_secs(20), || project.has("repo/here")),
+        "{line}: it does not begin"
+    );
     project.sh_bare(&format!("cd repo && {host}")).ok();
     project.write("repo/go", "");
     let ended = child.expect("ringfence starts").wait_with_output().expect("it ends");
@@ -184,12 +222,20 @@ fn meanwhile(project: &Project, first: &str, host: &str, (place, then): (&str, &
 /// Checks that a file which the host makes while a command runs stays denied in spite of `then`, which
 /// moves the directory around it, and is denied to the next run at `arrived`.
 #[track_caller]
-fn check_stays_denied(project: &Project, first: &str, host: &str, (place, then, arrived): (&str, &str, &str)) {
+fn check_stays_denied(
+    project: &Project,
+    first: &str,
+    host: &str,
+    (place, then, arrived): (&str, &str, &str),
+) {
     let said = meanwhile(project, first, host, (place, then));
     assert!(!said.contains(SECRET), "{first}: {host}: the secret was read: {said}");
     let next = project.sh(&format!("cd repo; cat {arrived} {place}"));
     assert!(!next.text().contains(SECRET), "{first}: {host}: {then}: the next run read the secret");
-    assert!(project.sh_bare(&format!("cd repo; cat {arrived} {place}")).text().contains(SECRET), "{host}: the probe cannot succeed");
+    assert!(
+        project.sh_bare(&format!("cd repo; cat {arrived} {place}")).text().contains(SECRET),
+        "{host}: the probe cannot succeed"
+    );
 }
 
 #[test]
@@ -201,16 +247,32 @@ fn directory_with_a_replaced_tracked_file_keeps_its_name() {
     let anew = format!("echo {SECRET} > certs/test.pem");
     let own = format!("mkdir -p d; {}; rm d/.env", made_by_git("d/.env"));
     each_user(|user| {
-        for (first, host) in [("mkdir target", &saved), ("mkdir target; rm certs/test.pem", &anew)] {
-            check_stays_denied(&committed(user), first, host, ("certs/test.pem", "mv certs target/certs", "target/certs/test.pem"));
+        for (first, host) in [("mkdir target", &saved), ("mkdir target; rm certs/test.pem", &anew)]
+        {
+            check_stays_denied(
+                &committed(user),
+                first,
+                host,
+                ("certs/test.pem", "mv certs target/certs", "target/certs/test.pem"),
+            );
         }
         let first = format!("mkdir target; {own}");
         let host = format!("echo {SECRET} > d/.env");
-        check_stays_denied(&committed(user), &first, &host, ("d/.env", "mv d target/d", "target/d/.env"));
+        check_stays_denied(
+            &committed(user),
+            &first,
+            &host,
+            ("d/.env", "mv d target/d", "target/d/.env"),
+        );
         // Without a file of the host, the same moves are allowed.
         let project = committed(user);
         project.sh("cd repo && mkdir target && mv certs target/certs && mv target/certs more && cat more/test.pem").ok();
-        project.sh(&format!("cd repo && {} && mkdir -p target && mv d target/d && cat target/d/.env", made_by_git("d/.env"))).ok();
+        project
+            .sh(&format!(
+                "cd repo && {} && mkdir -p target && mv d target/d && cat target/d/.env",
+                made_by_git("d/.env")
+            ))
+            .ok();
     });
 }
 
@@ -223,8 +285,18 @@ fn directory_with_a_denied_name_and_a_file_of_the_host_keeps_its_name() {
     let replaced = format!("echo {SECRET} > .t && mv .t secrets/db.yaml");
     each_user(|user| {
         let moved = "mv secrets plain";
-        check_stays_denied(&committed(user), "true", &added("secrets/prod.yaml"), ("secrets/prod.yaml", moved, "plain/prod.yaml"));
-        check_stays_denied(&committed(user), "true", &replaced, ("secrets/db.yaml", moved, "plain/db.yaml"));
+        check_stays_denied(
+            &committed(user),
+            "true",
+            &added("secrets/prod.yaml"),
+            ("secrets/prod.yaml", moved, "plain/prod.yaml"),
+        );
+        check_stays_denied(
+            &committed(user),
+            "true",
+            &replaced,
+            ("secrets/db.yaml", moved, "plain/db.yaml"),
+        );
         // Also with a directory above it, and in one that holds source code.
         let project = committed(user);
         project.write("repo/src/secrets/mod.rs", "known\n");
@@ -233,13 +305,24 @@ fn directory_with_a_denied_name_and_a_file_of_the_host_keeps_its_name() {
             &project,
             "true",
             &added(file),
-            (file, "mv src/secrets src/plain; mv src/secrets/prod.yaml .", "src/plain/prod.yaml prod.yaml"),
+            (
+                file,
+                "mv src/secrets src/plain; mv src/secrets/prod.yaml .",
+                "src/plain/prod.yaml prod.yaml",
+            ),
         );
         let project = committed(user);
-        project.sh_bare("cd repo && mkdir k8s && git mv secrets k8s/secrets && git commit -qm second").ok();
+        project
+            .sh_bare("cd repo && mkdir k8s && git mv secrets k8s/secrets && git commit -qm second")
+            .ok();
         let then = "mkdir target; mv k8s target/k8s; mv k8s/secrets plain";
         let file = "k8s/secrets/prod.yaml";
-        check_stays_denied(&project, "true", &added(file), (file, then, "target/k8s/secrets/prod.yaml plain/prod.yaml"));
+        check_stays_denied(
+            &project,
+            "true",
+            &added(file),
+            (file, then, "target/k8s/secrets/prod.yaml plain/prod.yaml"),
+        );
         // With tracked and own files alone it moves.
         let project = committed(user);
         project.write("repo/src/secrets/mod.rs", "known\n");
@@ -274,10 +357,16 @@ fn change_by_the_host_between_two_commands_of_a_session_is_denied() {
     each_user(|user| {
         let project = committed(user);
         let session = Ran::of(project.ringfence().args(["session", "start"]), b"").ok();
-        let exec = |line: &str| Ran::of(project.ringfence().args(["session", "exec", &session, "-c", line]), b"");
+        let exec = |line: &str| {
+            Ran::of(project.ringfence().args(["session", "exec", &session, "-c", line]), b"")
+        };
         exec(&format!("cd repo && {}", made_by_git(".env"))).ok();
         exec("echo mine >> .env.development; echo mine >> certs/test.pem").ok();
-        project.sh_bare(&format!("cd repo && echo {SECRET} >> .env && echo {SECRET} >> .env.development")).ok();
+        project
+            .sh_bare(&format!(
+                "cd repo && echo {SECRET} >> .env && echo {SECRET} >> .env.development"
+            ))
+            .ok();
         let repo = project.at("repo").display().to_string();
         let said =
             exec(&format!("cd {repo}; cat .env .env.development certs/test.pem; mv .env x; mkdir target; cp .env .env.development x"))

@@ -46,7 +46,12 @@ int main(int argc, char **argv) {
 "#;
 
 /// Runs both sides, each by a command of its own; answers the output of the one that moves.
-fn race(project: &Project, program: &Path, way: &str, run: impl Fn(&[&str]) -> Ran + Sync) -> String {
+fn race(
+    project: &Project,
+    program: &Path,
+    way: &str,
+    run: impl Fn(&[&str]) -> Ran + Sync,
+) -> String {
     let seconds = repetitions(2, 20).to_string();
     let program = program.to_str().expect("a path of letters");
     project.sh_bare("rm -rf x l d .git/COMMIT_EDITMSG node_modules; echo >x; ln -s README l; mkdir -p node_modules/d").ok();
@@ -65,11 +70,16 @@ fn two_sandboxes_cannot_move_unjudged_links_and_secrets() {
         let Some(program) = compiled(&project, "race", RACE) else { return };
         project.sh_bare("git init -q").ok();
         for way in ["link", "secret"] {
-            let moved = race(&project, &program, way, |words| project.run(["--"].iter().chain(words)));
+            let moved =
+                race(&project, &program, way, |words| project.run(["--"].iter().chain(words)));
             assert!(moved.parse::<u32>().is_ok_and(|moved| moved > 20), "{way}: {moved}");
             // Without ringfence it arrives: the race is a real one.
             let bare = |words: &[&str]| Ran::of(project.command(words[0]).args(&words[1..]), b"");
-            assert_eq!(race(&project, &program, way, bare), "came", "{way}: the probe cannot succeed");
+            assert_eq!(
+                race(&project, &program, way, bare),
+                "came",
+                "{way}: the probe cannot succeed"
+            );
         }
     });
 }

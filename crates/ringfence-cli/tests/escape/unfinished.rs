@@ -9,7 +9,8 @@ use crate::project;
 /// Two branches, and a program that `git merge-../x` would run.
 const BEFORE: &str = r#"git init -q; git add README; COMMIT; git checkout -qb side; echo s > s; git add s; COMMIT;
     git checkout -q main; echo b > README; git add README; COMMIT"#;
-const PROGRAM: &str = r#"mkdir -p "git-merge-.."; HOOK > "git-merge-../x"; chmod +x "git-merge-../x""#;
+const PROGRAM: &str =
+    r#"mkdir -p "git-merge-.."; HOOK > "git-merge-../x"; chmod +x "git-merge-../x""#;
 
 /// An interactive rebase of `side` in the git directory `$g`.
 const REBASE: &str = r#"h=$(git rev-parse HEAD); m=$g/rebase-merge; mkdir -p $m; echo refs/heads/main > $m/head-name; echo $h > $m/onto;
@@ -19,7 +20,8 @@ const REBASE: &str = r#"h=$(git rev-parse HEAD); m=$g/rebase-merge; mkdir -p $m;
 const PICK: &str = r#"m=$g/sequencer; mkdir -p $m; git rev-parse HEAD > $m/head; git rev-parse HEAD > $m/abort-safety;
     printf "pick $(git rev-parse HEAD) b\npick $(git rev-parse side) s\n" > $m/todo"#;
 
-const CONTINUE: &str = "GIT_EDITOR=true git rebase --continue; GIT_EDITOR=true git cherry-pick --continue";
+const CONTINUE: &str =
+    "GIT_EDITOR=true git rebase --continue; GIT_EDITOR=true git cherry-pick --continue";
 
 #[test]
 fn strategy_of_a_rebase_names_a_program() {
@@ -27,7 +29,10 @@ fn strategy_of_a_rebase_names_a_program() {
     Plant { before: BEFORE, commands: &[&evil], then: CONTINUE }.never_runs();
     Plant {
         before: BEFORE,
-        commands: &[&format!("g=.git; {REBASE}"), &format!("{PROGRAM}; echo ../x > .git/rebase-merge/strategy")],
+        commands: &[
+            &format!("g=.git; {REBASE}"),
+            &format!("{PROGRAM}; echo ../x > .git/rebase-merge/strategy"),
+        ],
         then: CONTINUE,
     }
     .never_runs();
@@ -35,7 +40,8 @@ fn strategy_of_a_rebase_names_a_program() {
 
 #[test]
 fn options_of_a_cherry_pick_name_a_program() {
-    let evil = format!(r#"g=.git; {PICK}; {PROGRAM}; printf "[options]\n\tstrategy = ../x\n" > $m/opts"#);
+    let evil =
+        format!(r#"g=.git; {PICK}; {PROGRAM}; printf "[options]\n\tstrategy = ../x\n" > $m/opts"#);
     Plant { before: BEFORE, commands: &[&evil], then: CONTINUE }.never_runs();
 }
 
@@ -51,12 +57,18 @@ fn strategy_names_a_program_in_other_git_directories() {
     let own = format!("git clone -q . own; cd own; git branch side origin/side; g=.git; {rebase}");
     Plant { before: BEFORE, commands: &[&own], then: &format!("cd own; {CONTINUE}") }.never_runs();
     let again = format!("cd own; git branch side origin/side; g=.git; {rebase}");
-    Plant { before: BEFORE, commands: &["git clone -q . own", &again], then: &format!("cd own; {CONTINUE}") }.never_runs();
+    Plant {
+        before: BEFORE,
+        commands: &["git clone -q . own", &again],
+        then: &format!("cd own; {CONTINUE}"),
+    }
+    .never_runs();
     let submodule = format!(
         "{BEFORE}; git clone -q . ../lib; git -C ../lib branch -q side origin/side; git -c protocol.file.allow=always submodule --quiet add ../lib lib"
     );
     let evil = format!("cd lib; git branch -q side origin/side; g=../.git/modules/lib; {rebase}");
-    Plant { before: &submodule, commands: &[&evil], then: &format!("cd lib; {CONTINUE}") }.never_runs();
+    Plant { before: &submodule, commands: &[&evil], then: &format!("cd lib; {CONTINUE}") }
+        .never_runs();
 }
 
 /// Git follows a link in place of the directory, in a repository of the command's own.
@@ -76,7 +88,9 @@ fn resolution_that_is_recorded_copies_a_secret() {
         let evil = format!(
             r#"ln -s ../../.ssh/id_rsa link; mkdir -p .git/rr-cache/{id}; echo x > .git/rr-cache/{id}/preimage; printf "{id}\t{path}\0" > .git/MERGE_RR"#
         );
-        let then = format!("echo z > z; git add z; COMMIT; if grep -rqs {SECRET} .git/rr-cache; then touch ~/RAN; fi");
+        let then = format!(
+            "echo z > z; git add z; COMMIT; if grep -rqs {SECRET} .git/rr-cache; then touch ~/RAN; fi"
+        );
         Plant { before: "git init -q", commands: &[&evil], then: &then }.never_runs();
     }
 }
@@ -89,15 +103,22 @@ fn strategy_of_the_user_stays() {
     }
     each_user(|user| {
         let project = project(user);
-        let begun = format!("{BEFORE}; g=.git; {REBASE}; echo mine > $m/strategy; echo \"'--mine'\" > $m/strategy_opts");
+        let begun = format!(
+            "{BEFORE}; g=.git; {REBASE}; echo mine > $m/strategy; echo \"'--mine'\" > $m/strategy_opts"
+        );
         project.sh_bare(&spelled(&begun)).ok();
         let ran = project.sh("touch x; git status >/dev/null");
         assert_eq!(ran.talk(), "", "{user}");
         assert_eq!(project.read(".git/rebase-merge/strategy").as_deref(), Some("mine\n"), "{user}");
         // Another in its place does not.
-        let ran = project.sh("echo other > .git/rebase-merge/strategy; echo ort > .git/rebase-merge/x");
+        let ran =
+            project.sh("echo other > .git/rebase-merge/strategy; echo ort > .git/rebase-merge/x");
         assert!(ran.talk().contains("rebase-merge/strategy was moved"), "{user}: {}", ran.talk());
-        assert!(!project.has(".git/rebase-merge/strategy") && project.has(".git/rebase-merge/strategy_opts"), "{user}");
+        assert!(
+            !project.has(".git/rebase-merge/strategy")
+                && project.has(".git/rebase-merge/strategy_opts"),
+            "{user}"
+        );
     });
 }
 
@@ -108,19 +129,24 @@ fn repository_that_leaves_a_vendored_tree_runs_its_program() {
     for (line, place) in [
         ("EVIL >> node_modules/a/b/mine/.git/config; mv node_modules/a out", "out/b/mine"),
         ("EVIL >> node_modules/a/b/mine/.git/config; mv node_modules out", "out/a/b/mine"),
-        ("EVIL >> node_modules/a/b/mine/.git/config; mkdir out; mv node_modules/a/b/mine/.git out/.git", "out"),
+        (
+            "EVIL >> node_modules/a/b/mine/.git/config; mkdir out; mv node_modules/a/b/mine/.git out/.git",
+            "out",
+        ),
     ] {
         let then = format!("cd {place} && git status");
         Plant { before, commands: &[line], then: &then }.never_runs();
         Plant { before, commands: &[line, "true"], then: &then }.never_runs();
     }
     let bare = "HOOK > node_modules/bare.git/hooks/post-update; chmod +x node_modules/bare.git/hooks/post-update; mv node_modules/bare.git out.git";
-    let push =
-        "git init -q p; cd p; git -c user.name=a -c user.email=b commit -q --allow-empty -m x; git push -q ../out.git HEAD:refs/heads/x";
+    let push = "git init -q p; cd p; git -c user.name=a -c user.email=b commit -q --allow-empty -m x; git push -q ../out.git HEAD:refs/heads/x";
     Plant { before, commands: &[bare], then: push }.never_runs();
     Plant {
         before,
-        commands: &["EVIL >> node_modules/a/b/mine/.git/config; mv node_modules/a out; kill -9 $PPID", "true"],
+        commands: &[
+            "EVIL >> node_modules/a/b/mine/.git/config; mv node_modules/a out; kill -9 $PPID",
+            "true",
+        ],
         then: "cd out/b/mine && git status",
     }
     .never_runs_after(ringfence_testkit::Project::sh);
@@ -138,14 +164,19 @@ fn repository_that_a_killed_run_moved_out_of_a_vendored_tree_runs_its_program() 
         for place in ["mine", "node_modules/stays"] {
             project.write(format!("{place}/.git/hooks/pre-push"), "#!/bin/sh\n");
         }
-        let line = spelled("EVIL >> node_modules/a/b/mine/.git/config; mv node_modules/a out; touch linked/x; echo ready; sleep 60");
+        let line = spelled(
+            "EVIL >> node_modules/a/b/mine/.git/config; mv node_modules/a out; touch linked/x; echo ready; sleep 60",
+        );
         let mut child = started(&project, &line);
         end(&mut child, 9);
         project.sh("true").ok();
         project.sh_bare("cd out/b/mine && git status");
         assert!(!project.home().join("RAN").exists(), "{user}: what was planted ran on the host");
         for place in ["mine", "node_modules/stays"] {
-            assert!(project.has(format!("{place}/.git/hooks/pre-push")), "{user}: a hook in {place} is gone");
+            assert!(
+                project.has(format!("{place}/.git/hooks/pre-push")),
+                "{user}: a hook in {place} is gone"
+            );
         }
         assert!(project.has("linked/.git"), "{user}: a link is gone");
     });
@@ -160,15 +191,28 @@ fn files_of_the_user_are_taken_for_those_of_a_planted_repository() {
         project.write("deploy/config", "[core]\n\tfsmonitor = mine\n");
         project.write("app/config/routes", "x");
         let plant = "for d in deploy app; do mkdir -p $d/objects $d/refs; echo ref: refs/heads/main > $d/HEAD; done";
-        for line in
-            [plant, &format!("{plant}; kill -9 $PPID"), &format!("mkdir t; echo ref: refs/heads/main > t/x; {plant}; mv t/x deploy/HEAD")]
-        {
+        for line in [
+            plant,
+            &format!("{plant}; kill -9 $PPID"),
+            &format!("mkdir t; echo ref: refs/heads/main > t/x; {plant}; mv t/x deploy/HEAD"),
+        ] {
             project.sh(line);
             project.sh("true");
-            assert_eq!(project.read("deploy/hooks/restart").as_deref(), Some("#!/bin/sh\n"), "{user}: {line}");
-            assert_eq!(project.read("deploy/config").as_deref(), Some("[core]\n\tfsmonitor = mine\n"), "{user}: {line}");
+            assert_eq!(
+                project.read("deploy/hooks/restart").as_deref(),
+                Some("#!/bin/sh\n"),
+                "{user}: {line}"
+            );
+            assert_eq!(
+                project.read("deploy/config").as_deref(),
+                Some("[core]\n\tfsmonitor = mine\n"),
+                "{user}: {line}"
+            );
             assert_eq!(project.read("app/config/routes").as_deref(), Some("x"), "{user}: {line}");
-            assert!(!project.has("deploy/HEAD") && !project.has("app/HEAD"), "{user}: {line}: git would obey it");
+            assert!(
+                !project.has("deploy/HEAD") && !project.has("app/HEAD"),
+                "{user}: {line}: git would obey it"
+            );
         }
     });
 }

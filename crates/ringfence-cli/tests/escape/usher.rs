@@ -163,7 +163,10 @@ fn a_process_without_a_terminal_writes_to_the_persons() {
         let Some(python) = ringfence_testkit::python() else { return };
         let code = "import os\nif os.fork() == 0:\n  os.setsid()\n  try: os.write(os.open('/dev/tty', os.O_WRONLY | os.O_CREAT), b'RE' b'ACHED')\n  except OSError as e: open('said.txt', 'w').write(str(e.errno))\n  os._exit(0)\nos.wait()\nos.write(os.open('/dev/tty', os.O_WRONLY | os.O_CREAT), b'MI' b'NE')";
         project.write("try.py", code);
-        let ran = project.run_on_terminal(&["--", python, "-B", "try.py"], "expect('MINE'); wait(); print('done')");
+        let ran = project.run_on_terminal(
+            &["--", python, "-B", "try.py"],
+            "expect('MINE'); wait(); print('done')",
+        );
         let said = ran.ok();
         assert!(!said.contains("REACHED"), "{said}");
         assert_eq!(project.read("said.txt").as_deref(), Some("6"));

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use crate::{MODES, call, drive_stdio, host, project, shell};
 
 fn request(access: &str, resource: impl serde::Serialize) -> Value {
-    call("request_permission", json!({ "access": access, "resource": resource, "reason": "to know \u{202e} it" }))
+    call(
+        "request_permission",
+        json!({ "access": access, "resource": resource, "reason": "to know \u{202e} it" }),
+    )
 }
 
 #[test]
@@ -22,19 +25,41 @@ fn a_yes_by_the_client_opens_it_in_the_sandbox_that_stands() {
                 shell("cat ~/.aws/credentials"),
                 request("read", "~/notes.txt"),
             ];
-            let Some(told) = drive_stdio(&project, &[], mode, Some("allow_session"), &steps) else { return };
+            let Some(told) = drive_stdio(&project, &[], mode, Some("allow_session"), &steps) else {
+                return;
+            };
             let structured = |index: usize| &told["results"][index]["structured"];
             assert_eq!(structured(0)["blocked"], true, "{told}");
-            assert_eq!(structured(0)["permission"]["resource"], json!(project.home().join("notes.txt")), "{told}");
-            assert_eq!((&structured(1)["status"], &structured(1)["answer"]), (&json!("granted"), &json!("allow_session")), "{told}");
-            assert_eq!(structured(2)["stdout"], format!("{SECRET}X=1\n"), "the shell lives on: {told}");
+            assert_eq!(
+                structured(0)["permission"]["resource"],
+                json!(project.home().join("notes.txt")),
+                "{told}"
+            );
+            assert_eq!(
+                (&structured(1)["status"], &structured(1)["answer"]),
+                (&json!("granted"), &json!("allow_session")),
+                "{told}"
+            );
+            assert_eq!(
+                structured(2)["stdout"],
+                format!("{SECRET}X=1\n"),
+                "the shell lives on: {told}"
+            );
             assert_eq!(structured(3)["text"], SECRET, "for the tools as well: {told}");
             assert_eq!(structured(4)["blocked"], true, "nothing else: {told}");
-            assert!(structured(5)["message"].as_str().is_some_and(|message| message.contains("open already")), "{told}");
+            assert!(
+                structured(5)["message"]
+                    .as_str()
+                    .is_some_and(|message| message.contains("open already")),
+                "{told}"
+            );
             let questions = told["questions"].as_array().unwrap_or_else(|| panic!("{told}"));
             let message = questions[0]["message"].as_str().unwrap_or_default();
             assert_eq!(questions.len(), 1, "{told}");
-            assert!(message.contains("notes.txt") && message.contains(r"to know \u{202e} it"), "{message}");
+            assert!(
+                message.contains("notes.txt") && message.contains(r"to know \u{202e} it"),
+                "{message}"
+            );
         }
     });
 }
@@ -42,10 +67,13 @@ fn a_yes_by_the_client_opens_it_in_the_sandbox_that_stands() {
 #[test]
 fn no_is_no_and_what_nobody_may_open_is_not_asked_about() {
     each_user(|user| {
-        for (mode, answer) in [("legacy", "deny"), ("auto", "deny"), ("auto", "cancel"), ("legacy", "nonsense")] {
+        for (mode, answer) in
+            [("legacy", "deny"), ("auto", "deny"), ("auto", "cancel"), ("legacy", "nonsense")]
+        {
             let project = project(user);
             let own = project.home().join(".config/ringfence/policy.toml");
-            let steps = [request("read", "~/notes.txt"), request("write", own), shell("cat ~/notes.txt")];
+            let steps =
+                [request("read", "~/notes.txt"), request("write", own), shell("cat ~/notes.txt")];
             let Some(told) = drive_stdio(&project, &[], mode, Some(answer), &steps) else { return };
             assert_eq!(told["results"][0]["structured"]["status"], "denied", "{told}");
             assert_eq!(told["results"][1]["structured"]["status"], "denied", "{told}");
@@ -77,7 +105,11 @@ fn where_nobody_can_be_asked_the_command_is_named_and_works_at_once() {
         assert_eq!(structured(1)["command"], "ringfence allow host example.org:443");
         assert_eq!(told["results"][2]["status"], 0, "{told}");
         assert_eq!(structured(3)["stdout"], SECRET, "{told}");
-        assert_eq!((&told["results"][4]["status"], &told["results"][5]["status"]), (&json!(125), &json!(0)), "{told}");
+        assert_eq!(
+            (&told["results"][4]["status"], &told["results"][5]["status"]),
+            (&json!(125), &json!(0)),
+            "{told}"
+        );
         assert_eq!(structured(6)["status"], "granted", "{told}");
     });
 }
@@ -92,10 +124,16 @@ fn a_command_waits_for_the_person_of_the_client() {
                 shell("cat ~/notes.txt; echo Y=$Y"),
                 call("exec", json!({ "command": ["cat", project.home().join("notes.txt")] })),
             ];
-            let Some(told) = drive_stdio(&project, &["--ask"], mode, Some("allow_once"), &steps) else { return };
+            let Some(told) = drive_stdio(&project, &["--ask"], mode, Some("allow_once"), &steps)
+            else {
+                return;
+            };
             for index in [1, 2] {
                 let ran = &told["results"][index]["structured"];
-                assert!(ran["stdout"].as_str().is_some_and(|text| text.starts_with(SECRET)), "{told}");
+                assert!(
+                    ran["stdout"].as_str().is_some_and(|text| text.starts_with(SECRET)),
+                    "{told}"
+                );
                 assert_eq!(ran["granted"][0]["answer"], "allow_once", "{told}");
             }
             assert_eq!(told["questions"].as_array().map(Vec::len), Some(2), "{told}");
@@ -116,11 +154,18 @@ fn somebody_at_another_terminal_answers_for_a_client_that_cannot_ask() {
         words
     };
     let ringfence = project.binary().display();
-    let answer = sh(&format!("id=$({ringfence} ask list --json | jq -r '.[0].session'); {ringfence} ask answer $id 1 allow-once"));
-    let together =
-        json!({ "together": [shell("cat ~/notes.txt"), shell("true"), shell("true"), shell("true"), shell("true"), list, answer] });
-    let Some(told) = drive_stdio(&project, &["--ask"], "auto", None, &[shell("true"), together]) else { return };
+    let answer = sh(&format!(
+        "id=$({ringfence} ask list --json | jq -r '.[0].session'); {ringfence} ask answer $id 1 allow-once"
+    ));
+    let together = json!({ "together": [shell("cat ~/notes.txt"), shell("true"), shell("true"), shell("true"), shell("true"), list, answer] });
+    let Some(told) = drive_stdio(&project, &["--ask"], "auto", None, &[shell("true"), together])
+    else {
+        return;
+    };
     let results = &told["results"][1];
-    assert!(results[5]["stdout"].as_str().is_some_and(|text| text.contains("notes.txt")), "{results}");
+    assert!(
+        results[5]["stdout"].as_str().is_some_and(|text| text.contains("notes.txt")),
+        "{results}"
+    );
     assert_eq!(results[0]["structured"]["stdout"], SECRET, "{results}");
 }

@@ -5,7 +5,16 @@ use serde_json::{Value, json};
 
 use crate::{Hall, MODES, call, drive, drive_stdio, project, shell};
 
-const TOOLS: [&str; 8] = ["shell", "exec", "read_file", "write_file", "edit_file", "list_files", "search_files", "request_permission"];
+const TOOLS: [&str; 8] = [
+    "shell",
+    "exec",
+    "read_file",
+    "write_file",
+    "edit_file",
+    "list_files",
+    "search_files",
+    "request_permission",
+];
 
 /// The same tour, however the client and the server speak.
 fn tour(project: &Project) -> Vec<Value> {
@@ -23,7 +32,10 @@ fn tour(project: &Project) -> Vec<Value> {
         call("search_files", json!({ "pattern": "^thr" })),
         shell(&format!("cat {}", secret.display())),
         call("read_file", json!({ "path": secret })),
-        call("write_file", json!({ "path": ".git/hooks/pre-commit", "content": "x", "createParents": true })),
+        call(
+            "write_file",
+            json!({ "path": ".git/hooks/pre-commit", "content": "x", "createParents": true }),
+        ),
         shell("for i in 1 2 3; do echo tick-$i; sleep 0.3; done"),
         json!({ "call": "shell", "arguments": { "command": "echo begun; sleep 600" }, "cancelAfter": 1 }),
         shell("echo lives-$X"),
@@ -33,27 +45,56 @@ fn tour(project: &Project) -> Vec<Value> {
 #[track_caller]
 fn check_tour(project: &Project, told: &Value) {
     let results = told["results"].as_array().unwrap_or_else(|| panic!("{told}"));
-    let names: Vec<&str> = results[0].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str()).collect();
+    let names: Vec<&str> = results[0]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
     assert_eq!(names, TOOLS);
     for tool in results[0].as_array().into_iter().flatten() {
-        let is_reader = ["read_file", "list_files", "search_files"].contains(&tool["name"].as_str().unwrap_or_default());
+        let is_reader = ["read_file", "list_files", "search_files"]
+            .contains(&tool["name"].as_str().unwrap_or_default());
         assert_eq!(tool["annotations"]["readOnlyHint"], is_reader, "{tool}");
-        assert_eq!((&tool["inputSchema"]["type"], &tool["outputSchema"]["type"]), (&json!("object"), &json!("object")), "{tool}");
+        assert_eq!(
+            (&tool["inputSchema"]["type"], &tool["outputSchema"]["type"]),
+            (&json!("object"), &json!("object")),
+            "{tool}"
+        );
     }
     let structured = |index: usize| &results[index]["structured"];
-    assert_eq!(structured(2)["stdout"], format!("{}\nf-3\n", project.at("src").display()), "`cd` stays: {}", results[2]);
+    assert_eq!(
+        structured(2)["stdout"],
+        format!("{}\nf-3\n", project.at("src").display()),
+        "`cd` stays: {}",
+        results[2]
+    );
     assert_eq!(structured(3)["exitCode"], 1, "nothing is expanded: {}", results[3]);
     assert_eq!((&structured(4)["stdout"], &results[4]["isError"]), (&json!("IN"), &json!(false)));
     assert_eq!(project.read("new.txt").as_deref(), Some("one\nthree\n"));
     assert_eq!((&structured(7)["text"], &results[7]["text"]), (&json!("one\n"), &json!("one\n")));
     assert_eq!(structured(8)["entries"][0]["path"], "new.txt", "{}", results[8]);
-    assert_eq!((&structured(9)["matches"][0]["line"], &structured(9)["matches"][0]["path"]), (&json!(2), &json!("new.txt")));
+    assert_eq!(
+        (&structured(9)["matches"][0]["line"], &structured(9)["matches"][0]["path"]),
+        (&json!(2), &json!("new.txt"))
+    );
     // A denial is a value, with the rule; nothing of what was refused is in the answer.
     let secret = json!(project.home().join(".ssh/id_rsa"));
-    assert_eq!((&structured(10)["blocked"], &results[10]["isError"]), (&json!(true), &json!(true)), "{}", results[10]);
-    assert_eq!((&structured(10)["denials"][0]["operation"], &structured(10)["denials"][0]["target"]), (&json!("read"), &secret));
+    assert_eq!(
+        (&structured(10)["blocked"], &results[10]["isError"]),
+        (&json!(true), &json!(true)),
+        "{}",
+        results[10]
+    );
+    assert_eq!(
+        (&structured(10)["denials"][0]["operation"], &structured(10)["denials"][0]["target"]),
+        (&json!("read"), &secret)
+    );
     assert_eq!(structured(10)["denials"][0]["rule"], "~/.ssh");
-    assert_eq!((&structured(11)["error"]["code"], &structured(11)["error"]["denial"]["target"]), (&json!("denied"), &secret));
+    assert_eq!(
+        (&structured(11)["error"]["code"], &structured(11)["error"]["denial"]["target"]),
+        (&json!("denied"), &secret)
+    );
     assert_eq!(structured(12)["error"]["code"], "denied", "{}", results[12]);
     assert!(!told.to_string().contains(SECRET) && !project.has(".git"));
     let ticks: Vec<&Value> = results[13]["progress"].as_array().into_iter().flatten().collect();
@@ -61,7 +102,11 @@ fn check_tour(project: &Project, told: &Value) {
     assert!(ticks.windows(2).all(|two| two[0][0].as_f64() < two[1][0].as_f64()), "{}", results[13]);
     assert_eq!(results[14]["cancelled"], true, "{}", results[14]);
     assert_eq!(structured(15)["stdout"], "lives-3\n", "the shell lives on: {}", results[15]);
-    assert!(results[15]["seconds"].as_f64() < Some(20.0), "the command was interrupted: {}", results[15]);
+    assert!(
+        results[15]["seconds"].as_f64() < Some(20.0),
+        "the command was interrupted: {}",
+        results[15]
+    );
 }
 
 #[test]
@@ -69,7 +114,9 @@ fn every_tool_is_called_over_standard_input_and_output() {
     each_user(|user| {
         for (mode, version) in MODES.iter().zip(["2025-11-25", "2026-07-28"]) {
             let project = project(user);
-            let Some(told) = drive_stdio(&project, &[], mode, None, &tour(&project)) else { return };
+            let Some(told) = drive_stdio(&project, &[], mode, None, &tour(&project)) else {
+                return;
+            };
             assert_eq!(told["version"], version);
             check_tour(&project, &told);
         }
@@ -98,7 +145,9 @@ fn programs_run_beside_a_busy_shell_and_lines_wait_for_their_turn() {
         call("exec", json!({ "command": ["echo", "beside"] })),
         shell("echo second"),
     ] });
-    let Some(told) = drive_stdio(&project, &[], "auto", None, &[shell("true"), together]) else { return };
+    let Some(told) = drive_stdio(&project, &[], "auto", None, &[shell("true"), together]) else {
+        return;
+    };
     let results = &told["results"][1];
     assert_eq!(results[0]["structured"]["stdout"], "first\nfirst-ends\n", "{results}");
     assert!(results[1]["seconds"].as_f64() < Some(2.0), "{results}");
@@ -110,8 +159,10 @@ fn programs_run_beside_a_busy_shell_and_lines_wait_for_their_turn() {
 fn what_a_policy_takes_away_is_neither_listed_nor_served() {
     each_user(|user| {
         let project = project(user);
-        project
-            .write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[tools]\ndisallowed = [\"Write\", \"Bash\"]\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[tools]\ndisallowed = [\"Write\", \"Bash\"]\n",
+        );
         let steps = [
             json!({ "list": true }),
             shell("echo x > new"),
@@ -121,11 +172,27 @@ fn what_a_policy_takes_away_is_neither_listed_nor_served() {
         ];
         let Some(told) = drive_stdio(&project, &[], "auto", None, &steps) else { return };
         let results = &told["results"];
-        let names: Vec<&str> = results[0].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str()).collect();
-        assert_eq!(names, ["read_file", "edit_file", "list_files", "search_files", "request_permission"]);
+        let names: Vec<&str> = results[0]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|tool| tool["name"].as_str())
+            .collect();
+        assert_eq!(
+            names,
+            ["read_file", "edit_file", "list_files", "search_files", "request_permission"]
+        );
         for refused in 1..=3 {
-            assert_eq!(results[refused]["structured"]["error"]["code"], "denied", "{}", results[refused]);
-            assert_eq!(results[refused]["structured"]["error"]["denial"]["operation"], "call", "{}", results[refused]);
+            assert_eq!(
+                results[refused]["structured"]["error"]["code"], "denied",
+                "{}",
+                results[refused]
+            );
+            assert_eq!(
+                results[refused]["structured"]["error"]["denial"]["operation"], "call",
+                "{}",
+                results[refused]
+            );
         }
         assert_eq!(results[4]["structured"]["text"], "hello\n");
         assert!(!project.has("new"));
@@ -142,7 +209,10 @@ fn what_is_wrong_with_a_call_is_said() {
         call("exec", json!({ "command": "true" })),
         call("sudo", json!({})),
         call("read_file", json!({ "path": "nowhere" })),
-        call("request_permission", json!({ "access": "connect", "resource": "example.org", "reason": "x" })),
+        call(
+            "request_permission",
+            json!({ "access": "connect", "resource": "example.org", "reason": "x" }),
+        ),
         shell("exit 7"),
         shell("echo still here"),
     ];
@@ -156,11 +226,21 @@ fn what_is_wrong_with_a_call_is_said() {
         (4, "no tool `sudo`"),
     ] {
         assert_eq!(said(index)["code"], "input", "{told}");
-        assert!(said(index)["message"].as_str().is_some_and(|message| message.contains(expect)), "{expect}: {}", said(index));
+        assert!(
+            said(index)["message"].as_str().is_some_and(|message| message.contains(expect)),
+            "{expect}: {}",
+            said(index)
+        );
     }
     assert_eq!(said(5)["code"], "not-found");
-    assert_eq!((&said(6)["code"], &said(6)["hint"]), (&json!("input"), &json!("write example.org:443")));
-    assert_eq!((&told["results"][7]["structured"]["exitCode"], &told["results"][7]["structured"]["shell"]), (&json!(7), &json!("ended")));
+    assert_eq!(
+        (&said(6)["code"], &said(6)["hint"]),
+        (&json!("input"), &json!("write example.org:443"))
+    );
+    assert_eq!(
+        (&told["results"][7]["structured"]["exitCode"], &told["results"][7]["structured"]["shell"]),
+        (&json!(7), &json!("ended"))
+    );
     assert_eq!(told["results"][8]["structured"]["stdout"], "still here\n");
 }
 
@@ -175,10 +255,20 @@ fn much_output_is_bounded_and_a_time_limit_leaves_the_shell() {
     let Some(told) = drive_stdio(&project, &[], "auto", None, &steps) else { return };
     let much = &told["results"][0]["structured"];
     let text = much["stdout"].as_str().unwrap_or_default();
-    assert!(text.len() < 600_000 && text.starts_with("begins\n") && text.ends_with("ends\n"), "{}", text.len());
+    assert!(
+        text.len() < 600_000 && text.starts_with("begins\n") && text.ends_with("ends\n"),
+        "{}",
+        text.len()
+    );
     assert!(much["stdoutDropped"].as_u64() > Some(49_000_000), "{}", much["stdoutDropped"]);
     let progress: usize = told["results"][0]["progress"].to_string().len();
     assert!(progress < 2_000_000, "{progress}");
-    assert_eq!((&told["results"][1]["structured"]["timedOut"], &told["results"][1]["structured"]["exitCode"]), (&json!(true), &json!(124)));
+    assert_eq!(
+        (
+            &told["results"][1]["structured"]["timedOut"],
+            &told["results"][1]["structured"]["exitCode"]
+        ),
+        (&json!(true), &json!(124))
+    );
     assert_eq!(told["results"][2]["structured"]["stdout"], "5\n");
 }

@@ -12,7 +12,10 @@ use crate::wire::Wire;
 fn busy(project: &Project) -> (Wire, String) {
     let mut wire = Wire::open(project);
     let word = format!("9{:05}.{}", std::process::id(), wire.server.id());
-    wire.call(1, &format!("sleep {word} & (trap '' INT TERM; sleep {word}) & touch begun; sleep {word}"));
+    wire.call(
+        1,
+        &format!("sleep {word} & (trap '' INT TERM; sleep {word}) & touch begun; sleep {word}"),
+    );
     wait("the command to begin", || project.has("begun"));
     assert!(is_running(&word));
     (wire, word)
@@ -23,7 +26,9 @@ fn is_running(word: &str) -> bool {
         .expect("there are processes")
         .flatten()
         .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    lines.into_iter().any(|line| line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes()))
+    lines
+        .into_iter()
+        .any(|line| line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes()))
 }
 
 #[track_caller]

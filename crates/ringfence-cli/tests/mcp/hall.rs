@@ -13,7 +13,8 @@ use crate::{Hall, drive, project, shell};
 fn send(hall: &Hall, start: &str, headers: &[(&str, &str)], body: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(hall.address()).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it is a socket");
-    let mut head = format!("{start} HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n", body.len());
+    let mut head =
+        format!("{start} HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n", body.len());
     headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
     // It may be answered before it was sent.
     let _ = stream.write_all(format!("{head}\r\n{body}").as_bytes());
@@ -96,9 +97,13 @@ fn every_address_of_loopback_is_one_that_clients_can_use() {
 #[test]
 fn nothing_is_served_beyond_this_machine_or_with_a_token_that_is_easily_tried() {
     let project = project(As::User);
-    for (address, token) in
-        [("0.0.0.0:0", None), ("192.0.2.1:80", None), ("nonsense", None), ("127.0.0.1:0", Some("short")), ("127.0.0.1:0", Some(""))]
-    {
+    for (address, token) in [
+        ("0.0.0.0:0", None),
+        ("192.0.2.1:80", None),
+        ("nonsense", None),
+        ("127.0.0.1:0", Some("short")),
+        ("127.0.0.1:0", Some("")),
+    ] {
         let mut server = project.ringfence();
         server.args(["mcp", "--http", address]);
         server.envs(token.map(|token| ("RINGFENCE_MCP_TOKEN", token)));
@@ -113,7 +118,8 @@ fn each_session_has_a_shell_of_its_own_and_whoever_has_none_shares_one() {
     let project = project(As::User);
     let hall = Hall::open(&project, &[]);
     let ask = |mode: &str, line: &str| {
-        let told = drive(&json!({ "server": hall.server(), "mode": mode, "steps": [shell(line)] }))?;
+        let told =
+            drive(&json!({ "server": hall.server(), "mode": mode, "steps": [shell(line)] }))?;
         Some(told["results"][0]["structured"]["stdout"].clone())
     };
     let Some(first) = ask("legacy", "echo $X; X=old") else { return };
@@ -130,7 +136,11 @@ fn a_version_without_sessions_has_none_by_a_header_either() {
     let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
     let ask = |line: &str, more: &[(&str, &str)]| {
         let mut headers = right(&host, &bearer);
-        headers.extend([("MCP-Protocol-Version", NEWEST), ("Mcp-Method", "tools/call"), ("Mcp-Name", "shell")]);
+        headers.extend([
+            ("MCP-Protocol-Version", NEWEST),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", "shell"),
+        ]);
         headers.extend(more);
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": NEWEST,
@@ -138,7 +148,14 @@ fn a_version_without_sessions_has_none_by_a_header_either() {
             "io.modelcontextprotocol/clientCapabilities": {},
         });
         let params = json!({ "name": "shell", "arguments": { "command": line }, "_meta": meta });
-        send(&hall, "POST /mcp", &headers, &json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string()).2
+        send(
+            &hall,
+            "POST /mcp",
+            &headers,
+            &json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })
+                .to_string(),
+        )
+        .2
     };
     ask("X=common", &[]);
     let body = ask("echo X=$X", &[("Mcp-Session-Id", "made-up")]);
@@ -153,7 +170,11 @@ fn questions_that_nobody_comes_back_with_leave_room_for_calls() {
     let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
     let ask = |name: &str, arguments: Value, more: Value| {
         let mut headers = right(&host, &bearer);
-        headers.extend([("MCP-Protocol-Version", NEWEST), ("Mcp-Method", "tools/call"), ("Mcp-Name", name)]);
+        headers.extend([
+            ("MCP-Protocol-Version", NEWEST),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", name),
+        ]);
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": NEWEST,
             "io.modelcontextprotocol/clientInfo": { "name": "x", "version": "1" },
@@ -163,13 +184,21 @@ fn questions_that_nobody_comes_back_with_leave_room_for_calls() {
         if let (Some(params), Value::Object(more)) = (params.as_object_mut(), more) {
             params.extend(more);
         }
-        send(&hall, "POST /mcp", &headers, &json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string()).2
+        send(
+            &hall,
+            "POST /mcp",
+            &headers,
+            &json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })
+                .to_string(),
+        )
+        .2
     };
     let wanted = |number: usize| json!({ "access": "read", "resource": format!("~/x{number}"), "reason": "to see" });
     let states: Vec<String> = (0..150)
         .map(|number| {
             let body = ask("request_permission", wanted(number), json!({}));
-            let state = body.split_once("\"requestState\":\"").and_then(|(_, rest)| rest.split_once('"'));
+            let state =
+                body.split_once("\"requestState\":\"").and_then(|(_, rest)| rest.split_once('"'));
             state.unwrap_or_else(|| panic!("{number} is not asked about: {body}")).0.to_owned()
         })
         .collect();
@@ -177,7 +206,11 @@ fn questions_that_nobody_comes_back_with_leave_room_for_calls() {
     assert!(body.contains("alive\\n"), "{body}");
     let come_again = |number: usize| {
         let said = json!({ "permission": { "action": "accept", "content": { "answer": "allow_session" } } });
-        ask("request_permission", wanted(number), json!({ "requestState": states[number], "inputResponses": said }))
+        ask(
+            "request_permission",
+            wanted(number),
+            json!({ "requestState": states[number], "inputResponses": said }),
+        )
     };
     let (first, last) = (come_again(0), come_again(149));
     assert!(first.contains("no call waits under this"), "{first}");
@@ -190,10 +223,17 @@ fn there_are_no_more_sessions_than_there_may_be_however_they_are_asked_for() {
     let hall = Hall::open(&project, &[]);
     let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
     // All of them are known to come before the first has said what it wants.
-    let head: String = right(&host, &bearer).iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let head = format!("POST /mcp HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n{head}\r\n", INITIALIZE.len());
-    let mut streams: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(hall.address()).expect("the server listens")).collect();
-    streams.iter_mut().for_each(|stream| stream.write_all(head.as_bytes()).expect("the server reads"));
+    let head: String =
+        right(&host, &bearer).iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n{head}\r\n",
+        INITIALIZE.len()
+    );
+    let mut streams: Vec<TcpStream> =
+        (0..20).map(|_| TcpStream::connect(hall.address()).expect("the server listens")).collect();
+    streams
+        .iter_mut()
+        .for_each(|stream| stream.write_all(head.as_bytes()).expect("the server reads"));
     std::thread::sleep(Duration::from_millis(300));
     let made = streams.iter_mut().filter_map(|stream| {
         let mut answer = String::new();
@@ -205,14 +245,17 @@ fn there_are_no_more_sessions_than_there_may_be_however_they_are_asked_for() {
     // A handshake makes a session also where it names a version that has none.
     let mut headers = right(&host, &bearer);
     headers.push(("MCP-Protocol-Version", NEWEST));
-    let (status, head, body) = send(&hall, "POST /mcp", &headers, &INITIALIZE.replace("2025-06-18", NEWEST));
+    let (status, head, body) =
+        send(&hall, "POST /mcp", &headers, &INITIALIZE.replace("2025-06-18", NEWEST));
     assert_eq!(status, 503, "{head}\n{body}");
 }
 
 /// Opens a session, and answers its id.
 fn session(hall: &Hall, headers: &[(&str, &str)]) -> Option<String> {
     let (status, head, _) = send(hall, "POST /mcp", headers, INITIALIZE);
-    let id = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned));
+    let id = head.lines().find_map(|line| {
+        line.to_ascii_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned)
+    });
     (status == 200).then_some(id).flatten()
 }
 
@@ -227,13 +270,15 @@ fn there_is_an_end_to_sessions_and_the_end_of_one_ends_its_commands() {
     assert_eq!(send(&hall, "POST /mcp", &headers, INITIALIZE).0, 503);
     // One of them is in the middle of a command.
     let with = |id: &'static str| {
-        let mut headers: Vec<(String, String)> = headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let mut headers: Vec<(String, String)> =
+            headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         headers.push(("Mcp-Session-Id".into(), id.into()));
         headers
     };
     let id: &'static str = ids[0].clone().leak();
     let in_session = with(id);
-    let in_session: Vec<(&str, &str)> = in_session.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let in_session: Vec<(&str, &str)> =
+        in_session.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let say = |message: Value| send(&hall, "POST /mcp", &in_session, &message.to_string());
     say(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     std::thread::scope(|scope| {
@@ -277,8 +322,15 @@ fn refusal_of_a_large_body_arrives() {
         hall.token,
         large.len()
     );
-    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&large)).expect("all of it is taken");
+    stream
+        .write_all(head.as_bytes())
+        .and_then(|()| stream.write_all(&large))
+        .expect("all of it is taken");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it is answered");
-    assert!(answer.starts_with("HTTP/1.1 404") && answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 404")
+            && answer.to_ascii_lowercase().contains("connection: close"),
+        "{answer}"
+    );
 }

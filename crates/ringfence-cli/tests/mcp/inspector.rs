@@ -11,12 +11,17 @@ use crate::{Hall, installed, project, words};
 fn inspect(project: &Project, server: &[String], method: &[&str]) -> Option<(i32, Value)> {
     let inspector = installed("inspector")?;
     let mut command = Command::new(inspector.join("node"));
-    command.arg(inspector.join("node_modules/.bin/mcp-inspector")).args(["--cli", "--connect-timeout", "60000"]).args(server).args(method);
+    command
+        .arg(inspector.join("node_modules/.bin/mcp-inspector"))
+        .args(["--cli", "--connect-timeout", "60000"])
+        .args(server)
+        .args(method);
     command.current_dir(project.root()).env("HOME", project.home());
     let ended = command.output().expect("the inspector starts");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    let told =
-        serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}\n{said}", String::from_utf8_lossy(&ended.stdout)));
+    let told = serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {}\n{said}", String::from_utf8_lossy(&ended.stdout))
+    });
     Some((ended.status.code().unwrap_or(-1), told))
 }
 
@@ -31,16 +36,36 @@ fn check(project: &Project, server: &[String]) -> Option<Value> {
         inspect(project, server, &all).map(|(_, told)| told)
     };
     assert_eq!(call("exec", &[r#"command=["echo","hi"]"#])?["structuredContent"]["stdout"], "hi\n");
-    assert_eq!(call("write_file", &["path=new.txt", "content=one"])?["structuredContent"]["created"], true);
-    assert_eq!(call("edit_file", &["path=new.txt", "old=one", "new=two"])?["structuredContent"]["replacements"], 1);
+    assert_eq!(
+        call("write_file", &["path=new.txt", "content=one"])?["structuredContent"]["created"],
+        true
+    );
+    assert_eq!(
+        call("edit_file", &["path=new.txt", "old=one", "new=two"])?["structuredContent"]["replacements"],
+        1
+    );
     assert_eq!(call("read_file", &["path=new.txt"])?["structuredContent"]["text"], "two");
-    assert_eq!(call("list_files", &["glob=new*"])?["structuredContent"]["entries"][0]["path"], "new.txt");
-    assert_eq!(call("search_files", &["pattern=tw."])?["structuredContent"]["matches"][0]["path"], "new.txt");
+    assert_eq!(
+        call("list_files", &["glob=new*"])?["structuredContent"]["entries"][0]["path"],
+        "new.txt"
+    );
+    assert_eq!(
+        call("search_files", &["pattern=tw."])?["structuredContent"]["matches"][0]["path"],
+        "new.txt"
+    );
     let refused = call("shell", &["command=cat ~/.ssh/id_rsa"])?;
-    assert_eq!((&refused["structuredContent"]["denials"][0]["rule"], &refused["isError"]), (&json!("~/.ssh"), &json!(true)), "{refused}");
+    assert_eq!(
+        (&refused["structuredContent"]["denials"][0]["rule"], &refused["isError"]),
+        (&json!("~/.ssh"), &json!(true)),
+        "{refused}"
+    );
     assert!(!refused.to_string().contains(SECRET));
     let asked = call("request_permission", &["access=read", "resource=~/notes.txt", "reason=x"])?;
-    assert!(["requires_permission", "denied"].contains(&asked["structuredContent"]["status"].as_str().unwrap_or_default()), "{asked}");
+    assert!(
+        ["requires_permission", "denied"]
+            .contains(&asked["structuredContent"]["status"].as_str().unwrap_or_default()),
+        "{asked}"
+    );
     call("shell", &["command=cd src; export X=4"])?;
     Some(call("shell", &["command=pwd; echo $X"])?["structuredContent"]["stdout"].clone())
 }
@@ -61,5 +86,8 @@ fn the_inspector_calls_every_tool_over_http() {
     let project = project(As::User);
     let hall = Hall::open(&project, &[]);
     let bearer = format!("Authorization: Bearer {}", hall.token);
-    check(&project, &[hall.url.clone(), "--transport".into(), "http".into(), "--header".into(), bearer]);
+    check(
+        &project,
+        &[hall.url.clone(), "--transport".into(), "http".into(), "--header".into(), bearer],
+    );
 }

@@ -27,7 +27,8 @@ fn project(user: As) -> Project {
 
 /// What `.ci/clients` has put there; skips if it has not.
 fn installed(name: &str) -> Option<PathBuf> {
-    let place = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/mcp-clients").join(name);
+    let place =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/mcp-clients").join(name);
     if !place.exists() {
         skip(&format!("{} is not there; `.ci/clients` installs it", place.display()));
         return None;
@@ -40,7 +41,12 @@ fn words(project: &Project, words: &[&str]) -> Vec<String> {
     let mut all = Vec::new();
     if project.user == As::User && As::runner_is_root() {
         let (uid, gid) = project.user.ids();
-        all.extend(["setpriv".to_owned(), format!("--reuid={uid}"), format!("--regid={gid}"), "--clear-groups".to_owned()]);
+        all.extend([
+            "setpriv".to_owned(),
+            format!("--reuid={uid}"),
+            format!("--regid={gid}"),
+            "--clear-groups".to_owned(),
+        ]);
     }
     all.push(project.binary().display().to_string());
     all.extend(words.iter().map(|word| (*word).to_owned()));
@@ -50,7 +56,10 @@ fn words(project: &Project, words: &[&str]) -> Vec<String> {
 fn variables(project: &Project) -> Value {
     let of = project.ringfence();
     let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
-    of.get_envs().filter_map(|(name, value)| Some((text(name), json!(text(value?))))).collect::<serde_json::Map<_, _>>().into()
+    of.get_envs()
+        .filter_map(|(name, value)| Some((text(name), json!(text(value?)))))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// A server that a client starts by itself.
@@ -81,18 +90,33 @@ fn drive(plan: &Value) -> Option<Value> {
     let mut client = Command::new(python);
     client.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut client = client.spawn().expect("the client starts");
-    client.stdin.take().expect("it is piped").write_all(plan.to_string().as_bytes()).expect("the client reads");
+    client
+        .stdin
+        .take()
+        .expect("it is piped")
+        .write_all(plan.to_string().as_bytes())
+        .expect("the client reads");
     let ended = client.wait_with_output().expect("the client ends");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     let told = serde_json::from_slice(&ended.stdout);
-    Some(told.unwrap_or_else(|error| panic!("{error}: {}\n{said}", String::from_utf8_lossy(&ended.stdout))))
+    Some(told.unwrap_or_else(|error| {
+        panic!("{error}: {}\n{said}", String::from_utf8_lossy(&ended.stdout))
+    }))
 }
 
 /// The results of steps with a server that the client starts.
 #[track_caller]
-fn drive_stdio(project: &Project, flags: &[&str], mode: &str, answer: Option<&str>, steps: &[Value]) -> Option<Value> {
+fn drive_stdio(
+    project: &Project,
+    flags: &[&str],
+    mode: &str,
+    answer: Option<&str>,
+    steps: &[Value],
+) -> Option<Value> {
     let words: Vec<&str> = ["mcp"].iter().chain(flags).copied().collect();
-    drive(&json!({ "server": stdio(project, &words), "mode": mode, "answer": answer, "steps": steps }))
+    drive(
+        &json!({ "server": stdio(project, &words), "mode": mode, "answer": answer, "steps": steps }),
+    )
 }
 
 /// A server over HTTP, until this is dropped.
@@ -106,10 +130,18 @@ impl Hall {
     #[track_caller]
     fn open(project: &Project, flags: &[&str]) -> Hall {
         let mut command = project.ringfence();
-        let mut child = command.arg("mcp").arg("--http").args(flags).stderr(Stdio::piped()).spawn().expect("the server starts");
-        let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
+        let mut child = command
+            .arg("mcp")
+            .arg("--http")
+            .args(flags)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let mut lines =
+            BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
         let mut after = |before: &str| loop {
-            let line = lines.next().unwrap_or_else(|| panic!("the server says nothing of {before}"));
+            let line =
+                lines.next().unwrap_or_else(|| panic!("the server says nothing of {before}"));
             if let Some((_, rest)) = line.split_once(before) {
                 break rest.trim_end_matches('`').to_owned();
             }

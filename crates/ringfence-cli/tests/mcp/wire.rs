@@ -26,10 +26,10 @@ impl Wire {
         let mut server = project.ringfence();
         server.arg("mcp").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut server = server.spawn().expect("the server starts");
-        let (to, from) = (server.stdin.take(), BufReader::new(server.stdout.take().expect("it is piped")));
+        let (to, from) =
+            (server.stdin.take(), BufReader::new(server.stdout.take().expect("it is piped")));
         let mut wire = Wire { server, to, from, passed: Vec::new() };
-        let hello =
-            json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": { "name": "wire", "version": "1" } });
+        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": { "name": "wire", "version": "1" } });
         wire.ask(0, "initialize", hello);
         wire.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
         wire
@@ -42,7 +42,10 @@ impl Wire {
 
     pub(crate) fn call(&mut self, id: u64, command: &str) {
         let params = json!({ "name": "shell", "arguments": { "command": command } });
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string());
+        self.say(
+            &json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
+                .to_string(),
+        );
     }
 
     /// The answer to this id; whatever else comes is passed by.
@@ -54,8 +57,12 @@ impl Wire {
     fn until(&mut self, is_so: impl Fn(&Value) -> bool) -> Value {
         loop {
             let mut line = String::new();
-            assert!(self.from.read_line(&mut line).expect("the server writes text") > 0, "the server has ended before it answered");
-            let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            assert!(
+                self.from.read_line(&mut line).expect("the server writes text") > 0,
+                "the server has ended before it answered"
+            );
+            let said: Value =
+                serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
             if is_so(&said) {
                 return said;
             }
@@ -65,12 +72,15 @@ impl Wire {
 
     /// The answer to this id among what was passed by.
     fn passed_by(&self, id: u64) -> &Value {
-        let found = self.passed.iter().find(|said| said["id"] == id && said.get("method").is_none());
+        let found =
+            self.passed.iter().find(|said| said["id"] == id && said.get("method").is_none());
         found.unwrap_or_else(|| panic!("{id} was not answered: {:?}", self.passed))
     }
 
     fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+        self.say(
+            &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string(),
+        );
         self.answer(id)
     }
 }
@@ -137,7 +147,9 @@ fn lines_run_in_the_order_in_which_they_came() {
         }
         wire.answer(round * 100 + 12);
     }
-    let expected: Vec<String> = (0..5).flat_map(|round| (1..=12).map(move |number| (round * 100 + number).to_string())).collect();
+    let expected: Vec<String> = (0..5)
+        .flat_map(|round| (1..=12).map(move |number| (round * 100 + number).to_string()))
+        .collect();
     assert_eq!(project.read("order").expect("it is there").lines().collect::<Vec<_>>(), expected);
 }
 
@@ -152,12 +164,25 @@ fn questions_that_nobody_answers_leave_room_for_calls() {
     for number in 1..=ASKED {
         let arguments = json!({ "access": "read", "resource": file(number), "reason": "to see" });
         let params = json!({ "name": "request_permission", "arguments": arguments });
-        wire.say(&json!({ "jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params }).to_string());
+        wire.say(
+            &json!({ "jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params })
+                .to_string(),
+        );
         // Asked before the next: each holds whatever it holds.
-        let said = wire.until(|said| said["method"] == "elicitation/create" || said["id"] == number);
-        assert!(said["params"]["message"].as_str().is_some_and(|text| text.contains(&format!("x{number}\u{201d}"))), "{said}");
+        let said =
+            wire.until(|said| said["method"] == "elicitation/create" || said["id"] == number);
+        assert!(
+            said["params"]["message"]
+                .as_str()
+                .is_some_and(|text| text.contains(&format!("x{number}\u{201d}"))),
+            "{said}"
+        );
     }
-    assert_eq!(wire.passed_by(1)["result"]["structuredContent"]["status"], "denied", "the oldest is given up");
+    assert_eq!(
+        wire.passed_by(1)["result"]["structuredContent"]["status"],
+        "denied",
+        "the oldest is given up"
+    );
     wire.call(ASKED + 1, "echo alive");
     let answer = wire.answer(ASKED + 1);
     assert_eq!(answer["result"]["structuredContent"]["stdout"], "alive\n", "{answer}");
@@ -171,18 +196,26 @@ fn lines_that_are_no_message_are_answered() {
     for line in ["no JSON at all", "{", "\u{0}\u{1b}[2J"] {
         wire.say(line);
         let said = wire.until(is_error);
-        assert_eq!((said["error"]["code"].as_i64(), said.get("id").is_none_or(Value::is_null)), (Some(-32700), true), "{said}");
+        assert_eq!(
+            (said["error"]["code"].as_i64(), said.get("id").is_none_or(Value::is_null)),
+            (Some(-32700), true),
+            "{said}"
+        );
     }
     // The client waits for the answer to its id, which stands at either end of the line.
     let content = "x".repeat(17 << 20);
-    let params = format!(r#"{{"name":"write_file","arguments":{{"path":"large","content":"{content}"}}}}"#);
+    let params =
+        format!(r#"{{"name":"write_file","arguments":{{"path":"large","content":"{content}"}}}}"#);
     for line in [
         format!(r#"{{"jsonrpc":"2.0","id":41,"method":"tools/call","params":{params}}}"#),
         format!(r#"{{"method":"tools/call","params":{params},"jsonrpc":"2.0","id":41}}"#),
     ] {
         wire.say(&line);
         let said = wire.answer(41);
-        assert!(said["error"]["message"].as_str().is_some_and(|message| message.contains("16777216")), "{said}");
+        assert!(
+            said["error"]["message"].as_str().is_some_and(|message| message.contains("16777216")),
+            "{said}"
+        );
     }
     wire.call(7, "echo alive");
     assert_eq!(wire.answer(7)["result"]["structuredContent"]["stdout"], "alive\n");
@@ -197,25 +230,44 @@ fn output_fits_a_context_and_the_rest_is_a_resource() {
     assert!(answer.to_string().len() < 160 << 10, "{}", answer.to_string().len());
     let result = &answer["result"];
     let text = result["content"][0]["text"].as_str().unwrap();
-    assert!(text.len() <= 66 << 10 && text.starts_with("begin\n") && text.contains("\nend\n"), "{} bytes", text.len());
-    let uri = text.split_whitespace().find(|word| word.starts_with("ringfence://")).expect("the text names it").to_owned();
+    assert!(
+        text.len() <= 66 << 10 && text.starts_with("begin\n") && text.contains("\nend\n"),
+        "{} bytes",
+        text.len()
+    );
+    let uri = text
+        .split_whitespace()
+        .find(|word| word.starts_with("ringfence://"))
+        .expect("the text names it")
+        .to_owned();
     let dropped = result["structuredContent"]["stdoutDropped"].as_u64().unwrap();
     assert!((600_000..700_012).contains(&dropped), "{dropped}");
     let read = wire.ask(2, "resources/read", json!({ "uri": uri }));
-    assert_eq!(read["result"]["contents"][0]["text"].as_str().map(str::len), Some(700_011), "{}", read["error"]);
+    assert_eq!(
+        read["result"]["contents"][0]["text"].as_str().map(str::len),
+        Some(700_011),
+        "{}",
+        read["error"]
+    );
     let listed = wire.ask(3, "resources/list", json!({}));
     assert_eq!(listed["result"]["resources"][0]["uri"], uri.as_str(), "{listed}");
     let absent = wire.ask(4, "resources/read", json!({ "uri": "ringfence://output/99/stdout" }));
     assert!(absent["error"]["code"].is_i64(), "{absent}");
     // A file, too.
     project.write("large", "y".repeat(500_000));
-    let read = wire.ask(5, "tools/call", json!({ "name": "read_file", "arguments": { "path": "large" } }));
+    let read =
+        wire.ask(5, "tools/call", json!({ "name": "read_file", "arguments": { "path": "large" } }));
     assert!(read.to_string().len() < 160 << 10, "{}", read.to_string().len());
     assert_eq!(
-        (&read["result"]["structuredContent"]["truncated"], &read["result"]["structuredContent"]["size"]),
+        (
+            &read["result"]["structuredContent"]["truncated"],
+            &read["result"]["structuredContent"]["size"]
+        ),
         (&json!(true), &json!(500_000))
     );
-    assert!(read["result"]["content"][0]["text"].as_str().unwrap().contains("of 500000 bytes shown"));
+    assert!(
+        read["result"]["content"][0]["text"].as_str().unwrap().contains("of 500000 bytes shown")
+    );
 }
 
 #[test]
@@ -233,11 +285,13 @@ fn file_is_written_into_directories_that_are_made_for_it() {
     let project = project(As::User);
     let mut wire = Wire::open(&project);
     let arguments = json!({ "path": "a/new/place/file.txt", "content": "there\n" });
-    let written = wire.ask(1, "tools/call", json!({ "name": "write_file", "arguments": arguments }));
+    let written =
+        wire.ask(1, "tools/call", json!({ "name": "write_file", "arguments": arguments }));
     assert_eq!(written["result"]["structuredContent"]["created"], true, "{written}");
     assert_eq!(project.read("a/new/place/file.txt").as_deref(), Some("there\n"));
     let arguments = json!({ "path": "b/none/file.txt", "content": "", "createParents": false });
-    let refused = wire.ask(2, "tools/call", json!({ "name": "write_file", "arguments": arguments }));
+    let refused =
+        wire.ask(2, "tools/call", json!({ "name": "write_file", "arguments": arguments }));
     let error = &refused["result"]["structuredContent"]["error"];
     assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("createParents")), "{refused}");
 }

@@ -15,7 +15,11 @@ fn filesystem(project: &Project) -> Option<String> {
     project.make_directories(&to);
     let copied = Command::new("cp").arg("-r").arg(from.join("node_modules")).arg(&to).status();
     assert!(copied.is_ok_and(|status| status.success()));
-    Some(to.join("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js").display().to_string())
+    Some(
+        to.join("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js")
+            .display()
+            .to_string(),
+    )
 }
 
 fn path(tool: &str, path: impl serde::Serialize) -> Value {
@@ -28,7 +32,8 @@ fn a_server_that_is_to_serve_everything_sees_what_the_policy_opens() {
         let project = project(user);
         let Some(program) = filesystem(&project) else { return };
         let servers = project.home().join("servers").display().to_string();
-        let words = ["mcp", "wrap", "--name", "files", "--read", &servers, "--", "node", &program, "/"];
+        let words =
+            ["mcp", "wrap", "--name", "files", "--read", &servers, "--", "node", &program, "/"];
         let steps = [
             path("read_text_file", project.at("README")),
             call("write_file", json!({ "path": project.at("made"), "content": "made" })),
@@ -38,19 +43,34 @@ fn a_server_that_is_to_serve_everything_sees_what_the_policy_opens() {
             path("read_text_file", "/etc/shadow"),
             path("list_directory", project.home()),
             path("list_directory", project.home().join("code")),
-            call("write_file", json!({ "path": project.at(".git/hooks/pre-commit"), "content": "x" })),
+            call(
+                "write_file",
+                json!({ "path": project.at(".git/hooks/pre-commit"), "content": "x" }),
+            ),
             call("write_file", json!({ "path": project.home().join("x"), "content": "x" })),
         ];
-        let Some(told) = drive(&json!({ "server": stdio(&project, &words), "mode": "auto", "steps": steps })) else { return };
+        let Some(told) =
+            drive(&json!({ "server": stdio(&project, &words), "mode": "auto", "steps": steps }))
+        else {
+            return;
+        };
         let results = told["results"].as_array().unwrap_or_else(|| panic!("{told}"));
-        assert_eq!((&results[0]["isError"], &results[0]["text"]), (&json!(false), &json!("hello\n")), "{told}");
+        assert_eq!(
+            (&results[0]["isError"], &results[0]["text"]),
+            (&json!(false), &json!("hello\n")),
+            "{told}"
+        );
         assert_eq!(project.read("made").as_deref(), Some("made"));
         for refused in [2, 3, 4, 5, 8, 9] {
             assert_eq!(results[refused]["isError"], true, "{}", results[refused]);
         }
         let homes = results[6]["text"].as_str().unwrap_or_default();
         assert!(homes.contains("code") && !homes.contains("notes.txt"), "{homes}");
-        assert!(!results[7]["text"].as_str().unwrap_or_default().contains("other"), "{}", results[7]);
+        assert!(
+            !results[7]["text"].as_str().unwrap_or_default().contains("other"),
+            "{}",
+            results[7]
+        );
         assert!(!told.to_string().contains(SECRET));
         assert!(!project.home().join("x").exists() && !project.has(".git"));
         // On record, under its name.
@@ -70,13 +90,23 @@ fn nothing_is_added_to_what_a_server_says_and_its_end_is_ours() {
         ran.ends(7);
         assert_eq!(ran.stdout, b"\x00\xff{\"a\":1}\n");
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert!(said.contains("to-stderr\n") && said.contains("sh: refused: read") && said.contains("/.env: **/.env"), "{said}");
-        let ran = Ran::of(project.ringfence().args(["mcp", "wrap", "--", "sh", "-c", "kill -9 $$"]), b"");
+        assert!(
+            said.contains("to-stderr\n")
+                && said.contains("sh: refused: read")
+                && said.contains("/.env: **/.env"),
+            "{said}"
+        );
+        let ran =
+            Ran::of(project.ringfence().args(["mcp", "wrap", "--", "sh", "-c", "kill -9 $$"]), b"");
         ran.ends(137);
         Ran::of(project.ringfence().args(["mcp", "wrap", "--", "no-such-server"]), b"").ends(127);
-        Ran::of(project.ringfence().args(["mcp", "wrap", "--mode", "nonsense", "--", "true"]), b"").ends(125);
+        Ran::of(project.ringfence().args(["mcp", "wrap", "--mode", "nonsense", "--", "true"]), b"")
+            .ends(125);
         fs::write(project.at("policy.toml"), "version = 1\nmod = 1\n").expect("it can be written");
-        let ran = Ran::of(project.ringfence().args(["mcp", "wrap", "--policy", "policy.toml", "--", "true"]), b"");
+        let ran = Ran::of(
+            project.ringfence().args(["mcp", "wrap", "--policy", "policy.toml", "--", "true"]),
+            b"",
+        );
         ran.ends(125);
         assert!(String::from_utf8_lossy(&ran.stderr).contains("policy.toml:2:1"));
     });

@@ -2,7 +2,8 @@
 
 /// A ZIP file with these entries, stored as they are.
 pub(crate) fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
-    let entries: Vec<Entry<'_>> = files.iter().map(|(name, content)| Entry { name, content, mode: 0o100_644 }).collect();
+    let entries: Vec<Entry<'_>> =
+        files.iter().map(|(name, content)| Entry { name, content, mode: 0o100_644 }).collect();
     zip_of(&entries)
 }
 
@@ -51,7 +52,9 @@ pub(crate) fn zip_of(entries: &[Entry<'_>]) -> Vec<u8> {
 }
 
 fn crc(bytes: &[u8]) -> u32 {
-    !bytes
-        .iter()
-        .fold(!0u32, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 }))
+    !bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 }
+        })
+    })
 }

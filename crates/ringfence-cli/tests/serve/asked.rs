@@ -24,7 +24,10 @@ fn asked(service: &Service, line: &str, say: impl FnOnce(&Value)) -> Value {
 }
 
 fn answer(client: &Client, ask: &Value, word: &str) -> crate::client::Reply {
-    client.post(&format!("/v1/asks/{}", ask["id"].as_str().expect("an id")), &json!({ "answer": word }))
+    client.post(
+        &format!("/v1/asks/{}", ask["id"].as_str().expect("an id")),
+        &json!({ "answer": word }),
+    )
 }
 
 #[test]
@@ -36,16 +39,27 @@ fn a_command_waits_for_an_answer_and_goes_on() {
         service.project().write_at(&wanted, "shared with alice");
         let line = format!("cat {}", wanted.display());
         let result = asked(&service, &line, |ask| {
-            assert_eq!((ask["userId"].as_str(), ask["resource"].as_str()), (Some("alice"), wanted.to_str()), "{ask}");
+            assert_eq!(
+                (ask["userId"].as_str(), ask["resource"].as_str()),
+                (Some("alice"), wanted.to_str()),
+                "{ask}"
+            );
             answer(&service, ask, "allow_once").is(204);
             answer(&service, ask, "allow_once").fails(404, "no-such-ask");
         });
-        assert_eq!((result["stdout"].as_str(), result["exitCode"].as_i64()), (Some("shared with alice"), Some(0)), "{result}");
+        assert_eq!(
+            (result["stdout"].as_str(), result["exitCode"].as_i64()),
+            (Some("shared with alice"), Some(0)),
+            "{result}"
+        );
         let result = asked(&service, &line, |ask| drop(answer(&service, ask, "deny").is(204)));
         assert_ne!(result["exitCode"], 0, "{result}");
         // For good is for the tenant, and for nobody else.
         asked(&service, &line, |ask| drop(answer(&service, ask, "allow_permanent").is(204)));
-        assert_eq!(service.execute("alice/helper/tool", &line).is(200)["stdout"], "shared with alice");
+        assert_eq!(
+            service.execute("alice/helper/tool", &line).is(200)["stdout"],
+            "shared with alice"
+        );
         let policy = service.get("/v1/tenants/alice/policy").is(200);
         assert!(policy["policy"].as_str().unwrap().contains("shared.txt"), "{policy}");
         service.upload("bob", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
@@ -62,7 +76,8 @@ fn a_tenant_opens_nothing_by_its_own_answer() {
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
         let wanted = service.project().home().join("operators.txt");
         service.project().write_at(&wanted, "not for tenants");
-        let (alice, bob) = (service.token("alice", &["execute", "asks"]), service.token("bob", &["asks"]));
+        let (alice, bob) =
+            (service.token("alice", &["execute", "asks"]), service.token("bob", &["asks"]));
         let result = asked(&service, &format!("cat {}", wanted.display()), |ask| {
             assert_eq!(alice.get("/v1/asks").is(200)["asks"].as_array().map(Vec::len), Some(1));
             assert_eq!(bob.get("/v1/asks").is(200)["asks"].as_array().map(Vec::len), Some(0));

@@ -16,8 +16,10 @@ const READ: &str = "import sys\ntry: print(open('/' + sys.argv[1]).read())\nexce
 
 /// Runs a line that asks, and has `who` allow whatever comes; answers the result and what they heard.
 fn allowed_by(who: &Client, runner: &Client, line: &str) -> (Value, Vec<(Value, u16)>) {
-    let (runner, body) = (runner.clone(), json!({ "command": line, "ask": true, "timeoutMs": 10_000 }));
-    let runs = thread::spawn(move || runner.post("/v1/skills/alice/helper/tool/execute", &body).is(200));
+    let (runner, body) =
+        (runner.clone(), json!({ "command": line, "ask": true, "timeoutMs": 10_000 }));
+    let runs =
+        thread::spawn(move || runner.post("/v1/skills/alice/helper/tool/execute", &body).is(200));
     let mut heard = Vec::new();
     while !runs.is_finished() {
         for ask in who.get("/v1/asks").is(200)["asks"].as_array().unwrap() {
@@ -37,17 +39,26 @@ fn no_tenant_opens_the_host_by_answering_its_own_question() {
         let secret = service.project().home().join("note.txt");
         service.project().write_at(&secret, "of the host");
         let alice = service.token("alice", &["skills:read", "skills:write", "execute", "asks"]);
-        alice.upload("alice", "helper", &[("tool/SKILL.md", SKILL), ("tool/read.py", READ)]).is(200);
+        alice
+            .upload("alice", "helper", &[("tool/SKILL.md", SKILL), ("tool/read.py", READ)])
+            .is(200);
         let line = format!("python3 read.py {}", secret.to_str().unwrap().trim_start_matches('/'));
         let (result, heard) = allowed_by(&alice, &alice, &line);
         assert!(!result["stdout"].as_str().unwrap().contains("of the host"), "{result}");
-        assert!(heard.iter().all(|(ask, status)| *status == 403 && ask["isWithinPolicy"] == false), "{heard:?}");
+        assert!(
+            heard.iter().all(|(ask, status)| *status == 403 && ask["isWithinPolicy"] == false),
+            "{heard:?}"
+        );
         // Whoever runs the service may; and that there was a question shows that nothing else refused it.
         let (result, heard) = allowed_by(&service, &alice, &line);
         assert!(result["stdout"].as_str().unwrap().contains("of the host"), "{result} {heard:?}");
         // What the service keeps is opened by nobody.
         let key = service.data().join("policy.toml");
-        let (result, heard) = allowed_by(&service, &alice, &format!("python3 read.py {}", key.to_str().unwrap().trim_start_matches('/')));
+        let (result, heard) = allowed_by(
+            &service,
+            &alice,
+            &format!("python3 read.py {}", key.to_str().unwrap().trim_start_matches('/')),
+        );
         assert!(!result["stdout"].as_str().unwrap().contains("version"), "{result} {heard:?}");
     });
 }
@@ -56,7 +67,12 @@ fn no_tenant_opens_the_host_by_answering_its_own_question() {
 fn no_tenant_says_what_it_may_do() {
     let service = Service::start(As::all()[0]);
     let alice = service.token("alice", &["admin", "skills:read", "execute"]);
-    alice.put("/v1/tenants/alice/policy", &json!({ "policy": "version = 1\nmode = \"full-access\"\n" })).fails(403, "tenant");
+    alice
+        .put(
+            "/v1/tenants/alice/policy",
+            &json!({ "policy": "version = 1\nmode = \"full-access\"\n" }),
+        )
+        .fails(403, "tenant");
     let much = json!({ "executions": 9999, "sandboxes": 9999, "storageBytes": 1u64 << 50, "requestsPerSecond": 99_999 });
     alice.put("/v1/tenants/alice/quotas", &much).fails(403, "tenant");
     assert_eq!(alice.get("/v1/tenants/alice/policy").is(200)["policy"], "");
@@ -68,7 +84,12 @@ fn left_open(client: &Client, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(client.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let token = client.token.as_deref().unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n", client.address).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n",
+        client.address
+    )
+    .unwrap();
     stream
 }
 
@@ -93,7 +114,10 @@ fn one_tenant_does_not_take_every_place() {
     open.truncate(100);
     let begun = Instant::now();
     while alice.get("/v1/me").status == 429 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the places of those who left stay taken");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the places of those who left stay taken"
+        );
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -140,8 +164,18 @@ fn a_name_that_leads_elsewhere_is_refused_wherever_it_stands() {
     let service = Service::start(As::all()[0]);
     let host = service.address.to_string();
     service.send("GET", "http://evil.example/v1/me", &[("Host", &host)], b"").fails(421, "host");
-    service.send("GET", &format!("http://{host}/v1/me"), &[("Host", "evil.example"), ("Host", "evil.example")], b"").fails(421, "host");
-    assert_eq!(service.send("GET", &format!("http://{host}/v1/me"), &[("Host", &host)], b"").status, 200);
+    service
+        .send(
+            "GET",
+            &format!("http://{host}/v1/me"),
+            &[("Host", "evil.example"), ("Host", "evil.example")],
+            b"",
+        )
+        .fails(421, "host");
+    assert_eq!(
+        service.send("GET", &format!("http://{host}/v1/me"), &[("Host", &host)], b"").status,
+        200
+    );
     // A page that is refused is not told that it may read the refusal.
     let refused = service.send("GET", "/v1/me", &[("Origin", "http://evil.example")], b"");
     refused.fails(403, "origin");

@@ -15,7 +15,8 @@ use crate::stage::{SKILL, Service};
 fn resident(service: &Service) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it is told");
-    line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("a number") * 1024
+    line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("a number")
+        * 1024
 }
 
 /// A request that promises `length` bytes; none of them is sent yet.
@@ -50,11 +51,22 @@ fn unfinished_uploads_take_no_memory() {
         .collect();
     service.get("/v1/me").is(200);
     let after = resident(&service);
-    assert!(after < before + (100 << 20), "{} MiB before, {} MiB with {} uploads", before >> 20, after >> 20, held.len());
+    assert!(
+        after < before + (100 << 20),
+        "{} MiB before, {} MiB with {} uploads",
+        before >> 20,
+        after >> 20,
+        held.len()
+    );
     drop(held);
     // Nothing of them stays on the disk, and one that is whole arrives.
-    assert!(soon(Duration::from_secs(10), || fs::read_dir(service.data().join("staging")).unwrap().count() == 0));
-    let whole = service.send("PUT", &files, &[("Content-Type", "application/octet-stream")], &vec![b'y'; 20 << 20]).is(200);
+    assert!(soon(Duration::from_secs(10), || fs::read_dir(service.data().join("staging"))
+        .unwrap()
+        .count()
+        == 0));
+    let whole = service
+        .send("PUT", &files, &[("Content-Type", "application/octet-stream")], &vec![b'y'; 20 << 20])
+        .is(200);
     assert_eq!(whole["size"], 20 << 20);
     service.send("PUT", &files, &[], &vec![b'y'; 33 << 20]).fails(413, "too-large");
 }
@@ -69,7 +81,9 @@ fn unfinished_bodies_of_one_tenant_are_bounded() {
     let files = format!("/v1/sandboxes/{}/files?path=large", made["id"].as_str().unwrap());
     let edit = "/v1/skills/alice/helper/tool/edit";
     let before = resident(&service);
-    for (method, path, kind) in [("PUT", edit, "application/json"), ("PUT", files.as_str(), "application/octet-stream")] {
+    for (method, path, kind) in
+        [("PUT", edit, "application/json"), ("PUT", files.as_str(), "application/octet-stream")]
+    {
         let mut held: Vec<TcpStream> = Vec::new();
         for _ in 0..30 {
             let mut stream = begun(&alice, method, path, kind, 15 << 20);
@@ -78,14 +92,22 @@ fn unfinished_bodies_of_one_tenant_are_bounded() {
             held.push(stream);
         }
         let after = resident(&service);
-        assert!(after < before + (200 << 20), "{path}: {} MiB before, {} MiB after", before >> 20, after >> 20);
+        assert!(
+            after < before + (200 << 20),
+            "{path}: {} MiB before, {} MiB after",
+            before >> 20,
+            after >> 20
+        );
         let last = held.pop().expect("thirty");
         read(&mut BufReader::new(last)).expect("it is answered").fails(429, "too-many-open");
         // Others are served, and so is this tenant with less.
         bob.get("/v1/me").is(200);
         alice.get("/v1/me").is(200);
     }
-    assert!(soon(Duration::from_secs(20), || alice.put(edit, &json!({ "path": "x", "content": "y".repeat(1 << 20) })).status == 200));
+    assert!(soon(Duration::from_secs(20), || alice
+        .put(edit, &json!({ "path": "x", "content": "y".repeat(1 << 20) }))
+        .status
+        == 200));
 }
 
 #[test]
@@ -110,9 +132,17 @@ fn answer_before_the_body_was_read_arrives() {
         // A connection that is not said to close stays open.
         if reply.header("connection").is_none() {
             let token = client.token.as_deref().unwrap();
-            let again = format!("GET /v1/me HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n", client.address);
+            let again = format!(
+                "GET /v1/me HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n",
+                client.address
+            );
             stream.get_mut().write_all(again.as_bytes()).unwrap();
-            assert_eq!(read(&mut stream).unwrap_or_else(|error| panic!("{method} {path}, again: {error}")).status, 200);
+            assert_eq!(
+                read(&mut stream)
+                    .unwrap_or_else(|error| panic!("{method} {path}, again: {error}"))
+                    .status,
+                200
+            );
         }
     }
 }
@@ -127,7 +157,13 @@ fn too_fast_is_told_to_one_who_sends_a_large_body() {
         .map(|_| {
             // Small requests use up the rate, however slow the large ones are.
             assert!((0..100).any(|_| alice.get("/v1/me").status == 429));
-            let mut stream = begun(&alice, "POST", "/v1/skills/alice/helper/upload", "application/octet-stream", large.len());
+            let mut stream = begun(
+                &alice,
+                "POST",
+                "/v1/skills/alice/helper/upload",
+                "application/octet-stream",
+                large.len(),
+            );
             stream.write_all(&large).expect("all of it is taken");
             read(&mut BufReader::new(stream)).expect("it is answered").status
         })
@@ -143,7 +179,10 @@ fn body_that_never_comes_does_not_delay_a_refusal_for_long() {
     let begun = std::time::Instant::now();
     let mut said = String::new();
     BufReader::new(stream).read_to_string(&mut said).expect("it is answered, and closed");
-    assert!(said.starts_with("HTTP/1.1 404") && said.to_ascii_lowercase().contains("connection: close"), "{said}");
+    assert!(
+        said.starts_with("HTTP/1.1 404") && said.to_ascii_lowercase().contains("connection: close"),
+        "{said}"
+    );
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 
@@ -155,11 +194,23 @@ fn common_clients_get_the_answer_to_a_large_body() {
     let service = Service::start(As::all()[0]);
     let file = service.project().home().join("large");
     fs::write(&file, vec![b'x'; 24 << 20]).unwrap();
-    let (url, token) = (format!("http://{}/v1/nothing", service.address), service.token.clone().unwrap());
+    let (url, token) =
+        (format!("http://{}/v1/nothing", service.address), service.token.clone().unwrap());
     let header = format!("Authorization: Bearer {token}");
     for expect in ["Expect:", "Expect: 100-continue"] {
         let mut curl = std::process::Command::new("curl");
-        curl.args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", "-H", &header, "-H", expect, "--data-binary"]);
+        curl.args([
+            "-sS",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "-H",
+            &header,
+            "-H",
+            expect,
+            "--data-binary",
+        ]);
         let asked = curl.arg(format!("@{}", file.display())).arg(&url).output().expect("curl runs");
         assert_eq!(String::from_utf8_lossy(&asked.stdout), "404", "{expect} {asked:?}");
     }
@@ -168,7 +219,11 @@ fn common_clients_get_the_answer_to_a_large_body() {
         c.request('POST', '/v1/nothing', open(sys.argv[3], 'rb').read(), {'Authorization': 'Bearer ' + sys.argv[2]})\n\
         print(c.getresponse().status)\n";
     let mut python = std::process::Command::new("python3");
-    let asked = python.args(["-c", script, &service.address.to_string(), &token]).arg(&file).output().expect("python runs");
+    let asked = python
+        .args(["-c", script, &service.address.to_string(), &token])
+        .arg(&file)
+        .output()
+        .expect("python runs");
     assert_eq!(String::from_utf8_lossy(&asked.stdout), "404\n", "{asked:?}");
     if needs(&["node"]) {
         let script = "const [url, token, file] = process.argv.slice(1);\n\

@@ -30,11 +30,15 @@ impl Reply {
 
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {} {}", self.status, self.text()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {} {}", self.status, self.text()))
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     /// The JSON of an answer with this status.
@@ -49,7 +53,10 @@ impl Reply {
     pub(crate) fn fails(&self, status: u16, code: &str) -> Value {
         let problem = self.is(status);
         assert_eq!(problem["code"], code, "{problem}");
-        assert!(problem["message"].as_str().is_some_and(|message| !message.is_empty()), "{problem}");
+        assert!(
+            problem["message"].as_str().is_some_and(|message| !message.is_empty()),
+            "{problem}"
+        );
         assert!(problem.get("hint").is_some(), "{problem}");
         problem
     }
@@ -73,7 +80,12 @@ impl Client {
     }
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
-        self.send("POST", path, &[("Content-Type", "application/json")], body.to_string().as_bytes())
+        self.send(
+            "POST",
+            path,
+            &[("Content-Type", "application/json")],
+            body.to_string().as_bytes(),
+        )
     }
 
     pub(crate) fn put(&self, path: &str, body: &Value) -> Reply {
@@ -81,26 +93,53 @@ impl Client {
     }
 
     pub(crate) fn patch(&self, path: &str, body: &Value) -> Reply {
-        self.send("PATCH", path, &[("Content-Type", "application/json")], body.to_string().as_bytes())
+        self.send(
+            "PATCH",
+            path,
+            &[("Content-Type", "application/json")],
+            body.to_string().as_bytes(),
+        )
     }
 
     /// Sends, and waits for all of the answer.
-    pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Reply {
         self.try_send(method, path, headers, body).expect("the service answers")
     }
 
-    pub(crate) fn try_send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<Reply> {
+    pub(crate) fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> std::io::Result<Reply> {
         let mut stream = self.begin(method, path, headers, body)?;
         read(&mut stream)
     }
 
     /// Sends, and leaves the answer to be read.
-    pub(crate) fn begin(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<BufReader<TcpStream>> {
+    pub(crate) fn begin(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> std::io::Result<BufReader<TcpStream>> {
         self.begin_as("close", method, path, headers, body)
     }
 
     /// Asks for a connection to become something else.
-    pub(crate) fn begin_upgrade(&self, path: &str, headers: &[(&str, &str)]) -> std::io::Result<BufReader<TcpStream>> {
+    pub(crate) fn begin_upgrade(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> std::io::Result<BufReader<TcpStream>> {
         self.begin_as("Upgrade", "GET", path, headers, b"")
     }
 
@@ -114,7 +153,10 @@ impl Client {
     ) -> std::io::Result<BufReader<TcpStream>> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: {what}\r\nContent-Length: {}\r\n", body.len());
+        let mut head = format!(
+            "{method} {path} HTTP/1.1\r\nConnection: {what}\r\nContent-Length: {}\r\n",
+            body.len()
+        );
         if !headers.iter().any(|(name, _)| *name == "Host") {
             head.push_str(&format!("Host: {}\r\n", self.address));
         }
@@ -132,7 +174,8 @@ impl Client {
 
     /// Brings these files, each by its path in the archive.
     pub(crate) fn upload(&self, user: &str, agent: &str, files: &[(&str, &str)]) -> Reply {
-        let files: Vec<(&str, &[u8])> = files.iter().map(|(name, content)| (*name, content.as_bytes())).collect();
+        let files: Vec<(&str, &[u8])> =
+            files.iter().map(|(name, content)| (*name, content.as_bytes())).collect();
         self.upload_bytes(user, agent, &zip(&files))
     }
 
@@ -140,7 +183,12 @@ impl Client {
         self.try_upload(user, agent, archive).expect("the service answers")
     }
 
-    pub(crate) fn try_upload(&self, user: &str, agent: &str, archive: &[u8]) -> std::io::Result<Reply> {
+    pub(crate) fn try_upload(
+        &self,
+        user: &str,
+        agent: &str,
+        archive: &[u8],
+    ) -> std::io::Result<Reply> {
         let mut body =
             b"--edge\r\nContent-Disposition: form-data; name=\"file\"; filename=\"s.zip\"\r\nContent-Type: application/zip\r\n\r\n"
                 .to_vec();
@@ -167,7 +215,8 @@ pub(crate) fn read(stream: &mut BufReader<TcpStream>) -> std::io::Result<Reply> 
     let broken = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "no whole answer");
     let mut line = String::new();
     stream.read_line(&mut line)?;
-    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(broken)?;
+    let status =
+        line.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(broken)?;
     let mut headers = Vec::new();
     loop {
         let mut line = String::new();
@@ -177,7 +226,9 @@ pub(crate) fn read(stream: &mut BufReader<TcpStream>) -> std::io::Result<Reply> 
             None => break,
         }
     }
-    let is_chunked = headers.iter().any(|(name, value)| name.eq_ignore_ascii_case("transfer-encoding") && value == "chunked");
+    let is_chunked = headers
+        .iter()
+        .any(|(name, value)| name.eq_ignore_ascii_case("transfer-encoding") && value == "chunked");
     let mut body = Vec::new();
     if is_chunked {
         loop {
@@ -192,7 +243,10 @@ pub(crate) fn read(stream: &mut BufReader<TcpStream>) -> std::io::Result<Reply> 
             body.extend(&chunk[..size]);
         }
     } else {
-        let length = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length")).and_then(|(_, value)| value.parse().ok());
+        let length = headers
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+            .and_then(|(_, value)| value.parse().ok());
         match length {
             Some(length) => stream.take(length).read_to_end(&mut body)?,
             None => stream.read_to_end(&mut body)?,

@@ -20,11 +20,22 @@ fn every_answer_is_as_it_is_described() {
     service.upload("alice", "helper", &files).is(200);
     let place = service.project().root();
     let mut tries = Command::new(environment.join("bin/schemathesis"));
-    tries.current_dir(place).arg("--config-file").arg(root().join("crates/ringfence-cli/tests/serve/clients/schemathesis.toml"));
-    tries.arg("run").arg(root().join("docs/openapi.json")).args(["--url", &format!("http://{}", service.address)]);
+    tries
+        .current_dir(place)
+        .arg("--config-file")
+        .arg(root().join("crates/ringfence-cli/tests/serve/clients/schemathesis.toml"));
+    tries
+        .arg("run")
+        .arg(root().join("docs/openapi.json"))
+        .args(["--url", &format!("http://{}", service.address)]);
     tries.args(["--header", &format!("Authorization: Bearer {ADMIN}"), "--seed", SEED]);
     tries.args(["--max-examples", &repetitions(6, 20).to_string()]);
-    let mut child = tries.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut child = tries
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
     let mut said = child.stdout.take().expect("it is a pipe");
     let report = std::thread::spawn(move || std::io::read_to_string(&mut said).unwrap_or_default());
     let status = wait_at_most(&mut child, Duration::from_secs(170));

@@ -33,7 +33,12 @@ fn it_speaks_tls_where_it_was_told_to() {
             "-addext",
             "subjectAltName=IP:127.0.0.1",
         ])
-        .args([std::ffi::OsStr::new("-keyout"), key.as_os_str(), std::ffi::OsStr::new("-out"), cert.as_os_str()])
+        .args([
+            std::ffi::OsStr::new("-keyout"),
+            key.as_os_str(),
+            std::ffi::OsStr::new("-out"),
+            cert.as_os_str(),
+        ])
         .output()
         .expect("openssl runs");
     assert!(made.status.success(), "{made:?}");
@@ -41,7 +46,12 @@ fn it_speaks_tls_where_it_was_told_to() {
     let service = Service::start_in(project, &words);
     let url = format!("https://{}/v1/me", service.address);
     let header = format!("Authorization: Bearer {ADMIN}");
-    let asked = Command::new("curl").args(["-sS", "--cacert"]).arg(&cert).args(["-H", &header, &url]).output().expect("curl runs");
+    let asked = Command::new("curl")
+        .args(["-sS", "--cacert"])
+        .arg(&cert)
+        .args(["-H", &header, &url])
+        .output()
+        .expect("curl runs");
     assert!(String::from_utf8_lossy(&asked.stdout).contains("\"admin\""), "{asked:?}");
     // And nothing else.
     assert!(service.try_send("GET", "/healthz", &[], b"").is_err());
@@ -51,7 +61,12 @@ fn it_speaks_tls_where_it_was_told_to() {
 fn other_machines_need_tls() {
     let project = Project::new(As::all()[0], env!("CARGO_BIN_EXE_ringfence"));
     let data = project.home().join("data");
-    let ran = project.ringfence().args(["serve", "--listen", "0.0.0.0:0", "--data"]).arg(&data).output().expect("it runs");
+    let ran = project
+        .ringfence()
+        .args(["serve", "--listen", "0.0.0.0:0", "--data"])
+        .arg(&data)
+        .output()
+        .expect("it runs");
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_eq!(ran.status.code(), Some(125), "{said}");
     assert!(said.contains("TLS") && said.contains("hint:"), "{said}");
@@ -69,7 +84,11 @@ fn what_cannot_be_read_is_answered_in_the_same_words() {
     sent("application/json", b"{\"command\": 5}").fails(422, "body");
     sent("application/json", b"{\"command\": \"ls\", \"sudo\": true}").fails(422, "body");
     sent("text/plain", b"ls").fails(415, "content-type");
-    sent("application/json", &[b"{\"command\": \"".as_slice(), &vec![b'x'; 17 << 20], b"\"}"].concat()).fails(413, "too-large");
+    sent(
+        "application/json",
+        &[b"{\"command\": \"".as_slice(), &vec![b'x'; 17 << 20], b"\"}"].concat(),
+    )
+    .fails(413, "too-large");
     service.post(at, &json!({ "command": "" })).fails(400, "command");
     service.post(at, &json!({ "command": "a\0b" })).fails(400, "command");
     service.post(&format!("{at}?sync=1"), &json!({ "command": "ls" })).fails(400, "query");
@@ -79,9 +98,21 @@ fn what_cannot_be_read_is_answered_in_the_same_words() {
     service.get("/v1/skills/a%00b/helper/list").fails(400, "name");
     service.get("/v1/nothing").fails(404, "no-such-path");
     service.send("PATCH", "/v1/me", &[], b"").fails(405, "method");
-    service.send("POST", "/v1/skills/alice/helper/upload", &[("Content-Type", "application/zip")], b"PK").fails(415, "content-type");
     service
-        .send("POST", "/v1/skills/alice/helper/upload", &[("Content-Type", "multipart/form-data; boundary=x")], b"--x--")
+        .send(
+            "POST",
+            "/v1/skills/alice/helper/upload",
+            &[("Content-Type", "application/zip")],
+            b"PK",
+        )
+        .fails(415, "content-type");
+    service
+        .send(
+            "POST",
+            "/v1/skills/alice/helper/upload",
+            &[("Content-Type", "multipart/form-data; boundary=x")],
+            b"--x--",
+        )
         .fails(400, "form");
     service.upload_bytes("alice", "helper", b"no archive").is(400);
 }
@@ -96,7 +127,8 @@ fn whoever_says_nothing_keeps_no_place() {
     // It is told so, or just left.
     let _ = silent.read_to_end(&mut said);
     assert!(
-        silent.write_all(b"x\r\n\r\n").and_then(|()| silent.write_all(b"x")).is_err() || !String::from_utf8_lossy(&said).contains("200")
+        silent.write_all(b"x\r\n\r\n").and_then(|()| silent.write_all(b"x")).is_err()
+            || !String::from_utf8_lossy(&said).contains("200")
     );
     assert_eq!(service.get("/healthz").status, 200);
 }
@@ -120,7 +152,14 @@ fn metrics_and_the_document_are_there() {
     let document = service.without().get("/openapi.json").is(200);
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"), "{document}");
     let paths = document["paths"].as_object().unwrap();
-    for path in ["upload", "list", "{skillId}/files", "{skillId}/content", "{skillId}/edit", "{skillId}/execute"] {
+    for path in [
+        "upload",
+        "list",
+        "{skillId}/files",
+        "{skillId}/content",
+        "{skillId}/edit",
+        "{skillId}/execute",
+    ] {
         assert!(paths.contains_key(&format!("/v1/skills/{{userId}}/{{agentId}}/{path}")), "{path}");
     }
 }

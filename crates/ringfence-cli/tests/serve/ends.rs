@@ -23,7 +23,10 @@ fn sleeps(seconds: u32) -> Value {
 }
 
 fn state(client: &Client, id: &str) -> String {
-    client.get(&format!("/v1/executions/{id}")).is(200)["state"].as_str().expect("a state").to_owned()
+    client.get(&format!("/v1/executions/{id}")).is(200)["state"]
+        .as_str()
+        .expect("a state")
+        .to_owned()
 }
 
 #[test]
@@ -40,7 +43,10 @@ fn what_is_asked_for_async_is_there_later() {
         // Also of another service with the same data.
         let service = Service::start_in(service.end().0, &[]);
         let status = service.get(&format!("/v1/executions/{id}")).is(200);
-        assert_eq!((status["state"].as_str(), status["result"]["stdout"].as_str()), (Some("ended"), Some("later\n")));
+        assert_eq!(
+            (status["state"].as_str(), status["result"]["stdout"].as_str()),
+            (Some("ended"), Some("later\n"))
+        );
     });
 }
 
@@ -55,7 +61,10 @@ fn the_same_key_is_the_same_execution() {
         };
         let first = with("k1", "echo x >> counted; cat counted");
         let again = with("k1", "echo x >> counted; cat counted");
-        assert_eq!((first.is(200)["stdout"].clone(), again.is(200)["stdout"].clone()), (json!("x\n"), json!("x\n")));
+        assert_eq!(
+            (first.is(200)["stdout"].clone(), again.is(200)["stdout"].clone()),
+            (json!("x\n"), json!("x\n"))
+        );
         assert_eq!(again.header("idempotency-replayed"), Some("true"));
         assert_eq!(first.header("x-execution-id"), again.header("x-execution-id"));
         with("k1", "echo other").fails(422, "idempotency-mismatch");
@@ -63,7 +72,13 @@ fn the_same_key_is_the_same_execution() {
         assert_eq!(with("k2", "cat counted").is(200)["stdout"], "x\n");
         // At the same time, too.
         let outputs: Vec<Value> = thread::scope(|scope| {
-            let all: Vec<_> = (0..8).map(|_| scope.spawn(|| with("k3", "echo y >> twice; cat twice").is(200)["stdout"].clone())).collect();
+            let all: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        with("k3", "echo y >> twice; cat twice").is(200)["stdout"].clone()
+                    })
+                })
+                .collect();
             all.into_iter().map(|one| one.join().unwrap()).collect()
         });
         assert!(outputs.iter().all(|output| output == "y\n"), "{outputs:?}");
@@ -71,7 +86,10 @@ fn the_same_key_is_the_same_execution() {
         let headers = [("Content-Type", "application/json"), ("Idempotency-Key", "k1")];
         let body = json!({ "command": "echo x >> counted; cat counted" }).to_string();
         let later = service.send("POST", AT, &headers, body.as_bytes());
-        assert_eq!((later.is(200)["stdout"].as_str(), later.header("idempotency-replayed")), (Some("x\n"), Some("true")));
+        assert_eq!(
+            (later.is(200)["stdout"].as_str(), later.header("idempotency-replayed")),
+            (Some("x\n"), Some("true"))
+        );
     });
 }
 
@@ -79,14 +97,23 @@ fn the_same_key_is_the_same_execution() {
 fn results_that_are_kept_outlive_those_that_are_only_listed() {
     let service = Service::start(As::all()[0]);
     tool(&service);
-    let id = service.post(&format!("{AT}?async=true"), &json!({ "command": "echo kept" })).is(202)["id"].as_str().unwrap().to_owned();
+    let id = service.post(&format!("{AT}?async=true"), &json!({ "command": "echo kept" })).is(202)
+        ["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(soon(Duration::from_secs(10), || state(&service, &id) == "ended"));
     thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| (0..30).for_each(|_| drop(service.execute("alice/helper/tool", "cat /etc/x").is(200))));
+            scope.spawn(|| {
+                (0..30)
+                    .for_each(|_| drop(service.execute("alice/helper/tool", "cat /etc/x").is(200)))
+            });
         }
     });
-    let listed = service.get("/v1/executions?limit=1000").is(200)["executions"].as_array().map_or(0, Vec::len);
+    let listed = service.get("/v1/executions?limit=1000").is(200)["executions"]
+        .as_array()
+        .map_or(0, Vec::len);
     assert!((150..=210).contains(&listed), "{listed}");
     assert_eq!(service.get(&format!("/v1/executions/{id}")).is(200)["result"]["stdout"], "kept\n");
     let told = service.get(&format!("/v1/executions/{id}/events")).text();
@@ -110,7 +137,12 @@ fn output_is_told_as_it_comes() {
         assert!(begun.elapsed() < Duration::from_millis(900), "{seen}");
         stream.read_to_string(&mut seen).unwrap();
         let at = |text: &str| seen.find(text).unwrap_or_else(|| panic!("{text}: {seen}"));
-        assert!(at("event: begun") < at("\"1\\n\"") && at("\"1\\n\"") < at("\"2\\n\"") && at("\"2\\n\"") < at("event: result"), "{seen}");
+        assert!(
+            at("event: begun") < at("\"1\\n\"")
+                && at("\"1\\n\"") < at("\"2\\n\"")
+                && at("\"2\\n\"") < at("event: result"),
+            "{seen}"
+        );
         assert!(at("event: stderr") < at("event: result"), "{seen}");
     });
 }
@@ -121,11 +153,15 @@ fn a_command_is_cancelled_by_whoever_leaves_or_says_so() {
         let service = Service::start(user);
         tool(&service);
         let headers = [("Content-Type", "application/json")];
-        let stream = service.begin("POST", AT, &headers, sleeps(177).to_string().as_bytes()).unwrap();
+        let stream =
+            service.begin("POST", AT, &headers, sleeps(177).to_string().as_bytes()).unwrap();
         assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(177)").is_empty()));
         drop(stream);
         assert!(soon(Duration::from_secs(10), || processes_with("time.sleep(177)").is_empty()));
-        let id = service.post(&format!("{AT}?async=true"), &sleeps(178)).is(202)["id"].as_str().unwrap().to_owned();
+        let id = service.post(&format!("{AT}?async=true"), &sleeps(178)).is(202)["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(178)").is_empty()));
         service.delete(&format!("/v1/executions/{id}")).is(202);
         assert!(soon(Duration::from_secs(10), || state(&service, &id) == "ended"));
@@ -142,7 +178,10 @@ fn a_service_that_is_told_to_end_ends_what_runs_and_records_it() {
         let service = Service::start(user).end().0;
         let service = Service::start_in(service, &["--grace", "1s"]);
         tool(&service);
-        let id = service.post(&format!("{AT}?async=true"), &sleeps(179)).is(202)["id"].as_str().unwrap().to_owned();
+        let id = service.post(&format!("{AT}?async=true"), &sleeps(179)).is(202)["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(179)").is_empty()));
         let (project, _) = service.end();
         assert!(processes_with("time.sleep(179)").is_empty());
@@ -159,16 +198,30 @@ fn a_service_that_is_killed_leaves_nothing_running_and_the_next_one_says_so() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
-        let id = service.post(&format!("{AT}?async=true"), &sleeps(180)).is(202)["id"].as_str().unwrap().to_owned();
+        let id = service.post(&format!("{AT}?async=true"), &sleeps(180)).is(202)["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(180)").is_empty()));
         let project = service.kill();
         assert!(soon(Duration::from_secs(10), || processes_with("time.sleep(180)").is_empty()));
         let service = Service::start_in(project, &[]);
         let status = service.get(&format!("/v1/executions/{id}")).is(200);
-        assert_eq!((status["state"].as_str(), status["error"]["code"].as_str()), (Some("lost"), Some("lost")), "{status}");
+        assert_eq!(
+            (status["state"].as_str(), status["error"]["code"].as_str()),
+            (Some("lost"), Some("lost")),
+            "{status}"
+        );
         let records = service.audit("alice", &format!("&session={id}"));
-        let exit = records.iter().find(|record| record["operation"] == "exit").unwrap_or_else(|| panic!("{records:?}"));
-        assert_eq!((exit["result"].as_str(), exit["error"].as_str()), (Some("failed"), Some("lost")), "{exit}");
+        let exit = records
+            .iter()
+            .find(|record| record["operation"] == "exit")
+            .unwrap_or_else(|| panic!("{records:?}"));
+        assert_eq!(
+            (exit["result"].as_str(), exit["error"].as_str()),
+            (Some("failed"), Some("lost")),
+            "{exit}"
+        );
         assert_eq!(service.get("/v1/audit/verify?userId=alice").is(200)["intact"], true);
     });
 }
@@ -212,27 +265,54 @@ fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
         });
         let killed = service.kill();
         let data = killed.home().join("data");
-        assert!(soon(Duration::from_secs(10), || processes_with("mark-of-these-runs").is_empty()), "round {round}");
+        assert!(
+            soon(Duration::from_secs(10), || processes_with("mark-of-these-runs").is_empty()),
+            "round {round}"
+        );
         let service = Service::start_in(killed, &[]);
         for left in ["staging", "trash"] {
-            assert_eq!(std::fs::read_dir(data.join(left)).unwrap().count(), 0, "round {round}: {left}");
+            assert_eq!(
+                std::fs::read_dir(data.join(left)).unwrap().count(),
+                0,
+                "round {round}: {left}"
+            );
         }
         let listed = service.get("/v1/skills/alice/helper/list").is(200);
         for skill in listed["skills"].as_array().unwrap() {
-            let directory = data.join("skills/alice/helper").join(skill["skillId"].as_str().unwrap());
+            let directory =
+                data.join("skills/alice/helper").join(skill["skillId"].as_str().unwrap());
             let first = std::fs::read(directory.join("part-0")).expect("it is whole");
             for part in 0..30 {
                 let name = directory.join(format!("part-{part}"));
-                assert_eq!(std::fs::read(&name).ok().as_ref(), Some(&first), "round {round}: {}", name.display());
+                assert_eq!(
+                    std::fs::read(&name).ok().as_ref(),
+                    Some(&first),
+                    "round {round}: {}",
+                    name.display()
+                );
             }
         }
         let running = service.get("/v1/executions?running=true").is(200);
         assert_eq!(running["executions"].as_array().map(Vec::len), Some(0), "{running}");
-        if service.get("/v1/tenants").is(200)["tenants"].as_array().is_some_and(|tenants| !tenants.is_empty()) {
-            assert_eq!(service.get("/v1/audit/verify?userId=alice").is(200)["intact"], true, "round {round}");
+        if service.get("/v1/tenants").is(200)["tenants"]
+            .as_array()
+            .is_some_and(|tenants| !tenants.is_empty())
+        {
+            assert_eq!(
+                service.get("/v1/audit/verify?userId=alice").is(200)["intact"],
+                true,
+                "round {round}"
+            );
             let records = service.audit("alice", "");
-            let of = |operation: &str| records.iter().filter(|record| record["operation"] == operation).count();
-            assert!(of("execute") <= of("exit"), "round {round}: {} begun, {} ended", of("execute"), of("exit"));
+            let of = |operation: &str| {
+                records.iter().filter(|record| record["operation"] == operation).count()
+            };
+            assert!(
+                of("execute") <= of("exit"),
+                "round {round}: {} begun, {} ended",
+                of("execute"),
+                of("exit")
+            );
         }
         project = Some(service.end().0);
     }
@@ -247,11 +327,21 @@ fn accepted_commands_survive_a_restart() {
             let service = Service::start_in(service, &["--grace", "1s"]);
             tool(&service);
             service.put("/v1/tenants/alice/quotas", &json!({ "executions": 1 })).is(200);
-            let begin = |body: &Value| service.post(&format!("{AT}?async=true"), body).is(202)["id"].as_str().unwrap().to_owned();
+            let begin = |body: &Value| {
+                service.post(&format!("{AT}?async=true"), body).is(202)["id"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
+            };
             let first = begin(&sleeps(181));
             assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(181)").is_empty()));
-            let waiting: Vec<String> =
-                (0..5).map(|number| begin(&json!({ "command": format!("echo waited {number} >> order; cat order") }))).collect();
+            let waiting: Vec<String> = (0..5)
+                .map(|number| {
+                    begin(
+                        &json!({ "command": format!("echo waited {number} >> order; cat order") }),
+                    )
+                })
+                .collect();
             let unwanted = begin(&json!({ "command": "echo never > never" }));
             service.delete(&format!("/v1/executions/{unwanted}")).is(202);
             assert!(soon(Duration::from_secs(10), || state(&service, &unwanted) == "failed"));
@@ -260,19 +350,34 @@ fn accepted_commands_survive_a_restart() {
             let of_first = state(&service, &first);
             assert_eq!(of_first, if is_killed { "lost" } else { "ended" });
             for (number, id) in waiting.iter().enumerate() {
-                assert!(soon(Duration::from_secs(20), || state(&service, id) == "ended"), "{}", state(&service, id));
+                assert!(
+                    soon(Duration::from_secs(20), || state(&service, id) == "ended"),
+                    "{}",
+                    state(&service, id)
+                );
                 let status = service.get(&format!("/v1/executions/{id}")).is(200);
                 let wrote = status["result"]["stdout"].as_str().unwrap().to_owned();
-                assert_eq!(wrote.lines().last(), Some(format!("waited {number}").as_str()), "{status}");
+                assert_eq!(
+                    wrote.lines().last(),
+                    Some(format!("waited {number}").as_str()),
+                    "{status}"
+                );
                 assert_eq!(wrote.lines().count(), number + 1, "in order, and each once: {wrote}");
                 assert!(status.get("request").is_none_or(Value::is_null), "{status}");
             }
             let status = service.get(&format!("/v1/executions/{unwanted}")).is(200);
-            assert_eq!((status["state"].as_str(), status["error"]["code"].as_str()), (Some("failed"), Some("cancelled")), "{status}");
+            assert_eq!(
+                (status["state"].as_str(), status["error"]["code"].as_str()),
+                (Some("failed"), Some("cancelled")),
+                "{status}"
+            );
             // Nothing is run a second time by the one after that.
             let service = Service::start_in(service.end().0, &[]);
             assert!(waiting.iter().all(|id| state(&service, id) == "ended"));
-            let wrote = service.execute("alice/helper/tool", "cat order").is(200)["stdout"].as_str().unwrap().to_owned();
+            let wrote = service.execute("alice/helper/tool", "cat order").is(200)["stdout"]
+                .as_str()
+                .unwrap()
+                .to_owned();
             assert_eq!(wrote.lines().count(), waiting.len(), "{wrote}");
         }
     });
@@ -291,8 +396,15 @@ fn accepted_command_runs_although_its_caller_left_at_once() {
     }
     for key in &keys {
         let headers = [("Content-Type", "application/json"), ("Idempotency-Key", key.as_str())];
-        let id = service.send("POST", &at, &headers, body.as_bytes()).is(202)["id"].as_str().unwrap().to_owned();
-        assert!(soon(Duration::from_secs(20), || state(&service, &id) == "ended"), "{key}: {}", state(&service, &id));
+        let id = service.send("POST", &at, &headers, body.as_bytes()).is(202)["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(
+            soon(Duration::from_secs(20), || state(&service, &id) == "ended"),
+            "{key}: {}",
+            state(&service, &id)
+        );
     }
 }
 
@@ -301,7 +413,9 @@ fn with_waiting(commands: &[Value], running: u32) -> (Service, Vec<String>) {
     let service = Service::start(As::all()[0]);
     tool(&service);
     service.put("/v1/tenants/alice/quotas", &json!({ "executions": 1 })).is(200);
-    let begin = |body: &Value| service.post(&format!("{AT}?async=true"), body).is(202)["id"].as_str().unwrap().to_owned();
+    let begin = |body: &Value| {
+        service.post(&format!("{AT}?async=true"), body).is(202)["id"].as_str().unwrap().to_owned()
+    };
     begin(&sleeps(running));
     let name = format!("time.sleep({running})");
     assert!(soon(Duration::from_secs(10), || !processes_with(&name).is_empty()));
@@ -311,18 +425,34 @@ fn with_waiting(commands: &[Value], running: u32) -> (Service, Vec<String>) {
 
 #[test]
 fn command_that_waits_after_a_restart_can_be_cancelled() {
-    let commands = [sleeps(186), json!({ "command": "echo waited; ls" }), json!({ "command": "echo never > never" })];
+    let commands = [
+        sleeps(186),
+        json!({ "command": "echo waited; ls" }),
+        json!({ "command": "echo never > never" }),
+    ];
     let (service, waiting) = with_waiting(&commands, 185);
     let service = Service::start_in(service.kill(), &[]);
     assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(186)").is_empty()));
     service.delete(&format!("/v1/executions/{}", waiting[2])).is(202);
-    assert!(soon(Duration::from_secs(10), || state(&service, &waiting[2]) == "failed"), "{}", state(&service, &waiting[2]));
+    assert!(
+        soon(Duration::from_secs(10), || state(&service, &waiting[2]) == "failed"),
+        "{}",
+        state(&service, &waiting[2])
+    );
     let status = service.get(&format!("/v1/executions/{}", waiting[2])).is(200);
     assert_eq!(status["error"]["code"], "cancelled", "{status}");
-    assert_eq!((state(&service, &waiting[0]), state(&service, &waiting[1])), ("running".into(), "waiting".into()));
+    assert_eq!(
+        (state(&service, &waiting[0]), state(&service, &waiting[1])),
+        ("running".into(), "waiting".into())
+    );
     service.delete(&format!("/v1/executions/{}", waiting[0])).is(202);
-    assert!(soon(Duration::from_secs(10), || state(&service, &waiting[1]) == "ended"), "{}", state(&service, &waiting[1]));
-    let wrote = service.get(&format!("/v1/executions/{}", waiting[1])).is(200)["result"]["stdout"].clone();
+    assert!(
+        soon(Duration::from_secs(10), || state(&service, &waiting[1]) == "ended"),
+        "{}",
+        state(&service, &waiting[1])
+    );
+    let wrote =
+        service.get(&format!("/v1/executions/{}", waiting[1])).is(200)["result"]["stdout"].clone();
     assert_eq!(wrote, "waited\nSKILL.md\n");
 }
 
@@ -331,7 +461,11 @@ fn command_that_waits_after_a_restart_ends_if_the_quota_is_0() {
     let (service, waiting) = with_waiting(&[json!({ "command": "echo never" })], 187);
     service.put("/v1/tenants/alice/quotas", &json!({ "executions": 0 })).is(200);
     let service = Service::start_in(service.kill(), &[]);
-    assert!(soon(Duration::from_secs(10), || state(&service, &waiting[0]) == "failed"), "{}", state(&service, &waiting[0]));
+    assert!(
+        soon(Duration::from_secs(10), || state(&service, &waiting[0]) == "failed"),
+        "{}",
+        state(&service, &waiting[0])
+    );
     let status = service.get(&format!("/v1/executions/{}", waiting[0])).is(200);
     assert_eq!(status["error"]["code"], "quota", "{status}");
 }

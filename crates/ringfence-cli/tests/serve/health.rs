@@ -34,11 +34,19 @@ fn full_disk_is_told_as_that() {
     assert_eq!(service.get("/readyz").text(), "ready\n");
     let filled = service.execute("alice/helper/tool", "head -c 20000000 /dev/zero > fill").is(200);
     assert_ne!(filled["exitCode"], 0, "{filled}");
-    assert!(soon(Duration::from_secs(10), || service.get("/readyz").status == 503), "{}", service.get("/readyz").text());
+    assert!(
+        soon(Duration::from_secs(10), || service.get("/readyz").status == 503),
+        "{}",
+        service.get("/readyz").text()
+    );
     service.get("/readyz").fails(503, "disk-full");
-    let asynchronous = service.post("/v1/skills/alice/helper/tool/execute?async=true", &json!({ "command": "true" }));
+    let asynchronous = service
+        .post("/v1/skills/alice/helper/tool/execute?async=true", &json!({ "command": "true" }));
     let put = service.send("PUT", &format!("{at}/files?path=x"), &[], &vec![b'x'; 1 << 20]);
-    let edit = service.put("/v1/skills/alice/helper/tool/edit", &json!({ "path": "new", "content": "x".repeat(1 << 20) }));
+    let edit = service.put(
+        "/v1/skills/alice/helper/tool/edit",
+        &json!({ "path": "new", "content": "x".repeat(1 << 20) }),
+    );
     let token = service.post("/v1/tokens", &json!({ "userId": "alice", "scopes": ["execute"] }));
     for (what, reply) in [("put", put), ("edit", edit)] {
         reply.fails(507, "disk-full");
@@ -50,7 +58,11 @@ fn full_disk_is_told_as_that() {
     }
     // With room again, it goes on.
     service.delete("/v1/skills/alice/helper/tool").is(204);
-    assert!(soon(Duration::from_secs(20), || service.get("/readyz").status == 200), "{}", service.get("/readyz").text());
+    assert!(
+        soon(Duration::from_secs(20), || service.get("/readyz").status == 200),
+        "{}",
+        service.get("/readyz").text()
+    );
 }
 
 #[test]
@@ -60,12 +72,18 @@ fn broken_policy_is_told_as_that() {
         service.upload(tenant, "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     }
     service.put("/v1/tenants/alice/policy", &json!({ "policy": "version = 1\n" })).is(200);
-    service.project().write_at(&service.data().join("tenants/alice/ringfence/policy.toml"), "version = 1\nmode = \"no such mode\"\n");
+    service.project().write_at(
+        &service.data().join("tenants/alice/ringfence/policy.toml"),
+        "version = 1\nmode = \"no such mode\"\n",
+    );
     service.execute("alice/helper/tool", "ls").fails(503, "policy");
     service.post("/v1/sandboxes", &json!({ "userId": "alice" })).fails(503, "policy");
     // One tenant's does not stop the others.
     assert_eq!(service.execute("bob/helper/tool", "ls").is(200)["exitCode"], 0);
-    assert!(soon(Duration::from_secs(10), || service.get("/readyz").text().contains("policy cannot be used: 1")));
+    assert!(soon(Duration::from_secs(10), || service
+        .get("/readyz")
+        .text()
+        .contains("policy cannot be used: 1")));
     assert_eq!(service.get("/readyz").status, 200);
     let text = service.get("/readyz").text();
     assert!(!text.contains("alice"), "strangers are told no names: {text}");

@@ -22,15 +22,27 @@ const WAYS: &[(&str, &str)] = &[
     ("by the root of process 1", "cat /proc/1/root/BOB/gold.txt"),
     ("by the root of the service", "cat /proc/PID/root/BOB/gold.txt"),
     ("by the directory of the service", "cat /proc/PID/cwd/gold.txt; ls /proc/PID/fd/"),
-    ("by the other tenant's process", "cat /proc/RUNS/root/BOB/gold.txt; cat /proc/RUNS/cwd/gold.txt"),
+    (
+        "by the other tenant's process",
+        "cat /proc/RUNS/root/BOB/gold.txt; cat /proc/RUNS/cwd/gold.txt",
+    ),
     ("by every process there is", "cat /proc/[0-9]*/cwd/gold.txt /proc/[0-9]*/root/BOB/gold.txt"),
-    ("by every descriptor there is", "for f in /proc/[0-9]*/fd/*; do cat $f/gold.txt $f/bob/helper/vault/gold.txt; done"),
+    (
+        "by every descriptor there is",
+        "for f in /proc/[0-9]*/fd/*; do cat $f/gold.txt $f/bob/helper/vault/gold.txt; done",
+    ),
     ("by a link made now", "ln -s BOB/gold.txt link-a; cat link-a"),
     ("by a link to a directory", "ln -s DATA/skills link-b; cat link-b/bob/helper/vault/gold.txt"),
     ("by a link that is relative", "ln -s ../../../bob link-c; cat link-c/helper/vault/gold.txt"),
     ("by a hard link", "ln BOB/gold.txt hard-a; cat hard-a"),
-    ("by a hard link from here", "ln -L /proc/self/cwd/../../../bob/helper/vault/gold.txt hard-b; cat hard-b"),
-    ("python's os.open", "python3 -c \"import os; print(os.read(os.open('BOB/gold.txt', os.O_RDONLY), 99))\""),
+    (
+        "by a hard link from here",
+        "ln -L /proc/self/cwd/../../../bob/helper/vault/gold.txt hard-b; cat hard-b",
+    ),
+    (
+        "python's os.open",
+        "python3 -c \"import os; print(os.read(os.open('BOB/gold.txt', os.O_RDONLY), 99))\"",
+    ),
     (
         "openat from the root",
         "python3 -c \"import os; d=os.open('/', os.O_RDONLY); print(os.read(os.open('BOB/gold.txt'[1:], os.O_RDONLY, dir_fd=d), 99))\"",
@@ -44,12 +56,18 @@ const WAYS: &[(&str, &str)] = &[
         "ls -la DATA DATA/skills DATA/skills/bob; find DATA/skills/bob -type f -exec cat {} +; find / -name gold.txt -exec cat {} + 2>/dev/null",
     ),
     ("a mount", "mkdir -p m; mount --bind BOB m; cat m/gold.txt; unshare -Urm cat BOB/gold.txt"),
-    ("a new root", "python3 -c \"import os; os.chroot('DATA'); print(open('/skills/bob/helper/vault/gold.txt').read())\""),
+    (
+        "a new root",
+        "python3 -c \"import os; os.chroot('DATA'); print(open('/skills/bob/helper/vault/gold.txt').read())\"",
+    ),
     (
         "writing there",
         "echo SPOILT > BOB/gold.txt; echo SPOILT > BOB/new.txt; mkdir DATA/skills/bob/x; rm -rf BOB; mv BOB here; touch DATA/skills/bob/helper/x",
     ),
-    ("replacing by rename", "mkdir evil; mv -T evil BOB; mv evil DATA/skills/bob/helper/vault2; cp -r . DATA/skills/bob/helper/vault3"),
+    (
+        "replacing by rename",
+        "mkdir evil; mv -T evil BOB; mv evil DATA/skills/bob/helper/vault2; cp -r . DATA/skills/bob/helper/vault3",
+    ),
     ("the service's tokens", "cat DATA/tokens.json DATA/key DATA/policy.toml DATA/lock"),
     (
         "the other tenant's log and policy",
@@ -59,8 +77,14 @@ const WAYS: &[(&str, &str)] = &[
         "its own log and policy",
         "cat DATA/tenants/alice/audit/00000001.jsonl; echo 'version = 1' > DATA/tenants/alice/ringfence/policy.toml; echo SPOILT >> DATA/tenants/alice/audit/00000001.jsonl",
     ),
-    ("what is on its way in", "ls DATA/staging DATA/trash; cat DATA/staging/*/*/gold.txt DATA/trash/*/gold.txt"),
-    ("the variables", "cat /proc/self/environ; printenv; cat /proc/PID/environ; cat /proc/1/environ"),
+    (
+        "what is on its way in",
+        "ls DATA/staging DATA/trash; cat DATA/staging/*/*/gold.txt DATA/trash/*/gold.txt",
+    ),
+    (
+        "the variables",
+        "cat /proc/self/environ; printenv; cat /proc/PID/environ; cat /proc/1/environ",
+    ),
     (
         "the service by loopback",
         "python3 -c \"import urllib.request as u; r=u.Request('http://127.0.0.1:PORT/v1/skills/bob/helper/vault/content?path=gold.txt', headers={'Authorization':'Bearer TOKEN'}); print(u.urlopen(r, timeout=3).read())\"",
@@ -78,13 +102,22 @@ const WAYS: &[(&str, &str)] = &[
         "the other's memory",
         "python3 -c \"import ctypes, os; print(os.listdir('/dev/shm')); print(ctypes.CDLL(None).shmget(0x5ec2e7, 4096, 0))\"; cat /dev/shm/*",
     ),
-    ("the other's scratch", "cat /tmp/bobs-scratch; ls -la /tmp; find /tmp -name 'bobs*' -exec cat {} +"),
-    ("abstract sockets", "python3 -c \"import socket; s=socket.socket(socket.AF_UNIX); s.connect(chr(0)+'bobs-door'); print(s.recv(99))\""),
+    (
+        "the other's scratch",
+        "cat /tmp/bobs-scratch; ls -la /tmp; find /tmp -name 'bobs*' -exec cat {} +",
+    ),
+    (
+        "abstract sockets",
+        "python3 -c \"import socket; s=socket.socket(socket.AF_UNIX); s.connect(chr(0)+'bobs-door'); print(s.recv(99))\"",
+    ),
     (
         "a device",
         "mknod d b 8 0; cat /dev/sda /dev/vda /dev/mem /dev/fuse; python3 -c \"import os; os.mknod('n', 0o60666, os.makedev(254,0)); print(os.open('n', 0))\"",
     ),
-    ("a setuid program", "cp /bin/cat c; chmod 4755 c; ./c BOB/gold.txt; su -c 'cat BOB/gold.txt'; sudo cat BOB/gold.txt"),
+    (
+        "a setuid program",
+        "cp /bin/cat c; chmod 4755 c; ./c BOB/gold.txt; su -c 'cat BOB/gold.txt'; sudo cat BOB/gold.txt",
+    ),
     (
         "by handle",
         "python3 -c \"import ctypes, os; l=ctypes.CDLL(None); print(l.open_by_handle_at(os.open('.', os.O_RDONLY), b'\\\\x08\\\\0\\\\0\\\\0\\\\1\\\\0\\\\0\\\\0\\\\2\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0', 0))\"",
@@ -106,17 +139,29 @@ fn no_way_leads_from_one_tenant_to_another() {
     each_user(|user| {
         let service = Service::start_open(user);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
-        service.upload("bob", "helper", &[("vault/SKILL.md", SKILL), ("vault/gold.txt", SECRET)]).is(200);
+        service
+            .upload("bob", "helper", &[("vault/SKILL.md", SKILL), ("vault/gold.txt", SECRET)])
+            .is(200);
         let bob = service.data().join("skills/bob/helper/vault");
         // The other tenant is there meanwhile, with whatever it has.
         let script = format!(
             "import socket, time, ctypes\nopen('/tmp/bobs-scratch','w').write('{SECRET}')\nopen('/dev/shm/bobs','w').write('{SECRET}')\n\
              s = socket.socket(socket.AF_UNIX); s.bind(chr(0)+'bobs-door'); s.listen()\nprint('here', flush=True)\ntime.sleep(600)\n"
         );
-        service.put("/v1/skills/bob/helper/vault/edit", &serde_json::json!({ "path": "wait.py", "content": script })).is(200);
+        service
+            .put(
+                "/v1/skills/bob/helper/vault/edit",
+                &serde_json::json!({ "path": "wait.py", "content": script }),
+            )
+            .is(200);
         let path = "/v1/skills/bob/helper/vault/execute?async=true";
-        let begun = service.post(path, &serde_json::json!({ "command": "python3 wait.py bobs-process-marker" })).is(202);
-        assert!(ringfence_testkit::soon(std::time::Duration::from_secs(10), || !processes("wait.py").is_empty()));
+        let begun = service
+            .post(path, &serde_json::json!({ "command": "python3 wait.py bobs-process-marker" }))
+            .is(202);
+        assert!(ringfence_testkit::soon(std::time::Duration::from_secs(10), || !processes(
+            "wait.py"
+        )
+        .is_empty()));
         let runs = *processes("wait.py").last().expect("it runs");
         let before = census(&bob);
         for (way, line) in WAYS {
@@ -126,26 +171,44 @@ fn no_way_leads_from_one_tenant_to_another() {
             let result = reply.is(200);
             let seen = format!("{}{}", result["stdout"], result["stderr"]);
             assert!(!seen.contains(SECRET), "{way}: {seen}");
-            assert!(!seen.contains("\"digest\"") && !seen.contains(&format!("RINGFENCE_ADMIN_TOKEN={ADMIN}")), "{way}: {seen}");
+            assert!(
+                !seen.contains("\"digest\"")
+                    && !seen.contains(&format!("RINGFENCE_ADMIN_TOKEN={ADMIN}")),
+                "{way}: {seen}"
+            );
             assert!(!seen.contains("policyDigest"), "{way}: {seen}");
             let records = service.audit("alice", &format!("&session={id}"));
-            let is = |operation: &str| records.iter().any(|record| record["operation"] == operation);
+            let is =
+                |operation: &str| records.iter().any(|record| record["operation"] == operation);
             assert!(is("execute") && is("exit"), "{way}: {records:?}");
             assert_eq!(census(&bob), before, "{way}");
             assert!(service.get("/healthz").status == 200, "{way}");
         }
         // Reading by its path is refused by name.
-        let result = service.execute("alice/helper/tool", &format!("cat {}/gold.txt", bob.display())).is(200);
+        let result = service
+            .execute("alice/helper/tool", &format!("cat {}/gold.txt", bob.display()))
+            .is(200);
         let id = service.audit("alice", "&operation=execute").last().unwrap()["session"].clone();
-        let blocked = service.audit("alice", &format!("&blocked=true&session={}", id.as_str().unwrap()));
-        assert!(blocked.iter().any(|record| record["target"] == bob.join("gold.txt").display().to_string()), "{result} {blocked:?}");
-        let state = service.get(&format!("/v1/executions/{}", begun["id"].as_str().unwrap())).is(200);
+        let blocked =
+            service.audit("alice", &format!("&blocked=true&session={}", id.as_str().unwrap()));
+        assert!(
+            blocked
+                .iter()
+                .any(|record| record["target"] == bob.join("gold.txt").display().to_string()),
+            "{result} {blocked:?}"
+        );
+        let state =
+            service.get(&format!("/v1/executions/{}", begun["id"].as_str().unwrap())).is(200);
         assert_eq!(state["state"], "running", "{state}");
         // Its own may be read: the ways are no misspellings.
-        let own = service.execute("bob/helper/vault", &format!("cat {}/gold.txt", bob.display())).is(200);
+        let own =
+            service.execute("bob/helper/vault", &format!("cat {}/gold.txt", bob.display())).is(200);
         assert_eq!(own["stdout"], SECRET);
         for user in ["alice", "bob"] {
-            assert_eq!(service.get(&format!("/v1/audit/verify?userId={user}")).is(200)["intact"], true);
+            assert_eq!(
+                service.get(&format!("/v1/audit/verify?userId={user}")).is(200)["intact"],
+                true
+            );
         }
     });
 }
@@ -166,7 +229,10 @@ fn links_in_an_archive_are_refused() {
             let problem = service.upload_bytes("alice", "helper", &archive).is(400);
             assert!(problem["message"].as_str().unwrap().contains(name), "{problem}");
         }
-        assert_eq!(service.get("/v1/skills/alice/helper/list").is(200)["skills"].as_array().map(Vec::len), Some(0));
+        assert_eq!(
+            service.get("/v1/skills/alice/helper/list").is(200)["skills"].as_array().map(Vec::len),
+            Some(0)
+        );
     });
 }
 
@@ -174,7 +240,9 @@ fn links_in_an_archive_are_refused() {
 fn the_service_follows_no_link_that_a_command_has_made() {
     each_user(|user| {
         let service = Service::start_open(user);
-        service.upload("bob", "helper", &[("vault/SKILL.md", SKILL), ("vault/gold.txt", SECRET)]).is(200);
+        service
+            .upload("bob", "helper", &[("vault/SKILL.md", SKILL), ("vault/gold.txt", SECRET)])
+            .is(200);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL), ("tool/x.txt", "x")]).is(200);
         let data = service.data();
         let made = format!(
@@ -189,10 +257,17 @@ fn the_service_follows_no_link_that_a_command_has_made() {
             let key = std::fs::read(data.join("key")).expect("the key");
             let change = serde_json::json!({ "path": path, "content": "SPOILT" });
             let edited = service.put(&format!("{at}/edit"), &change);
-            assert!(edited.status == 200 || [400, 404, 409].contains(&edited.status), "{path}: {}", edited.text());
+            assert!(
+                edited.status == 200 || [400, 404, 409].contains(&edited.status),
+                "{path}: {}",
+                edited.text()
+            );
             assert_eq!(std::fs::read(data.join("key")).expect("the key"), key);
         }
-        assert_eq!(std::fs::read_to_string(data.join("skills/bob/helper/vault/gold.txt")).unwrap(), SECRET);
+        assert_eq!(
+            std::fs::read_to_string(data.join("skills/bob/helper/vault/gold.txt")).unwrap(),
+            SECRET
+        );
         service.get(&format!("{at}/files")).is(200);
     });
 }
@@ -245,12 +320,18 @@ fn nothing_is_left_when_it_ends() {
     each_user(|user| {
         let service = Service::start(user);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
-        service.execute("alice/helper/tool", "python3 -c 'import time; time.sleep(300)' & ls").is(200);
+        service
+            .execute("alice/helper/tool", "python3 -c 'import time; time.sleep(300)' & ls")
+            .is(200);
         assert!(ringfence_testkit::processes_with("time.sleep(300)").is_empty());
         let (project, _) = service.end();
         let data = project.home().join("data");
         for name in ["staging", "trash"] {
-            assert_eq!(std::fs::read_dir(data.join(name)).expect("it is there").count(), 0, "{name}");
+            assert_eq!(
+                std::fs::read_dir(data.join(name)).expect("it is there").count(),
+                0,
+                "{name}"
+            );
         }
         let left = ringfence_testkit::processes_with(&data.display().to_string());
         assert!(left.is_empty(), "{left:?}");
@@ -263,7 +344,10 @@ fn nothing_is_left_when_it_ends() {
 fn processes(word: &str) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let has = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(word));
+    let has = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(word))
+    };
     pids.filter(has).collect()
 }
 

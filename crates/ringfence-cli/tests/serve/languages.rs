@@ -41,7 +41,11 @@ fn made(name: &str) -> PathBuf {
 fn check(client: &mut Command, place: &Path) {
     let service = Service::start_open(As::User);
     let archive = place.join("skills.zip");
-    fs::write(&archive, zip(&[("tool/SKILL.md", SKILL.as_bytes()), ("tool/run.py", b"print('ran')\n")])).expect("it can be written");
+    fs::write(
+        &archive,
+        zip(&[("tool/SKILL.md", SKILL.as_bytes()), ("tool/run.py", b"print('ran')\n")]),
+    )
+    .expect("it can be written");
     let url = format!("http://{}", service.address);
     client.env("RINGFENCE_URL", url).env("RINGFENCE_TOKEN", ADMIN).env("ARCHIVE", &archive);
     let seen: Value = serde_json::from_str(&Ran::of(client, b"").ok()).expect("one object");
@@ -64,8 +68,13 @@ fn a_client_in_typescript() {
         command.current_dir(&place).arg(packages.join(program));
         command
     };
-    Ran::of(within("openapi-typescript/bin/cli.js").arg(&description).args(["-o", "service.ts"]), b"").ok();
-    let strict = ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "client.ts"];
+    Ran::of(
+        within("openapi-typescript/bin/cli.js").arg(&description).args(["-o", "service.ts"]),
+        b"",
+    )
+    .ok();
+    let strict =
+        ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "client.ts"];
     Ran::of(within("typescript/bin/tsc").args(strict), b"").ok();
     check(Command::new("node").current_dir(&place).arg("client.js"), &place);
 }
@@ -77,8 +86,20 @@ fn a_client_in_python() {
     let names = "project_name_override: ringfence-client\npackage_name_override: ringfence_client\npost_hooks: []\n";
     fs::write(place.join("config.yaml"), names).expect("it can be written");
     let mut make = Command::new(environment.join("bin/openapi-python-client"));
-    make.current_dir(&place).args(["generate", "--meta", "none", "--config", "config.yaml", "--fail-on-warning", "--path"]);
-    Ran::of(make.arg(root().join("docs/openapi.json")).args(["--output-path", "ringfence_client"]), b"").ok();
+    make.current_dir(&place).args([
+        "generate",
+        "--meta",
+        "none",
+        "--config",
+        "config.yaml",
+        "--fail-on-warning",
+        "--path",
+    ]);
+    Ran::of(
+        make.arg(root().join("docs/openapi.json")).args(["--output-path", "ringfence_client"]),
+        b"",
+    )
+    .ok();
     let mut client = Command::new(environment.join("bin/python"));
     check(client.env("PYTHONPATH", &place).arg(ours("client.py")), &place);
 }

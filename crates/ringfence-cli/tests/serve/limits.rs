@@ -15,16 +15,22 @@ const GREEDY: &[(&str, &str)] = &[
     ("python3 -c 'x = bytearray(10 << 30)'", "memory"),
     ("yes", "output"),
     ("cat /dev/zero > full", "file-size"),
-    ("python3 -c 'n = 0\nwhile True:\n  open(str(n), \"wb\").write(bytes(1 << 22)); n += 1'", "disk"),
+    (
+        "python3 -c 'n = 0\nwhile True:\n  open(str(n), \"wb\").write(bytes(1 << 22)); n += 1'",
+        "disk",
+    ),
 ];
 
 #[test]
 fn whoever_takes_too_much_ends_alone() {
     each_user(|user| {
         let service = Service::start(user);
-        let policy = std::fs::read_to_string(service.data().join("policy.toml")).expect("it was written");
+        let policy =
+            std::fs::read_to_string(service.data().join("policy.toml")).expect("it was written");
         let limits = policy.split("[limits]").nth(1).expect("limits");
-        service.set_policy(&format!("version = 1\n[environment]\nprofile = \"clean\"\n[limits]{limits}"));
+        service.set_policy(&format!(
+            "version = 1\n[environment]\nprofile = \"clean\"\n[limits]{limits}"
+        ));
         for tenant in ["alice", "bob"] {
             service.upload(tenant, "helper", &[("tool/SKILL.md", SKILL)]).is(200);
         }
@@ -35,7 +41,10 @@ fn whoever_takes_too_much_ends_alone() {
                     let mut took = Vec::new();
                     while !is_over.load(Ordering::SeqCst) {
                         let begun = Instant::now();
-                        assert_eq!(service.execute("bob/helper/tool", "true").is(200)["exitCode"], 0);
+                        assert_eq!(
+                            service.execute("bob/helper/tool", "true").is(200)["exitCode"],
+                            0
+                        );
                         took.push(begun.elapsed());
                         thread::sleep(Duration::from_millis(20));
                     }
@@ -47,8 +56,17 @@ fn whoever_takes_too_much_ends_alone() {
                 is_over.store(true, Ordering::SeqCst);
                 (result, took, neighbour.join().expect("it goes on"))
             });
-            let breaches: Vec<&str> = result["breaches"].as_array().unwrap().iter().filter_map(|breach| breach["limit"].as_str()).collect();
-            eprintln!("{user}, {limit}: {took:?}, neighbour at most {:?} of {}", neighbours.iter().max(), neighbours.len());
+            let breaches: Vec<&str> = result["breaches"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(|breach| breach["limit"].as_str())
+                .collect();
+            eprintln!(
+                "{user}, {limit}: {took:?}, neighbour at most {:?} of {}",
+                neighbours.iter().max(),
+                neighbours.len()
+            );
             assert!(
                 breaches.contains(limit),
                 "{line}: {breaches:?} {}",
@@ -64,15 +82,24 @@ fn whoever_takes_too_much_ends_alone() {
 
 #[test]
 fn tenant_with_directories_too_deep_to_count_can_replace_its_skill() {
-    const DIG: &str = "import os\nfor _ in range(60):\n    os.mkdir('d' * 200); os.chdir('d' * 200)\n";
+    const DIG: &str =
+        "import os\nfor _ in range(60):\n    os.mkdir('d' * 200); os.chdir('d' * 200)\n";
     each_user(|user| {
         let service = Service::start_open(user);
-        service.upload("alice", "helper", &[("tool/SKILL.md", SKILL), ("tool/dig.py", DIG)]).is(200);
+        service
+            .upload("alice", "helper", &[("tool/SKILL.md", SKILL), ("tool/dig.py", DIG)])
+            .is(200);
         assert_eq!(service.execute("alice/helper/tool", "python3 dig.py").is(200)["exitCode"], 0);
         let is_over = || service.execute("alice/helper/tool", "true").status == 507;
-        assert!(ringfence_testkit::soon(Duration::from_secs(30), is_over), "what cannot be counted fits into no quota");
+        assert!(
+            ringfence_testkit::soon(Duration::from_secs(30), is_over),
+            "what cannot be counted fits into no quota"
+        );
         let told = service.execute("alice/helper/tool", "true").fails(507, "quota").to_string();
-        assert!(told.contains("too deep to count") && !told.contains("18446744073709551615"), "{told}");
+        assert!(
+            told.contains("too deep to count") && !told.contains("18446744073709551615"),
+            "{told}"
+        );
         service.upload("alice", "helper", &[("other/SKILL.md", SKILL)]).fails(507, "quota");
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
         assert_eq!(service.execute("alice/helper/tool", "true").is(200)["exitCode"], 0);
@@ -86,17 +113,29 @@ fn time_limit_of_an_execution_is_when_it_is_killed() {
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
         let body = json!({ "command": "trap '' INT TERM; while :; do sleep 0.1; done", "timeoutMs": 1000 });
         let result = service.post("/v1/skills/alice/helper/tool/execute", &body).is(200);
-        assert_eq!((result["timedOut"].as_bool(), result["exitCode"].as_i64()), (Some(true), Some(124)), "{result}");
+        assert_eq!(
+            (result["timedOut"].as_bool(), result["exitCode"].as_i64()),
+            (Some(true), Some(124)),
+            "{result}"
+        );
         // Five seconds before: each of three signals came two seconds after the other.
-        assert!((900..3000).contains(&result["durationMs"].as_u64().expect("a number")), "{result}");
+        assert!(
+            (900..3000).contains(&result["durationMs"].as_u64().expect("a number")),
+            "{result}"
+        );
     });
 }
 
 /// Priorities of processes whose command line has this in it.
 fn priorities(marker: &str) -> Vec<i32> {
-    let pids = std::fs::read_dir("/proc").expect("there is a /proc").flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let is_it =
-        |pid: &String| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(marker));
+    let pids = std::fs::read_dir("/proc")
+        .expect("there is a /proc")
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let is_it = |pid: &String| {
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains(marker))
+    };
     let nice = |pid: String| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit_once(')')?.1.split_whitespace().nth(16)?.parse().ok()
@@ -115,15 +154,26 @@ fn busy_tenant_gives_way_to_others() {
         let marker = format!("busy-{}-{}", std::process::id(), user.ids().0);
         let body = json!({ "command": format!(": {marker}; while :; do /bin/true; done"), "timeoutMs": 40_000 });
         thread::scope(|scope| {
-            let loops: Vec<_> = (0..LOOPS).map(|_| scope.spawn(|| service.post("/v1/skills/alice/helper/tool/execute", &body))).collect();
+            let loops: Vec<_> = (0..LOOPS)
+                .map(|_| {
+                    scope.spawn(|| service.post("/v1/skills/alice/helper/tool/execute", &body))
+                })
+                .collect();
             let lowered = || {
                 let all = priorities(&marker);
                 all.len() >= LOOPS && all.iter().all(|nice| *nice == 10)
             };
             let gives_way = ringfence_testkit::soon(Duration::from_secs(30), lowered);
             let bob = service.execute("bob/helper/tool", "nice").is(200)["stdout"].clone();
-            for running in service.get("/v1/executions?userId=alice").is(200)["executions"].as_array().into_iter().flatten() {
-                service.delete(&format!("/v1/executions/{}", running["id"].as_str().unwrap_or_default()));
+            for running in service.get("/v1/executions?userId=alice").is(200)["executions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
+                service.delete(&format!(
+                    "/v1/executions/{}",
+                    running["id"].as_str().unwrap_or_default()
+                ));
             }
             loops.into_iter().for_each(|one| drop(one.join().expect("it ended")));
             assert!(gives_way, "{:?}", priorities(&marker));

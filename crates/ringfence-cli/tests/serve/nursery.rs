@@ -53,15 +53,18 @@ fn a_network_is_another_s_only_if_nothing_is_left_in_it_and_never_another_tenant
     each_user(|user| {
         let service = Service::start_open(user);
         let touches = || COUNTED.iter().chain(UNCOUNTED).copied();
-        let names: Vec<String> = touches().enumerate().map(|(number, _)| format!("tool/touch{number}.py")).collect();
+        let names: Vec<String> =
+            touches().enumerate().map(|(number, _)| format!("tool/touch{number}.py")).collect();
         let files: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(touches()).collect();
-        let files = [&[("tool/SKILL.md", SKILL), ("tool/look.py", LOOK)], files.as_slice()].concat();
+        let files =
+            [&[("tool/SKILL.md", SKILL), ("tool/look.py", LOOK)], files.as_slice()].concat();
         for tenant in ["alice", "bob"] {
             service.upload(tenant, "helper", &files).is(200);
         }
         let run = |tenant: &str, script: &str| {
             let way = format!("/v1/skills/{tenant}/helper/tool/execute");
-            let result = service.post(&way, &json!({ "command": format!("python3 {script}") })).is(200);
+            let result =
+                service.post(&way, &json!({ "command": format!("python3 {script}") })).is(200);
             assert_eq!(result["exitCode"], 0, "{script}: {result}");
             let said = result["stdout"].as_str().unwrap().to_owned();
             let (network, counted) = said.split_once('\n').unwrap_or_default();
@@ -90,10 +93,14 @@ fn a_network_is_another_s_only_if_nothing_is_left_in_it_and_never_another_tenant
 
 /// The processes that sandboxes of this service are copied from.
 fn nurseries(service: &Service) -> Vec<i32> {
-    let children = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
+    let children = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<i32>().ok());
     let is_one = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
+        let parent = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         parent == Some(service.pid()) && String::from_utf8_lossy(&line).contains("--nursery")
     };
@@ -108,23 +115,40 @@ fn a_nursery_that_is_killed_takes_its_sandboxes_along_and_another_comes() {
         let marker = format!("9{:05}.75", service.pid() % 100_000);
         let ids: Vec<String> = (0..4)
             .map(|_| {
-                let line = json!({ "command": format!("python3 -c 'import time; time.sleep({marker})'") });
-                service.post(&format!("{AT}?async=true"), &line).is(202)["id"].as_str().unwrap().to_owned()
+                let line =
+                    json!({ "command": format!("python3 -c 'import time; time.sleep({marker})'") });
+                service.post(&format!("{AT}?async=true"), &line).is(202)["id"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
             })
             .collect();
-        assert!(soon(Duration::from_secs(20), || processes_with(&marker).len() >= ids.len()), "they run");
+        assert!(
+            soon(Duration::from_secs(20), || processes_with(&marker).len() >= ids.len()),
+            "they run"
+        );
         let found = nurseries(&service);
         assert!(!found.is_empty(), "nothing is tried here");
         for nursery in found {
-            rustix::process::kill_process(rustix::process::Pid::from_raw(nursery).unwrap(), rustix::process::Signal::KILL).unwrap();
+            rustix::process::kill_process(
+                rustix::process::Pid::from_raw(nursery).unwrap(),
+                rustix::process::Signal::KILL,
+            )
+            .unwrap();
         }
-        assert!(soon(Duration::from_secs(5), || processes_with(&marker).is_empty()), "they ended with it");
+        assert!(
+            soon(Duration::from_secs(5), || processes_with(&marker).is_empty()),
+            "they ended with it"
+        );
         for id in ids {
             let state = || service.get(&format!("/v1/executions/{id}")).is(200)["state"].clone();
             assert!(soon(Duration::from_secs(10), || state() != "running"), "{}", state());
         }
         for _ in 0..4 {
-            assert_eq!(service.post(AT, &json!({ "command": "echo again" })).is(200)["stdout"], "again\n");
+            assert_eq!(
+                service.post(AT, &json!({ "command": "echo again" })).is(200)["stdout"],
+                "again\n"
+            );
         }
         assert!(!nurseries(&service).is_empty(), "another came");
     });

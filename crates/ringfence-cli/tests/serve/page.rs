@@ -40,7 +40,12 @@ fn check(file: &str) {
         .env("RINGFENCE_PAGE_SECRET", &secret)
         .output()
         .expect("node starts");
-    assert!(ended.status.success(), "{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(
+        ended.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&ended.stdout),
+        String::from_utf8_lossy(&ended.stderr)
+    );
 }
 
 #[test]

@@ -27,14 +27,24 @@ fn everyday_commands_run_under_the_profile_of_new_services() {
         let project = Project::new(user, env!("CARGO_BIN_EXE_ringfence"));
         let service = Service::start_in(project, &["--profile", "sandbox"]);
         service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
-        service.upload("bob", "helper", &[("tool/SKILL.md", SKILL), ("tool/secret", "of bob")]).is(200);
+        service
+            .upload("bob", "helper", &[("tool/SKILL.md", SKILL), ("tool/secret", "of bob")])
+            .is(200);
         for (line, output) in EVERYDAY {
             let result = service.execute("alice/helper/tool", line).is(200);
-            assert_eq!((result["stdout"].as_str(), result["blocked"].as_bool()), (Some(*output), Some(false)), "{line}: {result}");
+            assert_eq!(
+                (result["stdout"].as_str(), result["blocked"].as_bool()),
+                (Some(*output), Some(false)),
+                "{line}: {result}"
+            );
         }
         // The sandbox holds all the same.
         let other = service.data().join("skills/bob/helper/tool/secret");
-        for line in [format!("cat {}", other.display()), format!("echo x > {}", other.display()), "cat /etc/shadow".into()] {
+        for line in [
+            format!("cat {}", other.display()),
+            format!("echo x > {}", other.display()),
+            "cat /etc/shadow".into(),
+        ] {
             let result = service.execute("alice/helper/tool", &line).is(200);
             assert_ne!(result["exitCode"], 0, "{line}: {result}");
             assert_eq!(result["stdout"], "", "{line}");
@@ -49,12 +59,15 @@ fn profile_is_sandbox_unless_said_and_is_not_changed_silently() {
     let data = project.home().join("data");
     let mut command = project.ringfence();
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
-    let service = Service::serve(project, command, &[("RINGFENCE_ADMIN_TOKEN", crate::stage::ADMIN)]);
+    let service =
+        Service::serve(project, command, &[("RINGFENCE_ADMIN_TOKEN", crate::stage::ADMIN)]);
     let policy = std::fs::read_to_string(data.join("policy.toml")).unwrap();
     assert!(policy.contains("profile `sandbox`") && !policy.contains("[commands]"), "{policy}");
     let (project, _) = service.end();
     let mut other = project.ringfence();
-    other.args(["serve", "--listen", "127.0.0.1:0", "--profile", "filesecbox", "--data"]).arg(&data);
+    other
+        .args(["serve", "--listen", "127.0.0.1:0", "--profile", "filesecbox", "--data"])
+        .arg(&data);
     let ran = other.output().expect("it runs");
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_eq!(ran.status.code(), Some(125), "{said}");

@@ -41,20 +41,45 @@ fn a_shell_lives_on_from_one_request_to_the_next() {
         assert!(first["cwd"].as_str().is_some_and(|cwd| cwd.ends_with("/sub")), "{first}");
         let second = exec(&alice, &at, "basename $PWD; echo $WORD; f; touch ~/there && echo home");
         assert_eq!(second["stdout"], "sub\nkept\nby f\nhome\n", "{second}");
-        let fed = alice.post(&format!("{at}/exec"), &json!({ "command": "read line; echo got $line; exit 3", "stdin": "this\n" })).is(200);
-        assert_eq!((fed["stdout"].as_str(), fed["exitCode"].as_i64()), (Some("got this\n"), Some(3)), "{fed}");
-        let late = alice.post(&format!("{at}/exec"), &json!({ "command": "sleep 30", "timeoutMs": 200 })).is(200);
-        assert_eq!((late["timedOut"].as_bool(), late["exitCode"].as_i64()), (Some(true), Some(124)), "{late}");
+        let fed = alice
+            .post(
+                &format!("{at}/exec"),
+                &json!({ "command": "read line; echo got $line; exit 3", "stdin": "this\n" }),
+            )
+            .is(200);
+        assert_eq!(
+            (fed["stdout"].as_str(), fed["exitCode"].as_i64()),
+            (Some("got this\n"), Some(3)),
+            "{fed}"
+        );
+        let late = alice
+            .post(&format!("{at}/exec"), &json!({ "command": "sleep 30", "timeoutMs": 200 }))
+            .is(200);
+        assert_eq!(
+            (late["timedOut"].as_bool(), late["exitCode"].as_i64()),
+            (Some(true), Some(124)),
+            "{late}"
+        );
         let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
-        let told =
-            alice.send("POST", &format!("{at}/exec"), &headers, json!({ "command": "echo one; echo two >&2" }).to_string().as_bytes());
-        let kinds: Vec<String> = told.text().lines().filter_map(|line| line.strip_prefix("event: ").map(str::to_owned)).collect();
+        let told = alice.send(
+            "POST",
+            &format!("{at}/exec"),
+            &headers,
+            json!({ "command": "echo one; echo two >&2" }).to_string().as_bytes(),
+        );
+        let kinds: Vec<String> = told
+            .text()
+            .lines()
+            .filter_map(|line| line.strip_prefix("event: ").map(str::to_owned))
+            .collect();
         assert_eq!(kinds.first().map(String::as_str), Some("begun"));
         assert_eq!(kinds.last().map(String::as_str), Some("result"));
         assert!(kinds.contains(&"stdout".into()) && kinds.contains(&"stderr".into()), "{kinds:?}");
-        for wrong in
-            [json!({ "command": "" }), json!({ "command": "ls", "timeoutMs": 0 }), json!({ "command": "ls", "timeoutMs": 300_001 })]
-        {
+        for wrong in [
+            json!({ "command": "" }),
+            json!({ "command": "ls", "timeoutMs": 0 }),
+            json!({ "command": "ls", "timeoutMs": 300_001 }),
+        ] {
             assert_eq!(alice.post(&format!("{at}/exec"), &wrong).status, 400, "{wrong}");
         }
     });
@@ -69,14 +94,23 @@ fn commands_take_turns_and_whoever_leaves_cancels_theirs() {
         thread::scope(|scope| {
             for _ in 0..8 {
                 let (alice, at) = (&alice, &at);
-                scope.spawn(move || exec(alice, at, "n=$(cat n 2>/dev/null || echo 0); sleep 0.02; echo $((n + 1)) > n"));
+                scope.spawn(move || {
+                    exec(
+                        alice,
+                        at,
+                        "n=$(cat n 2>/dev/null || echo 0); sleep 0.02; echo $((n + 1)) > n",
+                    )
+                });
             }
         });
         assert_eq!(exec(&alice, &at, "cat n")["stdout"], "8\n");
         let marker = format!("left-{}", service.pid());
-        let body = json!({ "command": format!("export KEPT=yes; bash -c 'sleep 100; : {marker}'") });
+        let body =
+            json!({ "command": format!("export KEPT=yes; bash -c 'sleep 100; : {marker}'") });
         let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
-        let mut stream = alice.begin("POST", &format!("{at}/exec"), &headers, body.to_string().as_bytes()).unwrap();
+        let mut stream = alice
+            .begin("POST", &format!("{at}/exec"), &headers, body.to_string().as_bytes())
+            .unwrap();
         let mut line = String::new();
         stream.read_line(&mut line).unwrap();
         let runs = || !processes_with(&marker).is_empty();
@@ -86,7 +120,8 @@ fn commands_take_turns_and_whoever_leaves_cancels_theirs() {
         assert_eq!(exec(&alice, &at, "echo $KEPT")["stdout"], "yes\n");
         // Or is interrupted by somebody else, once it runs: before, it would never begin.
         thread::scope(|scope| {
-            let ended = scope.spawn(|| exec(&alice, &at, &format!("bash -c 'sleep 100; : {marker}'")));
+            let ended =
+                scope.spawn(|| exec(&alice, &at, &format!("bash -c 'sleep 100; : {marker}'")));
             assert!(soon(Duration::from_secs(10), runs), "it never ran");
             alice.post(&format!("{at}/interrupt"), &json!({})).is(202);
             assert_eq!(ended.join().unwrap()["exitCode"], 130);
@@ -105,12 +140,25 @@ fn files_are_put_listed_fetched_and_removed() {
         let bytes: Vec<u8> = (0..=255).collect();
         let put = alice.send("PUT", &file("deep/er/x.bin"), &[], &bytes).is(200);
         assert_eq!(put, json!({ "path": "deep/er/x.bin", "created": true, "size": 256 }));
-        assert_eq!(alice.send("GET", &file("deep/er/x.bin"), &[("Accept", "application/octet-stream")], b"").body, bytes);
+        assert_eq!(
+            alice
+                .send("GET", &file("deep/er/x.bin"), &[("Accept", "application/octet-stream")], b"")
+                .body,
+            bytes
+        );
         assert!(alice.get(&file("deep/er/x.bin")).is(200)["base64"].is_string());
-        assert_eq!(exec(&alice, &at, "wc -c < deep/er/x.bin; echo text > deep/y")["stdout"], "256\n");
+        assert_eq!(
+            exec(&alice, &at, "wc -c < deep/er/x.bin; echo text > deep/y")["stdout"],
+            "256\n"
+        );
         assert_eq!(alice.get(&file("deep/y")).is(200)["text"], "text\n");
         let listed = alice.get(&format!("{}&depth=9", file("deep"))).is(200);
-        let names: Vec<&str> = listed["entries"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect();
+        let names: Vec<&str> = listed["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry["path"].as_str().unwrap())
+            .collect();
         assert_eq!(names, ["er", "er/x.bin", "y"]);
         alice.delete(&file("deep")).fails(409, "system");
         alice.delete(&file("deep/y")).is(204);
@@ -130,7 +178,8 @@ fn files_are_put_listed_fetched_and_removed() {
 fn no_path_and_no_link_leads_out_of_the_directory() {
     each_user(|user| {
         let service = Service::start(user);
-        let (alice, bob) = (service.token("alice", &["sandboxes"]), service.token("bob", &["sandboxes"]));
+        let (alice, bob) =
+            (service.token("alice", &["sandboxes"]), service.token("bob", &["sandboxes"]));
         let (at, other) = (make(&alice, &json!({})), make(&bob, &json!({})));
         let data = service.data();
         bob.send("PUT", &format!("{other}/files?path=private"), &[], b"bob's").is(200);
@@ -141,11 +190,24 @@ fn no_path_and_no_link_leads_out_of_the_directory() {
             data.join("tokens.json").display()
         );
         assert_eq!(exec(&alice, &at, &line)["exitCode"], 0);
-        let ways = ["l1", "l2", "l3/key", "l4", "d/root/etc/hostname", "../../../key", "/etc/hostname", "../../bob", "l3", "d/root"];
+        let ways = [
+            "l1",
+            "l2",
+            "l3/key",
+            "l4",
+            "d/root/etc/hostname",
+            "../../../key",
+            "/etc/hostname",
+            "../../bob",
+            "l3",
+            "d/root",
+        ];
         for way in ways {
             let path = format!("{at}/files?path={way}");
             alice.get(&path).fails(422, "denied");
-            alice.send("GET", &path, &[("Accept", "application/octet-stream")], b"").fails(422, "denied");
+            alice
+                .send("GET", &path, &[("Accept", "application/octet-stream")], b"")
+                .fails(422, "denied");
             let written = alice.send("PUT", &path, &[], b"mine");
             assert!(written.status == 422, "{way}: {}", written.text());
             assert_eq!(alice.get(&format!("{at}/watch?path={way}")).status, 404, "{way}");
@@ -157,7 +219,12 @@ fn no_path_and_no_link_leads_out_of_the_directory() {
         assert!(theirs.exists() && data.join("key").exists());
         // Nor do commands get there, whoever is asked.
         let open = make(&alice, &json!({ "ask": true }));
-        let line = format!("cat {} {}/key; ls {}/sandboxes/bob", theirs.display(), data.display(), data.display());
+        let line = format!(
+            "cat {} {}/key; ls {}/sandboxes/bob",
+            theirs.display(),
+            data.display(),
+            data.display()
+        );
         let tried = exec(&alice, &open, &line);
         assert!(tried["stdout"] == "" && tried["exitCode"] != 0, "{tried}");
         for resource in [theirs.display().to_string(), data.display().to_string(), "/".into()] {
@@ -177,13 +244,21 @@ fn no_path_and_no_link_leads_out_of_the_directory() {
 fn a_tenant_has_its_own_and_no_more_than_its_policy() {
     each_user(|user| {
         let service = Service::start(user);
-        let (alice, bob) = (service.token("alice", &["sandboxes", "asks"]), service.token("bob", &["sandboxes"]));
+        let (alice, bob) =
+            (service.token("alice", &["sandboxes", "asks"]), service.token("bob", &["sandboxes"]));
         let at = make(&alice, &json!({ "limits": { "memory": "64MiB", "wall": "1h" } }));
         let shown = alice.get(&at).is(200);
-        assert_eq!((shown["limits"]["memory"].as_u64(), shown["limits"]["wall"].as_u64()), (Some(64 << 20), Some(300_000)), "{shown}");
-        for reply in
-            [bob.get(&at), bob.delete(&at), bob.post(&format!("{at}/exec"), &json!({ "command": "ls" })), bob.get(&format!("{at}/files"))]
-        {
+        assert_eq!(
+            (shown["limits"]["memory"].as_u64(), shown["limits"]["wall"].as_u64()),
+            (Some(64 << 20), Some(300_000)),
+            "{shown}"
+        );
+        for reply in [
+            bob.get(&at),
+            bob.delete(&at),
+            bob.post(&format!("{at}/exec"), &json!({ "command": "ls" })),
+            bob.get(&format!("{at}/files")),
+        ] {
             reply.fails(404, "no-such-sandbox");
         }
         assert_eq!(bob.get(ALL).is(200)["sandboxes"], json!([]));
@@ -206,11 +281,23 @@ fn a_tenant_has_its_own_and_no_more_than_its_policy() {
         assert_eq!(alice.get(&few).is(200)["hosts"], json!(["one.test:443"]));
         // What was taken away can be given back, and nothing beyond the policy; by whoever may answer.
         let grants = format!("{few}/grants");
-        alice.post(&grants, &json!({ "access": "connect", "resource": "three.test:443" })).fails(403, "ceiling");
-        alice.post(&grants, &json!({ "access": "read", "resource": "/root" })).fails(403, "ceiling");
-        assert_eq!(alice.post(&grants, &json!({ "access": "connect", "resource": "two.test:443" })).is(200)["status"], "granted");
+        alice
+            .post(&grants, &json!({ "access": "connect", "resource": "three.test:443" }))
+            .fails(403, "ceiling");
+        alice
+            .post(&grants, &json!({ "access": "read", "resource": "/root" }))
+            .fails(403, "ceiling");
+        assert_eq!(
+            alice
+                .post(&grants, &json!({ "access": "connect", "resource": "two.test:443" }))
+                .is(200)["status"],
+            "granted"
+        );
         assert_eq!(alice.get(&grants).is(200)["grants"][0]["resource"], "two.test:443");
-        service.token("alice", &["sandboxes"]).post(&grants, &json!({ "access": "read", "resource": "x" })).fails(403, "scope");
+        service
+            .token("alice", &["sandboxes"])
+            .post(&grants, &json!({ "access": "read", "resource": "x" }))
+            .fails(403, "scope");
         // So many and no more.
         service.put("/v1/tenants/bob/quotas", &json!({ "sandboxes": 1 })).is(200);
         let one = make(&bob, &json!({}));
@@ -252,7 +339,10 @@ fn what_is_refused_waits_for_an_answer() {
             assert!(soon(Duration::from_secs(10), || !waiting().is_empty()));
             let ask = &waiting()[0];
             assert!(at.ends_with(ask["about"].as_str().unwrap()), "{ask}");
-            let (way, yes) = (format!("/v1/asks/{}", ask["id"].as_str().unwrap()), json!({ "answer": "allow_once" }));
+            let (way, yes) = (
+                format!("/v1/asks/{}", ask["id"].as_str().unwrap()),
+                json!({ "answer": "allow_once" }),
+            );
             let refused = alice.post(&way, &yes);
             service.post(&way, &yes).is(204);
             refused.fails(403, "ceiling");
@@ -283,7 +373,8 @@ fn a_terminal_by_a_web_socket() {
         let alice = service.token("alice", &["sandboxes"]);
         let at = make(&alice, &json!({}));
         let path = format!("{at}/terminal");
-        let (mut socket, _) = Socket::open(&alice, &format!("{path}?columns=91&rows=19"), &[]).unwrap();
+        let (mut socket, _) =
+            Socket::open(&alice, &format!("{path}?columns=91&rows=19"), &[]).unwrap();
         socket.bytes(b"stty size; tty\n");
         socket.text("{\"resize\": {\"columns\": 101, \"rows\": 29}}");
         socket.bytes(b"stty size; exit 7\n");
@@ -294,7 +385,8 @@ fn a_terminal_by_a_web_socket() {
         let stranger = alice.without();
         let token = alice.token.clone().unwrap();
         let offered = format!("ringfence, ringfence.token.{token}");
-        let (mut socket, head) = Socket::open(&stranger, &path, &[("Sec-WebSocket-Protocol", &offered)]).unwrap();
+        let (mut socket, head) =
+            Socket::open(&stranger, &path, &[("Sec-WebSocket-Protocol", &offered)]).unwrap();
         assert!(head.contains(&"sec-websocket-protocol: ringfence".to_owned()), "{head:?}");
         assert!(!head.iter().any(|line| line.contains(&token.to_ascii_lowercase())));
         assert_eq!(Socket::open(&stranger, &format!("{path}?token={token}"), &[]).err(), Some(401));
@@ -323,7 +415,11 @@ fn a_directory_is_watched_and_links_are_not_followed() {
             line.clear();
             assert!(stream.read_line(&mut line).unwrap() > 0);
         }
-        exec(&alice, &at, "echo 1 > w/a/f; mkdir w/b; echo 2 > w/b/g; echo 3 > w/out/h; echo 4 > w/.env; rm w/a/f");
+        exec(
+            &alice,
+            &at,
+            "echo 1 > w/a/f; mkdir w/b; echo 2 > w/b/g; echo 3 > w/out/h; echo 4 > w/.env; rm w/a/f",
+        );
         alice.delete(&at).is(204);
         // It ends with the sandbox.
         let mut told = String::new();
@@ -332,8 +428,12 @@ fn a_directory_is_watched_and_links_are_not_followed() {
             assert!(told.contains(&format!("\"path\":\"{expected}\"")), "{expected}: {told}");
         }
         assert!(!told.contains("out/h") && !told.contains(".env"), "{told}");
-        let order: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
-        assert!(order.contains(&"created") && order.contains(&"changed") && order.contains(&"removed"), "{order:?}");
+        let order: Vec<&str> =
+            told.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+        assert!(
+            order.contains(&"created") && order.contains(&"changed") && order.contains(&"removed"),
+            "{order:?}"
+        );
     });
 }
 
@@ -351,11 +451,19 @@ fn it_ends_with_its_time_or_by_word_and_leaves_nothing() {
         assert_eq!(exec(&alice, &longer, "echo here")["stdout"], "here\n");
         // In the middle of a command, with a tree that does not want to go and one that runs on.
         let (marker, place) = (format!("stays-{}", service.pid()), workspace(&alice, &longer));
-        exec(&alice, &longer, &format!("mkdir -p a/b; touch a/b/c; chmod 0 a/b a; bash -c 'sleep 100; : {marker}' &"));
+        exec(
+            &alice,
+            &longer,
+            &format!("mkdir -p a/b; touch a/b/c; chmod 0 a/b a; bash -c 'sleep 100; : {marker}' &"),
+        );
         thread::scope(|scope| {
-            let runs = scope.spawn(|| alice.post(&format!("{longer}/exec"), &json!({ "command": "sleep 100" })));
+            let runs = scope.spawn(|| {
+                alice.post(&format!("{longer}/exec"), &json!({ "command": "sleep 100" }))
+            });
             assert!(soon(Duration::from_secs(10), || alice.get(&longer).is(200)["busy"] == true));
-            let waits = scope.spawn(|| alice.post(&format!("{longer}/exec"), &json!({ "command": "echo never > never" })));
+            let waits = scope.spawn(|| {
+                alice.post(&format!("{longer}/exec"), &json!({ "command": "echo never > never" }))
+            });
             thread::sleep(Duration::from_millis(100));
             alice.delete(&longer).is(204);
             for reply in [runs.join().unwrap(), waits.join().unwrap()] {
@@ -365,8 +473,14 @@ fn it_ends_with_its_time_or_by_word_and_leaves_nothing() {
         assert!(!place.exists() && processes_with(&marker).is_empty());
         alice.get(&longer).fails(404, "no-such-sandbox");
         let records = service.audit("alice", "&operation=manage");
-        let said =
-            |what: &str| records.iter().filter(|record| record["reason"].as_str().is_some_and(|reason| reason.ends_with(what))).count();
+        let said = |what: &str| {
+            records
+                .iter()
+                .filter(|record| {
+                    record["reason"].as_str().is_some_and(|reason| reason.ends_with(what))
+                })
+                .count()
+        };
         assert_eq!((said("was made"), said("expired"), said("deleted")), (2, 1, 1), "{records:#?}");
     });
 }
@@ -388,7 +502,11 @@ fn the_end_of_the_service_is_theirs() {
         let alice = service.token("alice", &["sandboxes"]);
         let at = make(&alice, &json!({}));
         let place = workspace(&alice, &at);
-        exec(&alice, &at, &format!("bash -c 'sleep 100; : {marker}' & mkdir d; touch d/x; chmod 0 d"));
+        exec(
+            &alice,
+            &at,
+            &format!("bash -c 'sleep 100; : {marker}' & mkdir d; touch d/x; chmod 0 d"),
+        );
         let project = service.kill();
         assert!(soon(Duration::from_secs(10), || processes_with(&marker).is_empty()));
         assert!(place.exists());
@@ -397,7 +515,10 @@ fn the_end_of_the_service_is_theirs() {
         let records = service.audit("alice", "&operation=manage");
         let is_it = |record: &Value| at.ends_with(record["session"].as_str().unwrap_or("?"));
         let last = records.iter().rfind(|record| is_it(record)).expect("it is on record");
-        assert!(last["reason"].as_str().unwrap().ends_with("the service ended while it stood"), "{last}");
+        assert!(
+            last["reason"].as_str().unwrap().ends_with("the service ended while it stood"),
+            "{last}"
+        );
         assert_eq!(service.get("/v1/audit/verify?userId=alice").is(200)["intact"], true);
     });
 }
@@ -412,7 +533,10 @@ fn fifty_stand_at_the_same_time() {
         exec(&alice, at, &format!("echo {number} > own; N={number}"));
     }
     for (number, at) in all.iter().enumerate() {
-        assert_eq!(exec(&alice, at, "cat own; ls | wc -l; echo $N")["stdout"], format!("{number}\n1\n{number}\n"));
+        assert_eq!(
+            exec(&alice, at, "cat own; ls | wc -l; echo $N")["stdout"],
+            format!("{number}\n1\n{number}\n")
+        );
     }
     assert!(service.get("/metrics").text().contains("ringfence_sandboxes 50\n"));
     let (_, said) = service.end();
@@ -428,8 +552,15 @@ fn every_command_is_on_record_with_whose_it_is() {
         exec(&alice, &at, "echo x > .env; echo recorded");
         alice.send("PUT", &format!("{at}/files?path=x"), &[], b"x").is(200);
         let records = service.audit("alice", "");
-        let own: Vec<&Value> = records.iter().filter(|record| at.ends_with(record["session"].as_str().unwrap_or("?"))).collect();
-        let has = |operation: &str| own.iter().any(|record| record["operation"] == operation && record["agent"] == "alice/sandbox");
+        let own: Vec<&Value> = records
+            .iter()
+            .filter(|record| at.ends_with(record["session"].as_str().unwrap_or("?")))
+            .collect();
+        let has = |operation: &str| {
+            own.iter().any(|record| {
+                record["operation"] == operation && record["agent"] == "alice/sandbox"
+            })
+        };
         assert!(has("execute") && has("exit") && has("manage") && has("create"), "{own:#?}");
         assert!(own.iter().any(|record| record["result"] == "blocked"), "{own:#?}");
     });
@@ -441,16 +572,29 @@ fn link_to_the_services_data_is_not_granted() {
         let service = Service::start(user);
         let at = make(&service, &json!({ "userId": "alice" }));
         let data = service.data();
-        exec(&service, &at, &format!("ln -s {} link; ln -s link/tenants again; mkdir own; ln -s own fine", data.display()));
+        exec(
+            &service,
+            &at,
+            &format!(
+                "ln -s {} link; ln -s link/tenants again; mkdir own; ln -s own fine",
+                data.display()
+            ),
+        );
         for path in ["link", "link/tenants", "again", "again/none/yet"] {
             for access in ["read", "write"] {
-                let reply = service.post(&format!("{at}/grants"), &json!({ "access": access, "resource": path }));
+                let reply = service
+                    .post(&format!("{at}/grants"), &json!({ "access": access, "resource": path }));
                 reply.fails(403, "ceiling");
             }
         }
-        let fine = service.post(&format!("{at}/grants"), &json!({ "access": "read", "resource": "fine" })).is(200);
+        let fine = service
+            .post(&format!("{at}/grants"), &json!({ "access": "read", "resource": "fine" }))
+            .is(200);
         assert_eq!(fine["status"], "granted", "{fine}");
-        assert_eq!(service.get(&format!("{at}/grants")).is(200)["grants"].as_array().map(Vec::len), Some(1));
+        assert_eq!(
+            service.get(&format!("{at}/grants")).is(200)["grants"].as_array().map(Vec::len),
+            Some(1)
+        );
     });
 }
 
@@ -459,21 +603,32 @@ fn sandbox_has_the_variables_directory_and_labels_it_was_made_with() {
     each_user(|user| {
         let service = Service::start(user);
         let alice = service.token("alice", &["sandboxes"]);
-        let how =
-            json!({ "env": { "GREETING": "hello there", "HOME": "/tmp" }, "cwd": "project/src", "labels": { "ticket": "T-1", "a": "" } });
+        let how = json!({ "env": { "GREETING": "hello there", "HOME": "/tmp" }, "cwd": "project/src", "labels": { "ticket": "T-1", "a": "" } });
         let at = make(&alice, &how);
         let told = alice.get(&at).is(200);
         assert_eq!(told["labels"], json!({ "ticket": "T-1", "a": "" }), "{told}");
         let ran = exec(&alice, &at, "echo $GREETING; pwd; touch here");
         let workspace = workspace(&alice, &at);
-        assert_eq!(ran["stdout"], format!("hello there\n{}\n", workspace.join("project/src").display()), "{ran}");
+        assert_eq!(
+            ran["stdout"],
+            format!("hello there\n{}\n", workspace.join("project/src").display()),
+            "{ran}"
+        );
         // Files are from the sandbox's directory on, wherever commands begin; a new shell has the same.
         assert_eq!(alice.get(&format!("{at}/files?path=project/src/here")).is(200)["kind"], "file");
         exec(&alice, &at, "unset GREETING; cd /; exit");
-        assert_eq!(exec(&alice, &at, "echo $GREETING; basename $PWD")["stdout"], "hello there\nsrc\n");
+        assert_eq!(
+            exec(&alice, &at, "echo $GREETING; basename $PWD")["stdout"],
+            "hello there\nsrc\n"
+        );
         make(&alice, &json!({}));
-        let found = |query: &str| alice.get(&format!("{ALL}?{query}")).is(200)["sandboxes"].as_array().map_or(0, Vec::len);
-        assert_eq!((found("label=ticket=T-1"), found("label=ticket=T-2"), found("label=a"), found("")), (1, 0, 1, 2));
+        let found = |query: &str| {
+            alice.get(&format!("{ALL}?{query}")).is(200)["sandboxes"].as_array().map_or(0, Vec::len)
+        };
+        assert_eq!(
+            (found("label=ticket=T-1"), found("label=ticket=T-2"), found("label=a"), found("")),
+            (1, 0, 1, 2)
+        );
         for wrong in [
             json!({ "env": { "A=B": "x" } }),
             json!({ "env": { "": "x" } }),
@@ -501,10 +656,17 @@ fn background_command_runs_beside_the_shell_and_can_be_ended() {
         assert!(soon(Duration::from_secs(10), || !processes_with("time.sleep(183)").is_empty()));
         assert_eq!(exec(&alice, &at, "echo free")["stdout"], "free\n", "the shell is not held up");
         let status = alice.get(&format!("/v1/executions/{id}")).is(200);
-        assert_eq!((status["state"].as_str(), status["sandboxId"].as_str()), (Some("running"), at.rsplit('/').next()), "{status}");
+        assert_eq!(
+            (status["state"].as_str(), status["sandboxId"].as_str()),
+            (Some("running"), at.rsplit('/').next()),
+            "{status}"
+        );
         alice.delete(&format!("/v1/executions/{id}")).is(202);
         assert!(soon(Duration::from_secs(10), || processes_with("time.sleep(183)").is_empty()));
-        assert!(soon(Duration::from_secs(10), || alice.get(&format!("/v1/executions/{id}")).is(200)["state"] == "ended"));
+        assert!(soon(Duration::from_secs(10), || alice
+            .get(&format!("/v1/executions/{id}"))
+            .is(200)["state"]
+            == "ended"));
         assert_eq!(alice.get(&format!("/v1/executions/{id}")).is(200)["result"]["stdout"], "up\n");
         // It ends with its sandbox at the latest.
         alice.post(&format!("{at}/exec"), &json!({ "command": "python3 -c 'import time; time.sleep(184)'", "background": true })).is(202);
@@ -518,9 +680,12 @@ fn background_command_runs_beside_the_shell_and_can_be_ended() {
 fn background_commands_of_all_sandboxes_of_a_tenant_are_limited_by_its_quota() {
     let service = Service::start(As::all()[0]);
     service.put("/v1/tenants/alice/quotas", &json!({ "executions": 1 })).is(200);
-    let (alice, bob) = (service.token("alice", &["sandboxes"]), service.token("bob", &["sandboxes"]));
-    let (one, two, of_bob) = (make(&alice, &json!({})), make(&alice, &json!({})), make(&bob, &json!({})));
-    let sleeps = json!({ "command": "python3 -c 'import time; time.sleep(188)'", "background": true });
+    let (alice, bob) =
+        (service.token("alice", &["sandboxes"]), service.token("bob", &["sandboxes"]));
+    let (one, two, of_bob) =
+        (make(&alice, &json!({})), make(&alice, &json!({})), make(&bob, &json!({})));
+    let sleeps =
+        json!({ "command": "python3 -c 'import time; time.sleep(188)'", "background": true });
     let id = alice.post(&format!("{one}/exec"), &sleeps).is(202)["id"].as_str().unwrap().to_owned();
     for at in [&one, &two] {
         alice.post(&format!("{at}/exec"), &sleeps).fails(429, "background");
@@ -528,7 +693,10 @@ fn background_commands_of_all_sandboxes_of_a_tenant_are_limited_by_its_quota() {
     }
     bob.post(&format!("{of_bob}/exec"), &sleeps).is(202);
     alice.delete(&format!("/v1/executions/{id}")).is(202);
-    assert!(soon(Duration::from_secs(10), || alice.get(&format!("/v1/executions/{id}")).is(200)["state"] == "ended"));
+    assert!(soon(
+        Duration::from_secs(10),
+        || alice.get(&format!("/v1/executions/{id}")).is(200)["state"] == "ended"
+    ));
     alice.post(&format!("{two}/exec"), &sleeps).is(202);
 }
 
@@ -540,10 +708,17 @@ fn commands_of_sandboxes_are_among_the_executions() {
     exec(&alice, &at, "echo first");
     exec(&alice, &at, "exit 3");
     let listed = alice.get("/v1/executions").is(200)["executions"].as_array().unwrap().clone();
-    let seen: Vec<(&str, i64)> =
-        listed.iter().map(|each| (each["command"].as_str().unwrap(), each["result"]["exitCode"].as_i64().unwrap())).collect();
+    let seen: Vec<(&str, i64)> = listed
+        .iter()
+        .map(|each| {
+            (each["command"].as_str().unwrap(), each["result"]["exitCode"].as_i64().unwrap())
+        })
+        .collect();
     assert_eq!(seen, [("exit 3", 3), ("echo first", 0)], "{listed:?}");
-    assert!(listed.iter().all(|each| each["sandboxId"].as_str() == at.rsplit('/').next()), "{listed:?}");
+    assert!(
+        listed.iter().all(|each| each["sandboxId"].as_str() == at.rsplit('/').next()),
+        "{listed:?}"
+    );
     let id = listed[1]["id"].as_str().unwrap();
     assert_eq!(alice.get(&format!("/v1/executions/{id}")).is(200)["result"]["stdout"], "first\n");
     // Others do not see them, nor do tokens that are not for sandboxes.
@@ -551,7 +726,10 @@ fn commands_of_sandboxes_are_among_the_executions() {
     bob.get(&format!("/v1/executions/{id}")).fails(404, "no-such-execution");
     assert_eq!(bob.get("/v1/executions").is(200)["executions"].as_array().map(Vec::len), Some(0));
     let skills_only = service.token("alice", &["execute"]);
-    assert_eq!(skills_only.get("/v1/executions").is(200)["executions"].as_array().map(Vec::len), Some(0));
+    assert_eq!(
+        skills_only.get("/v1/executions").is(200)["executions"].as_array().map(Vec::len),
+        Some(0)
+    );
     skills_only.get(&format!("/v1/executions/{id}")).fails(404, "no-such-execution");
 }
 
@@ -564,17 +742,36 @@ fn directories_are_made_listed_and_removed_as_a_whole() {
         let post = |path: &str| alice.send("POST", &format!("{at}/files?path={path}"), &[], b"");
         assert_eq!(post("a/b/c").is(200)["path"], "a/b/c");
         post("a/b/c").is(200);
-        exec(&alice, &at, "echo x > a/b/file; ln -s /etc a/link; mkdir outside; touch outside/stays; ln -s ../outside a/b/other");
+        exec(
+            &alice,
+            &at,
+            "echo x > a/b/file; ln -s /etc a/link; mkdir outside; touch outside/stays; ln -s ../outside a/b/other",
+        );
         let listed = alice.get(&format!("{at}/files?depth=128")).is(200);
-        let paths: Vec<&str> = listed["entries"].as_array().unwrap().iter().filter_map(|entry| entry["path"].as_str()).collect();
-        assert!(["a/b/c", "a/b/file", "outside/stays"].iter().all(|path| paths.contains(path)), "{paths:?}");
+        let paths: Vec<&str> = listed["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|entry| entry["path"].as_str())
+            .collect();
+        assert!(
+            ["a/b/c", "a/b/file", "outside/stays"].iter().all(|path| paths.contains(path)),
+            "{paths:?}"
+        );
         post("a/b/file").fails(409, "exists");
         post("../elsewhere").fails(422, "denied");
         let full = alice.delete(&format!("{at}/files?path=a"));
-        assert!(full.fails(409, "system")["hint"].as_str().is_some_and(|hint| hint.contains("recursive=true")));
+        assert!(
+            full.fails(409, "system")["hint"]
+                .as_str()
+                .is_some_and(|hint| hint.contains("recursive=true"))
+        );
         alice.delete(&format!("{at}/files?path=a&recursive=true")).is(204);
         let left = exec(&alice, &at, "ls -A; ls -A outside");
-        assert_eq!(left["stdout"], "outside\nstays\n", "links are removed and not followed: {left}");
+        assert_eq!(
+            left["stdout"], "outside\nstays\n",
+            "links are removed and not followed: {left}"
+        );
         alice.delete(&format!("{at}/files?path=&recursive=true")).is(400);
         assert_eq!(exec(&alice, &at, "ls")["stdout"], "outside\n");
     });

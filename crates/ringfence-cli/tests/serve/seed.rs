@@ -22,20 +22,46 @@ fn tool(service: &Service) {
 fn all_six_endpoints() {
     each_user(|user| {
         let service = Service::start(user);
-        let uploaded = service.upload("alice", "helper", &[("tool/SKILL.md", SKILL), ("tool/run.py", "print('ran')\n")]).is(200);
+        let uploaded = service
+            .upload(
+                "alice",
+                "helper",
+                &[("tool/SKILL.md", SKILL), ("tool/run.py", "print('ran')\n")],
+            )
+            .is(200);
         assert_eq!(uploaded["skills"][0]["skillId"], "tool");
         let listed = service.get("/v1/skills/alice/helper/list").is(200);
         assert_eq!(listed["skills"][0]["description"], "does things");
         let files = service.get("/v1/skills/alice/helper/tool/files").is(200);
-        let paths: Vec<&str> = files["files"].as_array().unwrap().iter().filter_map(|file| file["path"].as_str()).collect();
+        let paths: Vec<&str> = files["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|file| file["path"].as_str())
+            .collect();
         assert_eq!(paths, ["SKILL.md", "run.py"]);
         let content = service.get("/v1/skills/alice/helper/tool/content?path=run.py").is(200);
         assert_eq!(content["content"], "print('ran')\n");
         let change = json!({ "path": "run.py", "content": "print('changed')\n" });
         service.put("/v1/skills/alice/helper/tool/edit", &change).is(200);
         let result = service.execute("alice/helper/tool", "python3 run.py").is(200);
-        assert_eq!((result["stdout"].as_str(), result["exitCode"].as_i64()), (Some("changed\n"), Some(0)), "{result}");
-        for field in ["stderr", "blocked", "denials", "timedOut", "truncated", "durationMs", "usage", "enforced", "gaps", "breaches"] {
+        assert_eq!(
+            (result["stdout"].as_str(), result["exitCode"].as_i64()),
+            (Some("changed\n"), Some(0)),
+            "{result}"
+        );
+        for field in [
+            "stderr",
+            "blocked",
+            "denials",
+            "timedOut",
+            "truncated",
+            "durationMs",
+            "usage",
+            "enforced",
+            "gaps",
+            "breaches",
+        ] {
             assert!(result.get(field).is_some(), "{field}: {result}");
         }
         service.delete("/v1/skills/alice/helper/tool").is(204);
@@ -58,13 +84,25 @@ fn an_upload_replaces_only_the_skills_it_brings_and_those_as_a_whole() {
         let service = Service::start(user);
         tool(&service);
         service.execute("alice/helper/tool", "touch left-by-a-run").is(200);
-        let uploaded = service.upload("alice", "helper", &[("tool/SKILL.md", SKILL), ("tool/new.py", "")]).is(200);
+        let uploaded = service
+            .upload("alice", "helper", &[("tool/SKILL.md", SKILL), ("tool/new.py", "")])
+            .is(200);
         assert_eq!(uploaded["skills"][0]["replaced"], true);
         let files = service.get("/v1/skills/alice/helper/tool/files").is(200);
-        let paths: Vec<&str> = files["files"].as_array().unwrap().iter().filter_map(|file| file["path"].as_str()).collect();
+        let paths: Vec<&str> = files["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|file| file["path"].as_str())
+            .collect();
         assert_eq!(paths, ["SKILL.md", "new.py"]);
         let listed = service.get("/v1/skills/alice/helper/list").is(200);
-        let names: Vec<&str> = listed["skills"].as_array().unwrap().iter().filter_map(|skill| skill["skillId"].as_str()).collect();
+        let names: Vec<&str> = listed["skills"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|skill| skill["skillId"].as_str())
+            .collect();
         assert_eq!(names, ["other", "tool"]);
     });
 }
@@ -74,7 +112,9 @@ fn an_archive_that_leads_elsewhere_is_refused_as_a_whole() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
-        for name in ["../evil", "tool/../../evil", "/tmp/evil", "tool/a/../../../evil", "tool\\..\\evil"] {
+        for name in
+            ["../evil", "tool/../../evil", "/tmp/evil", "tool/a/../../../evil", "tool\\..\\evil"]
+        {
             let archive = zip(&[("tool/SKILL.md", SKILL.as_bytes()), (name, b"evil")]);
             let problem = service.upload_bytes("alice", "helper", &archive).is(400);
             assert!(problem["message"].as_str().unwrap().contains("evil"), "{problem}");
@@ -83,7 +123,10 @@ fn an_archive_that_leads_elsewhere_is_refused_as_a_whole() {
         let head = Entry { name: "tool/SKILL.md", content: SKILL.as_bytes(), mode: 0o100_644 };
         service.upload_bytes("alice", "helper", &zip_of(&[head, link])).is(400);
         // What was there is there.
-        assert_eq!(service.execute("alice/helper/tool", "python3 run.py").is(200)["stdout"], "ran\n");
+        assert_eq!(
+            service.execute("alice/helper/tool", "python3 run.py").is(200)["stdout"],
+            "ran\n"
+        );
         let refused = service.audit("alice", "&operation=upload&blocked=true");
         assert_eq!(refused.len(), 6, "{refused:?}");
     });
@@ -115,7 +158,11 @@ fn seventeen_programs_run_and_no_other() {
         ];
         for line in lines {
             let result = service.execute("alice/helper/tool", line).is(200);
-            assert_eq!((result["exitCode"].as_i64(), result["blocked"].as_bool()), (Some(0), Some(false)), "{line}: {result}");
+            assert_eq!(
+                (result["exitCode"].as_i64(), result["blocked"].as_bool()),
+                (Some(0), Some(false)),
+                "{line}: {result}"
+            );
         }
         let others = [
             "curl example.org",
@@ -130,9 +177,20 @@ fn seventeen_programs_run_and_no_other() {
             "/tmp/x",
             "dd",
         ];
-        for line in others.into_iter().chain(["ls; id", "echo $(id)", "bash -c id", "xargs id", "find . -exec id ';'", "$(echo id)"]) {
+        for line in others.into_iter().chain([
+            "ls; id",
+            "echo $(id)",
+            "bash -c id",
+            "xargs id",
+            "find . -exec id ';'",
+            "$(echo id)",
+        ]) {
             let result = service.execute("alice/helper/tool", line).is(200);
-            assert_eq!((result["exitCode"].as_i64(), result["blocked"].as_bool()), (Some(126), Some(true)), "{line}: {result}");
+            assert_eq!(
+                (result["exitCode"].as_i64(), result["blocked"].as_bool()),
+                (Some(126), Some(true)),
+                "{line}: {result}"
+            );
         }
     });
 }
@@ -162,11 +220,19 @@ fn arguments_that_lead_elsewhere_are_refused() {
         ];
         for line in lines {
             let result = service.execute("alice/helper/tool", line).is(200);
-            assert_eq!((result["exitCode"].as_i64(), result["blocked"].as_bool()), (Some(126), Some(true)), "{line}: {result}");
-            assert!(result["blockedReason"].as_str().is_some_and(|reason| !reason.is_empty()), "{result}");
+            assert_eq!(
+                (result["exitCode"].as_i64(), result["blocked"].as_bool()),
+                (Some(126), Some(true)),
+                "{line}: {result}"
+            );
+            assert!(
+                result["blockedReason"].as_str().is_some_and(|reason| !reason.is_empty()),
+                "{result}"
+            );
         }
         let own = service.data().join("skills/alice/helper/tool/run.py");
-        let result = service.execute("alice/helper/tool", &format!("cat {}", own.display())).is(200);
+        let result =
+            service.execute("alice/helper/tool", &format!("cat {}", own.display())).is(200);
         assert_eq!(result["stdout"], "print('ran')\n", "{result}");
         assert!(service.audit("alice", "&blocked=true").len() >= lines.len());
     });
@@ -187,14 +253,18 @@ fn the_environment_is_exactly_as_documented() {
         tool(&service);
         let line = "python3 -c 'import os, json; print(json.dumps(dict(os.environ)))'";
         let result = service.execute("alice/helper/tool", line).is(200);
-        let seen: serde_json::Map<String, serde_json::Value> = serde_json::from_str(result["stdout"].as_str().unwrap()).expect("JSON");
+        let seen: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(result["stdout"].as_str().unwrap()).expect("JSON");
         let mut names: Vec<&str> = seen.keys().map(String::as_str).collect();
         // What bash sets by itself.
         names.retain(|name| !["SHLVL", "_", "OLDPWD", "LC_CTYPE"].contains(name));
         names.sort_unstable();
         assert_eq!(names, ["HOME", "LANG", "LC_ALL", "PATH", "PWD", "USER"]);
         assert_eq!(seen["PATH"], "/usr/local/bin:/usr/bin:/bin");
-        assert_eq!(seen["PWD"], service.data().join("skills/alice/helper/tool").display().to_string());
+        assert_eq!(
+            seen["PWD"],
+            service.data().join("skills/alice/helper/tool").display().to_string()
+        );
     });
 }
 
@@ -213,10 +283,13 @@ fn the_time_limit_is_hard_and_ends_the_whole_tree() {
     each_user(|user| {
         let service = Service::start(user);
         tool(&service);
-        let body =
-            json!({ "command": "python3 -c 'import time; time.sleep(60)' & python3 -c 'import time; time.sleep(60)'", "timeoutMs": 500 });
+        let body = json!({ "command": "python3 -c 'import time; time.sleep(60)' & python3 -c 'import time; time.sleep(60)'", "timeoutMs": 500 });
         let result = service.post("/v1/skills/alice/helper/tool/execute", &body).is(200);
-        assert_eq!((result["timedOut"].as_bool(), result["exitCode"].as_i64()), (Some(true), Some(124)), "{result}");
+        assert_eq!(
+            (result["timedOut"].as_bool(), result["exitCode"].as_i64()),
+            (Some(true), Some(124)),
+            "{result}"
+        );
         assert_eq!(result["breaches"][0]["limit"], "wall", "{result}");
         assert!(ringfence_testkit::processes_with("time.sleep(60)").is_empty());
         let too_long = json!({ "command": "ls", "timeoutMs": 300_001 });
@@ -230,8 +303,12 @@ fn lines_are_read_and_replaced() {
         let service = Service::start(user);
         tool(&service);
         let at = "/v1/skills/alice/helper/tool";
-        let content = service.get(&format!("{at}/content?path=data/lines.txt&start=2&end=3")).is(200);
-        assert_eq!((content["content"].as_str(), content["totalLines"].as_u64()), (Some("two\nthree\n"), Some(3)));
+        let content =
+            service.get(&format!("{at}/content?path=data/lines.txt&start=2&end=3")).is(200);
+        assert_eq!(
+            (content["content"].as_str(), content["totalLines"].as_u64()),
+            (Some("two\nthree\n"), Some(3))
+        );
         let change = json!({ "path": "data/lines.txt", "start": 2, "end": 2, "content": "TWO\nmore\n", "expect": content["etag"] });
         let edited = service.put(&format!("{at}/edit"), &change).is(200);
         assert_eq!(edited["totalLines"], 4);
@@ -239,7 +316,9 @@ fn lines_are_read_and_replaced() {
         assert_eq!(whole["content"], "one\nTWO\nmore\nthree\n");
         // Somebody else was faster.
         service.put(&format!("{at}/edit"), &change).fails(409, "changed");
-        for path in ["../other/SKILL.md", "/etc/passwd", "", "data", "nothing", "data/../../other/SKILL.md"] {
+        for path in
+            ["../other/SKILL.md", "/etc/passwd", "", "data", "nothing", "data/../../other/SKILL.md"]
+        {
             let reply = service.get(&format!("{at}/content?path={path}"));
             assert!([400, 404].contains(&reply.status), "{path}: {}", reply.text());
         }

@@ -19,9 +19,16 @@ pub(crate) enum Said {
 
 impl Socket {
     /// Opens one; else answers the status.
-    pub(crate) fn open(client: &Client, path: &str, more: &[(&str, &str)]) -> Result<(Socket, Vec<String>), u16> {
-        let mut headers =
-            vec![("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"), ("Sec-WebSocket-Key", "MDEyMzQ1Njc4OWFiY2RlZg==")];
+    pub(crate) fn open(
+        client: &Client,
+        path: &str,
+        more: &[(&str, &str)],
+    ) -> Result<(Socket, Vec<String>), u16> {
+        let mut headers = vec![
+            ("Upgrade", "websocket"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", "MDEyMzQ1Njc4OWFiY2RlZg=="),
+        ];
         headers.extend_from_slice(more);
         let mut stream = client.begin_upgrade(path, &headers).expect("the service answers");
         let mut head = Vec::new();
@@ -33,7 +40,8 @@ impl Socket {
             }
             head.push(line.trim().to_ascii_lowercase());
         }
-        let status = head[0].split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let status =
+            head[0].split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         if status == 101 { Ok((Socket(stream), head)) } else { Err(status) }
     }
 

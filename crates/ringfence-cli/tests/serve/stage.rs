@@ -52,7 +52,11 @@ impl Service {
         Self::start_with(project, words, &[("RINGFENCE_ADMIN_TOKEN", ADMIN)])
     }
 
-    pub(crate) fn start_with(project: Project, words: &[&str], variables: &[(&str, &str)]) -> Service {
+    pub(crate) fn start_with(
+        project: Project,
+        words: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Service {
         let data = project.home().join("data");
         let mut command = project.ringfence();
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).args(words);
@@ -64,8 +68,16 @@ impl Service {
     }
 
     /// Starts a command that ends up as `ringfence serve`.
-    pub(crate) fn serve(project: Project, mut command: std::process::Command, variables: &[(&str, &str)]) -> Service {
-        command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    pub(crate) fn serve(
+        project: Project,
+        mut command: std::process::Command,
+        variables: &[(&str, &str)],
+    ) -> Service {
+        command
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("ringfence starts");
         let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe"));
         let mut said = String::new();
@@ -75,7 +87,8 @@ impl Service {
                 panic!("the service does not serve: {said}");
             }
             said.push_str(&line);
-            if let Some(address) = line.split("://").nth(1).and_then(|rest| rest.split(',').next()) {
+            if let Some(address) = line.split("://").nth(1).and_then(|rest| rest.split(',').next())
+            {
                 break address.parse::<SocketAddr>().expect("an address");
             }
         };
@@ -111,7 +124,9 @@ impl Service {
     /// A token for a tenant.
     #[track_caller]
     pub(crate) fn token(&self, user: &str, scopes: &[&str]) -> Client {
-        let made = self.post("/v1/tokens", &serde_json::json!({ "userId": user, "scopes": scopes })).is(201);
+        let made = self
+            .post("/v1/tokens", &serde_json::json!({ "userId": user, "scopes": scopes }))
+            .is(201);
         self.with(made["token"].as_str().expect("a word"))
     }
 
@@ -119,7 +134,8 @@ impl Service {
     #[track_caller]
     pub(crate) fn end(mut self) -> (Project, String) {
         signal(self.child.id(), 15);
-        let status = wait_at_most(&mut self.child, Duration::from_secs(30)).expect("it ends when it is told to");
+        let status = wait_at_most(&mut self.child, Duration::from_secs(30))
+            .expect("it ends when it is told to");
         assert!(status.success(), "{status}");
         let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
         (self.take(), said)

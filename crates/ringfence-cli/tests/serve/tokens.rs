@@ -9,9 +9,16 @@ use crate::stage::{ADMIN, SKILL, Service};
 fn nobody_comes_in_without_a_token() {
     each_user(|user| {
         let service = Service::start(user);
-        for path in
-            ["/v1/me", "/v1/tenants", "/v1/executions", "/v1/skills/alice/helper/list", "/metrics", "/v1/events", "/v1/audit", "/nothing"]
-        {
+        for path in [
+            "/v1/me",
+            "/v1/tenants",
+            "/v1/executions",
+            "/v1/skills/alice/helper/list",
+            "/metrics",
+            "/v1/events",
+            "/v1/audit",
+            "/nothing",
+        ] {
             let reply = service.without().get(path);
             reply.fails(401, "token");
             assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
@@ -41,7 +48,9 @@ fn a_tenants_token_is_for_that_tenant_and_what_it_was_made_for() {
         alice.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).fails(403, "scope");
         alice.delete("/v1/skills/alice/helper/tool").fails(403, "scope");
         alice.get("/v1/tokens").fails(403, "scope");
-        alice.put("/v1/tenants/alice/policy", &json!({ "policy": "version = 1\n" })).fails(403, "scope");
+        alice
+            .put("/v1/tenants/alice/policy", &json!({ "policy": "version = 1\n" }))
+            .fails(403, "scope");
         alice.get("/metrics").fails(403, "tenant");
         // What others run is not there.
         let run = service.execute("bob/helper/tool", "ls");
@@ -49,7 +58,10 @@ fn a_tenants_token_is_for_that_tenant_and_what_it_was_made_for() {
         alice.get(&format!("/v1/executions/{id}")).fails(404, "no-such-execution");
         alice.delete(&format!("/v1/executions/{id}")).fails(404, "no-such-execution");
         let seen = alice.get("/v1/executions").is(200);
-        assert!(seen["executions"].as_array().unwrap().iter().all(|one| one["userId"] == "alice"), "{seen}");
+        assert!(
+            seen["executions"].as_array().unwrap().iter().all(|one| one["userId"] == "alice"),
+            "{seen}"
+        );
         assert_eq!(alice.get("/v1/tenants").is(200)["tenants"].as_array().map(Vec::len), Some(1));
         // Each attempt is on record.
         let refused = service.audit("alice", "&operation=request&blocked=true");
@@ -60,19 +72,31 @@ fn a_tenants_token_is_for_that_tenant_and_what_it_was_made_for() {
 #[test]
 fn a_token_ends() {
     let service = Service::start(As::all()[0]);
-    let made = service.post("/v1/tokens", &json!({ "userId": "alice", "scopes": ["skills:read"], "label": "a label" })).is(201);
+    let made = service
+        .post(
+            "/v1/tokens",
+            &json!({ "userId": "alice", "scopes": ["skills:read"], "label": "a label" }),
+        )
+        .is(201);
     let alice = service.with(made["token"].as_str().unwrap());
     alice.get("/v1/me").is(200);
     let listed = service.get("/v1/tokens").is(200);
     assert!(!listed.to_string().contains(made["token"].as_str().unwrap()), "{listed}");
     service.delete(&format!("/v1/tokens/{}", made["id"].as_str().unwrap())).is(204);
     alice.get("/v1/me").fails(401, "token");
-    let short = service.post("/v1/tokens", &json!({ "userId": "alice", "scopes": ["skills:read"], "expiresIn": 0 })).is(201);
+    let short = service
+        .post(
+            "/v1/tokens",
+            &json!({ "userId": "alice", "scopes": ["skills:read"], "expiresIn": 0 }),
+        )
+        .is(201);
     service.with(short["token"].as_str().unwrap()).get("/v1/me").fails(401, "token");
     // Nobody makes one that may do more than their own.
     let admin = service.token("alice", &["admin", "skills:read"]);
     admin.post("/v1/tokens", &json!({ "scopes": ["execute"] })).fails(403, "scope");
-    admin.post("/v1/tokens", &json!({ "userId": "bob", "scopes": ["skills:read"] })).fails(403, "other-tenant");
+    admin
+        .post("/v1/tokens", &json!({ "userId": "bob", "scopes": ["skills:read"] }))
+        .fails(403, "other-tenant");
     let child = admin.post("/v1/tokens", &json!({ "scopes": ["skills:read"] })).is(201);
     assert_eq!(child["userId"], "alice");
     service.delete("/v1/tokens/admin").fails(409, "admin-token");
@@ -85,11 +109,25 @@ fn the_first_start_makes_a_token_and_keeps_only_what_it_is_known_by() {
         let project = ringfence_testkit::Project::new(user, env!("CARGO_BIN_EXE_ringfence"));
         let data = project.home().join("data");
         let mut command = project.ringfence();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--profile", "filesecbox", "--data"]).arg(&data);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--profile", "filesecbox", "--data"])
+            .arg(&data);
         command.env_remove("RINGFENCE_ADMIN_TOKEN").stderr(std::process::Stdio::piped());
         let mut child = command.spawn().expect("it starts");
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-        let address = lines.next().unwrap().unwrap().split("://").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+        let mut lines =
+            std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+        let address = lines
+            .next()
+            .unwrap()
+            .unwrap()
+            .split("://")
+            .nth(1)
+            .unwrap()
+            .split(',')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
         let token = lines.next().unwrap().unwrap().rsplit(' ').next().unwrap().to_owned();
         let client = crate::client::Client { address, token: Some(token.clone()) };
         let me = client.get("/v1/me").is(200);
@@ -125,12 +163,17 @@ fn pages_of_others_do_not_reach_it() {
 #[test]
 fn quotas_and_rates_hold() {
     let service = Service::start(As::all()[0]);
-    let quotas = json!({ "executions": 2, "sandboxes": 1, "storageBytes": 2000, "requestsPerSecond": 5 });
+    let quotas =
+        json!({ "executions": 2, "sandboxes": 1, "storageBytes": 2000, "requestsPerSecond": 5 });
     service.put("/v1/tenants/alice/quotas", &quotas).is(200);
     service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     let big = "x".repeat(3000);
-    service.upload("alice", "helper", &[("big/SKILL.md", SKILL), ("big/x", &big)]).fails(507, "quota");
-    service.put("/v1/skills/alice/helper/tool/edit", &json!({ "path": "x", "content": big })).fails(507, "quota");
+    service
+        .upload("alice", "helper", &[("big/SKILL.md", SKILL), ("big/x", &big)])
+        .fails(507, "quota");
+    service
+        .put("/v1/skills/alice/helper/tool/edit", &json!({ "path": "x", "content": big }))
+        .fails(507, "quota");
     let alice = service.token("alice", &["skills:read"]);
     let answers: Vec<u16> = (0..30).map(|_| alice.get("/v1/me").status).collect();
     assert!(answers.contains(&429) && answers[0] == 200, "{answers:?}");
@@ -153,12 +196,20 @@ fn tokens_without_their_key_are_not_voided_in_silence() {
         std::fs::remove_file(data.join("key")).expect("the key is there");
         let serve = || {
             let mut command = project.ringfence();
-            command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).env("RINGFENCE_ADMIN_TOKEN", ADMIN);
+            command
+                .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+                .arg(&data)
+                .env("RINGFENCE_ADMIN_TOKEN", ADMIN);
             command
         };
         let ran = Ran::of(&mut serve(), b"");
         let said = ran.ends(125).talk();
-        assert!(said.contains("data/key is missing") && said.contains("hint: ") && !data.join("key").exists(), "{said}");
+        assert!(
+            said.contains("data/key is missing")
+                && said.contains("hint: ")
+                && !data.join("key").exists(),
+            "{said}"
+        );
         let said = Ran::of(serve().args(["--host", "a b"]), b"").ends(125).talk();
         assert!(said.contains("it is no host name"), "{said}");
     });
@@ -171,11 +222,17 @@ fn minted_token_never_outlives_its_minter() {
     let short = service.post("/v1/tokens", &short).is(201);
     let minter = service.with(short["token"].as_str().unwrap());
     let end = short["expiresMs"].as_u64().expect("it expires");
-    for wish in [json!({ "scopes": ["skills:read"] }), json!({ "scopes": ["admin"], "expiresIn": 86_400 })] {
+    for wish in
+        [json!({ "scopes": ["skills:read"] }), json!({ "scopes": ["admin"], "expiresIn": 86_400 })]
+    {
         let minted = minter.post("/v1/tokens", &wish).is(201);
-        assert!(minted["expiresMs"].as_u64().is_some_and(|minted| minted <= end), "{wish}: {minted}");
+        assert!(
+            minted["expiresMs"].as_u64().is_some_and(|minted| minted <= end),
+            "{wish}: {minted}"
+        );
     }
-    let shorter = minter.post("/v1/tokens", &json!({ "scopes": ["skills:read"], "expiresIn": 5 })).is(201);
+    let shorter =
+        minter.post("/v1/tokens", &json!({ "scopes": ["skills:read"], "expiresIn": 5 })).is(201);
     assert!(shorter["expiresMs"].as_u64().is_some_and(|minted| minted + 30_000 < end), "{shorter}");
     // The whole line of descent ends with the token it comes from, and nothing else does.
     let child = minter.post("/v1/tokens", &json!({ "scopes": ["admin", "skills:read"] })).is(201);
@@ -224,16 +281,21 @@ fn authentication_takes_no_longer_with_many_tokens() {
     service.token("alice", &["skills:read"]);
     let (project, _) = service.end();
     let file = project.home().join("data/tokens.json");
-    let mut tokens: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let mut tokens: Vec<serde_json::Value> =
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     let model = tokens.last().expect("one was made").clone();
     tokens.extend((0..20_000u32).map(|number| {
         let mut token = model.clone();
-        (token["id"], token["digest"]) = (json!(format!("{number:012x}")), json!(format!("{number:064x}")));
+        (token["id"], token["digest"]) =
+            (json!(format!("{number:012x}")), json!(format!("{number:064x}")));
         token
     }));
     project.write_at(&file, serde_json::to_string(&tokens).unwrap());
     let service = Service::start_in(project, &[]);
     assert_eq!(service.get("/v1/tokens").is(200)["tokens"].as_array().map(Vec::len), Some(20_001));
     let many = median(&service);
-    assert!(many < few * 4 + std::time::Duration::from_millis(4), "{few:?} with one token, {many:?} with 20,000");
+    assert!(
+        many < few * 4 + std::time::Duration::from_millis(4),
+        "{few:?} with one token, {many:?} with 20,000"
+    );
 }

@@ -17,7 +17,12 @@ const FASTOPEN: u32 = 0x2000_0000;
 /// Begins to connect `socket` without waiting, whether or not its owner would wait. That is the
 /// owner's to say and shared with it (`O_NONBLOCK`), so it is left as it is.
 pub(crate) fn begin(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
-    match sendto(socket, &[], SendFlags::from_bits_retain(FASTOPEN) | SendFlags::DONTWAIT | SendFlags::NOSIGNAL, &to) {
+    match sendto(
+        socket,
+        &[],
+        SendFlags::from_bits_retain(FASTOPEN) | SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+        &to,
+    ) {
         Ok(_) | Err(Errno::INPROGRESS) => Ok(()),
         // Somebody has switched it off in this namespace.
         Err(Errno::OPNOTSUPP) => match connect(socket, &to) {
@@ -31,7 +36,11 @@ pub(crate) fn begin(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
 /// Connects `socket` as its owner would who waits, for as long as there is patience: after that
 /// the kernel goes on by itself, as it does for one that was interrupted, and that is
 /// `EINPROGRESS`.
-pub fn connect_copy(socket: BorrowedFd<'_>, to: SocketAddr, patience: &Patience<'_>) -> io::Result<()> {
+pub fn connect_copy(
+    socket: BorrowedFd<'_>,
+    to: SocketAddr,
+    patience: &Patience<'_>,
+) -> io::Result<()> {
     begin(socket, to)?;
     if !wait_patiently(socket, PollFlags::OUT, patience)? {
         return Err(Errno::INPROGRESS.into());
@@ -59,14 +68,21 @@ mod tests {
     #[test]
     fn a_copy_is_connected_as_the_socket_would_be() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (at, patience) = (listener.local_addr().unwrap(), Patience::until(Instant::now() + LONG));
+        let (at, patience) =
+            (listener.local_addr().unwrap(), Patience::until(Instant::now() + LONG));
         let one = waiting();
         connect_copy(one.as_fd(), at, &patience).unwrap();
         assert_eq!(SocketAddr::try_from(getpeername(&one).unwrap().unwrap()).unwrap(), at);
-        assert_eq!(connect_copy(one.as_fd(), at, &patience).unwrap_err().raw_os_error(), Some(Errno::ISCONN.raw_os_error()));
+        assert_eq!(
+            connect_copy(one.as_fd(), at, &patience).unwrap_err().raw_os_error(),
+            Some(Errno::ISCONN.raw_os_error())
+        );
         drop(listener);
         let other = waiting();
-        assert_eq!(connect_copy(other.as_fd(), at, &patience).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            connect_copy(other.as_fd(), at, &patience).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
         // It can be used again.
         let listener = TcpListener::bind(at).unwrap();
         connect_copy(other.as_fd(), listener.local_addr().unwrap(), &patience).unwrap();
@@ -77,9 +93,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::listen(&listener, 0).unwrap();
         let at = listener.local_addr().unwrap();
-        let full: Vec<OwnedFd> = (0..4).map(|_| waiting()).inspect(|one| begin(one.as_fd(), at).unwrap()).collect();
+        let full: Vec<OwnedFd> =
+            (0..4).map(|_| waiting()).inspect(|one| begin(one.as_fd(), at).unwrap()).collect();
         let late = waiting();
-        let ended = connect_copy(late.as_fd(), at, &Patience::new(Instant::now() + LONG, &|| false));
+        let ended =
+            connect_copy(late.as_fd(), at, &Patience::new(Instant::now() + LONG, &|| false));
         assert_eq!(ended.unwrap_err().raw_os_error(), Some(Errno::INPROGRESS.raw_os_error()));
         drop(full);
         listener.set_nonblocking(true).unwrap();

@@ -110,7 +110,11 @@ impl Options {
             AddressFamily::INET6 => Family::V6,
             _ => return Err(io::Error::from(rustix::io::Errno::AFNOSUPPORT)),
         };
-        let waiting = if fcntl_getfl(socket)?.contains(OFlags::NONBLOCK) { Waiting::Never } else { Waiting::Blocks };
+        let waiting = if fcntl_getfl(socket)?.contains(OFlags::NONBLOCK) {
+            Waiting::Never
+        } else {
+            Waiting::Blocks
+        };
         let plain = bare(family)?;
         let mut set = Vec::new();
         for (level, name, size) in CARRIED {
@@ -127,7 +131,10 @@ impl Options {
                 set.push((SOL_SOCKET, name, told.to_ne_bytes().to_vec()));
             }
         }
-        if family == Family::V6 && number(socket, IPPROTO_IPV6, IPV6_V6ONLY)? != number(plain.as_fd(), IPPROTO_IPV6, IPV6_V6ONLY)? {
+        if family == Family::V6
+            && number(socket, IPPROTO_IPV6, IPV6_V6ONLY)?
+                != number(plain.as_fd(), IPPROTO_IPV6, IPV6_V6ONLY)?
+        {
             set.push((IPPROTO_IPV6, IPV6_V6ONLY, bytes(socket, IPPROTO_IPV6, IPV6_V6ONLY, 4)?));
         }
         Ok(Options { family, waiting, set })
@@ -155,7 +162,9 @@ impl Options {
         let (family, address) = match (self.family, to.ip()) {
             (Family::Any | Family::V4, IpAddr::V4(_)) => (Family::V4, to),
             (Family::Any | Family::V6, IpAddr::V6(_)) => (Family::V6, to),
-            (Family::V6, IpAddr::V4(address)) => (Family::V6, SocketAddr::new(address.to_ipv6_mapped().into(), to.port())),
+            (Family::V6, IpAddr::V4(address)) => {
+                (Family::V6, SocketAddr::new(address.to_ipv6_mapped().into(), to.port()))
+            }
             (Family::V4, IpAddr::V6(_)) => return Err(rustix::io::Errno::AFNOSUPPORT.into()),
         };
         let socket = bare(family)?;
@@ -189,7 +198,12 @@ fn is_mapped(address: Ipv6Addr) -> bool {
 
 fn bare(family: Family) -> io::Result<OwnedFd> {
     let family = if family == Family::V6 { AddressFamily::INET6 } else { AddressFamily::INET };
-    Ok(socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, Some(ipproto::TCP))?)
+    Ok(socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        Some(ipproto::TCP),
+    )?)
 }
 
 fn bytes(socket: BorrowedFd<'_>, level: i32, name: i32, size: usize) -> io::Result<Vec<u8>> {
@@ -246,15 +260,21 @@ mod tests {
         assert_eq!(socket_oobinline(a), socket_oobinline(b));
         assert_eq!(ip_tos(a), ip_tos(b));
         for name in [SO_BUF_LOCK, 12] {
-            assert_eq!(number(a.as_fd(), SOL_SOCKET, name).unwrap(), number(b.as_fd(), SOL_SOCKET, name).unwrap());
+            assert_eq!(
+                number(a.as_fd(), SOL_SOCKET, name).unwrap(),
+                number(b.as_fd(), SOL_SOCKET, name).unwrap()
+            );
         }
     }
 
     #[test]
     fn what_the_caller_set_is_set() {
-        for (family, to) in [(Family::V4, "127.0.0.1:9"), (Family::V6, "[::1]:9"), (Family::V6, "127.0.0.1:9")] {
+        for (family, to) in
+            [(Family::V4, "127.0.0.1:9"), (Family::V6, "[::1]:9"), (Family::V6, "127.0.0.1:9")]
+        {
             let caller = caller(family);
-            let (socket, _) = Options::of(caller.as_fd()).unwrap().socket_for(to.parse().unwrap()).unwrap();
+            let (socket, _) =
+                Options::of(caller.as_fd()).unwrap().socket_for(to.parse().unwrap()).unwrap();
             check_same(&caller, &socket);
             let plain = bare(family).unwrap();
             assert_ne!(tcp_keepidle(&plain), tcp_keepidle(&socket));
@@ -302,7 +322,9 @@ mod tests {
         set_ipv6_v6only(&caller, true).unwrap();
         let options = Options::of(caller.as_fd()).unwrap();
         assert!(ipv6_v6only(options.socket_for("[::1]:9".parse().unwrap()).unwrap().0).unwrap());
-        assert!(!ipv6_v6only(options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap().0).unwrap());
+        assert!(
+            !ipv6_v6only(options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap().0).unwrap()
+        );
     }
 
     #[test]
@@ -314,7 +336,10 @@ mod tests {
             assert_eq!(options.waiting(), waiting);
             let (socket, _) = options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap();
             options.finish(socket.as_fd()).unwrap();
-            assert_eq!(fcntl_getfl(&socket).unwrap().contains(OFlags::NONBLOCK), waiting == Waiting::Never);
+            assert_eq!(
+                fcntl_getfl(&socket).unwrap().contains(OFlags::NONBLOCK),
+                waiting == Waiting::Never
+            );
         }
     }
 }

@@ -36,10 +36,13 @@ impl Outer {
     /// that nothing is reached by is not looked at.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Outer, Unusable> {
         let value = |name: &str| {
-            let named = |name: String| variable(&name).filter(|text| !text.trim().is_empty()).map(|text| (name, text));
+            let named = |name: String| {
+                variable(&name).filter(|text| !text.trim().is_empty()).map(|text| (name, text))
+            };
             named(name.to_ascii_lowercase()).or_else(|| named(name.to_owned()))
         };
-        let except = Exceptions::parse(&value("NO_PROXY").map(|(_, text)| text).unwrap_or_default());
+        let except =
+            Exceptions::parse(&value("NO_PROXY").map(|(_, text)| text).unwrap_or_default());
         if except.are_all() {
             return Ok(Outer::default());
         }
@@ -99,9 +102,15 @@ impl fmt::Display for Astray {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Astray::Unresolved(why) => write!(out, "the proxy of this network: {why}"),
-            Astray::Unreached(error) => write!(out, "the proxy of this network was not reached: {error}"),
-            Astray::Status { status: 407, .. } => out.write_str("the proxy of this network wants a name and a password (407)"),
-            Astray::Status { status, reason } => write!(out, "the proxy of this network said {status} {reason}"),
+            Astray::Unreached(error) => {
+                write!(out, "the proxy of this network was not reached: {error}")
+            }
+            Astray::Status { status: 407, .. } => {
+                out.write_str("the proxy of this network wants a name and a password (407)")
+            }
+            Astray::Status { status, reason } => {
+                write!(out, "the proxy of this network said {status} {reason}")
+            }
             Astray::Garbled => out.write_str("the proxy of this network did not answer in HTTP"),
             Astray::Late => out.write_str("the proxy of this network did not answer in time"),
             Astray::Broken(error) => write!(out, "the proxy of this network: {error}"),
@@ -111,10 +120,19 @@ impl fmt::Display for Astray {
 
 impl OuterUrl {
     /// Asks for a tunnel to `host` over `socket`, which is connected to the proxy and never waits.
-    pub(super) fn ask(&self, socket: &OwnedFd, host: &Host, port: u16, patience: &Patience<'_>) -> Result<(), Astray> {
+    pub(super) fn ask(
+        &self,
+        socket: &OwnedFd,
+        host: &Host,
+        port: u16,
+        patience: &Patience<'_>,
+    ) -> Result<(), Astray> {
         let authority = format!("{host}:{port}");
-        let credentials = self.authorization().map_or_else(String::new, |value| format!("Proxy-Authorization: {value}\r\n"));
-        let question = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{credentials}\r\n");
+        let credentials = self
+            .authorization()
+            .map_or_else(String::new, |value| format!("Proxy-Authorization: {value}\r\n"));
+        let question =
+            format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{credentials}\r\n");
         say(socket, question.as_bytes(), patience)?;
         judge(&hear(socket, patience)?)
     }
@@ -145,7 +163,8 @@ fn hear(socket: &OwnedFd, patience: &Patience<'_>) -> Result<Vec<u8>, Astray> {
                 let whole = end_of_head(&head, before);
                 head.truncate(whole.unwrap_or(head.len()));
                 let taken = head.len() - before;
-                recv(socket, &mut part[..taken], RecvFlags::empty()).map_err(|error| Astray::Broken(error.into()))?;
+                recv(socket, &mut part[..taken], RecvFlags::empty())
+                    .map_err(|error| Astray::Broken(error.into()))?;
                 if whole.is_some() {
                     return Ok(head);
                 }

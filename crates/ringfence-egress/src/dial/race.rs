@@ -33,8 +33,10 @@ pub(super) fn race(
     options: &Options,
     patience: &Patience<'_>,
 ) -> Result<Reached, (SocketAddr, io::Error)> {
-    let mut waiting: VecDeque<SocketAddr> = alternate(addresses).into_iter().take(TRIED).map(|ip| SocketAddr::new(ip, port)).collect();
-    let first = waiting.front().copied().unwrap_or_else(|| SocketAddr::new(IpAddr::from([0; 4]), port));
+    let mut waiting: VecDeque<SocketAddr> =
+        alternate(addresses).into_iter().take(TRIED).map(|ip| SocketAddr::new(ip, port)).collect();
+    let first =
+        waiting.front().copied().unwrap_or_else(|| SocketAddr::new(IpAddr::from([0; 4]), port));
     let mut running: Vec<Reached> = Vec::new();
     let mut worst: Option<(SocketAddr, io::Error)> = None;
     let mut next = Instant::now();
@@ -55,11 +57,15 @@ pub(super) fn race(
         if running.is_empty() && waiting.is_empty() {
             return Err(worst.unwrap_or_else(|| (first, Errno::ADDRNOTAVAIL.into())));
         }
-        let limit = if waiting.is_empty() { patience.step() } else { patience.step().min(next - now) };
+        let limit =
+            if waiting.is_empty() { patience.step() } else { patience.step().min(next - now) };
         let Some(index) = wait(&running, limit).map_err(|error| (first, error))? else {
             if patience.is_over() {
                 // Whatever else failed, something did not answer.
-                return Err((running.first().map_or(first, |one| one.peer), Errno::TIMEDOUT.into()));
+                return Err((
+                    running.first().map_or(first, |one| one.peer),
+                    Errno::TIMEDOUT.into(),
+                ));
             }
             continue;
         };
@@ -89,7 +95,8 @@ pub(crate) fn outcome(socket: &OwnedFd) -> io::Result<()> {
 
 /// Waits for one of `running` to be decided.
 fn wait(running: &[Reached], limit: Duration) -> io::Result<Option<usize>> {
-    let mut polled: Vec<PollFd<'_>> = running.iter().map(|one| PollFd::new(&one.socket, PollFlags::OUT)).collect();
+    let mut polled: Vec<PollFd<'_>> =
+        running.iter().map(|one| PollFd::new(&one.socket, PollFlags::OUT)).collect();
     match poll(&mut polled, Some(&timespec(limit))) {
         Ok(_) => Ok(polled.iter().position(|one| !one.revents().is_empty())),
         Err(Errno::INTR) => Ok(None),
@@ -103,7 +110,11 @@ pub(crate) fn wait_readable(fd: impl AsFd, limit: Duration) -> io::Result<bool> 
 }
 
 /// Waits until something can be done with `fd`, as long as there is patience.
-pub(crate) fn wait_patiently(fd: impl AsFd, what: PollFlags, patience: &Patience<'_>) -> io::Result<bool> {
+pub(crate) fn wait_patiently(
+    fd: impl AsFd,
+    what: PollFlags,
+    patience: &Patience<'_>,
+) -> io::Result<bool> {
     loop {
         if wait_for(&fd, what, patience.step())? {
             return Ok(true);
@@ -134,7 +145,8 @@ fn timespec(limit: Duration) -> Timespec {
 
 /// Addresses of both families in turn, beginning with IPv6, in the order given otherwise.
 fn alternate(addresses: &[IpAddr]) -> Vec<IpAddr> {
-    let (mut v6, mut v4): (VecDeque<IpAddr>, VecDeque<IpAddr>) = addresses.iter().partition(|address| address.is_ipv6());
+    let (mut v6, mut v4): (VecDeque<IpAddr>, VecDeque<IpAddr>) =
+        addresses.iter().partition(|address| address.is_ipv6());
     let mut turns = Vec::new();
     while !v6.is_empty() || !v4.is_empty() {
         turns.extend(v6.pop_front());
@@ -182,7 +194,10 @@ mod tests {
     #[test]
     fn families_take_turns() {
         let given = ips(&["10.0.0.1", "10.0.0.2", "10.0.0.3", "2001:db8::1", "2001:db8::2"]);
-        assert_eq!(alternate(&given), ips(&["2001:db8::1", "10.0.0.1", "2001:db8::2", "10.0.0.2", "10.0.0.3"]));
+        assert_eq!(
+            alternate(&given),
+            ips(&["2001:db8::1", "10.0.0.1", "2001:db8::2", "10.0.0.2", "10.0.0.3"])
+        );
     }
 
     #[test]
@@ -198,7 +213,10 @@ mod tests {
             keep_worse(&mut kept, peer(at), errno.into());
         }
         let (at, error) = kept.unwrap();
-        assert_eq!((at, error.raw_os_error()), (peer("10.0.0.1:1"), Some(Errno::CONNREFUSED.raw_os_error())));
+        assert_eq!(
+            (at, error.raw_os_error()),
+            (peer("10.0.0.1:1"), Some(Errno::CONNREFUSED.raw_os_error()))
+        );
     }
 
     #[test]
@@ -206,7 +224,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let began = Instant::now();
-        let reached = race(&ips(&["::1", "127.0.0.2", "127.0.0.1"]), port, &Options::default(), &Patience::until(began + LONG)).unwrap();
+        let reached = race(
+            &ips(&["::1", "127.0.0.2", "127.0.0.1"]),
+            port,
+            &Options::default(),
+            &Patience::until(began + LONG),
+        )
+        .unwrap();
         assert_eq!(reached.peer, listener.local_addr().unwrap());
         assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
     }
@@ -217,7 +241,13 @@ mod tests {
         let port = hanging.local_addr().unwrap().port();
         let listener = TcpListener::bind(("127.0.0.4", port)).unwrap();
         let began = Instant::now();
-        let reached = race(&ips(&["127.0.0.3", "127.0.0.4"]), port, &Options::default(), &Patience::until(began + LONG)).unwrap();
+        let reached = race(
+            &ips(&["127.0.0.3", "127.0.0.4"]),
+            port,
+            &Options::default(),
+            &Patience::until(began + LONG),
+        )
+        .unwrap();
         assert_eq!(reached.peer, listener.local_addr().unwrap());
         assert!(began.elapsed() >= STAGGER);
     }
@@ -227,8 +257,13 @@ mod tests {
         let (hanging, _full) = silent("127.0.0.5:0");
         let port = hanging.local_addr().unwrap().port();
         let end = Instant::now() + Duration::from_millis(50);
-        let (at, error) = race(&ips(&["127.0.0.5"]), port, &Options::default(), &Patience::until(end)).unwrap_err();
-        assert_eq!((at, error.raw_os_error()), (hanging.local_addr().unwrap(), Some(Errno::TIMEDOUT.raw_os_error())));
+        let (at, error) =
+            race(&ips(&["127.0.0.5"]), port, &Options::default(), &Patience::until(end))
+                .unwrap_err();
+        assert_eq!(
+            (at, error.raw_os_error()),
+            (hanging.local_addr().unwrap(), Some(Errno::TIMEDOUT.raw_os_error()))
+        );
     }
 
     #[test]
@@ -237,7 +272,12 @@ mod tests {
         let port = hanging.local_addr().unwrap().port();
         let (began, looks) = (Instant::now(), std::cell::Cell::new(0));
         let is_wanted = || looks.replace(looks.get() + 1) < 2;
-        let ended = race(&ips(&["127.0.0.6"]), port, &Options::default(), &Patience::new(began + LONG, &is_wanted));
+        let ended = race(
+            &ips(&["127.0.0.6"]),
+            port,
+            &Options::default(),
+            &Patience::new(began + LONG, &is_wanted),
+        );
         assert!(ended.is_err() && began.elapsed() < LONG, "{ended:?}");
     }
 
@@ -247,7 +287,13 @@ mod tests {
         let (held, _) = Options::default().socket_for("127.0.0.1:0".parse().unwrap()).unwrap();
         rustix::net::bind(&held, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
         let port = SocketAddr::try_from(rustix::net::getsockname(&held).unwrap()).unwrap().port();
-        let (_, error) = race(&ips(&["127.0.0.1"]), port, &Options::default(), &Patience::until(Instant::now() + LONG)).unwrap_err();
+        let (_, error) = race(
+            &ips(&["127.0.0.1"]),
+            port,
+            &Options::default(),
+            &Patience::until(Instant::now() + LONG),
+        )
+        .unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::CONNREFUSED.raw_os_error()));
     }
 }

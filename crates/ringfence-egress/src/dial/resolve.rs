@@ -105,7 +105,9 @@ fn look_up(name: &str, limit: Duration) -> Result<Vec<IpAddr>, Unresolved> {
 /// and the file with the host's own names (`hosts`) has none with a dot.
 fn whole(name: &str, hosts: &str) -> String {
     let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
-    let is_listed = lines.flat_map(|line| line.split_whitespace().skip(1)).any(|listed| listed.eq_ignore_ascii_case(name));
+    let is_listed = lines
+        .flat_map(|line| line.split_whitespace().skip(1))
+        .any(|listed| listed.eq_ignore_ascii_case(name));
     let is_whole = !name.contains('.') || name.ends_with('.') || name.parse::<IpAddr>().is_ok();
     if is_listed || is_whole { name.to_owned() } else { format!("{name}.") }
 }
@@ -114,7 +116,8 @@ fn whole(name: &str, hosts: &str) -> String {
 /// named, the library's own choice is `files dns`.
 fn is_built_in(switch: &str) -> bool {
     let lines = switch.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    let hosts = lines.filter_map(|line| line.strip_prefix("hosts:")).next_back().unwrap_or_default();
+    let hosts =
+        lines.filter_map(|line| line.strip_prefix("hosts:")).next_back().unwrap_or_default();
     // What is to be done on a result stands in brackets, perhaps with blanks.
     let mut depth = 0;
     let words: String = hosts
@@ -143,7 +146,12 @@ fn ask_getent(getent: &Path, name: &str, limit: Duration) -> Result<Vec<IpAddr>,
         return Err(Unresolved::Unknown(None));
     }
     let end = Instant::now() + limit;
-    let command = Command::new(getent).args(["ahosts", name]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let command = Command::new(getent)
+        .args(["ahosts", name])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
     let mut child = command.map_err(|error| Unresolved::Unknown(Some(error)))?;
     let text = read_until(&mut child, end);
     if text.is_err() {
@@ -161,7 +169,9 @@ fn read_until(child: &mut Child, end: Instant) -> Result<String, Unresolved> {
     let mut text = Vec::new();
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        if !super::race::wait_readable(&output, left).map_err(|error| Unresolved::Unknown(Some(error)))? {
+        if !super::race::wait_readable(&output, left)
+            .map_err(|error| Unresolved::Unknown(Some(error)))?
+        {
             return Err(Unresolved::Late);
         }
         let mut part = [0; 4096];
@@ -191,10 +201,18 @@ mod tests {
 
     #[test]
     fn foreign_services_are_told_from_built_in_ones() {
-        for built_in in ["", "passwd: files ldap\n", "hosts: files dns", "hosts:\tdns [!UNAVAIL = return] files # resolve\n"] {
+        for built_in in [
+            "",
+            "passwd: files ldap\n",
+            "hosts: files dns",
+            "hosts:\tdns [!UNAVAIL = return] files # resolve\n",
+        ] {
             assert!(is_built_in(built_in), "{built_in:?}");
         }
-        for foreign in ["hosts: files mdns4_minimal [NOTFOUND=return] dns", "# x\nhosts: mymachines resolve [!UNAVAIL=return] files\n"] {
+        for foreign in [
+            "hosts: files mdns4_minimal [NOTFOUND=return] dns",
+            "# x\nhosts: mymachines resolve [!UNAVAIL=return] files\n",
+        ] {
             assert!(!is_built_in(foreign), "{foreign:?}");
         }
     }
@@ -216,25 +234,35 @@ mod tests {
 
     #[test]
     fn the_hosts_file_is_asked() {
-        let found = HostResolver::default().resolve("localhost", &Patience::until(Instant::now() + Duration::from_secs(10))).unwrap();
+        let found = HostResolver::default()
+            .resolve("localhost", &Patience::until(Instant::now() + Duration::from_secs(10)))
+            .unwrap();
         assert!(found.iter().all(IpAddr::is_loopback) && !found.is_empty(), "{found:?}");
     }
 
     #[test]
     fn getent_says_the_same() {
-        let getent = GETENT.iter().map(Path::new).find(|path| path.exists()).expect("every system with the GNU C library has one");
+        let getent = GETENT
+            .iter()
+            .map(Path::new)
+            .find(|path| path.exists())
+            .expect("every system with the GNU C library has one");
         let mut asked = ask_getent(getent, "localhost", Duration::from_secs(10)).unwrap();
         let mut own = ask_library("localhost").unwrap();
         asked.sort();
         own.sort();
         assert_eq!(asked, own);
-        assert!(matches!(ask_getent(getent, "--help", Duration::from_secs(10)), Err(Unresolved::Unknown(None))));
+        assert!(matches!(
+            ask_getent(getent, "--help", Duration::from_secs(10)),
+            Err(Unresolved::Unknown(None))
+        ));
     }
 
     #[test]
     fn nobody_waits_longer_than_the_limit() {
         // A program that never says anything stands in for a resolver that does not.
-        let mut child = Command::new("/bin/sleep").arg("60").stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            Command::new("/bin/sleep").arg("60").stdout(Stdio::piped()).spawn().unwrap();
         let late = read_until(&mut child, Instant::now() + Duration::from_millis(20));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -246,7 +274,8 @@ mod tests {
         let resolver = HostResolver::default();
         resolver.waiting.store(LOOKUPS, Ordering::Relaxed);
         assert!(matches!(
-            resolver.resolve("localhost", &Patience::until(Instant::now() + Duration::from_secs(1))),
+            resolver
+                .resolve("localhost", &Patience::until(Instant::now() + Duration::from_secs(1))),
             Err(Unresolved::Crowded)
         ));
         assert_eq!(resolver.waiting.load(Ordering::Relaxed), LOOKUPS);

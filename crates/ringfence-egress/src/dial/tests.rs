@@ -20,7 +20,9 @@ impl Resolve for Told {
 }
 
 fn dialer(names: &[(&'static str, &[&str])]) -> Dialer {
-    let told = names.iter().map(|(name, addresses)| (*name, addresses.iter().map(|text| text.parse().unwrap()).collect()));
+    let told = names.iter().map(|(name, addresses)| {
+        (*name, addresses.iter().map(|text| text.parse().unwrap()).collect())
+    });
     Dialer { resolver: Arc::new(Told(told.collect())), limit: LIMIT, outer: Outer::default() }
 }
 
@@ -36,7 +38,9 @@ fn anything(_: IpAddr) -> Result<(), &'static str> {
 fn a_name_is_reached_at_its_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
-    let reached = dialer(&[("a.example", &["127.0.0.1"])]).connect(&name("a.example"), at.port(), &Options::default(), &anything).unwrap();
+    let reached = dialer(&[("a.example", &["127.0.0.1"])])
+        .connect(&name("a.example"), at.port(), &Options::default(), &anything)
+        .unwrap();
     assert_eq!(reached.peer, at);
     let mut stream = TcpStream::from(reached.socket);
     stream.write_all(b"x").unwrap();
@@ -50,7 +54,9 @@ fn an_address_that_may_not_be_is_not_tried() {
     let shut = TcpListener::bind("127.0.0.7:0").unwrap();
     let port = shut.local_addr().unwrap().port();
     let open = TcpListener::bind(("127.0.0.8", port)).unwrap();
-    let judge = |address: IpAddr| if address == IpAddr::from([127, 0, 0, 7]) { Err("guarded") } else { Ok(()) };
+    let judge = |address: IpAddr| {
+        if address == IpAddr::from([127, 0, 0, 7]) { Err("guarded") } else { Ok(()) }
+    };
     let dialer = dialer(&[("both", &["127.0.0.7", "127.0.0.8"]), ("one", &["127.0.0.7"])]);
     let reached = dialer.connect(&name("both"), port, &Options::default(), &judge).unwrap();
     assert_eq!(reached.peer, open.local_addr().unwrap());
@@ -72,9 +78,13 @@ fn numbers_for_the_caller() {
     let other = dialer.connect(&name("v6"), 1, &v4, &anything).unwrap_err();
     assert!(matches!(other, Failure::OtherFamily));
     // Broadcast is refused by the kernel for a stream, and that very number is passed on.
-    let broadcast = dialer.connect(&Host::Address(Ipv4Addr::BROADCAST.into()), 1, &v4, &anything).unwrap_err();
+    let broadcast =
+        dialer.connect(&Host::Address(Ipv4Addr::BROADCAST.into()), 1, &v4, &anything).unwrap_err();
     let (socket, address) = v4.socket_for("255.255.255.255:1".parse().unwrap()).unwrap();
-    assert_eq!(broadcast.errno(), rustix::net::connect(&socket, &address).unwrap_err().raw_os_error());
+    assert_eq!(
+        broadcast.errno(),
+        rustix::net::connect(&socket, &address).unwrap_err().raw_os_error()
+    );
 }
 
 #[test]
@@ -82,16 +92,23 @@ fn a_caller_of_ipv6_gets_a_socket_of_ipv6() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let options = Options::like(Family::V6);
     let host = Host::Address(Ipv4Addr::LOCALHOST.into());
-    let reached = dialer(&[]).connect(&host, listener.local_addr().unwrap().port(), &options, &anything).unwrap();
+    let reached = dialer(&[])
+        .connect(&host, listener.local_addr().unwrap().port(), &options, &anything)
+        .unwrap();
     assert_eq!(socket_domain(&reached.socket).unwrap(), rustix::net::AddressFamily::INET6);
-    assert_eq!(TcpStream::from(reached.socket).peer_addr().unwrap().ip(), "::ffff:127.0.0.1".parse::<IpAddr>().unwrap());
+    assert_eq!(
+        TcpStream::from(reached.socket).peer_addr().unwrap().ip(),
+        "::ffff:127.0.0.1".parse::<IpAddr>().unwrap()
+    );
 }
 
 #[test]
 fn a_start_is_not_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = dialer(&[]).start(listener.local_addr().unwrap(), &Options::default()).unwrap();
-    assert!(wait_patiently(&socket, PollFlags::OUT, &Patience::until(Instant::now() + LIMIT)).unwrap());
+    assert!(
+        wait_patiently(&socket, PollFlags::OUT, &Patience::until(Instant::now() + LIMIT)).unwrap()
+    );
     outcome(&socket).unwrap();
     listener.accept().unwrap();
 }
@@ -117,15 +134,24 @@ fn outer_that_says(answer: &'static [u8]) -> (Outer, thread::JoinHandle<String>)
 
 fn through(outer: Outer, host: &Host) -> Result<Reached, Failure<&'static str>> {
     let judge = |address: IpAddr| if address.is_loopback() { Err("guarded") } else { Ok(()) };
-    Dialer { outer, ..dialer(&[("proxy.corp", &["127.0.0.1"])]) }.connect(host, 443, &Options::default(), &judge)
+    Dialer { outer, ..dialer(&[("proxy.corp", &["127.0.0.1"])]) }.connect(
+        host,
+        443,
+        &Options::default(),
+        &judge,
+    )
 }
 
 #[test]
 fn the_proxy_of_the_network_is_the_way_out() {
-    let (outer, asked) = outer_that_says(b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nSSH-2.0-first");
+    let (outer, asked) =
+        outer_that_says(b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nSSH-2.0-first");
     let reached = through(outer, &name("a.example")).unwrap();
     let heard = asked.join().unwrap();
-    assert_eq!(heard, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nProxy-Authorization: Basic bWU6cGFzcw==\r\n\r\n");
+    assert_eq!(
+        heard,
+        "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nProxy-Authorization: Basic bWU6cGFzcw==\r\n\r\n"
+    );
     // What stands behind the head belongs to whoever gets the socket.
     let mut stream = TcpStream::from(reached.socket);
     stream.set_nonblocking(false).unwrap();
@@ -169,7 +195,13 @@ fn variables_say_which_way() {
     // What is wrong is named as it was found, and only where something would be reached by it.
     let wrong = |name: &str| (name == "all_proxy").then(|| "socks5://x".into());
     assert!(Outer::from_variables(wrong).unwrap_err().to_string().starts_with("all_proxy "));
-    let proxies = |name: &str| matches!(name, "http_proxy" | "HTTPS_PROXY").then(|| "http://a:1".into());
+    let proxies =
+        |name: &str| matches!(name, "http_proxy" | "HTTPS_PROXY").then(|| "http://a:1".into());
     assert!(Outer::from_variables(|name| wrong(name).or_else(|| proxies(name))).is_ok());
-    assert!(Outer::from_variables(|name| wrong(name).or_else(|| (name == "NO_PROXY").then(|| "a.example, *".into()))).is_ok());
+    assert!(
+        Outer::from_variables(
+            |name| wrong(name).or_else(|| (name == "NO_PROXY").then(|| "a.example, *".into()))
+        )
+        .is_ok()
+    );
 }

@@ -52,7 +52,9 @@ impl Clerk {
     fn name_of(&self, meant: &reverse::Meant, kind: u16) -> Reply {
         let name = match meant {
             reverse::Meant::Nothing => None,
-            reverse::Meant::Address(address) if is_loopback(*address) => Name::new("localhost").ok(),
+            reverse::Meant::Address(address) if is_loopback(*address) => {
+                Name::new("localhost").ok()
+            }
             reverse::Meant::Address(address) => self.pool.name_of(*address, Instant::now()),
         };
         match name {

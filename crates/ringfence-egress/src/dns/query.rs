@@ -96,7 +96,8 @@ pub fn no_such_name(message: &[u8]) -> Option<Vec<u8>> {
 /// Reads one whole message.
 pub(super) fn read(message: &[u8]) -> Result<Query, Fault> {
     let mut bytes = Bytes(message);
-    let head = bytes.u16().zip(bytes.u16()).map(|(id, flags)| Head { id, flags }).ok_or(Fault::NoQuery)?;
+    let head =
+        bytes.u16().zip(bytes.u16()).map(|(id, flags)| Head { id, flags }).ok_or(Fault::NoQuery)?;
     if message.len() < HEADER || head.flags & flag::ANSWER != 0 {
         return Err(Fault::NoQuery);
     }
@@ -107,7 +108,8 @@ pub(super) fn read(message: &[u8]) -> Result<Query, Fault> {
 }
 
 fn body(head: Head, mut bytes: Bytes<'_>) -> Option<Query> {
-    let [questions, answers, authorities, additional] = [bytes.u16()?, bytes.u16()?, bytes.u16()?, bytes.u16()?];
+    let [questions, answers, authorities, additional] =
+        [bytes.u16()?, bytes.u16()?, bytes.u16()?, bytes.u16()?];
     if (questions, answers, authorities) != (1, 0, 0) || head.flags & flag::TRUNCATED != 0 {
         return None;
     }
@@ -120,7 +122,14 @@ fn body(head: Head, mut bytes: Bytes<'_>) -> Option<Query> {
         1 => edns(&mut bytes)?,
         _ => return None,
     };
-    (bytes.is_empty() && kind != kind::OPT).then_some(Query { head, question, asked, kind, class, edns })
+    (bytes.is_empty() && kind != kind::OPT).then_some(Query {
+        head,
+        question,
+        asked,
+        kind,
+        class,
+        edns,
+    })
 }
 
 /// A name that is spelt out. A pointer could only point back into the header.
@@ -152,7 +161,9 @@ fn name(bytes: &mut Bytes<'_>) -> Option<Asked> {
 /// Labels as text in which every byte can be seen, in the way of RFC 4343.
 fn spelt_out(labels: &[&[u8]]) -> String {
     let byte = |byte: &u8| match byte {
-        byte if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') => char::from(*byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') => {
+            char::from(*byte).to_string()
+        }
         byte => format!("\\{byte:03}"),
     };
     let label = |label: &&[u8]| label.iter().map(byte).collect::<String>();
@@ -245,7 +256,9 @@ mod tests {
     #[test]
     fn names_have_an_end() {
         let long = |last: usize| format!("{0}.{0}.{0}.{1}", "a".repeat(63), "a".repeat(last));
-        assert!(matches!(read(&question(7, &long(61), 1)).unwrap().asked, Asked::Name(name) if name.as_str().len() == 253));
+        assert!(
+            matches!(read(&question(7, &long(61), 1)).unwrap().asked, Asked::Name(name) if name.as_str().len() == 253)
+        );
         check(&question(7, &long(62), 1), "malformed");
         check(&question(7, &"a".repeat(64), 1), "malformed");
     }

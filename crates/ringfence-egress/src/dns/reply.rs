@@ -157,16 +157,29 @@ mod tests {
         assert_eq!(out[..2], question[..2]);
         assert!(out[HEADER..].starts_with(&query.question));
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let told = format!("{} {} {}", hex(&out[2..4]), hex(&out[4..HEADER]), hex(&out[HEADER + query.question.len()..]));
+        let told = format!(
+            "{} {} {}",
+            hex(&out[2..4]),
+            hex(&out[4..HEADER]),
+            hex(&out[HEADER + query.question.len()..])
+        );
         assert_eq!(told, expect, "{reply:?}");
     }
 
     #[test]
     fn every_answer_is_as_the_wire_has_it() {
         let plain = question(7, "A.example", 1);
-        check(&plain, Reply::V4([198, 18, 0, 16].into()), "8180 0001000100000000 c00c000100010000003c0004c6120010");
+        check(
+            &plain,
+            Reply::V4([198, 18, 0, 16].into()),
+            "8180 0001000100000000 c00c000100010000003c0004c6120010",
+        );
         let v6 = "fd72:696e:6766:6e63::10".parse().unwrap();
-        check(&plain, Reply::V6(v6), "8180 0001000100000000 c00c001c00010000003c0010fd72696e67666e630000000000000010");
+        check(
+            &plain,
+            Reply::V6(v6),
+            "8180 0001000100000000 c00c001c00010000003c0010fd72696e67666e630000000000000010",
+        );
         check(
             &plain,
             Reply::Pointer(Name::new("localhost").unwrap()),
@@ -177,8 +190,16 @@ mod tests {
         check(&plain, Reply::NoSuchName, &format!("8183 0001000000010000 {soa}"));
         check(&plain, Reply::Refused, "8185 0001000000000000 ");
         check(&plain, Reply::TryAgain, "8182 0001000000000000 ");
-        check(&with_edns(plain.clone()), Reply::NoSuchName, &format!("8183 0001000000010001 {soa}00002904d0000000000000"));
-        check(&with_edns(plain), Reply::OtherVersion, "8180 0001000000000001 00002904d0010000000000");
+        check(
+            &with_edns(plain.clone()),
+            Reply::NoSuchName,
+            &format!("8183 0001000000010001 {soa}00002904d0000000000000"),
+        );
+        check(
+            &with_edns(plain),
+            Reply::OtherVersion,
+            "8180 0001000000000001 00002904d0010000000000",
+        );
         let head = Head { id: 0x0102, flags: 0x2910 };
         assert_eq!(malformed(head), [1, 2, 0xa9, 0x91, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(not_implemented(head), [1, 2, 0xa9, 0x94, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -189,7 +210,9 @@ mod tests {
         let long = |last: usize| format!("{0}.{0}.{0}.{1}", "a".repeat(63), "a".repeat(last));
         let name = Name::new(&long(61)).unwrap();
         let query = |name: &str| read(&with_edns(question(7, name, 1))).unwrap();
-        for reply in [Reply::V4([0; 4].into()), Reply::V6([0; 16].into()), Reply::NoData, Reply::NoSuchName] {
+        for reply in
+            [Reply::V4([0; 4].into()), Reply::V6([0; 16].into()), Reply::NoData, Reply::NoSuchName]
+        {
             assert!(write(&query(&long(61)), &reply).len() <= LONGEST);
         }
         // Names of addresses are asked for by the spelling of the address.

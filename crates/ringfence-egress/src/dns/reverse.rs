@@ -56,7 +56,12 @@ mod tests {
 
     #[test]
     fn anything_else_there_means_nothing() {
-        for name in ["in-addr.arpa", "0.18.198.in-addr.arpa", "1.16.0.18.198.in-addr.arpa", "016.0.18.198.in-addr.arpa"] {
+        for name in [
+            "in-addr.arpa",
+            "0.18.198.in-addr.arpa",
+            "1.16.0.18.198.in-addr.arpa",
+            "016.0.18.198.in-addr.arpa",
+        ] {
             check(name, Some(Meant::Nothing));
         }
         for name in ["ip6.arpa", "1.ip6.arpa", "_x._udp.0.0.127.in-addr.arpa"] {

@@ -48,7 +48,12 @@ impl Server {
     ///
     /// `search` are the domains that programs put behind a name by themselves, as `resolv.conf`
     /// inside has them: what is refused with and without one of them is told of once.
-    pub fn start(sockets: Sockets, gate: Arc<dyn NameGate>, pool: Arc<Pool>, search: Vec<Name>) -> io::Result<Self> {
+    pub fn start(
+        sockets: Sockets,
+        gate: Arc<dyn NameGate>,
+        pool: Arc<Pool>,
+        search: Vec<Name>,
+    ) -> io::Result<Self> {
         sockets.datagrams.set_nonblocking(true)?;
         sockets.streams.set_nonblocking(true)?;
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -60,7 +65,10 @@ impl Server {
             shut_until: None,
             end: end.clone(),
         };
-        let thread = thread::Builder::new().name("names".into()).stack_size(256 * 1024).spawn(move || serving.serve())?;
+        let thread = thread::Builder::new()
+            .name("names".into())
+            .stack_size(256 * 1024)
+            .spawn(move || serving.serve())?;
         Ok(Self { end, thread: Some(thread) })
     }
 }
@@ -142,7 +150,9 @@ impl Serving {
         }
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(Some(Ready { datagrams: false, streams: false, clients: Vec::new() })),
+            Err(rustix::io::Errno::INTR) => {
+                return Ok(Some(Ready { datagrams: false, streams: false, clients: Vec::new() }));
+            }
             Err(error) => return Err(error.into()),
         }
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
@@ -185,7 +195,11 @@ impl Serving {
                     self.clients.extend(Client::new(self.numbers, stream, Instant::now()));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                    ) => {}
                 Err(_) => {
                     self.shut_until = Some(Instant::now() + PAUSE);
                     return;
@@ -196,7 +210,9 @@ impl Serving {
 
     /// Hears a client, answers it, and lets it go when it is done.
     fn attend(&mut self, number: u64) {
-        let Some(at) = self.clients.iter().position(|client| client.number == number) else { return };
+        let Some(at) = self.clients.iter().position(|client| client.number == number) else {
+            return;
+        };
         let mut fate = self.clients[at].read();
         while fate == Fate::Stays {
             match self.clients[at].next(Instant::now()) {

@@ -64,7 +64,8 @@ impl Client {
         match self.stream.read(&mut buffer[..room]) {
             Ok(0) => self.ended = true,
             Ok(count) => self.input.extend(&buffer[..count]),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => return Fate::Goes,
         }
         Fate::Stays
@@ -75,7 +76,9 @@ impl Client {
         if self.announced().is_some_and(|length| length > LONGEST) {
             return Err(Fate::Goes);
         }
-        let Some(length) = self.announced().filter(|_| self.has_question()) else { return Ok(None) };
+        let Some(length) = self.announced().filter(|_| self.has_question()) else {
+            return Ok(None);
+        };
         let message = self.input[2..2 + length].to_vec();
         self.input.drain(..2 + length);
         self.since = now;

@@ -61,7 +61,12 @@ impl Told {
     fn meant(&self, name: &str) -> String {
         let mut meant = name;
         let shorter = |meant: &str| {
-            let rest = |domain: &Name| meant.strip_suffix(domain.as_str()).and_then(|rest| rest.strip_suffix('.')).map(str::len);
+            let rest = |domain: &Name| {
+                meant
+                    .strip_suffix(domain.as_str())
+                    .and_then(|rest| rest.strip_suffix('.'))
+                    .map(str::len)
+            };
             self.search.iter().find_map(rest).filter(|length| *length > 0)
         };
         while let Some(length) = shorter(meant) {
@@ -81,7 +86,11 @@ mod tests {
         let name = |text: &&str| Name::new(text).unwrap();
         let mut told = Told::new(search.iter().map(name).collect());
         let now = Instant::now();
-        let news: Vec<&str> = questions.iter().filter(|(text, kind)| told.is_news(text, *kind, now)).map(|(text, _)| *text).collect();
+        let news: Vec<&str> = questions
+            .iter()
+            .filter(|(text, kind)| told.is_news(text, *kind, now))
+            .map(|(text, _)| *text)
+            .collect();
         assert_eq!(news, expect);
     }
 
@@ -99,11 +108,25 @@ mod tests {
 
     #[test]
     fn what_search_puts_behind_a_name_is_the_same_lookup() {
-        let dotted = [("a.example", 1), ("a.example", 28), ("a.example.corp.test", 1), ("a.example.corp.test", 28), ("a.example.test", 1)];
+        let dotted = [
+            ("a.example", 1),
+            ("a.example", 28),
+            ("a.example.corp.test", 1),
+            ("a.example.corp.test", 28),
+            ("a.example.test", 1),
+        ];
         check(&["corp.test", "test"], &dotted, &["a.example"]);
-        check(&["corp.test"], &[("box.corp.test", 1), ("box.corp.test.corp.test", 1), ("box", 1)], &["box.corp.test"]);
+        check(
+            &["corp.test"],
+            &[("box.corp.test", 1), ("box.corp.test.corp.test", 1), ("box", 1)],
+            &["box.corp.test"],
+        );
         // Only whole labels count, and the domain itself is a name.
-        check(&["corp.test"], &[("xcorp.test", 1), ("x", 1), ("corp.test", 1)], &["xcorp.test", "x", "corp.test"]);
+        check(
+            &["corp.test"],
+            &[("xcorp.test", 1), ("x", 1), ("corp.test", 1)],
+            &["xcorp.test", "x", "corp.test"],
+        );
     }
 
     #[test]
@@ -116,6 +139,9 @@ mod tests {
             told.is_news(name, kind, now + LASTS);
             told.is_news(&format!("n{kind}.example"), 1, now + LASTS);
         }
-        assert!(told.lookups.len() <= MOST && told.lookups.iter().all(|lookup| lookup.asked.len() <= QUESTIONS));
+        assert!(
+            told.lookups.len() <= MOST
+                && told.lookups.iter().all(|lookup| lookup.asked.len() <= QUESTIONS)
+        );
     }
 }

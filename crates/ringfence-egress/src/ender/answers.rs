@@ -121,15 +121,24 @@ impl Answers {
                     *left -= count as u64;
                     count
                 }
-                State::Head(text) | State::Chunk(text) | State::ChunkEnd(text) | State::Trailer(text) => {
-                    let count = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+                State::Head(text)
+                | State::Chunk(text)
+                | State::ChunkEnd(text)
+                | State::Trailer(text) => {
+                    let count = bytes
+                        .iter()
+                        .position(|byte| *byte == b'\n')
+                        .map_or(bytes.len(), |at| at + 1);
                     text.extend_from_slice(&bytes[..count]);
                     count
                 }
             };
             let (piece, rest) = bytes.split_at(count);
             bytes = rest;
-            if matches!(self.state, State::Endless | State::Changed | State::Body(_) | State::ChunkBody(_)) {
+            if matches!(
+                self.state,
+                State::Endless | State::Changed | State::Body(_) | State::ChunkBody(_)
+            ) {
                 let clean = self.scrub.pass(piece);
                 self.write(&clean, out);
             }
@@ -162,7 +171,12 @@ impl Answers {
     /// The next state, if this one is over.
     fn go_on(&mut self, out: &mut Pieces) -> Result<(), Unreadable> {
         match &self.state {
-            State::Head(text) | State::Chunk(text) | State::ChunkEnd(text) | State::Trailer(text) if text.len() > LONGEST => {
+            State::Head(text)
+            | State::Chunk(text)
+            | State::ChunkEnd(text)
+            | State::Trailer(text)
+                if text.len() > LONGEST =>
+            {
                 Err(Unreadable("its header, or a line of it, is longer than 64 KiB"))
             }
             State::Head(text) if is_blank(text) => {

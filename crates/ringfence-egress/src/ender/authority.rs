@@ -3,7 +3,10 @@
 use std::fmt;
 use std::io;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
+};
 use ringfence_api::base64;
 use ringfence_policy::Name;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -51,7 +54,8 @@ impl Authority {
     /// Its certificate in the form that is put into bundles.
     pub fn pem(&self) -> String {
         let text = base64(&self.certificate);
-        let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+        let lines: Vec<&str> =
+            text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
         format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
     }
 
@@ -66,7 +70,8 @@ impl Authority {
         parameters.use_authority_key_identifier_extension = true;
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let certificate = parameters.signed_by(&self.key, &self.issuer).map_err(failed)?.der().clone();
+        let certificate =
+            parameters.signed_by(&self.key, &self.issuer).map_err(failed)?.der().clone();
         let key = PrivatePkcs8KeyDer::from(self.key.serialize_der());
         let key = rustls::crypto::ring::sign::any_ecdsa_type(&key.into()).map_err(failed)?;
         Ok(CertifiedKey::new(vec![certificate], key))

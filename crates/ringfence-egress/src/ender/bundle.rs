@@ -61,9 +61,17 @@ impl Bundle {
     pub fn of_host(named: Option<&Path>) -> Result<Self, BundleError> {
         match named {
             // From the project, which may be anybody's, nobody is trusted.
-            Some(path) if path.is_relative() => Err(BundleError::Relative { path: path.to_owned() }),
+            Some(path) if path.is_relative() => {
+                Err(BundleError::Relative { path: path.to_owned() })
+            }
             Some(path) => Self::read(path),
-            None => Self::read(PLACES.iter().map(Path::new).find(|place| place.exists()).ok_or(BundleError::Nowhere)?),
+            None => Self::read(
+                PLACES
+                    .iter()
+                    .map(Path::new)
+                    .find(|place| place.exists())
+                    .ok_or(BundleError::Nowhere)?,
+            ),
         }
     }
 
@@ -72,7 +80,9 @@ impl Bundle {
         let bytes = fs::read(path).map_err(unreadable)?;
         let mut roots = RootCertStore::empty();
         // Some bundles hold a few that nobody can read any more.
-        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).filter_map(Result::ok));
+        roots.add_parsable_certificates(
+            CertificateDer::pem_slice_iter(&bytes).filter_map(Result::ok),
+        );
         if roots.is_empty() {
             return Err(BundleError::Empty { path: path.to_owned() });
         }

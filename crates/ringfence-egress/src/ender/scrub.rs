@@ -50,10 +50,14 @@ impl Letters {
 
 impl Scrub {
     pub(super) fn new<'a>(values: impl Iterator<Item = &'a str>) -> Self {
-        let mut needles: Vec<Needle> = values.flat_map(Needle::of_value).filter(|needle| needle.length() >= SHORTEST).collect();
+        let mut needles: Vec<Needle> = values
+            .flat_map(Needle::of_value)
+            .filter(|needle| needle.length() >= SHORTEST)
+            .collect();
         // One may begin as another does.
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.length()));
-        let is_token = needles.iter().all(|needle| needle.is_made_of(|byte| Letters::Token.has(byte)));
+        let is_token =
+            needles.iter().all(|needle| needle.is_made_of(|byte| Letters::Token.has(byte)));
         let letters = if is_token { Letters::Token } else { Letters::Printable };
         let longest = needles.iter().map(Needle::longest_match).max().unwrap_or(0);
         let mut starts = [false; 256];
@@ -66,7 +70,8 @@ impl Scrub {
         let mut bytes = std::mem::take(&mut self.held);
         bytes.extend_from_slice(piece);
         let longest = self.longest.saturating_sub(1);
-        let held = bytes.iter().rev().take(longest).take_while(|byte| self.letters.has(**byte)).count();
+        let held =
+            bytes.iter().rev().take(longest).take_while(|byte| self.letters.has(**byte)).count();
         // What begins in there may be the beginning of a longer one.
         let from = self.star(&mut bytes, held);
         self.held = bytes.split_off(from);
@@ -84,7 +89,10 @@ impl Scrub {
         let end = bytes.len() - held;
         let mut at = 0;
         while at < end {
-            let Some(next) = bytes[at..end].iter().position(|byte| self.starts[usize::from(*byte)]) else { return end };
+            let Some(next) = bytes[at..end].iter().position(|byte| self.starts[usize::from(*byte)])
+            else {
+                return end;
+            };
             at += next;
             match self.needles.iter().filter_map(|needle| needle.match_at(&bytes[at..])).max() {
                 Some(length) => {

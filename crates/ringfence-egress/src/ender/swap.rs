@@ -23,13 +23,19 @@ pub struct Swap {
 /// The host is asked not to compress what it answers: a value that it says back would not be found
 /// in it. Neither would one that is cut in two by what a request with a value asks for: parts of an
 /// answer, and extensions of WebSocket, of which the only one there is compresses.
-pub(super) fn put<'a>(head: &[u8], swaps: &'a [Swap], afterwards: Afterwards) -> (Vec<u8>, Vec<&'a str>) {
+pub(super) fn put<'a>(
+    head: &[u8],
+    swaps: &'a [Swap],
+    afterwards: Afterwards,
+) -> (Vec<u8>, Vec<&'a str>) {
     let mut names = Vec::new();
     let mut lines: Vec<Vec<u8>> = Vec::new();
     for (number, line) in head.split_inclusive(|byte| *byte == b'\n').enumerate() {
         // The first line is the request's own.
         let (name, mut value) = (name(line).filter(|_| number > 0), line.to_vec());
-        for swap in swaps.iter().filter(|swap| name.is_some_and(|name| name.eq_ignore_ascii_case(swap.header.as_bytes()))) {
+        for swap in swaps.iter().filter(|swap| {
+            name.is_some_and(|name| name.eq_ignore_ascii_case(swap.header.as_bytes()))
+        }) {
             let start = name.map_or(0, <[u8]>::len) + 1;
             if let Some(changed) = swap.within(&value[start..]) {
                 value.splice(start.., changed);
@@ -65,12 +71,19 @@ impl Swap {
     fn plainly(&self, text: &[u8]) -> Option<Vec<u8>> {
         let placeholder = self.placeholder.as_bytes();
         let (mut with, mut rest) = (Vec::new(), text);
-        while let Some(at) = rest.windows(placeholder.len()).position(|window| window == placeholder) {
+        while let Some(at) =
+            rest.windows(placeholder.len()).position(|window| window == placeholder)
+        {
             let (before, after) = (&rest[..at], &rest[at + placeholder.len()..]);
             with.extend_from_slice(before);
             // Another variable's may begin like this one's.
-            let is_longer = after.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-            with.extend_from_slice(if is_longer { placeholder } else { self.value.reveal().as_bytes() });
+            let is_longer =
+                after.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+            with.extend_from_slice(if is_longer {
+                placeholder
+            } else {
+                self.value.reveal().as_bytes()
+            });
             rest = after;
         }
         with.extend_from_slice(rest);
@@ -106,8 +119,14 @@ mod tests {
 
     #[track_caller]
     fn check(header: &str, expect: &str, names: &[&str]) {
-        let swaps = [swap("A", "Authorization", "s3cret"), swap("AB", "authorization", "other"), swap("K", "X-Key", "k3y")];
-        let head = |more: &str, line: &str| format!("GET /ringfence-placeholder-A HTTP/1.1\r\n{more}Host: a.org\r\n{line}\r\n\r\n");
+        let swaps = [
+            swap("A", "Authorization", "s3cret"),
+            swap("AB", "authorization", "other"),
+            swap("K", "X-Key", "k3y"),
+        ];
+        let head = |more: &str, line: &str| {
+            format!("GET /ringfence-placeholder-A HTTP/1.1\r\n{more}Host: a.org\r\n{line}\r\n\r\n")
+        };
         let (with, put) = super::put(head("", header).as_bytes(), &swaps, Afterwards::Open);
         assert_eq!(String::from_utf8(with).unwrap(), head("Accept-Encoding: identity\r\n", expect));
         assert_eq!(put, names);
@@ -123,21 +142,37 @@ mod tests {
         let plain = "Accept-Encoding: gzip\r\nConnection: keep-alive\r\nHost: a\r\n";
         let expect = "Accept-Encoding: identity\r\nConnection: keep-alive\r\nHost: a\r\n";
         assert_eq!(put(plain, Afterwards::Open), head(expect));
-        assert_eq!(put(plain, Afterwards::Closed), head("Connection: close\r\nAccept-Encoding: identity\r\nHost: a\r\n"));
-        let carries = format!("{plain}X-Key: ringfence-placeholder-K\r\naccept-encoding: br\r\nRange: bytes=0-3\r\n");
+        assert_eq!(
+            put(plain, Afterwards::Closed),
+            head("Connection: close\r\nAccept-Encoding: identity\r\nHost: a\r\n")
+        );
+        let carries = format!(
+            "{plain}X-Key: ringfence-placeholder-K\r\naccept-encoding: br\r\nRange: bytes=0-3\r\n"
+        );
         assert_eq!(put(&carries, Afterwards::Open), head(&format!("{expect}X-Key: k3y\r\n")));
         assert!(put("Range: bytes=0-3\r\n", Afterwards::Open).contains("Range"));
     }
 
     #[test]
     fn the_value_stands_in_its_header_and_nowhere_else() {
-        check("Authorization: Bearer ringfence-placeholder-A", "Authorization: Bearer s3cret", &["A"]);
+        check(
+            "Authorization: Bearer ringfence-placeholder-A",
+            "Authorization: Bearer s3cret",
+            &["A"],
+        );
         check("AUTHORIZATION:ringfence-placeholder-A", "AUTHORIZATION:s3cret", &["A"]);
-        check("authorization: token ringfence-placeholder-AB", "authorization: token other", &["AB"]);
+        check(
+            "authorization: token ringfence-placeholder-AB",
+            "authorization: token other",
+            &["AB"],
+        );
         check("X-Key: ringfence-placeholder-K,ringfence-placeholder-K", "X-Key: k3y,k3y", &["K"]);
-        for other in
-            ["X-Key: ringfence-placeholder-A", "Cookie: ringfence-placeholder-A", "Authorization: Bearer x", "X: a: authorization: b"]
-        {
+        for other in [
+            "X-Key: ringfence-placeholder-A",
+            "Cookie: ringfence-placeholder-A",
+            "Authorization: Bearer x",
+            "X: a: authorization: b",
+        ] {
             check(other, other, &[]);
         }
     }
@@ -146,7 +181,11 @@ mod tests {
     fn a_password_is_unwrapped_and_wrapped_up_again() {
         let basic = |text: &str| format!("Authorization: Basic {}", base64(text.as_bytes()));
         check(&basic("me:ringfence-placeholder-A"), &basic("me:s3cret"), &["A"]);
-        check(&basic("ringfence-placeholder-A:x-oauth-basic"), &basic("s3cret:x-oauth-basic"), &["A"]);
+        check(
+            &basic("ringfence-placeholder-A:x-oauth-basic"),
+            &basic("s3cret:x-oauth-basic"),
+            &["A"],
+        );
         check(&basic("me:mine"), &basic("me:mine"), &[]);
         check("Authorization: Basic !!", "Authorization: Basic !!", &[]);
         check("Authorization: Basi", "Authorization: Basi", &[]);

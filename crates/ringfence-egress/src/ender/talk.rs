@@ -50,7 +50,17 @@ impl Talk {
         let requests = Requests::new(errand.name.clone(), errand.port);
         let scrub = Scrub::new(errand.swaps.iter().map(|swap| swap.value.reveal()));
         let (answers, queue) = (Answers::new(scrub), Vec::new());
-        Self { near, far, errand, requests, answers, held: None, queue, is_answered: false, is_last: false }
+        Self {
+            near,
+            far,
+            errand,
+            requests,
+            answers,
+            held: None,
+            queue,
+            is_answered: false,
+            is_last: false,
+        }
     }
 
     /// Until it is over.
@@ -60,7 +70,9 @@ impl Talk {
             Ok(()) => self.near.shut(),
             Err(Fault::Near(error)) => {
                 if self.near.is_greeting() {
-                    (self.errand.told)(Told::Failed(format!("the program did not accept the sandbox's certificate: {error}")));
+                    (self.errand.told)(Told::Failed(format!(
+                        "the program did not accept the sandbox's certificate: {error}"
+                    )));
                 }
             }
             Err(Fault::Far(error)) => {
@@ -82,7 +94,10 @@ impl Talk {
                 (self.errand.told)(Told::Refused(objection.to_string()));
                 // In the middle of another answer it would be read as part of that.
                 if self.answers.is_quiet() {
-                    self.answer("421 Misdirected Request", &format!("this request does not go to {}: {objection}", self.errand.name));
+                    self.answer(
+                        "421 Misdirected Request",
+                        &format!("this request does not go to {}: {objection}", self.errand.name),
+                    );
                 }
             }
         }
@@ -116,7 +131,11 @@ impl Talk {
                 Heard::Nothing if self.is_overdue() => self.release()?,
                 Heard::Nothing if is_greeting => {
                     let late = Errno::TIMEDOUT.into();
-                    return Err(if self.far.is_greeting() { Fault::Far(late) } else { Fault::Near(late) });
+                    return Err(if self.far.is_greeting() {
+                        Fault::Far(late)
+                    } else {
+                        Fault::Near(late)
+                    });
                 }
                 Heard::Nothing => {}
                 Heard::Gone => return Ok(()),
@@ -154,9 +173,11 @@ impl Talk {
     /// Waits until somebody speaks or can be spoken to. From each only so much is heard as the
     /// other takes.
     fn wait(&self, limit: Option<Duration>) -> io::Result<Heard> {
-        let may_ask = self.near.is_greeting() || !(self.far.is_greeting() || self.far.is_full() || self.queue.len() >= LONGEST);
+        let may_ask = self.near.is_greeting()
+            || !(self.far.is_greeting() || self.far.is_full() || self.queue.len() >= LONGEST);
         let flags = |leg: &Leg, may_hear: bool| {
-            let hear = if may_hear && !leg.is_heard_out() { PollFlags::IN } else { PollFlags::empty() };
+            let hear =
+                if may_hear && !leg.is_heard_out() { PollFlags::IN } else { PollFlags::empty() };
             hear | if leg.is_full() { PollFlags::OUT } else { PollFlags::empty() }
         };
         let (near, far) = (flags(&self.near, may_ask), flags(&self.far, !self.near.is_full()));
@@ -176,7 +197,9 @@ impl Talk {
         if told(0).intersects(wrong) && !near.contains(PollFlags::IN) {
             return Ok(Heard::Gone);
         }
-        let speaks = |asked: PollFlags, told: PollFlags| asked.contains(PollFlags::IN) && told.intersects(PollFlags::IN | wrong);
+        let speaks = |asked: PollFlags, told: PollFlags| {
+            asked.contains(PollFlags::IN) && told.intersects(PollFlags::IN | wrong)
+        };
         Ok(Heard::Some { near: speaks(near, told(0)), far: speaks(far, told(1)) })
     }
 
@@ -211,12 +234,15 @@ impl Talk {
                     }
                     self.answers.expect(if method == b"HEAD" { Kind::Head } else { Kind::Other });
                     self.is_last = self.requests.is_last();
-                    let afterwards = if self.is_last { Afterwards::Closed } else { Afterwards::Open };
+                    let afterwards =
+                        if self.is_last { Afterwards::Closed } else { Afterwards::Open };
                     let (with, names) = swap::put(bytes, &self.errand.swaps, afterwards);
                     if with.len() > LONGEST {
                         return Err(Fault::Refused(Objection::TooLong));
                     }
-                    names.into_iter().for_each(|name| (self.errand.told)(Told::Put(name.to_owned())));
+                    names
+                        .into_iter()
+                        .for_each(|name| (self.errand.told)(Told::Put(name.to_owned())));
                     said.extend_from_slice(&with);
                 }
             }
@@ -273,7 +299,8 @@ impl Talk {
 
     fn say(&mut self, status: &str, sentence: &str) {
         // It is shown at terminals as it is.
-        let sentence: String = sentence.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let sentence: String =
+            sentence.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let text = format!("ringfence: {sentence}\n");
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

@@ -13,7 +13,9 @@ use ringfence_policy::Name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::SingleCertAndKey;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
 
 use super::*;
 
@@ -51,9 +53,17 @@ impl Scene {
     }
 
     /// A host that `serves` one connection, as `whom` by `authority`; answers the way to it.
-    fn host(&self, authority: &Authority, whom: &str, serve: impl FnOnce(Served) + Send + 'static) -> (OwnedFd, thread::JoinHandle<()>) {
-        let certified = SingleCertAndKey::from(authority.vouch_for(&Name::new(whom).unwrap()).unwrap());
-        let config = ServerConfig::builder_with_provider(crypto()).with_safe_default_protocol_versions().unwrap();
+    fn host(
+        &self,
+        authority: &Authority,
+        whom: &str,
+        serve: impl FnOnce(Served) + Send + 'static,
+    ) -> (OwnedFd, thread::JoinHandle<()>) {
+        let certified =
+            SingleCertAndKey::from(authority.vouch_for(&Name::new(whom).unwrap()).unwrap());
+        let config = ServerConfig::builder_with_provider(crypto())
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let config = Arc::new(config.with_no_client_auth().with_cert_resolver(Arc::new(certified)));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let way = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -73,7 +83,10 @@ impl Scene {
         };
         let told = self.told.clone();
         let told = Box::new(move |what| told.lock().unwrap().push(what));
-        let way = self.ender.end(way, Errand { name: name(), port: 443, swaps: vec![swap], told }).unwrap();
+        let way = self
+            .ender
+            .end(way, Errand { name: name(), port: 443, swaps: vec![swap], told })
+            .unwrap();
         let way = UnixStream::from(way);
         way.set_nonblocking(false).unwrap();
         way
@@ -83,7 +96,9 @@ impl Scene {
     fn program(&self, way: UnixStream, certificate: &str) -> Program {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()).unwrap();
-        let config = ClientConfig::builder_with_provider(crypto()).with_safe_default_protocol_versions().unwrap();
+        let config = ClientConfig::builder_with_provider(crypto())
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let config = config.with_root_certificates(roots).with_no_client_auth();
         let host = ServerName::try_from("api.test").unwrap();
         StreamOwned::new(ClientConnection::new(Arc::new(config), host).unwrap(), way)
@@ -117,7 +132,8 @@ fn all(from: &mut impl Read) -> String {
     String::from_utf8(heard).unwrap()
 }
 
-const ASKS: &str = "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer ringfence-placeholder-TOKEN\r\n\r\n";
+const ASKS: &str =
+    "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer ringfence-placeholder-TOKEN\r\n\r\n";
 
 #[test]
 fn the_host_gets_the_value_and_the_program_never_does() {
@@ -126,7 +142,12 @@ fn the_host_gets_the_value_and_the_program_never_does() {
         let asked = head(&mut served);
         let expect = ASKS.replacen("\r\n", "\r\nAccept-Encoding: identity\r\n", 1);
         assert_eq!(asked, expect.replace("ringfence-placeholder-TOKEN", "the-real-value"));
-        served.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{asked}", asked.len()).as_bytes()).unwrap();
+        served
+            .write_all(
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{asked}", asked.len())
+                    .as_bytes(),
+            )
+            .unwrap();
         // The next one has a body that is none of our business.
         let asked = head(&mut served);
         assert!(asked.contains("Authorization: Bearer the-real-value\r\n"), "{asked}");
@@ -140,8 +161,14 @@ fn the_host_gets_the_value_and_the_program_never_does() {
     let said = exactly(&mut program, 99);
     assert!(said.contains("\r\nAuthorization: Bearer **************\r\n"), "{said}");
     assert_eq!(scene.told(), [Told::Put("TOKEN".into())]);
-    let chunked = ASKS.replacen("\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n", 1).replacen("GET", "POST", 1);
-    program.write_all(format!("{chunked}1b\r\nringfence-placeholder-TOKEN\r\n0\r\n\r\n{ASKS}").as_bytes()).unwrap();
+    let chunked = ASKS
+        .replacen("\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n", 1)
+        .replacen("GET", "POST", 1);
+    program
+        .write_all(
+            format!("{chunked}1b\r\nringfence-placeholder-TOKEN\r\n0\r\n\r\n{ASKS}").as_bytes(),
+        )
+        .unwrap();
     serving.join().unwrap();
 }
 
@@ -183,7 +210,10 @@ fn value_across_two_chunks_stays_outside() {
         program.write_all(ASKS.as_bytes()).unwrap();
         assert_eq!(head(&mut program), "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         let said = chunked(&mut program);
-        assert!(said.contains("\r\nAuthorization: Bearer **************\r\n"), "cut at {cut}: {said}");
+        assert!(
+            said.contains("\r\nAuthorization: Bearer **************\r\n"),
+            "cut at {cut}: {said}"
+        );
     }
     drop(program);
     serving.join().unwrap();
@@ -194,28 +224,46 @@ fn compressed_answer_is_not_passed_on() {
     let scene = Scene::new("compressed");
     let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
         assert!(head(&mut served).contains("\r\nAccept-Encoding: identity\r\n"));
-        served.write_all(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd").unwrap();
+        served
+            .write_all(
+                b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
+            )
+            .unwrap();
         assert_eq!(all(&mut served), "");
     });
     let mut program = scene.program(scene.end(way), &scene.ender.certificate());
     program.write_all(ASKS.as_bytes()).unwrap();
     let answer = all(&mut program);
-    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("it compressed its answer") && !answer.contains("abcd"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 502 ")
+            && answer.contains("it compressed its answer")
+            && !answer.contains("abcd"),
+        "{answer}"
+    );
     drop(program);
     serving.join().unwrap();
-    assert!(matches!(&scene.told()[..], [Told::Put(_), Told::Failed(why)] if why.contains("compressed")));
+    assert!(
+        matches!(&scene.told()[..], [Told::Put(_), Told::Failed(why)] if why.contains("compressed"))
+    );
 }
 
 #[test]
 fn a_request_for_another_host_goes_nowhere() {
     let scene = Scene::new("other");
     let (heard, hears): (_, Receiver<String>) = channel();
-    let (way, serving) = scene.host(&scene.authority, "api.test", move |mut served| heard.send(all(&mut served)).unwrap());
+    let (way, serving) = scene.host(&scene.authority, "api.test", move |mut served| {
+        heard.send(all(&mut served)).unwrap()
+    });
     let mut program = scene.program(scene.end(way), &scene.ender.certificate());
     program.write_all(ASKS.replace("Host: api.test", "Host: evil.test").as_bytes()).unwrap();
     let answer = all(&mut program);
     assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
-    assert!(answer.ends_with("ringfence: this request does not go to api.test: it is meant for evil.test\n"), "{answer}");
+    assert!(
+        answer.ends_with(
+            "ringfence: this request does not go to api.test: it is meant for evil.test\n"
+        ),
+        "{answer}"
+    );
     drop(program);
     serving.join().unwrap();
     assert_eq!(hears.recv().unwrap(), "");
@@ -228,28 +276,40 @@ fn a_host_that_nobody_vouches_for_gets_nothing() {
         let scene = Scene::new("untrusted");
         let other = Authority::new().unwrap();
         let authority = if stranger { &other } else { &scene.authority };
-        let (way, serving) = scene.host(authority, whom, |mut served| assert_eq!(all(&mut served), ""));
+        let (way, serving) =
+            scene.host(authority, whom, |mut served| assert_eq!(all(&mut served), ""));
         let mut program = scene.program(scene.end(way), &scene.ender.certificate());
         program.write_all(ASKS.as_bytes()).unwrap();
         let answer = all(&mut program);
-        assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("ringfence: TLS or HTTP with api.test failed"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 502 ")
+                && answer.contains("ringfence: TLS or HTTP with api.test failed"),
+            "{answer}"
+        );
         serving.join().unwrap();
         let told = scene.told();
-        assert!(matches!(&told[..], [Told::Failed(why)] if why.contains("certificate")), "{told:?}");
+        assert!(
+            matches!(&told[..], [Told::Failed(why)] if why.contains("certificate")),
+            "{told:?}"
+        );
     }
 }
 
 #[test]
 fn a_program_that_trusts_somebody_else_is_told_of() {
     let scene = Scene::new("distrust");
-    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| assert_eq!(all(&mut served), ""));
+    let (way, serving) =
+        scene.host(&scene.authority, "api.test", |mut served| assert_eq!(all(&mut served), ""));
     let mut program = scene.program(scene.end(way), &scene.authority.pem());
     let _ = program.write_all(ASKS.as_bytes());
     assert_eq!(all(&mut program), "");
     drop(program);
     serving.join().unwrap();
     let told = scene.told();
-    assert!(matches!(&told[..], [Told::Failed(why)] if why.starts_with("the program did not accept")), "{told:?}");
+    assert!(
+        matches!(&told[..], [Told::Failed(why)] if why.starts_with("the program did not accept")),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -261,7 +321,12 @@ fn a_connection_that_becomes_something_else_is_passed_on() {
         assert_eq!(exactly(&mut served, 5), "\x01\x02\n\x03\x04");
     });
     let mut program = scene.program(scene.end(way), &scene.ender.certificate());
-    program.write_all(ASKS.replacen("\r\n", "\r\nConnection: upgrade\r\nUpgrade: websocket\r\n", 1).as_bytes()).unwrap();
+    program
+        .write_all(
+            ASKS.replacen("\r\n", "\r\nConnection: upgrade\r\nUpgrade: websocket\r\n", 1)
+                .as_bytes(),
+        )
+        .unwrap();
     assert!(head(&mut program).starts_with("HTTP/1.1 101"));
     assert_eq!(exactly(&mut program, 2), "hi");
     program.write_all(b"\x01\x02\n\x03\x04").unwrap();
@@ -276,14 +341,21 @@ fn much_goes_both_ways() {
         head(&mut served);
         let mut body = vec![0; MUCH];
         served.read_exact(&mut body).unwrap();
-        served.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {MUCH}\r\n\r\n").as_bytes()).unwrap();
+        served
+            .write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {MUCH}\r\n\r\n").as_bytes())
+            .unwrap();
         served.write_all(&body).unwrap();
         // The last letter may be the first of a value, and nothing comes after it.
         assert_eq!(all(&mut served), "");
     });
     let mut program = scene.program(scene.end(way), &scene.ender.certificate());
-    let body: Vec<u8> = (0..MUCH).map(|at| if at + 1 == MUCH { b't' } else { (at % 251) as u8 }).collect();
-    let asks = ASKS.replacen("GET", "PUT", 1).replacen("\r\n\r\n", &format!("\r\nContent-Length: {MUCH}\r\n\r\n"), 1);
+    let body: Vec<u8> =
+        (0..MUCH).map(|at| if at + 1 == MUCH { b't' } else { (at % 251) as u8 }).collect();
+    let asks = ASKS.replacen("GET", "PUT", 1).replacen(
+        "\r\n\r\n",
+        &format!("\r\nContent-Length: {MUCH}\r\n\r\n"),
+        1,
+    );
     program.write_all(asks.as_bytes()).unwrap();
     program.write_all(&body).unwrap();
     head(&mut program);
@@ -299,12 +371,19 @@ fn what_could_be_taken_for_the_next_request_is_the_last() {
     let scene = Scene::new("last");
     let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
         let asked = head(&mut served);
-        assert!(asked.contains("\r\nConnection: close\r\n") && asked.contains("the-real-value"), "{asked}");
+        assert!(
+            asked.contains("\r\nConnection: close\r\n") && asked.contains("the-real-value"),
+            "{asked}"
+        );
         served.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
         assert_eq!(all(&mut served), "hidden");
     });
     let mut program = scene.program(scene.end(way), &scene.ender.certificate());
-    let asks = ASKS.replacen("\r\n\r\n", "\r\nConnection: keep-alive\r\nContent-Length: 6\r\n\r\nhidden", 1);
+    let asks = ASKS.replacen(
+        "\r\n\r\n",
+        "\r\nConnection: keep-alive\r\nContent-Length: 6\r\n\r\nhidden",
+        1,
+    );
     program.write_all(format!("{asks}{ASKS}").as_bytes()).unwrap();
     assert_eq!(all(&mut program), "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     drop(program);
@@ -315,7 +394,8 @@ fn what_could_be_taken_for_the_next_request_is_the_last() {
 #[test]
 fn a_request_to_be_told_what_was_said_is_refused() {
     let scene = Scene::new("trace");
-    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| assert_eq!(all(&mut served), ""));
+    let (way, serving) =
+        scene.host(&scene.authority, "api.test", |mut served| assert_eq!(all(&mut served), ""));
     let mut program = scene.program(scene.end(way), &scene.ender.certificate());
     program.write_all(ASKS.replacen("GET", "TRACE", 1).as_bytes()).unwrap();
     assert!(all(&mut program).starts_with("HTTP/1.1 421 "));
@@ -339,7 +419,10 @@ fn who_asks_and_hangs_up_is_answered_and_a_break_stays_one() {
     let _ = program.sock.shutdown(std::net::Shutdown::Write);
     let mut heard = Vec::new();
     let broken = program.read_to_end(&mut heard).unwrap_err();
-    assert_eq!((heard.ends_with(b"half of it"), broken.kind()), (true, std::io::ErrorKind::UnexpectedEof));
+    assert_eq!(
+        (heard.ends_with(b"half of it"), broken.kind()),
+        (true, std::io::ErrorKind::UnexpectedEof)
+    );
     serving.join().unwrap();
 }
 

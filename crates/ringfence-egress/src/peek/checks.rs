@@ -128,7 +128,8 @@ mod tests {
 
     const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
     const OTHER: &str = "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n";
-    const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    const UPGRADE: &str =
+        "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
     fn name() -> Name {
         Name::new("a.example").unwrap()
@@ -173,9 +174,14 @@ mod tests {
 
     #[test]
     fn requests_go_out_one_after_the_other() {
-        let post = format!("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: {}\r\n\r\n{OTHER}", OTHER.len());
-        let chunks =
-            format!("POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{OTHER}\r\n0\r\n\r\n", OTHER.len());
+        let post = format!(
+            "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: {}\r\n\r\n{OTHER}",
+            OTHER.len()
+        );
+        let chunks = format!(
+            "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{OTHER}\r\n0\r\n\r\n",
+            OTHER.len()
+        );
         let good = format!("{GET}{post}{chunks}{GET}");
         check(&good, &good, "open");
         check(&format!("{good}{OTHER}{GET}"), &good, "it is meant for b.example");
@@ -183,14 +189,23 @@ mod tests {
 
     #[test]
     fn request_whose_body_could_be_taken_for_another_is_the_last() {
-        let chunked = format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{OTHER}\r\n0\r\n\r\n", OTHER.len());
+        let chunked =
+            format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{OTHER}\r\n0\r\n\r\n", OTHER.len());
         let length = format!("Content-Length: {}\r\n\r\n{OTHER}", OTHER.len());
         let expects = format!("Expect: 100-continue\r\n{length}");
-        for (method, rest) in
-            [("GET", &length), ("GET", &chunked), ("HEAD", &length), ("DELETE", &length), ("REPORT", &chunked), ("POST", &expects)]
-        {
-            let said = format!("{method} / HTTP/1.1\r\nConnection: keep-alive\r\nHost: a.example\r\n{rest}");
-            let out = format!("{method} / HTTP/1.1\r\nConnection: close\r\nHost: a.example\r\n{rest}");
+        for (method, rest) in [
+            ("GET", &length),
+            ("GET", &chunked),
+            ("HEAD", &length),
+            ("DELETE", &length),
+            ("REPORT", &chunked),
+            ("POST", &expects),
+        ] {
+            let said = format!(
+                "{method} / HTTP/1.1\r\nConnection: keep-alive\r\nHost: a.example\r\n{rest}"
+            );
+            let out =
+                format!("{method} / HTTP/1.1\r\nConnection: close\r\nHost: a.example\r\n{rest}");
             check(&format!("{GET}{said}{GET}"), &format!("{GET}{out}"), "over");
             check(&said, &out, "open");
         }
@@ -205,7 +220,9 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert!(
-            refused(OTHER).ends_with("\r\nContent-Length: 46\r\n\r\nringfence: refused: it is meant for b.example\n"),
+            refused(OTHER).ends_with(
+                "\r\nContent-Length: 46\r\n\r\nringfence: refused: it is meant for b.example\n"
+            ),
             "{}",
             refused(OTHER)
         );
@@ -220,7 +237,10 @@ mod tests {
     fn what_the_server_agrees_to_passes() {
         let mut said = http(name(), 80);
         let mut answered = said.answers().unwrap();
-        assert_eq!(goes_out(&mut *said, UPGRADE.as_bytes(), 5), (UPGRADE.into(), "open".to_owned()));
+        assert_eq!(
+            goes_out(&mut *said, UPGRADE.as_bytes(), 5),
+            (UPGRADE.into(), "open".to_owned())
+        );
         assert_eq!(said.look(b"\x81\x85"), Verdict::NeedMore);
         assert_eq!(answered.look(b"HTTP/1.1 1"), Verdict::Through(10));
         assert_eq!(answered.look(b"01 Switching"), Verdict::Pass);
@@ -230,13 +250,21 @@ mod tests {
         let mut answered = said.answers().unwrap();
         goes_out(&mut *said, UPGRADE.as_bytes(), 5);
         assert_eq!(answered.look(b"HTTP/1.1 400 Bad Request\r\n"), Verdict::Pass);
-        assert_eq!(goes_out(&mut *said, OTHER.as_bytes(), 5), (Vec::new(), "it is meant for b.example".to_owned()));
+        assert_eq!(
+            goes_out(&mut *said, OTHER.as_bytes(), 5),
+            (Vec::new(), "it is meant for b.example".to_owned())
+        );
     }
 
     #[test]
     fn a_refused_hello_hears_why() {
-        let Verdict::Refuse(objection) = tls(name()).look(&[22, 3, 1, 0, 0]) else { panic!("it went out") };
-        assert_eq!((objection.reason.as_str(), objection.answer), ("its TLS hello is malformed", ALERT.to_vec()));
+        let Verdict::Refuse(objection) = tls(name()).look(&[22, 3, 1, 0, 0]) else {
+            panic!("it went out")
+        };
+        assert_eq!(
+            (objection.reason.as_str(), objection.answer),
+            ("its TLS hello is malformed", ALERT.to_vec())
+        );
         let Verdict::Refuse(objection) = tls(name()).look(b"GET") else { panic!("it went out") };
         assert_eq!((objection.reason.as_str(), objection.answer), ("it is not TLS", Vec::new()));
         assert_eq!(tls(name()).look(&[22]), Verdict::NeedMore);

@@ -74,11 +74,18 @@ pub(crate) fn with_field(head: &[u8], header: &str, value: &str) -> Vec<u8> {
 
 /// A head without any header of that name.
 pub(crate) fn without_field(head: &[u8], header: &str) -> Vec<u8> {
-    let is_it =
-        |line: &[u8]| line.iter().position(|byte| *byte == b':').is_some_and(|colon| line[..colon].eq_ignore_ascii_case(header.as_bytes()));
+    let is_it = |line: &[u8]| {
+        line.iter()
+            .position(|byte| *byte == b':')
+            .is_some_and(|colon| line[..colon].eq_ignore_ascii_case(header.as_bytes()))
+    };
     let lines = head.split_inclusive(|byte| *byte == b'\n').enumerate();
     // The first line is the request's own.
-    lines.filter(|(number, line)| *number == 0 || !is_it(line)).flat_map(|(_, line)| line).copied().collect()
+    lines
+        .filter(|(number, line)| *number == 0 || !is_it(line))
+        .flat_map(|(_, line)| line)
+        .copied()
+        .collect()
 }
 
 /// Reads the head of one request.
@@ -157,7 +164,9 @@ impl Reader {
     fn take(&mut self, line: &[u8]) -> Result<Option<Head>, Objection> {
         match &self.request {
             None => self.request = Some(request(line)?),
-            Some(request) if line.is_empty() => return self.fields.settle(request, self.line).map(Some),
+            Some(request) if line.is_empty() => {
+                return self.fields.settle(request, self.line).map(Some);
+            }
             Some(_) => self.fields.take(line)?,
         }
         Ok(None)
@@ -202,7 +211,14 @@ fn absolute(target: &[u8]) -> Result<Host, Objection> {
 /// `name` or `name:port`.
 fn host(text: &[u8]) -> Result<Host, Objection> {
     let (name, port) = match text.iter().position(|byte| *byte == b':') {
-        Some(at) => (&text[..at], Some(number(&text[at + 1..], 5).and_then(|port| u16::try_from(port).ok()).ok_or(Objection::BadName)?)),
+        Some(at) => (
+            &text[..at],
+            Some(
+                number(&text[at + 1..], 5)
+                    .and_then(|port| u16::try_from(port).ok())
+                    .ok_or(Objection::BadName)?,
+            ),
+        ),
         None => (text, None),
     };
     Ok(Host { name: Name::from_bytes(name).map_err(|_| Objection::BadName)?, port })
@@ -227,23 +243,37 @@ impl Fields {
             b"host" => self.host = Some(host(value)?),
             b"content-length" if self.length.is_some() => return Err(Objection::BadFraming),
             // A number that begins with 0 is octal to some.
-            b"content-length" if value.len() > 1 && value.starts_with(b"0") => return Err(Objection::BadFraming),
-            b"content-length" => self.length = Some(number(value, 18).ok_or(Objection::BadFraming)?),
+            b"content-length" if value.len() > 1 && value.starts_with(b"0") => {
+                return Err(Objection::BadFraming);
+            }
+            b"content-length" => {
+                self.length = Some(number(value, 18).ok_or(Objection::BadFraming)?)
+            }
             // Programs behind a server (CGI, WSGI) take one for the other.
             b"content_length" | b"transfer_encoding" => return Err(Objection::BadFraming),
-            b"expect" if !value.eq_ignore_ascii_case(b"100-continue") => return Err(Objection::BadFraming),
+            b"expect" if !value.eq_ignore_ascii_case(b"100-continue") => {
+                return Err(Objection::BadFraming);
+            }
             b"expect" => self.expects = true,
-            b"transfer-encoding" if self.chunked || !value.eq_ignore_ascii_case(b"chunked") => return Err(Objection::BadFraming),
+            b"transfer-encoding" if self.chunked || !value.eq_ignore_ascii_case(b"chunked") => {
+                return Err(Objection::BadFraming);
+            }
             b"transfer-encoding" => self.chunked = true,
             b"upgrade" => {
                 self.upgrade = true;
                 self.http2 |= words(value).any(|word| word.to_ascii_lowercase().starts_with(b"h2"));
             }
             // A proxy on the way takes off what is named here.
-            b"connection" if words(value).any(|word| FIRM.iter().any(|name| word.eq_ignore_ascii_case(name))) => {
+            b"connection"
+                if words(value)
+                    .any(|word| FIRM.iter().any(|name| word.eq_ignore_ascii_case(name))) =>
+            {
                 return Err(Objection::BadFraming);
             }
-            b"connection" => self.connection_upgrade |= words(value).any(|word| word.eq_ignore_ascii_case(b"upgrade")),
+            b"connection" => {
+                self.connection_upgrade |=
+                    words(value).any(|word| word.eq_ignore_ascii_case(b"upgrade"))
+            }
             _ => {}
         }
         Ok(())
@@ -263,7 +293,10 @@ impl Fields {
             (false, length) => Framing::Length(length.unwrap_or(0)),
             _ => return Err(Objection::BadFraming),
         };
-        let wishes = self.upgrade && self.connection_upgrade && !self.http2 && request.version == Version::Http11;
+        let wishes = self.upgrade
+            && self.connection_upgrade
+            && !self.http2
+            && request.version == Version::Http11;
         let wish = match wishes {
             true => Wish::Upgrade,
             false => Wish::Stay,

@@ -123,7 +123,8 @@ fn parse(hello: &[u8]) -> Result<Name, Objection> {
     if extensions.iter().any(|(kind, _)| HIDES_A_NAME.iter().any(|hides| hides.contains(kind))) {
         return Err(Objection::HiddenName);
     }
-    let (_, list) = extensions.iter().find(|(kind, _)| *kind == SERVER_NAME).ok_or(Objection::NoName)?;
+    let (_, list) =
+        extensions.iter().find(|(kind, _)| *kind == SERVER_NAME).ok_or(Objection::NoName)?;
     server_name(*list)
 }
 
@@ -133,7 +134,11 @@ fn extensions(mut hello: Bytes<'_>) -> Option<Vec<(u16, Bytes<'_>)>> {
     let session = hello.short()?;
     let ciphers = hello.long()?;
     let compressions = hello.short()?;
-    if session.0.len() > 32 || ciphers.is_empty() || ciphers.0.len() % 2 == 1 || compressions.is_empty() {
+    if session.0.len() > 32
+        || ciphers.is_empty()
+        || ciphers.0.len() % 2 == 1
+        || compressions.is_empty()
+    {
         return None;
     }
     let mut all = Vec::new();

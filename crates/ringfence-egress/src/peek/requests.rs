@@ -112,7 +112,13 @@ pub enum Next {
 impl Requests {
     /// For a connection to `dialed`.
     pub fn new(dialed: Name, port: u16) -> Self {
-        Self { dialed, port, state: State::Head(head::Reader::default()), turn: Turn::Ahead, afterwards: Afterwards::Open }
+        Self {
+            dialed,
+            port,
+            state: State::Head(head::Reader::default()),
+            turn: Turn::Ahead,
+            afterwards: Afterwards::Open,
+        }
     }
 
     /// Looks at the `queue`, see [`super`]. What is clear must be taken off before the next time.
@@ -235,7 +241,9 @@ impl Requests {
             Some(_) | None => {}
         }
         self.turn = match (&self.turn, head.wish) {
-            (Turn::Ahead, Wish::Upgrade) if head.afterwards == Afterwards::Open => Turn::Asked(Vec::new()),
+            (Turn::Ahead, Wish::Upgrade) if head.afterwards == Afterwards::Open => {
+                Turn::Asked(Vec::new())
+            }
             _ => Turn::Past,
         };
         self.afterwards = head.afterwards;
@@ -288,7 +296,9 @@ fn line_end(rest: &[u8], state: State) -> Peek<(usize, State)> {
 /// cannot be told yet. Before it there can be others that are no answers yet (`100`, `103`).
 fn agrees(mut said: &[u8]) -> Option<bool> {
     loop {
-        let [start @ .., b'1', second, third] = said.first_chunk::<12>()? else { return Some(false) };
+        let [start @ .., b'1', second, third] = said.first_chunk::<12>()? else {
+            return Some(false);
+        };
         if !start.starts_with(b"HTTP/1.") || start[8] != b' ' {
             return Some(false);
         }

@@ -3,8 +3,13 @@
 use super::Peek;
 
 /// Shows `bytes` to `read` as a queue that grows at each of `cuts`, until it has made up its mind.
-pub(super) fn grown<T>(bytes: &[u8], cuts: &[usize], mut read: impl FnMut(&[u8]) -> Peek<T>) -> Peek<T> {
-    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
+pub(super) fn grown<T>(
+    bytes: &[u8],
+    cuts: &[usize],
+    mut read: impl FnMut(&[u8]) -> Peek<T>,
+) -> Peek<T> {
+    let mut cuts: Vec<usize> =
+        cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
     cuts.sort_unstable();
     let mut told = Peek::NeedMore;
     for cut in cuts {

@@ -25,7 +25,13 @@ fn a_name_keeps_its_addresses_and_they_lead_back() {
     let (pool, now) = (Pool::new(), Instant::now());
     let one = pool.give(&name(1), now).unwrap();
     let two = pool.give(&name(2), now).unwrap();
-    assert_eq!(one, Addresses { v4: "198.18.0.16".parse().unwrap(), v6: "fd72:696e:6766:6e63::10".parse().unwrap() });
+    assert_eq!(
+        one,
+        Addresses {
+            v4: "198.18.0.16".parse().unwrap(),
+            v6: "fd72:696e:6766:6e63::10".parse().unwrap()
+        }
+    );
     assert_ne!(one, two);
     assert_eq!(pool.give(&name(1), now), Some(one));
     assert_eq!(pool.name_of(one.v4.into(), now), Some(name(1)));
@@ -36,14 +42,28 @@ fn a_name_keeps_its_addresses_and_they_lead_back() {
 #[test]
 fn what_was_never_given_means_nothing() {
     let (pool, now) = (crowded(1, Instant::now()), Instant::now());
-    let none = ["198.18.0.17", "198.18.0.0", "198.19.255.255", "192.0.2.1", "fd72:696e:6766:6e63::11", "fd72:696e:6766:6e63:0:1::10"];
-    for address in none.into_iter().chain(["fd72:696e:6766:6e62::10", "::ffff:198.18.0.17", "::198.18.0.16"]) {
+    let none = [
+        "198.18.0.17",
+        "198.18.0.0",
+        "198.19.255.255",
+        "192.0.2.1",
+        "fd72:696e:6766:6e63::11",
+        "fd72:696e:6766:6e63:0:1::10",
+    ];
+    for address in
+        none.into_iter().chain(["fd72:696e:6766:6e62::10", "::ffff:198.18.0.17", "::198.18.0.16"])
+    {
         assert_eq!(pool.name_of(address.parse().unwrap(), now), None, "{address}");
     }
     assert_eq!(Pool::OWN.v4.to_string(), "198.18.0.1");
     assert_eq!(pool.name_of(Pool::OWN.v6.into(), now), None);
     let covers = |address: &str| Pool::covers(address.parse::<IpAddr>().unwrap());
-    assert!(covers("198.18.0.0") && covers("198.19.255.255") && covers("::ffff:198.18.0.1") && covers("fd72:696e:6766:6e63:ffff::"));
+    assert!(
+        covers("198.18.0.0")
+            && covers("198.19.255.255")
+            && covers("::ffff:198.18.0.1")
+            && covers("fd72:696e:6766:6e63:ffff::")
+    );
     assert!(!covers("198.17.255.255") && !covers("198.20.0.0") && !covers("fd72:696e:6766:6e64::"));
 }
 
@@ -75,7 +95,10 @@ fn a_flood_of_names_is_refused_and_takes_nothing_from_others() {
     // What it left behind becomes less with every name that comes.
     let later = begun + Pool::STAYS;
     for number in 0..2 * Pool::MOST {
-        assert!(pool.give(&name(Pool::MOST + number), later + Duration::from_secs(number as u64)).is_some());
+        assert!(
+            pool.give(&name(Pool::MOST + number), later + Duration::from_secs(number as u64))
+                .is_some()
+        );
     }
     assert_eq!(pool.book.lock().unwrap().entries.len(), Pool::KEPT);
 }

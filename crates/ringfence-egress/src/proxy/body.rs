@@ -48,7 +48,11 @@ impl Check for OneBody {
             },
             Next::Length | Next::Trailer => {
                 let Some(line) = line(held) else {
-                    return if held.len() > LINE { bad("a line between chunks has no end") } else { Verdict::NeedMore };
+                    return if held.len() > LINE {
+                        bad("a line between chunks has no end")
+                    } else {
+                        Verdict::NeedMore
+                    };
                 };
                 let whole = line.len() as u64 + 2;
                 if line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
@@ -77,7 +81,8 @@ fn line(held: &[u8]) -> Option<&[u8]> {
 fn length(line: &[u8]) -> Option<u64> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
     let plain = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
-    let length = plain.then(|| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()).flatten();
+    let length =
+        plain.then(|| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()).flatten();
     length.filter(|length| *length <= LONGEST_CHUNK)
 }
 
@@ -109,7 +114,9 @@ mod tests {
                 }
                 Verdict::Finish => return (out, "finished"),
                 Verdict::Refuse(_) => return (out, "refused"),
-                Verdict::Pass | Verdict::Instead(..) => panic!("it neither lets everything pass nor changes anything"),
+                Verdict::Pass | Verdict::Instead(..) => {
+                    panic!("it neither lets everything pass nor changes anything")
+                }
             }
         }
         (out, "open")
@@ -131,11 +138,30 @@ mod tests {
     #[test]
     fn as_many_chunks_as_were_announced() {
         check(Body::Chunks, "5\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", "open");
-        check(Body::Chunks, "5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\nGET", "5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\n", "finished");
-        check(Body::Chunks, "A\r\n0\r\n\r\nGET /\r\n0\r\n\r\nX", "A\r\n0\r\n\r\nGET /\r\n0\r\n\r\n", "finished");
+        check(
+            Body::Chunks,
+            "5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\nGET",
+            "5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\n",
+            "finished",
+        );
+        check(
+            Body::Chunks,
+            "A\r\n0\r\n\r\nGET /\r\n0\r\n\r\nX",
+            "A\r\n0\r\n\r\nGET /\r\n0\r\n\r\n",
+            "finished",
+        );
         check(Body::Chunks, "5\r\nhelloX", "5\r\nhello", "refused");
-        for line in ["-1\r\n", "0x5\r\n", "\r\n", " 5\r\n", "5\n\r\n", "fffffffffffffffff\r\n", "5\0\r\n", "000000005\r\n", "80000000\r\n"]
-        {
+        for line in [
+            "-1\r\n",
+            "0x5\r\n",
+            "\r\n",
+            " 5\r\n",
+            "5\n\r\n",
+            "fffffffffffffffff\r\n",
+            "5\0\r\n",
+            "000000005\r\n",
+            "80000000\r\n",
+        ] {
             check(Body::Chunks, line, "", "refused");
         }
         check(Body::Chunks, &"1".repeat(LINE + 2), "", "refused");

@@ -80,7 +80,9 @@ struct RequestLine<'a> {
 impl<'a> RequestLine<'a> {
     fn parse(line: &'a str) -> Result<RequestLine<'a>, Bad> {
         let mut words = line.split(' ');
-        let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next()) else {
+        let (Some(method), Some(target), Some(version), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
             return Err(Bad("the first line is not `METHOD TARGET VERSION`"));
         };
         if !is_token(method) || !target.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -102,9 +104,14 @@ impl<'a> RequestLine<'a> {
 
     /// Authority, and path with query.
     fn absolute(&self) -> Result<(&'a str, String), Bad> {
-        let (scheme, rest) = self.target.split_once("://").ok_or(Bad("this is a proxy: it wants `http://host/path`"))?;
+        let (scheme, rest) = self
+            .target
+            .split_once("://")
+            .ok_or(Bad("this is a proxy: it wants `http://host/path`"))?;
         if !scheme.eq_ignore_ascii_case("http") {
-            return Err(Bad("only `http://` is asked for in this way; `CONNECT` leads to everything else"));
+            return Err(Bad(
+                "only `http://` is asked for in this way; `CONNECT` leads to everything else",
+            ));
         }
         if rest.contains('#') {
             return Err(Bad("there is a fragment in the request"));
@@ -159,10 +166,20 @@ fn body(fields: &[Field<'_>], line: &RequestLine<'_>) -> Result<Body, Bad> {
         (None, None) => Ok(Body::Length(0)),
         (Some(length), None) => {
             let is_octal = length.len() > 1 && length.starts_with('0');
-            let digits = (1..=18).contains(&length.len()) && !is_octal && length.bytes().all(|byte| byte.is_ascii_digit());
-            digits.then(|| length.parse().ok()).flatten().map(Body::Length).ok_or(Bad("the length is no number"))
+            let digits = (1..=18).contains(&length.len())
+                && !is_octal
+                && length.bytes().all(|byte| byte.is_ascii_digit());
+            digits
+                .then(|| length.parse().ok())
+                .flatten()
+                .map(Body::Length)
+                .ok_or(Bad("the length is no number"))
         }
-        (None, Some(encoding)) if encoding.eq_ignore_ascii_case("chunked") && line.version == "HTTP/1.1" => Ok(Body::Chunks),
+        (None, Some(encoding))
+            if encoding.eq_ignore_ascii_case("chunked") && line.version == "HTTP/1.1" =>
+        {
+            Ok(Body::Chunks)
+        }
         (None, Some(_)) => Err(Bad("the only encoding understood is `chunked`")),
         (Some(_), Some(_)) => Err(Bad("there are a length and an encoding")),
     }
@@ -183,8 +200,17 @@ fn check_host(fields: &[Field<'_>], line: &RequestLine<'_>, place: &Place) -> Re
 }
 
 /// Fields that are between a client and its proxy.
-const BETWEEN: &[&str] =
-    &["connection", "host", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "upgrade"];
+const BETWEEN: &[&str] = &[
+    "connection",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "upgrade",
+];
 /// Fields that say where a request goes and ends: nobody may have them taken off.
 const FIRM: &[&str] = &["content-length", "host", "transfer-encoding"];
 
@@ -202,8 +228,15 @@ fn write(line: &RequestLine<'_>, fields: &[Field<'_>], place: &Place) -> Result<
     }
     let (_, path) = line.absolute()?;
     // One request, then the host closes: what a client says after it would be somebody else's to judge.
-    let mut head = format!("{} {path} {}\r\nHost: {}\r\nConnection: close\r\n", line.method, line.version, place.authority(80));
-    for field in fields.iter().filter(|field| !among(BETWEEN, field.name) && !among(&named, field.name)) {
+    let mut head = format!(
+        "{} {path} {}\r\nHost: {}\r\nConnection: close\r\n",
+        line.method,
+        line.version,
+        place.authority(80)
+    );
+    for field in
+        fields.iter().filter(|field| !among(BETWEEN, field.name) && !among(&named, field.name))
+    {
         head.push_str(&format!("{}: {}\r\n", field.name, field.value));
     }
     head.push_str("\r\n");

@@ -25,7 +25,9 @@ pub(super) fn attend(desk: &Desk, mut wire: Wire, client: SocketAddr) -> Result<
         Err(bad) => object(desk, wire, client, bad),
         Ok(head) => match head.wanted {
             Wanted::Tunnel(place) => tunnel(desk, wire, client, &place),
-            Wanted::Request { place, head: text } => request(desk, wire, client, &place, &text, head.body),
+            Wanted::Request { place, head: text } => {
+                request(desk, wire, client, &place, &text, head.body)
+            }
         },
     }
 }
@@ -36,21 +38,41 @@ fn tunnel(desk: &Desk, mut wire: Wire, client: SocketAddr, place: &Place) -> Res
             wire.prolong(PATIENCE);
             wire.say(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
             let (inside, said) = wire.into_parts();
-            desk.relay.carry(Pair { inside, outside: connection.outside, said, check: connection.check, ended: connection.ended });
+            desk.relay.carry(Pair {
+                inside,
+                outside: connection.outside,
+                said,
+                check: connection.check,
+                ended: connection.ended,
+            });
             Ok(())
         }
         Err(refusal) => refuse(wire, &refusal),
     }
 }
 
-fn request(desk: &Desk, wire: Wire, client: SocketAddr, place: &Place, head: &[u8], body: Body) -> Result<(), Gone> {
+fn request(
+    desk: &Desk,
+    wire: Wire,
+    client: SocketAddr,
+    place: &Place,
+    head: &[u8],
+    body: Body,
+) -> Result<(), Gone> {
     match desk.gate.open(&wish(place, Speech::Request, client)) {
         Ok(connection) => {
             let (inside, rest) = wire.into_parts();
             // The head was judged here; the body is let through after it, and then nothing more.
-            let check: Box<dyn Check> = Box::new(Judged { head: head.len() as u64, body: OneBody::new(body) });
+            let check: Box<dyn Check> =
+                Box::new(Judged { head: head.len() as u64, body: OneBody::new(body) });
             let said = [head, &rest].concat();
-            desk.relay.carry(Pair { inside, outside: connection.outside, said, check: Some(check), ended: connection.ended });
+            desk.relay.carry(Pair {
+                inside,
+                outside: connection.outside,
+                said,
+                check: Some(check),
+                ended: connection.ended,
+            });
             Ok(())
         }
         Err(refusal) => refuse(wire, &refusal),

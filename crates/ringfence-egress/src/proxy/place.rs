@@ -19,7 +19,8 @@ impl Place {
     pub(super) fn new(host: &[u8], port: u16) -> Option<Place> {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._".contains(byte);
         let named = !host.is_empty() && host.len() <= HOST && host.iter().all(plain);
-        (named && port != 0).then(|| Place { host: String::from_utf8_lossy(host).into_owned(), port })
+        (named && port != 0)
+            .then(|| Place { host: String::from_utf8_lossy(host).into_owned(), port })
     }
 
     pub(super) fn of_v4(address: Ipv4Addr, port: u16) -> Option<Place> {
@@ -47,7 +48,8 @@ impl Place {
 
     /// As it stands in a `Host` header.
     pub(super) fn authority(&self, understood: u16) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == understood { host } else { format!("{host}:{}", self.port) }
     }
 
@@ -59,7 +61,8 @@ impl Place {
 
 /// Digits and nothing else: `parse` would take a sign.
 fn number(text: &str) -> Option<u16> {
-    let digits = !text.is_empty() && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let digits =
+        !text.is_empty() && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
 
@@ -70,7 +73,11 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expect: Option<(&str, u16)>) {
         let found = Place::parse(text, Some(80));
-        assert_eq!(found.as_ref().map(|place| (place.host.as_str(), place.port)), expect, "{text:?}");
+        assert_eq!(
+            found.as_ref().map(|place| (place.host.as_str(), place.port)),
+            expect,
+            "{text:?}"
+        );
     }
 
     #[test]

@@ -39,16 +39,28 @@ pub(super) fn attend(desk: &Desk, mut wire: Wire, client: SocketAddr) -> Result<
     let place = match wanted(&mut wire)? {
         Ok(place) => place,
         Err(reply) => {
-            desk.gate.objected(client, "it wants something of SOCKS5 other than to connect to a host");
+            desk.gate
+                .objected(client, "it wants something of SOCKS5 other than to connect to a host");
             return wire.part(&answer(reply));
         }
     };
-    match desk.gate.open(&Wish { host: &place.host, port: place.port, speech: Speech::Tunnel, client }) {
+    match desk.gate.open(&Wish {
+        host: &place.host,
+        port: place.port,
+        speech: Speech::Tunnel,
+        client,
+    }) {
         Ok(connection) => {
             wire.prolong(PATIENCE);
             wire.say(&answer(Reply::Done))?;
             let (inside, said) = wire.into_parts();
-            desk.relay.carry(Pair { inside, outside: connection.outside, said, check: connection.check, ended: connection.ended });
+            desk.relay.carry(Pair {
+                inside,
+                outside: connection.outside,
+                said,
+                check: connection.check,
+                ended: connection.ended,
+            });
             Ok(())
         }
         Err(refusal) => wire.part(&answer(match refusal.kind {

@@ -68,7 +68,12 @@ fn rig_that(speaks: Speaks, check: bool) -> Rig {
         rustix::net::listen(crowded, 4096).unwrap();
     }
     let (sender, ends) = mpsc::channel();
-    let gate = Arc::new(TestGate { behind: server.local_addr().unwrap(), asked: Mutex::default(), ends: Mutex::new(sender), check });
+    let gate = Arc::new(TestGate {
+        behind: server.local_addr().unwrap(),
+        asked: Mutex::default(),
+        ends: Mutex::new(sender),
+        check,
+    });
     let at = listener.local_addr().unwrap();
     let relay = Arc::new(Relay::start(Limits::default()).unwrap());
     let _proxy = Proxy::serve(listener, speaks, gate.clone(), relay).unwrap();
@@ -120,7 +125,9 @@ fn a_tunnel_by_http() {
     let rig = rig();
     let mut client = rig.client();
     // Some say the first bytes before they were told that they may.
-    client.write_all(b"CONNECT open.example:443 HTTP/1.1\r\nHost: open.example:443\r\n\r\nearly").unwrap();
+    client
+        .write_all(b"CONNECT open.example:443 HTTP/1.1\r\nHost: open.example:443\r\n\r\nearly")
+        .unwrap();
     hear(&client, ESTABLISHED);
     let mut server = rig.accept();
     hear(&server, b"early");
@@ -136,7 +143,9 @@ fn a_tunnel_by_http() {
 fn what_is_said_in_a_tunnel_is_looked_at() {
     let rig = rig_that(Speaks::Http, true);
     let mut client = rig.client();
-    client.write_all(b"CONNECT open.example:443 HTTP/1.1\r\nHost: open.example:443\r\n\r\nhello").unwrap();
+    client
+        .write_all(b"CONNECT open.example:443 HTTP/1.1\r\nHost: open.example:443\r\n\r\nhello")
+        .unwrap();
     hear(&client, ESTABLISHED);
     hear(&client, b"never");
     drop(client);
@@ -152,7 +161,9 @@ fn one_request_and_no_other() {
         .unwrap();
     let mut server = rig.accept();
     hear(&server, b"POST /x HTTP/1.1\r\nHost: open.example\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhel");
-    client.write_all(b"loGET http://other.example/ HTTP/1.1\r\nHost: other.example\r\n\r\n").unwrap();
+    client
+        .write_all(b"loGET http://other.example/ HTTP/1.1\r\nHost: other.example\r\n\r\n")
+        .unwrap();
     hear(&server, b"lo");
     server.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nbody").unwrap();
     server.shutdown(Shutdown::Write).unwrap();
@@ -169,10 +180,14 @@ fn one_request_and_no_other() {
 #[test]
 fn a_refusal_names_its_rule() {
     let rig = rig();
-    let denied = rig.answer(b"CONNECT other.example:443 HTTP/1.1\r\nHost: other.example:443\r\n\r\n");
+    let denied =
+        rig.answer(b"CONNECT other.example:443 HTTP/1.1\r\nHost: other.example:443\r\n\r\n");
     let denied = String::from_utf8(denied).unwrap();
     assert!(denied.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{denied}");
-    assert!(denied.ends_with("\r\n\r\nringfence: denied by `deny *.example`  X: y (user policy)\n"), "{denied}");
+    assert!(
+        denied.ends_with("\r\n\r\nringfence: denied by `deny *.example`  X: y (user policy)\n"),
+        "{denied}"
+    );
     for (host, status) in [("gone", "502"), ("no", "502"), ("late", "504"), ("other", "403")] {
         let answer = rig.answer(format!("GET http://{host}.example/ HTTP/1.0\r\n\r\n").as_bytes());
         assert!(answer.starts_with(format!("HTTP/1.1 {status} ").as_bytes()), "{host}");
@@ -183,7 +198,10 @@ fn a_refusal_names_its_rule() {
 fn a_refusal_is_heard_by_one_who_goes_on_talking() {
     let rig = rig();
     let body = vec![b'x'; 1_000_000];
-    let head = format!("POST http://other.example/ HTTP/1.1\r\nHost: other.example\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST http://other.example/ HTTP/1.1\r\nHost: other.example\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     let answer = rig.answer(&[head.as_bytes(), &body].concat());
     assert!(answer.starts_with(b"HTTP/1.1 403 "), "{}", String::from_utf8_lossy(&answer));
 }
@@ -200,11 +218,21 @@ fn nothing_is_opened_for_a_head_that_is_none() {
         "GET / HTTP/1.1\r\nHost: open.example\r\n\r\n",
     ] {
         let answer = rig.answer(head.as_bytes());
-        assert!(answer.starts_with(b"HTTP/1.1 400 "), "{head:?}: {}", String::from_utf8_lossy(&answer));
+        assert!(
+            answer.starts_with(b"HTTP/1.1 400 "),
+            "{head:?}: {}",
+            String::from_utf8_lossy(&answer)
+        );
         let asked = rig.asked();
-        assert!(matches!(&asked[..], [one] if one.starts_with("objected: ")), "{head:?}: {asked:?}");
+        assert!(
+            matches!(&asked[..], [one] if one.starts_with("objected: ")),
+            "{head:?}: {asked:?}"
+        );
     }
-    let long = format!("GET http://open.example/ HTTP/1.1\r\nHost: open.example\r\nX: {}", "x".repeat(40_000));
+    let long = format!(
+        "GET http://open.example/ HTTP/1.1\r\nHost: open.example\r\nX: {}",
+        "x".repeat(40_000)
+    );
     assert!(rig.answer(long.as_bytes()).starts_with(b"HTTP/1.1 400 "));
     assert_eq!(rig.asked(), ["objected: the head is too long"]);
 }
@@ -219,7 +247,9 @@ fn a_tunnel_by_socks() {
     let rig = rig();
     let name = [&[12], b"open.example".as_slice()].concat();
     let (v4, v6) = ([127, 0, 0, 1], std::net::Ipv6Addr::LOCALHOST.octets());
-    for (kind, host, shown) in [(3, name.as_slice(), "open.example"), (1, &v4, "127.0.0.1"), (4, &v6, "::1")] {
+    for (kind, host, shown) in
+        [(3, name.as_slice(), "open.example"), (1, &v4, "127.0.0.1"), (4, &v6, "::1")]
+    {
         let mut client = rig.client();
         client.write_all(&[5, 2, 0, 2]).unwrap();
         hear(&client, &[5, 0]);
@@ -271,7 +301,11 @@ fn what_socks_says_to_no() {
 
 #[test]
 fn each_listener_speaks_what_it_speaks() {
-    for (speaks, said) in [(Speaks::Http, [5, 1, 0].as_slice()), (Speaks::Socks, b"G"), (Speaks::Either, &[4, 1, 0, 22])] {
+    for (speaks, said) in [
+        (Speaks::Http, [5, 1, 0].as_slice()),
+        (Speaks::Socks, b"G"),
+        (Speaks::Either, &[4, 1, 0, 22]),
+    ] {
         let rig = rig_that(speaks, false);
         assert_eq!(rig.answer(said), b"", "{speaks:?}");
         assert_eq!(rig.asked(), ["objected: it speaks neither HTTP nor SOCKS5"], "{speaks:?}");

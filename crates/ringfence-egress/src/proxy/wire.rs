@@ -112,7 +112,8 @@ impl Wire {
         if left.is_zero() {
             return Err(Gone);
         }
-        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let limit =
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         let mut polled = [PollFd::new(&self.socket, what), PollFd::new(&*self.bell, PollFlags::IN)];
         match poll(&mut polled, Some(&limit)) {
             Ok(_) if !polled[1].revents().is_empty() => Err(Gone),

@@ -144,7 +144,9 @@ impl Carried {
                 Err(fault) => return self.fail(Which::Inside, fault, tools, now),
             };
         }
-        if matches!(self.phase, Phase::Looking) && (self.outward.sight.is_judged() || self.outward.is_read()) {
+        if matches!(self.phase, Phase::Looking)
+            && (self.outward.sight.is_judged() || self.outward.is_read())
+        {
             self.phase = Phase::Flowing;
             self.due = None;
         }
@@ -160,7 +162,9 @@ impl Carried {
     /// An end that has failed and is not read any more, since nothing comes of it or nothing can
     /// be got rid of, would be noticed by nobody.
     fn look_for_failure(&mut self) -> Next {
-        for (which, side) in [(Which::Inside, &mut self.inside), (Which::Outside, &mut self.outside)] {
+        for (which, side) in
+            [(Which::Inside, &mut self.inside), (Which::Outside, &mut self.outside)]
+        {
             if std::mem::take(&mut side.failed)
                 && let Err(error) = outcome(&side.socket)
             {

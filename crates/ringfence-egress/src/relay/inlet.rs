@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use ringfence_sys::net::option;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, acceptfrom_with, connect_unspec, getsockname, sockopt};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, acceptfrom_with, connect_unspec, getsockname, sockopt,
+};
 
 use crate::dial::{Patience, begin, wait_readable};
 
@@ -55,7 +57,11 @@ impl Inlet {
     /// Neither the socket's `O_NONBLOCK`, which its owner shares, nor any option is touched. A
     /// socket that is connected, connecting or listening already is left as it is, with the
     /// error that the kernel has for it; one that could not be connected is unconnected again.
-    pub fn connect(&self, caller: BorrowedFd<'_>, is_wanted: &dyn Fn() -> bool) -> io::Result<OwnedFd> {
+    pub fn connect(
+        &self,
+        caller: BorrowedFd<'_>,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> io::Result<OwnedFd> {
         let (door, to) = self.door_for(caller)?;
         let mut hall = door.hall();
         // Whoever stands at the door now takes the room.
@@ -82,7 +88,9 @@ impl Inlet {
         let v4 = self.v4.listener.local_addr()?;
         match (sockopt::socket_domain(caller)?, &self.v6) {
             (AddressFamily::INET, _) => Ok((&self.v4, v4)),
-            (AddressFamily::INET6, Some(v6)) if !is_mapped(caller)? => Ok((v6, v6.listener.local_addr()?)),
+            (AddressFamily::INET6, Some(v6)) if !is_mapped(caller)? => {
+                Ok((v6, v6.listener.local_addr()?))
+            }
             (AddressFamily::INET6, _) => {
                 let IpAddr::V4(address) = v4.ip() else { return Err(Errno::AFNOSUPPORT.into()) };
                 Ok((&self.v4, SocketAddr::new(address.to_ipv6_mapped().into(), v4.port())))

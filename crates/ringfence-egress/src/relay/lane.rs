@@ -89,7 +89,14 @@ pub(super) enum Fault {
 
 impl Lane {
     pub(super) fn free() -> Lane {
-        Lane { carried: 0, sight: Sight::none(), ready: Vec::new(), gone: 0, pipe: None, stage: Stage::Open }
+        Lane {
+            carried: 0,
+            sight: Sight::none(),
+            ready: Vec::new(),
+            gone: 0,
+            pipe: None,
+            stage: Stage::Open,
+        }
     }
 
     /// A lane that is looked at by `check`, if there is one, and of which `said` was read before.
@@ -111,7 +118,12 @@ impl Lane {
     }
 
     /// Carries what can be carried.
-    pub(super) fn pump(&mut self, from: &mut Side, to: &mut Side, tools: &mut Tools) -> Result<Stop, Fault> {
+    pub(super) fn pump(
+        &mut self,
+        from: &mut Side,
+        to: &mut Side,
+        tools: &mut Tools,
+    ) -> Result<Stop, Fault> {
         let mut moved = 0;
         loop {
             if moved >= TURN {
@@ -130,7 +142,10 @@ impl Lane {
                 let _ = shutdown(&to.socket, Shutdown::Write);
                 self.stage = Stage::Shut;
                 return Ok(Stop::Blocked);
-            } else if self.stage == Stage::Open && from.readable && (to.writable || self.sight.is_looking()) {
+            } else if self.stage == Stage::Open
+                && from.readable
+                && (to.writable || self.sight.is_looking())
+            {
                 self.fill(from, tools)?
             } else {
                 None
@@ -155,7 +170,14 @@ impl Lane {
         if limit > 0
             && let Some(pipe) = tools.pipes.take()
         {
-            let read = splice(&from.socket, None, &pipe.writer, None, limit, SpliceFlags::MOVE | SpliceFlags::NONBLOCK);
+            let read = splice(
+                &from.socket,
+                None,
+                &pipe.writer,
+                None,
+                limit,
+                SpliceFlags::MOVE | SpliceFlags::NONBLOCK,
+            );
             if read == Err(Errno::AGAIN) && from.urgent {
                 tools.pipes.put(pipe);
                 return self.copy(from, tools, limit);
@@ -174,9 +196,15 @@ impl Lane {
     }
 
     /// Reads once, into memory: at most `limit`, or what is to be looked at if that is nothing.
-    fn copy(&mut self, from: &mut Side, tools: &mut Tools, limit: usize) -> Result<Option<usize>, Fault> {
+    fn copy(
+        &mut self,
+        from: &mut Side,
+        tools: &mut Tools,
+        limit: usize,
+    ) -> Result<Option<usize>, Fault> {
         let room = if limit > 0 { limit.min(HELD) } else { self.sight.room() };
-        let read = recv(&from.socket, &mut tools.scratch[..room], RecvFlags::empty()).map(|(_, count)| count);
+        let read = recv(&from.socket, &mut tools.scratch[..room], RecvFlags::empty())
+            .map(|(_, count)| count);
         let read = self.understand(read, from)?;
         let bytes = &tools.scratch[..read.unwrap_or(0)];
         if limit > 0 {
@@ -189,7 +217,11 @@ impl Lane {
     }
 
     /// What a call that reads has answered.
-    fn understand(&mut self, read: rustix::io::Result<usize>, from: &mut Side) -> Result<Option<usize>, Fault> {
+    fn understand(
+        &mut self,
+        read: rustix::io::Result<usize>,
+        from: &mut Side,
+    ) -> Result<Option<usize>, Fault> {
         match read {
             Ok(0) => {
                 self.sight.forget();
@@ -219,7 +251,8 @@ impl Lane {
         if !to.writable {
             return Ok(None);
         }
-        let sent = self.delivered(send(&to.socket, &self.ready[self.gone..], SendFlags::NOSIGNAL), to)?;
+        let sent =
+            self.delivered(send(&to.socket, &self.ready[self.gone..], SendFlags::NOSIGNAL), to)?;
         self.gone += sent.unwrap_or(0);
         if self.gone == self.ready.len() {
             // An idle connection keeps no buffer.
@@ -236,7 +269,14 @@ impl Lane {
             return Ok(None);
         }
         // Exactly what is in the pipe: asked for more, the kernel would wait for more before it sends.
-        let sent = splice(&pipe.reader, None, &to.socket, None, count, SpliceFlags::MOVE | SpliceFlags::NONBLOCK);
+        let sent = splice(
+            &pipe.reader,
+            None,
+            &to.socket,
+            None,
+            count,
+            SpliceFlags::MOVE | SpliceFlags::NONBLOCK,
+        );
         let sent = self.delivered(sent, to);
         match count - sent.as_ref().map_or(0, |sent| sent.unwrap_or(0)) {
             0 => tools.pipes.put(pipe),
@@ -246,7 +286,11 @@ impl Lane {
     }
 
     /// What a call that writes has answered.
-    fn delivered(&mut self, sent: rustix::io::Result<usize>, to: &mut Side) -> Result<Option<usize>, Fault> {
+    fn delivered(
+        &mut self,
+        sent: rustix::io::Result<usize>,
+        to: &mut Side,
+    ) -> Result<Option<usize>, Fault> {
         match sent {
             Ok(count) => {
                 self.carried += count as u64;

@@ -36,7 +36,13 @@ impl Sight {
 
     /// `check` looks, first at what was read before.
     pub(super) fn of(check: Box<dyn Check>, said: Vec<u8>) -> Sight {
-        Sight { rule: Rule::Look(check), fresh: !said.is_empty(), held: said, judged: false, looked: false }
+        Sight {
+            rule: Rule::Look(check),
+            fresh: !said.is_empty(),
+            held: said,
+            judged: false,
+            looked: false,
+        }
     }
 
     /// Whether what was said first has been judged.
@@ -112,7 +118,8 @@ impl Sight {
         match verdict {
             Verdict::NeedMore if self.held.len() < HELD => Ok(Some(Vec::new())),
             Verdict::NeedMore | Verdict::Through(0) => {
-                let reason = format!("it could not be told from {} bytes what is said", self.held.len());
+                let reason =
+                    format!("it could not be told from {} bytes what is said", self.held.len());
                 Err(Objection { reason, answer: Vec::new() })
             }
             Verdict::Pass => {

@@ -11,7 +11,8 @@ use super::*;
 use crate::dial::{Dialer, Options, Outer};
 
 const LONG: Duration = Duration::from_secs(30);
-const SHORT: Limits = Limits { first: Duration::from_millis(60), connecting: Duration::from_millis(60) };
+const SHORT: Limits =
+    Limits { first: Duration::from_millis(60), connecting: Duration::from_millis(60) };
 
 /// Two ends of a connection on loopback.
 fn ends(listener: &TcpListener) -> (TcpStream, TcpStream) {
@@ -39,7 +40,11 @@ fn rig(limits: Limits, check: Option<Box<dyn Check>>) -> Rig {
     Rig { relay, client, server, end }
 }
 
-fn through(relay: &Relay, listener: &TcpListener, check: Option<Box<dyn Check>>) -> (TcpStream, TcpStream, Receiver<End>) {
+fn through(
+    relay: &Relay,
+    listener: &TcpListener,
+    check: Option<Box<dyn Check>>,
+) -> (TcpStream, TcpStream, Receiver<End>) {
     let (client, inside) = ends(listener);
     let (outside, server) = ends(listener);
     let (sender, end) = mpsc::channel();
@@ -167,13 +172,19 @@ struct Lines;
 
 impl Check for Lines {
     fn look(&mut self, held: &[u8]) -> Verdict {
-        let Some(end) = held.iter().position(|byte| *byte == b'\n') else { return Verdict::NeedMore };
+        let Some(end) = held.iter().position(|byte| *byte == b'\n') else {
+            return Verdict::NeedMore;
+        };
         match &held[..end] {
             b"pass" => Verdict::Pass,
             b"finish" => Verdict::Finish,
-            b"bad" => Verdict::Refuse(Objection { reason: "bad words".into(), answer: b"no!".to_vec() }),
+            b"bad" => {
+                Verdict::Refuse(Objection { reason: "bad words".into(), answer: b"no!".to_vec() })
+            }
             line => match line.strip_prefix(b"big ") {
-                Some(size) => Verdict::Through(end as u64 + 1 + std::str::from_utf8(size).unwrap().parse::<u64>().unwrap()),
+                Some(size) => Verdict::Through(
+                    end as u64 + 1 + std::str::from_utf8(size).unwrap().parse::<u64>().unwrap(),
+                ),
                 None => Verdict::Through(end as u64 + 1),
             },
         }
@@ -249,7 +260,9 @@ fn whoever_is_refused_hears_why_and_nothing_goes_out() {
 fn a_word_that_never_ends_is_refused() {
     let rig = rig(Limits::default(), Some(Box::new(Lines)));
     let client = rig.client;
-    let writer = thread::spawn(move || drop((&client).write_all(&load(1_000_000).iter().map(|byte| byte | 16).collect::<Vec<_>>())));
+    let writer = thread::spawn(move || {
+        drop((&client).write_all(&load(1_000_000).iter().map(|byte| byte | 16).collect::<Vec<_>>()))
+    });
     let end = rig.end.recv_timeout(LONG).unwrap();
     assert!(matches!(&end.why, Ending::Refused(reason) if reason.contains("bytes")), "{end:?}");
     assert_eq!(end.sent, 0);
@@ -324,12 +337,14 @@ fn an_answer_can_be_what_is_waited_for() {
 fn a_web_socket_is_one_when_the_server_says_so() {
     let name = ringfence_policy::Name::new("a.example").unwrap();
     let rig = rig(Limits::default(), Some(crate::peek::checks::http(name, 80)));
-    let upgrade = b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let upgrade =
+        b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     say(&rig.client, upgrade);
     hear(&rig.server, upgrade);
     say(&rig.client, b"\x81\x05hello");
     hears_nothing(&rig.server);
-    let agreed = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let agreed =
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     say(&rig.server, agreed);
     hear(&rig.client, agreed);
     hear(&rig.server, b"\x81\x05hello");
@@ -342,7 +357,11 @@ fn what_was_read_before_goes_first() {
     for check in [None, Some(Box::new(Lines) as Box<dyn Check>)] {
         let (client, inside) = ends(&listener);
         let (outside, server) = ends(&listener);
-        relay.carry(Pair { said: b"early\nwo".to_vec(), check, ..Pair::new(inside.into(), outside.into()) });
+        relay.carry(Pair {
+            said: b"early\nwo".to_vec(),
+            check,
+            ..Pair::new(inside.into(), outside.into())
+        });
         hear(&server, b"early\n");
         say(&client, b"rd\n");
         hear(&server, b"word\n");
@@ -375,7 +394,10 @@ fn connecting(limits: Limits, to: SocketAddr) -> (Relay, TcpStream, Receiver<End
     let (client, inside) = ends(&TcpListener::bind("127.0.0.1:0").unwrap());
     let outside = Dialer::by(Outer::default(), LONG).start(to, &Options::default()).unwrap();
     let (sender, end) = mpsc::channel();
-    relay.carry(Pair { ended: Box::new(move |end| drop(sender.send(end))), ..Pair::new(inside.into(), outside) });
+    relay.carry(Pair {
+        ended: Box::new(move |end| drop(sender.send(end))),
+        ..Pair::new(inside.into(), outside)
+    });
     (relay, client, end)
 }
 
@@ -394,7 +416,9 @@ fn nobody_there_is_a_reset_inside() {
     rustix::net::bind(&held, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
     let nobody = SocketAddr::try_from(rustix::net::getsockname(&held).unwrap()).unwrap();
     let (_relay, client, end) = connecting(Limits::default(), nobody);
-    let Ending::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else { panic!("it was reached") };
+    let Ending::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else {
+        panic!("it was reached")
+    };
     assert_eq!(error.raw_os_error(), Some(Errno::CONNREFUSED.raw_os_error()));
     assert_eq!((&client).read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
@@ -404,9 +428,13 @@ fn whoever_never_answers_is_not_waited_for() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&silent, 0).unwrap();
     let to = silent.local_addr().unwrap();
-    let _full: Vec<_> = (0..4).map(|_| Dialer::by(Outer::default(), LONG).start(to, &Options::default()).unwrap()).collect();
+    let _full: Vec<_> = (0..4)
+        .map(|_| Dialer::by(Outer::default(), LONG).start(to, &Options::default()).unwrap())
+        .collect();
     let (_relay, _client, end) = connecting(SHORT, to);
-    let Ending::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else { panic!("it was reached") };
+    let Ending::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else {
+        panic!("it was reached")
+    };
     assert_eq!(error.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
 }
 
@@ -444,7 +472,8 @@ fn ten_thousand_in_a_row_leave_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut before = 0;
     for round in 0..10_000 {
-        let (client, server, end) = through(&relay, &listener, (round % 2 == 0).then(|| Box::new(Lines) as Box<dyn Check>));
+        let (client, server, end) =
+            through(&relay, &listener, (round % 2 == 0).then(|| Box::new(Lines) as Box<dyn Check>));
         say(&client, b"word\n");
         hear(&server, b"word\n");
         // Some end in order, and some do not.
@@ -466,9 +495,12 @@ fn ten_thousand_in_a_row_leave_nothing() {
 /// How often the thread that carries has gone to sleep.
 fn naps() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-    let status = tasks.map(|task| fs::read_to_string(task.join("status")).unwrap()).find(|status| status.starts_with("Name:\trelay\n"));
+    let status = tasks
+        .map(|task| fs::read_to_string(task.join("status")).unwrap())
+        .find(|status| status.starts_with("Name:\trelay\n"));
     let status = status.expect("there is such a thread");
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
     line.trim().parse().unwrap()
 }
 
@@ -569,7 +601,9 @@ fn closed_it_has_told_of_every_end_whoever_else_knows_it() {
 #[test]
 fn what_is_urgent_goes_on_in_its_place() {
     let rig = rig(Limits::default(), None);
-    let urgent = |stream: &TcpStream, word: &[u8]| rustix::net::send(stream, word, rustix::net::SendFlags::OOB).unwrap();
+    let urgent = |stream: &TcpStream, word: &[u8]| {
+        rustix::net::send(stream, word, rustix::net::SendFlags::OOB).unwrap()
+    };
     for (from, to) in [(&rig.client, &rig.server), (&rig.server, &rig.client)] {
         say(from, b"abc");
         urgent(from, b"!");

@@ -37,19 +37,34 @@ impl Turns {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
         let tools = Tools::new();
-        Ok(Turns { epoll, shared, limits, tools, carried: HashMap::new(), again: VecDeque::new(), due: BTreeSet::new(), last: BELL })
+        Ok(Turns {
+            epoll,
+            shared,
+            limits,
+            tools,
+            carried: HashMap::new(),
+            again: VecDeque::new(),
+            due: BTreeSet::new(),
+            last: BELL,
+        })
     }
 
     /// Carries until it is told to stop.
     pub(super) fn run(mut self) {
         // Writing to a pipe or socket that nobody reads sends a signal where `splice` does it,
         // and it has no flag against that. Pending for this thread alone, it disturbs nobody.
-        let _ = ringfence_sys::signal::block(&ringfence_sys::signal::Set::of(&[rustix::process::Signal::PIPE.as_raw()]));
+        let _ = ringfence_sys::signal::block(&ringfence_sys::signal::Set::of(&[
+            rustix::process::Signal::PIPE.as_raw(),
+        ]));
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         while !self.shared.is_stopped() {
             events.clear();
             let timeout = self.timeout();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            ) {
                 Ok(_) | Err(Errno::INTR) => {}
                 // Nothing can be waited for any more; whoever is carried must not wait for ever.
                 Err(_) => break,
@@ -63,7 +78,10 @@ impl Turns {
             }
             for _ in 0..self.again.len() {
                 if let Some(serial) = self.again.pop_front() {
-                    self.carried.get_mut(&serial).into_iter().for_each(|carried| carried.queued = false);
+                    self.carried
+                        .get_mut(&serial)
+                        .into_iter()
+                        .for_each(|carried| carried.queued = false);
                     self.step(serial);
                 }
             }
@@ -101,9 +119,20 @@ impl Turns {
         self.last += 1;
         let serial = self.last;
         let listed = carried.and_then(|carried| {
-            let flags = EventFlags::IN | EventFlags::PRI | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-            for (which, side) in [(Which::Inside, &carried.inside), (Which::Outside, &carried.outside)] {
-                epoll::add(&self.epoll, &side.socket, EventData::new_u64(token(serial, which)), flags)?;
+            let flags = EventFlags::IN
+                | EventFlags::PRI
+                | EventFlags::OUT
+                | EventFlags::RDHUP
+                | EventFlags::ET;
+            for (which, side) in
+                [(Which::Inside, &carried.inside), (Which::Outside, &carried.outside)]
+            {
+                epoll::add(
+                    &self.epoll,
+                    &side.socket,
+                    EventData::new_u64(token(serial, which)),
+                    flags,
+                )?;
             }
             Ok(carried)
         });
@@ -120,7 +149,8 @@ impl Turns {
     }
 
     fn hear(&mut self, token: u64, flags: EventFlags) {
-        let (serial, which) = (token >> 1, if token & 1 == 0 { Which::Inside } else { Which::Outside });
+        let (serial, which) =
+            (token >> 1, if token & 1 == 0 { Which::Inside } else { Which::Outside });
         // It may have ended by what was heard just before, of its other side.
         if let Some(carried) = self.carried.get_mut(&serial) {
             carried.hear(which, flags);

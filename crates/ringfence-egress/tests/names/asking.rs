@@ -21,7 +21,12 @@ fn both_kinds_at_once_by_one_socket() {
 fn a_refused_lookup_is_told_of_once() {
     let place = Place::new();
     let client = place.datagrams();
-    for (id, name, kind) in [(1, "a.shut", A), (2, "a.shut", AAAA), (3, "a.shut.corp.test", A), (4, "a.shut.corp.test", AAAA)] {
+    for (id, name, kind) in [
+        (1, "a.shut", A),
+        (2, "a.shut", AAAA),
+        (3, "a.shut.corp.test", A),
+        (4, "a.shut.corp.test", AAAA),
+    ] {
         assert_eq!(client.ask(&question(id, name, kind)), format!("{id} nxdomain"));
     }
     assert_eq!(place.refused(), ["a.shut Shut"]);
@@ -33,7 +38,10 @@ fn a_refused_lookup_is_told_of_once() {
 fn questions_come_by_a_stream_in_any_pieces() {
     let place = Place::new();
     let mut client = place.stream();
-    client.0.write_all(&[framed(&question(1, "a.open", A)), framed(&question(2, "a.shut", A))].concat()).unwrap();
+    client
+        .0
+        .write_all(&[framed(&question(1, "a.open", A)), framed(&question(2, "a.shut", A))].concat())
+        .unwrap();
     assert_eq!([client.hear(), client.hear()], ["1 ok 198.18.0.16", "2 nxdomain"]);
     client.0.set_nodelay(true).unwrap();
     for byte in framed(&question(3, "a.open", AAAA)) {
@@ -89,5 +97,8 @@ fn dropping_the_server_ends_it() {
     stream.ends();
     // Nobody has the port any more, which the kernel tells of the first datagram.
     let _ = datagrams.0.send(&question(2, "a.open", A));
-    assert_eq!(datagrams.0.recv(&mut [0; 512]).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(
+        datagrams.0.recv(&mut [0; 512]).unwrap_err().kind(),
+        std::io::ErrorKind::ConnectionRefused
+    );
 }

@@ -51,7 +51,13 @@ impl Place {
         };
         let gate = Arc::new(Gate { refused: Mutex::default() });
         let search = vec![Name::new("corp.test").unwrap()];
-        let server = Server::start(Sockets { datagrams, streams }, gate.clone(), Arc::new(Pool::new()), search).unwrap();
+        let server = Server::start(
+            Sockets { datagrams, streams },
+            gate.clone(),
+            Arc::new(Pool::new()),
+            search,
+        )
+        .unwrap();
         Place { server, address, gate }
     }
 

@@ -31,8 +31,13 @@ impl Birth {
         let wanted = StatxFlags::INO | StatxFlags::BTIME;
         let found = rustix::fs::statx(directory, name, flags, wanted).ok()?;
         let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
-        let born = if is_known { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };
-        Some(Self { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino, born })
+        let born =
+            if is_known { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };
+        Some(Self {
+            device: (found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            born,
+        })
     }
 
     /// Seconds and nanoseconds of its creation; `None` where the file system does not record
@@ -44,7 +49,11 @@ impl Birth {
 
 impl fmt::Display for Birth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}:{}:{}", self.device.0, self.device.1, self.inode, self.born.0, self.born.1)
+        write!(
+            f,
+            "{}:{}:{}:{}:{}",
+            self.device.0, self.device.1, self.inode, self.born.0, self.born.1
+        )
     }
 }
 

@@ -20,8 +20,8 @@ use ringfence_sys::mount::{self, NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, Reach};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
-    fsmount, fsopen, move_mount, open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
 use super::{During, Fault, Launch, UPPER};
@@ -35,7 +35,11 @@ use wired::Wired;
 ///
 /// Read-only things come first and are restricted all at once, which seals the root as
 /// well; writable things and devices are put on top of that.
-pub(super) fn build(launch: &Launch, mut ground: Ground, wire: Option<OwnedFd>) -> Result<(), Fault> {
+pub(super) fn build(
+    launch: &Launch,
+    mut ground: Ground,
+    wire: Option<OwnedFd>,
+) -> Result<(), Fault> {
     let steps = &launch.plan.steps;
     if let Some(most) = launch.plan.most(Limit::Memory) {
         ground.limit(most);
@@ -44,7 +48,10 @@ pub(super) fn build(launch: &Launch, mut ground: Ground, wire: Option<OwnedFd>) 
     let wire = wire.filter(|_| steps.contains(&Step::Tripwire));
     let (mut root, done) = ground.root(wire.as_ref(), steps)?;
     ground.uncover(&root, steps)?;
-    let steps: Vec<(&Step, Source)> = steps.iter().map(|step| Ok((step, source(step, &mut ground)?))).collect::<Result<_, Fault>>()?;
+    let steps: Vec<(&Step, Source)> = steps
+        .iter()
+        .map(|step| Ok((step, source(step, &mut ground)?)))
+        .collect::<Result<_, Fault>>()?;
     let terminal = terminal();
     let mut done = done.iter().peekable();
     for (step, source) in &steps {
@@ -52,10 +59,13 @@ pub(super) fn build(launch: &Launch, mut ground: Ground, wire: Option<OwnedFd>) 
             root.prepare(step, source)?;
         }
     }
-    restrict(&root.base, Reach::Below, READ_ONLY | NO_SUID | NO_DEV).during(|| "seal the root".into())?;
+    restrict(&root.base, Reach::Below, READ_ONLY | NO_SUID | NO_DEV)
+        .during(|| "seal the root".into())?;
     if wire.is_some() {
         // Whoever wants to write here is to be told of, by us and not by the kernel.
-        mount::clear_attributes(root.base.as_fd(), READ_ONLY).map_err(errno).during(|| "seal the root".into())?;
+        mount::clear_attributes(root.base.as_fd(), READ_ONLY)
+            .map_err(errno)
+            .during(|| "seal the root".into())?;
     }
     let caches = mount_points::caches_in_bound_trees(steps.iter().map(|(step, _)| *step));
     for (step, source) in &steps {
@@ -92,7 +102,8 @@ fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
     match step {
         Step::Bind { access: Access::ReadOnly, .. } => Ok(Source::There),
         Step::Bind { path, access: Access::ReadWrite, .. } => {
-            let there = copy(path.as_path(), NO_SUID | NO_DEV).and_then(|tree| tree.ok_or(Errno::NOENT));
+            let there =
+                copy(path.as_path(), NO_SUID | NO_DEV).and_then(|tree| tree.ok_or(Errno::NOENT));
             there.map(Source::Mount).during(|| format!("bind {path}"))
         }
         Step::Private { path, store, beneath, beside } => {
@@ -103,7 +114,9 @@ fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
             match made {
                 // The store is another user's, over whom root has no power in here; or it is
                 // not as we made it.
-                Err(Errno::ACCESS | Errno::LOOP | Errno::NOTDIR) => ground.more_scratch().map(Source::Mount),
+                Err(Errno::ACCESS | Errno::LOOP | Errno::NOTDIR) => {
+                    ground.more_scratch().map(Source::Mount)
+                }
                 made => made.during(|| format!("mount {store} at {path}")),
             }
         }
@@ -119,7 +132,9 @@ fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
 
 /// A detached copy of what is mounted at `path`; `None` if nothing is there any more.
 fn copy(path: &Path, flags: u64) -> rustix::io::Result<Option<OwnedFd>> {
-    let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let how = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
     let tree = match open_tree(CWD, path, how) {
         Err(Errno::NOENT) => return Ok(None),
         other => other?,
@@ -152,7 +167,12 @@ fn fill(file: &OwnedFd, content: &str) -> rustix::io::Result<()> {
     Ok(())
 }
 
-pub(super) fn make(kind: &str, options: &[(&str, &str)], set: &[&str], flags: MountAttrFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn make(
+    kind: &str,
+    options: &[(&str, &str)],
+    set: &[&str],
+    flags: MountAttrFlags,
+) -> rustix::io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (name, value) in options {
         fsconfig_set_string(context.as_fd(), *name, *value)?;
@@ -166,14 +186,21 @@ pub(super) fn make(kind: &str, options: &[(&str, &str)], set: &[&str], flags: Mo
 
 /// A directory that stands where its name says, and not behind a link.
 fn plain(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(at, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::openat(
+        at,
+        name,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 /// What the project wrote at earlier times.
 fn stored(store: &AbsPath) -> rustix::io::Result<OwnedFd> {
     let upper = plain(plain(CWD, store.as_path())?, UPPER)?;
-    let how =
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH;
+    let how = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = open_tree(&upper, "", how)?;
     restrict(&tree, Reach::Below, NO_SUID | NO_DEV)?;
     Ok(tree)
@@ -182,10 +209,13 @@ fn stored(store: &AbsPath) -> rustix::io::Result<OwnedFd> {
 /// The person's terminal, so that programs find a name for it: its own name lies in a
 /// `devpts` that is not in here.
 fn terminal() -> Option<OwnedFd> {
-    [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()].into_iter().find_map(|stream| {
-        let name = rustix::termios::ttyname(stream, Vec::new()).ok()?;
-        copy(Path::new(OsStr::from_bytes(name.to_bytes())), READ_ONLY | NO_SUID | NO_EXEC).ok()?
-    })
+    [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()].into_iter().find_map(
+        |stream| {
+            let name = rustix::termios::ttyname(stream, Vec::new()).ok()?;
+            copy(Path::new(OsStr::from_bytes(name.to_bytes())), READ_ONLY | NO_SUID | NO_EXEC)
+                .ok()?
+        },
+    )
 }
 
 struct Root {
@@ -227,7 +257,9 @@ impl Root {
                 self.writable.insert(path.clone());
                 self.directory(path)
             }
-            Step::Bind { path, access: Access::ReadOnly, kind } if !self.is_late(path) => self.bind(path, *kind, source),
+            Step::Bind { path, access: Access::ReadOnly, kind } if !self.is_late(path) => {
+                self.bind(path, *kind, source)
+            }
             Step::Bind { path, kind, .. } => {
                 self.bind_here(path);
                 if self.is_late(path) { Ok(()) } else { self.stand_for(path, *kind) }
@@ -247,8 +279,12 @@ impl Root {
             Step::Symlink { path, target } => self.symlink(target, path),
             Step::File { path, content } => self.file(path, content),
             Step::Directory { path } => self.directory(path),
-            Step::Denied { path, kind: Kind::Directory } => self.directory(path).and_then(|()| self.mode(path, 0)),
-            Step::Denied { path, kind: Kind::File } => self.node(path).and_then(|()| self.mode(path, 0)),
+            Step::Denied { path, kind: Kind::Directory } => {
+                self.directory(path).and_then(|()| self.mode(path, 0))
+            }
+            Step::Denied { path, kind: Kind::File } => {
+                self.node(path).and_then(|()| self.mode(path, 0))
+            }
             Step::Passage { path } => self.directory(path).and_then(|()| self.mode(path, 0o111)),
             _ => Ok(()),
         }
@@ -256,19 +292,31 @@ impl Root {
 
     /// Whether a path lies in something that is mounted after the root is sealed.
     fn is_late(&self, path: &AbsPath) -> bool {
-        self.writable.iter().any(|above| path.is_within(above)) || self.is_below_bound(path) || self.is_in_cache(path)
+        self.writable.iter().any(|above| path.is_within(above))
+            || self.is_below_bound(path)
+            || self.is_in_cache(path)
     }
 
     /// Tells whether a private cache is the innermost tree around a path.
     fn is_in_cache(&self, path: &AbsPath) -> bool {
-        let deepest =
-            |roots: &BTreeSet<AbsPath>| roots.iter().filter(|root| path != *root && path.is_within(root)).map(AbsPath::depth).max();
+        let deepest = |roots: &BTreeSet<AbsPath>| {
+            roots
+                .iter()
+                .filter(|root| path != *root && path.is_within(root))
+                .map(AbsPath::depth)
+                .max()
+        };
         let cache = deepest(&self.private);
         cache.is_some() && cache > deepest(&self.bound)
     }
 
     /// What is writable, and covers.
-    fn complete(&mut self, step: &Step, source: &Source, terminal: Option<&OwnedFd>) -> Result<(), Fault> {
+    fn complete(
+        &mut self,
+        step: &Step,
+        source: &Source,
+        terminal: Option<&OwnedFd>,
+    ) -> Result<(), Fault> {
         match (step, source) {
             (
                 Step::Symlink { path, .. }
@@ -287,10 +335,14 @@ impl Root {
             (Step::Devices, Source::Mount(terminals)) => self.devices(terminals, terminal),
             (Step::Processes { .. }, Source::Mount(mount)) => self.attach(mount, &here("/proc")),
             (
-                Step::Scratch { path } | Step::Private { path, .. } | Step::Bind { path, access: Access::ReadWrite, .. },
+                Step::Scratch { path }
+                | Step::Private { path, .. }
+                | Step::Bind { path, access: Access::ReadWrite, .. },
                 Source::Mount(mount),
             ) => self.attach(mount, path),
-            (Step::Bind { path, access: Access::ReadOnly, .. }, _) if self.is_late(path) => self.bind_late(path, source),
+            (Step::Bind { path, access: Access::ReadOnly, .. }, _) if self.is_late(path) => {
+                self.bind_late(path, source)
+            }
             (Step::Instead { path, with }, _) => self.instead(path, with),
             (Step::Cover { path, cover: Cover::Deny(kind) }, _) => self.deny(path, *kind),
             (Step::Cover { path, cover: Cover::ReadOnly }, _) => self.protect(path, Reach::Below),
@@ -310,7 +362,8 @@ impl Root {
             Source::There => {
                 self.stand_for(path, kind)?;
                 self.prime_above(path)?;
-                match rustix::mount::mount_bind_recursive(path.as_path(), relative(path).as_c_str()) {
+                match rustix::mount::mount_bind_recursive(path.as_path(), relative(path).as_c_str())
+                {
                     // Gone meanwhile: what stands for it is empty.
                     Err(Errno::NOENT) => return Ok(()),
                     other => other.during(|| format!("bind {path}"))?,
@@ -335,7 +388,8 @@ impl Root {
                 None => return Ok(()),
             },
         };
-        restrict(mount, Reach::Below, READ_ONLY | NO_SUID | NO_DEV).during(|| format!("bind {path}"))?;
+        restrict(mount, Reach::Below, READ_ONLY | NO_SUID | NO_DEV)
+            .during(|| format!("bind {path}"))?;
         self.attach(mount, path)
     }
 
@@ -367,7 +421,9 @@ impl Root {
 
     /// Whether `path` lies in something of the sandbox's own rather than of the host.
     fn is_own(&self, path: &AbsPath) -> bool {
-        let deepest = |roots: &BTreeSet<AbsPath>| roots.iter().filter(|root| path.is_within(root)).map(AbsPath::depth).max();
+        let deepest = |roots: &BTreeSet<AbsPath>| {
+            roots.iter().filter(|root| path.is_within(root)).map(AbsPath::depth).max()
+        };
         deepest(&self.private).max(deepest(&self.writable)) > deepest(&self.bound)
     }
 
@@ -415,7 +471,9 @@ impl Root {
             return self.lay_over(path, content);
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.base, relative(path), flags, Mode::from_raw_mode(0o644)).during(|| format!("write {path}"))?;
+        let file =
+            rustix::fs::openat(&self.base, relative(path), flags, Mode::from_raw_mode(0o644))
+                .during(|| format!("write {path}"))?;
         fill(&file, content).during(|| format!("write {path}"))
     }
 
@@ -424,10 +482,16 @@ impl Root {
         if self.find(path).during(|| format!("look at {path}"))?.is_none() {
             return Ok(());
         }
-        let ours = self.find(with).and_then(|ours| ours.ok_or(Errno::NOENT)).during(|| format!("look at {with}"))?;
-        let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let ours = self
+            .find(with)
+            .and_then(|ours| ours.ok_or(Errno::NOENT))
+            .during(|| format!("look at {with}"))?;
+        let how = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH;
         let copy = open_tree(&ours, "", how).during(|| format!("copy {with}"))?;
-        restrict(&copy, Reach::One, READ_ONLY | NO_SUID | NO_DEV).during(|| format!("copy {with}"))?;
+        restrict(&copy, Reach::One, READ_ONLY | NO_SUID | NO_DEV)
+            .during(|| format!("copy {with}"))?;
         self.attach(&copy, path)
     }
 
@@ -437,7 +501,13 @@ impl Root {
             return Ok(());
         }
         self.above(path)?;
-        match rustix::fs::mknodat(&self.base, relative(path), rustix::fs::FileType::RegularFile, Mode::from_raw_mode(0o644), 0) {
+        match rustix::fs::mknodat(
+            &self.base,
+            relative(path),
+            rustix::fs::FileType::RegularFile,
+            Mode::from_raw_mode(0o644),
+            0,
+        ) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(error).during(|| format!("make {path}")),
         }
@@ -447,13 +517,20 @@ impl Root {
         if self.is_shown(path) {
             return Ok(());
         }
-        rustix::fs::chmodat(&self.base, relative(path), Mode::from_raw_mode(mode), AtFlags::empty()).during(|| format!("deny {path}"))
+        rustix::fs::chmodat(&self.base, relative(path), Mode::from_raw_mode(mode), AtFlags::empty())
+            .during(|| format!("deny {path}"))
     }
 
     /// What stands at `path` now, never through a link; `None` if nothing does.
     fn find(&self, path: &AbsPath) -> rustix::io::Result<Option<OwnedFd>> {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        match rustix::fs::openat2(&self.base, relative(path), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), how) {
+        match rustix::fs::openat2(
+            &self.base,
+            relative(path),
+            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+            how,
+        ) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(error) => Err(error),
@@ -461,9 +538,15 @@ impl Root {
     }
 
     fn attach(&mut self, source: &OwnedFd, path: &AbsPath) -> Result<(), Fault> {
-        if self.writable.iter().any(|above| path != above && path.is_within(above)) && !self.is_below_bound(path) {
+        if self.writable.iter().any(|above| path != above && path.is_within(above))
+            && !self.is_below_bound(path)
+        {
             let status = rustix::fs::fstat(source).during(|| format!("look at {path}"))?;
-            if rustix::fs::FileType::from_raw_mode(status.st_mode).is_dir() { self.directory(path)? } else { self.node(path)? }
+            if rustix::fs::FileType::from_raw_mode(status.st_mode).is_dir() {
+                self.directory(path)?
+            } else {
+                self.node(path)?
+            }
         }
         if self.is_in_cache(path) {
             return self.attach_in_cache(source, path);
@@ -485,7 +568,10 @@ impl Root {
             return if need_not_be {
                 Ok(())
             } else {
-                Err(Fault { what: format!("deny {path}, which moved meanwhile,"), errno: libc::ESTALE })
+                Err(Fault {
+                    what: format!("deny {path}, which moved meanwhile,"),
+                    errno: libc::ESTALE,
+                })
             };
         };
         let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -502,7 +588,8 @@ impl Root {
         }
         let mask = self.mask.as_ref().expect("made just above");
         let cover = |node: &str| open_tree(mask, node, how).and_then(|node| put(&node, &target));
-        let (same, other) = if kind == Kind::Directory { ("directory", "file") } else { ("file", "directory") };
+        let (same, other) =
+            if kind == Kind::Directory { ("directory", "file") } else { ("file", "directory") };
         match cover(same) {
             // In a cache, something else may have taken the name before it was denied.
             Err(Errno::INVAL | Errno::NOTDIR) => cover(other),
@@ -513,9 +600,13 @@ impl Root {
 
     /// The same thing over itself, read-only.
     fn protect(&mut self, path: &AbsPath, reach: Reach) -> Result<(), Fault> {
-        let Some(target) = self.find(path).during(|| format!("protect {path}"))? else { return Ok(()) };
-        let how =
-            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH;
+        let Some(target) = self.find(path).during(|| format!("protect {path}"))? else {
+            return Ok(());
+        };
+        let how = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE
+            | OpenTreeFlags::AT_EMPTY_PATH;
         open_tree(&target, "", how)
             .and_then(|tree| {
                 restrict(&tree, reach, READ_ONLY | NO_SUID | NO_DEV)?;
@@ -540,7 +631,8 @@ impl Root {
             let at = here("/dev").join(name);
             match rustix::mount::mount_bind(at.as_path(), relative(&at).as_c_str()) {
                 // Read-only: the device can be written all the same, its mode cannot be changed.
-                Ok(()) => restrict_at(&self.base, &relative(&at), READ_ONLY | NO_SUID | NO_EXEC).during(|| format!("bind {at}"))?,
+                Ok(()) => restrict_at(&self.base, &relative(&at), READ_ONLY | NO_SUID | NO_EXEC)
+                    .during(|| format!("bind {at}"))?,
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(error).during(|| format!("bind {at}")),
             }
@@ -575,7 +667,13 @@ pub(super) fn masks() -> rustix::io::Result<OwnedFd> {
 }
 
 pub(super) fn put(source: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<()> {
-    move_mount(source, "", target, "", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH)
+    move_mount(
+        source,
+        "",
+        target,
+        "",
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH,
+    )
 }
 
 fn here(text: &str) -> AbsPath {
@@ -585,7 +683,11 @@ fn here(text: &str) -> AbsPath {
 /// The path as seen from the new root.
 fn relative(path: &AbsPath) -> CString {
     let below = path.as_path().strip_prefix("/").unwrap_or(path.as_path());
-    let text = if below.as_os_str().is_empty() { b".".to_vec() } else { below.as_os_str().as_bytes().to_vec() };
+    let text = if below.as_os_str().is_empty() {
+        b".".to_vec()
+    } else {
+        below.as_os_str().as_bytes().to_vec()
+    };
     CString::new(text).expect("an absolute path holds no NUL")
 }
 
@@ -595,6 +697,7 @@ pub(super) fn quiet_processes(steps: &[Step]) -> Result<(), Fault> {
     if !steps.contains(&Step::Processes { access: Access::ReadOnly }) {
         return Ok(());
     }
-    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(|| "open the root".into())?;
+    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .during(|| "open the root".into())?;
     restrict_at(&root, c"proc", READ_ONLY).during(|| "make /proc read-only".into())
 }

@@ -34,7 +34,11 @@ pub struct ConfigChange {
 
 impl ConfigChange {
     /// The event that a report with these descriptors means.
-    pub(super) fn event(told: Box<Told>, descriptors: Vec<OwnedFd>, listener: Option<&Arc<OwnedFd>>) -> Event {
+    pub(super) fn event(
+        told: Box<Told>,
+        descriptors: Vec<OwnedFd>,
+        listener: Option<&Arc<OwnedFd>>,
+    ) -> Event {
         let Some(listener) = listener else { return Event::Closed };
         let waiting = Waiting::of(told.call, listener.clone());
         match <[OwnedFd; 2]>::try_from(descriptors) {

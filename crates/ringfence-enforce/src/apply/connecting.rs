@@ -43,7 +43,11 @@ pub struct Connecting {
 
 impl Connecting {
     /// The event that a report with this socket means.
-    pub(super) fn event(told: Box<Told>, socket: Option<OwnedFd>, listener: Option<&Arc<OwnedFd>>) -> Event {
+    pub(super) fn event(
+        told: Box<Told>,
+        socket: Option<OwnedFd>,
+        listener: Option<&Arc<OwnedFd>>,
+    ) -> Event {
         let Some(listener) = listener else { return Event::Closed };
         let waiting = Waiting::of(told.call, listener.clone());
         match socket {

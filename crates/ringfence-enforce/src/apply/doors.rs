@@ -45,8 +45,10 @@ impl Doors {
     /// Out of the descriptors as they are handed over.
     pub(super) fn of(descriptors: Vec<OwnedFd>, more: More) -> Option<Self> {
         let mut given = descriptors.into_iter();
-        let (names, long_names, v4) = (given.next()?.into(), given.next()?.into(), given.next()?.into());
-        let mut next_if = |is_there: bool| if is_there { given.next().map(TcpListener::from) } else { None };
+        let (names, long_names, v4) =
+            (given.next()?.into(), given.next()?.into(), given.next()?.into());
+        let mut next_if =
+            |is_there: bool| if is_there { given.next().map(TcpListener::from) } else { None };
         Some(Self { names, long_names, v4, v6: next_if(more.v6), proxy: next_if(more.proxy) })
     }
 }
@@ -72,7 +74,8 @@ pub(super) fn open(control: &OwnedFd, plan: &Plan) -> Result<(), Fault> {
     let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during(|| "open the way out".into())?;
     let v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).ok();
     let is_proxied = plan.steps.contains(&Step::Proxy);
-    let proxy = is_proxied.then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))).transpose();
+    let proxy =
+        is_proxied.then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))).transpose();
     let proxy = proxy.during(|| "open a socket for a proxy".into())?;
     // Many programs may come at once, and a queue that is full loses them.
     for listener in [Some(&long), Some(&v4), v6.as_ref(), proxy.as_ref()].into_iter().flatten() {
@@ -80,7 +83,8 @@ pub(super) fn open(control: &OwnedFd, plan: &Plan) -> Result<(), Fault> {
     }
     let more = More { v6: v6.is_some(), proxy: proxy.is_some() };
     let optional = [v6.as_ref(), proxy.as_ref()].into_iter().flatten().map(AsFd::as_fd);
-    let all: Vec<_> = [asked.as_fd(), long.as_fd(), v4.as_fd()].into_iter().chain(optional).collect();
+    let all: Vec<_> =
+        [asked.as_fd(), long.as_fd(), v4.as_fd()].into_iter().chain(optional).collect();
     if tell_with(control, &Report::Doors(more), &all) {
         Ok(())
     } else {

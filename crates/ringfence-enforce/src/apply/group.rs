@@ -63,10 +63,17 @@ pub struct Counted {
 impl Group {
     /// Puts a sandbox into one of its own, where the kernel is to count for it. Nothing runs in it
     /// yet; `control` leads to its warden.
-    pub(super) fn around(warden: i32, control: &OwnedFd, plan: &Plan, after: After) -> Result<Option<Arc<Self>>, LaunchError> {
+    pub(super) fn around(
+        warden: i32,
+        control: &OwnedFd,
+        plan: &Plan,
+        after: After,
+    ) -> Result<Option<Arc<Self>>, LaunchError> {
         let Some(mut group) = Self::of(plan, after) else { return held(None, plan) };
         match first_of(warden, control) {
-            First::Is(first) => group.parts.retain(|part| part.write("cgroup.procs", &first.to_string()).is_ok()),
+            First::Is(first) => {
+                group.parts.retain(|part| part.write("cgroup.procs", &first.to_string()).is_ok())
+            }
             // It has said why, and is heard next.
             First::Never => return Ok(None),
             First::Late => group.parts.clear(),
@@ -78,9 +85,15 @@ impl Group {
     /// place for it.
     fn of(plan: &Plan, after: After) -> Option<Self> {
         let memory = plan.most(Limit::Memory).map(above_memory);
-        let processes = plan.most(Limit::Processes).filter(|_| needs_processes()).map(above_processes);
-        let wanted = [(Of::Memory, memory.is_some()), (Of::Processes, processes.is_some()), (Of::Time, plan.most(Limit::Cpu).is_some())];
-        let wanted: Vec<Of> = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(of, _)| of).collect();
+        let processes =
+            plan.most(Limit::Processes).filter(|_| needs_processes()).map(above_processes);
+        let wanted = [
+            (Of::Memory, memory.is_some()),
+            (Of::Processes, processes.is_some()),
+            (Of::Time, plan.most(Limit::Cpu).is_some()),
+        ];
+        let wanted: Vec<Of> =
+            wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(of, _)| of).collect();
         if wanted.is_empty() {
             return None;
         }
@@ -89,7 +102,8 @@ impl Group {
             parts
         };
         // One that another has left in a state in which it cannot be held is no use.
-        let used = stock::used_before(&wanted).map(hold).filter(|parts| parts.iter().all(Part::is_whole));
+        let used =
+            stock::used_before(&wanted).map(hold).filter(|parts| parts.iter().all(Part::is_whole));
         let parts = used.or_else(|| made(&wanted, after).map(hold))?;
         Some(Self { parts, wanted, after })
     }
@@ -101,7 +115,11 @@ impl Group {
     /// The counter of a sandbox's memory, with its group if there is one.
     pub(super) fn memory_counter(group: Option<&Self>, plan: &Plan) -> MemoryCounter {
         let is_counted = group.is_some_and(|group| group.counts(Of::Memory).is_some());
-        if plan.most(Limit::Memory).is_some() && !is_counted { MemoryCounter::ByProcess } else { MemoryCounter::Complete }
+        if plan.most(Limit::Memory).is_some() && !is_counted {
+            MemoryCounter::ByProcess
+        } else {
+            MemoryCounter::Complete
+        }
     }
 
     /// What was counted so far.
@@ -148,7 +166,8 @@ fn made(wanted: &[Of], after: After) -> Option<Vec<Part>> {
     if after == After::UsedAgain && !places.is_empty() {
         // To enter a hierarchy of the older generation lets everybody wait who starts or ends a process
         // meanwhile: with hundreds in a second, the slowest wait a tenth longer.
-        places.retain(|place| place.version == Version::Two || place.counts.contains(&Of::Processes));
+        places
+            .retain(|place| place.version == Version::Two || place.counts.contains(&Of::Processes));
         UNUSED.fetch_or(if places.is_empty() { this } else { 0 }, Ordering::Relaxed);
     }
     if places.is_empty() {
@@ -166,8 +185,14 @@ fn made(wanted: &[Of], after: After) -> Option<Vec<Part>> {
 /// Where the plan has no gap because a group holds the processes, there must be one.
 fn held(group: Option<Group>, plan: &Plan) -> Result<Option<Arc<Group>>, LaunchError> {
     let is_held = group.as_ref().is_some_and(|group| group.counts(Of::Processes).is_some());
-    if !is_held && plan.most(Limit::Processes).is_some() && process::ids().0 == 0 && needs_processes() {
-        return Err(failed("take the sandbox into a control group")(io::ErrorKind::PermissionDenied.into()));
+    if !is_held
+        && plan.most(Limit::Processes).is_some()
+        && process::ids().0 == 0
+        && needs_processes()
+    {
+        return Err(failed("take the sandbox into a control group")(
+            io::ErrorKind::PermissionDenied.into(),
+        ));
     }
     Ok(group.map(Arc::new))
 }
@@ -203,8 +228,10 @@ fn first_of(warden: i32, control: &OwnedFd) -> First {
     const PATIENCE: Duration = Duration::from_secs(2);
     let begun = Instant::now();
     loop {
-        let children = fs::read_to_string(format!("/proc/{warden}/task/{warden}/children")).unwrap_or_default();
-        if let Some(first) = children.split_whitespace().next().and_then(|child| child.parse().ok()) {
+        let children = fs::read_to_string(format!("/proc/{warden}/task/{warden}/children"))
+            .unwrap_or_default();
+        if let Some(first) = children.split_whitespace().next().and_then(|child| child.parse().ok())
+        {
             return First::Is(first);
         }
         if is_gone(control) {
@@ -227,6 +254,7 @@ pub fn grouping() -> Option<String> {
     let wanted = Of::ALL.into_iter().filter(|of| *of != Of::Processes || needs_processes());
     let places = places(&wanted.collect::<Vec<_>>(), Aim::Ask);
     let version = places.first()?.version;
-    let counts: Vec<&str> = places.iter().flat_map(|place| &place.counts).map(|of| of.word()).collect();
+    let counts: Vec<&str> =
+        places.iter().flat_map(|place| &place.counts).map(|of| of.word()).collect();
     Some(format!("{} counts {}", version.word(), counts.join(", ")))
 }

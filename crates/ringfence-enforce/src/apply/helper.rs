@@ -14,8 +14,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::thread::CpuSet;
 use serde::Serialize;
@@ -57,7 +57,8 @@ fn main() -> i32 {
         let processor = std::env::args().nth(2).and_then(|number| number.parse().ok());
         return nursery::main(control, processor);
     }
-    let network = if word.as_deref() == Some(OsStr::new(HOST_NETWORK)) { Net::Host } else { Net::New };
+    let network =
+        if word.as_deref() == Some(OsStr::new(HOST_NETWORK)) { Net::Host } else { Net::New };
     let mask = signal::block(&Set::of(&[])).expect("asking for the mask changes nothing");
     become_warden(network, control, &mask, &Stay::Anywhere)
 }
@@ -139,12 +140,20 @@ pub(super) fn tell(control: impl AsFd, report: &Report) {
 }
 
 /// The same with descriptors; answers whether they could be sent.
-pub(super) fn tell_with(control: impl AsFd, report: &Report, descriptors: &[BorrowedFd<'_>]) -> bool {
+pub(super) fn tell_with(
+    control: impl AsFd,
+    report: &Report,
+    descriptors: &[BorrowedFd<'_>],
+) -> bool {
     send_with(control, report, descriptors).is_ok()
 }
 
 /// Sends whatever it is, with descriptors.
-pub(super) fn send_with<T: Serialize>(to: impl AsFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+pub(super) fn send_with<T: Serialize>(
+    to: impl AsFd,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> std::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
@@ -159,7 +168,8 @@ pub(super) fn send_with<T: Serialize>(to: impl AsFd, message: &T, descriptors: &
 pub(super) fn is_gone(socket: impl AsFd) -> bool {
     let mut ends = [PollFd::new(&socket, PollFlags::empty())];
     let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut ends, Some(&now)).is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    poll(&mut ends, Some(&now)).is_ok()
+        && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 /// Signals of the terminal and of those who mean the command: the helper outlives them.
@@ -184,9 +194,11 @@ fn run(network: Net, control: &OwnedFd, mask: &Set, stay: &Stay) -> Result<(), F
     }
     signal::block(&Set::of(NOT_FOR_US)).during(|| "pthread_sigmask".into())?;
     namespaces()?;
-    let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during(|| "open /proc".into())?;
+    let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .during(|| "open /proc".into())?;
     let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).during(|| "socketpair".into())?;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .during(|| "socketpair".into())?;
     match process::fork().during(|| "fork".into())? {
         Fork::Child => {
             drop((ours, host_proc));
@@ -209,7 +221,8 @@ fn run(network: Net, control: &OwnedFd, mask: &Set, stay: &Stay) -> Result<(), F
 }
 
 fn namespaces() -> Result<(), Fault> {
-    let flags = namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS;
+    let flags =
+        namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS;
     let (uid, gid) = process::ids();
     namespace::unshare(flags).during(|| "unshare(CLONE_NEWUSER|…)".into())?;
     map_ids(uid, gid)?;
@@ -220,7 +233,8 @@ fn namespaces() -> Result<(), Fault> {
 /// mount to the sandbox's first process. Mounted from here, so that whoever trips it is
 /// told by the number that the host knows.
 fn hand_wire_over(control: &OwnedFd, init: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>, Fault> {
-    let wire = tripwire().filter(|(served, _)| tell_with(control, &Report::Wired(pid), &[served.as_fd()]));
+    let wire =
+        tripwire().filter(|(served, _)| tell_with(control, &Report::Wired(pid), &[served.as_fd()]));
     let mount = wire.map(|(_, mount)| mount);
     let handed = match &mount {
         Some(mount) => hand_over(init, [mount.as_fd()]),
@@ -231,10 +245,12 @@ fn hand_wire_over(control: &OwnedFd, init: &OwnedFd, pid: i32) -> Result<Option<
 
 fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
     let (uid, gid) = process::ids();
-    let served = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let served =
+        rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let number = served.as_raw_fd().to_string();
     let (user, group) = (uid.to_string(), gid.to_string());
-    let options = [("fd", number.as_str()), ("rootmode", "40000"), ("user_id", &user), ("group_id", &group)];
+    let options =
+        [("fd", number.as_str()), ("rootmode", "40000"), ("user_id", &user), ("group_id", &group)];
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let mount = super::build::make("fuse", &options, &[], flags).ok()?;
     Some((served, mount))
@@ -246,8 +262,13 @@ fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
 fn own_network(host_proc: &OwnedFd, init: &OwnedFd) -> Result<(), Fault> {
     namespace::unshare(namespace::NETWORK).during(|| "unshare(CLONE_NEWNET)".into())?;
     net::loopback_up().during(|| "set the loopback up".into())?;
-    let made = rustix::fs::openat(host_proc, "self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .during(|| "open the network namespace".into())?;
+    let made = rustix::fs::openat(
+        host_proc,
+        "self/ns/net",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .during(|| "open the network namespace".into())?;
     hand_over(init, [made.as_fd()]).during(|| "hand the network over".into())
 }
 
@@ -255,12 +276,19 @@ fn own_network(host_proc: &OwnedFd, init: &OwnedFd) -> Result<(), Fault> {
 const HANDING_OVER: SendFlags = SendFlags::from_bits_retain(HANDED_OVER);
 
 /// Passes descriptors on.
-pub(super) fn hand_over<const COUNT: usize>(to: &OwnedFd, descriptors: [BorrowedFd<'_>; COUNT]) -> rustix::io::Result<()> {
+pub(super) fn hand_over<const COUNT: usize>(
+    to: &OwnedFd,
+    descriptors: [BorrowedFd<'_>; COUNT],
+) -> rustix::io::Result<()> {
     hand_over_with(to, b'd', &descriptors)
 }
 
 /// The same with a word of one byte.
-pub(super) fn hand_over_with(to: &OwnedFd, word: u8, descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+pub(super) fn hand_over_with(
+    to: &OwnedFd,
+    word: u8,
+    descriptors: &[BorrowedFd<'_>],
+) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
@@ -284,7 +312,8 @@ pub(super) fn all_handed_over_with(socket: &OwnedFd) -> Option<(u8, Vec<OwnedFd>
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        .ok()?;
     let descriptors = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect()),
         _ => None,
@@ -295,6 +324,8 @@ pub(super) fn all_handed_over_with(socket: &OwnedFd) -> Option<(u8, Vec<OwnedFd>
 /// Names one user and one group in a user namespace just made: all that needs no privilege.
 pub(super) fn map_ids(uid: u32, gid: u32) -> Result<(), Fault> {
     fs::write("/proc/self/setgroups", "deny").during(|| "write /proc/self/setgroups".into())?;
-    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).during(|| "write /proc/self/uid_map".into())?;
-    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).during(|| "write /proc/self/gid_map".into())
+    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))
+        .during(|| "write /proc/self/uid_map".into())?;
+    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
+        .during(|| "write /proc/self/gid_map".into())
 }

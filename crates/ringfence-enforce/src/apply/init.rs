@@ -16,10 +16,15 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::helper::{Net, Stay, all_handed_over, hand_over_with, handed_over, is_gone, map_ids, tell};
+use super::helper::{
+    Net, Stay, all_handed_over, hand_over_with, handed_over, is_gone, map_ids, tell,
+};
 use super::jobs::Jobs;
 use super::socket_memory::SocketMemory;
-use super::{Account, During, Fault, Launch, MOST_DESCRIPTORS, MemoryCounter, Order, Report, build, doors, pause, probe, usher};
+use super::{
+    Account, During, Fault, Launch, MOST_DESCRIPTORS, MemoryCounter, Order, Report, build, doors,
+    pause, probe, usher,
+};
 use crate::plan::{Network, Plan, Step};
 use crate::seccomp::{Connects, GroupSignals, Owner, Shape, Uncounted, ready_filter};
 
@@ -47,7 +52,8 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     let Ties { control, warden, .. } = *ties;
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     // Ignored by whoever started us, it would reap the command before we hear of its end.
-    signal::set_disposition(libc::SIGCHLD, signal::Disposition::Default).during(|| "sigaction(SIGCHLD)".into())?;
+    signal::set_disposition(libc::SIGCHLD, signal::Disposition::Default)
+        .during(|| "sigaction(SIGCHLD)".into())?;
     // Here and not in the warden: /proc can only be mounted from among the processes it shows.
     let ground = build::Ground::lay()?;
     let Some((launch, for_usher)) = told(control)? else { return Ok(()) };
@@ -103,14 +109,17 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
 /// has changed its mind. Answers what the usher gets of it, too: the plan as it came, and the project's
 /// lock, where there is one.
 fn told(control: &OwnedFd) -> Result<Option<(Launch, Vec<OwnedFd>)>, Fault> {
-    let Some(mut given) = all_handed_over(control).filter(|given| given.len() >= 4) else { return Ok(None) };
+    let Some(mut given) = all_handed_over(control).filter(|given| given.len() >= 4) else {
+        return Ok(None);
+    };
     let for_usher = given.split_off(3);
     let Ok([stdin, stdout, stderr]) = <[OwnedFd; 3]>::try_from(given) else { return Ok(None) };
     rustix::stdio::dup2_stdin(stdin)
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
         .and_then(|()| rustix::stdio::dup2_stderr(stderr))
         .during(|| "take over the standard streams".into())?;
-    let launch = Launch::read(&for_usher[0]).ok_or_else(|| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
+    let launch = Launch::read(&for_usher[0])
+        .ok_or_else(|| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
     Ok(Some((launch, for_usher)))
 }
 
@@ -128,8 +137,12 @@ fn ceilings(plan: &Plan) -> Vec<Ceiling> {
         (Counted::FileSize, Resource::Fsize, plan.most(Limit::FileSize)),
         (Counted::Processes, Resource::Nproc, plan.most(Limit::Processes).map(nproc_ceiling)),
     ];
-    let within = |resource, most: u64| getrlimit(resource).maximum.map_or(most, |now| most.min(now));
-    counted.into_iter().filter_map(|(of, resource, most)| Some(Ceiling { of, most: within(resource, most?) })).collect()
+    let within =
+        |resource, most: u64| getrlimit(resource).maximum.map_or(most, |now| most.min(now));
+    counted
+        .into_iter()
+        .filter_map(|(of, resource, most)| Some(Ceiling { of, most: within(resource, most?) }))
+        .collect()
 }
 
 /// Bounds the pids of the sandbox's own pid namespace (Linux 6.14), for root too, whom
@@ -183,7 +196,9 @@ fn account(sockets: Option<&SocketMemory>) -> Account {
     const MESSAGE: u64 = 64;
     let sum = |of: &str, size: fn(&[u64]) -> u64| {
         let table = std::fs::read_to_string(format!("/proc/sysvipc/{of}")).unwrap_or_default();
-        let numbers = |line: &str| line.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect::<Vec<u64>>();
+        let numbers = |line: &str| {
+            line.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect::<Vec<u64>>()
+        };
         table.lines().skip(1).map(|line| size(&numbers(line))).sum::<u64>()
     };
     // Columns 14 and 15: what of a segment is in memory, and what was moved out of it.
@@ -199,46 +214,66 @@ fn account(sockets: Option<&SocketMemory>) -> Account {
 
 /// Into the network that the warden made meanwhile.
 fn join_network(warden: &OwnedFd) -> Result<(), Fault> {
-    let [network] = handed_over(warden).ok_or_else(|| Fault { what: "receive the network".into(), errno: libc::EBADMSG })?;
-    namespace::enter(network.as_fd(), namespace::NETWORK).during(|| "enter the network namespace".into())
+    let [network] = handed_over(warden)
+        .ok_or_else(|| Fault { what: "receive the network".into(), errno: libc::EBADMSG })?;
+    namespace::enter(network.as_fd(), namespace::NETWORK)
+        .during(|| "enter the network namespace".into())
 }
 
 /// A standard stream that is the host's `/dev/null` becomes ours: through the host's, root
 /// could change its mode for everybody.
 fn own_null() -> Result<(), Fault> {
     let null = rustix::fs::makedev(1, 3);
-    let is_null = |stream: BorrowedFd<'_>| rustix::fs::fstat(stream).is_ok_and(|status| status.st_rdev == null);
+    let is_null = |stream: BorrowedFd<'_>| {
+        rustix::fs::fstat(stream).is_ok_and(|status| status.st_rdev == null)
+    };
     let streams = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
     let [stdin, stdout, stderr] = streams.map(is_null);
     if !(stdin || stdout || stderr) {
         return Ok(());
     }
-    let own = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).during(|| "open /dev/null".into())?;
-    let placed = [(stdin, 0), (stdout, 1), (stderr, 2)].into_iter().filter(|(is, _)| *is).try_for_each(|(_, number)| match number {
-        0 => rustix::stdio::dup2_stdin(&own),
-        1 => rustix::stdio::dup2_stdout(&own),
-        _ => rustix::stdio::dup2_stderr(&own),
-    });
+    let own = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .during(|| "open /dev/null".into())?;
+    let placed = [(stdin, 0), (stdout, 1), (stderr, 2)]
+        .into_iter()
+        .filter(|(is, _)| *is)
+        .try_for_each(|(_, number)| match number {
+            0 => rustix::stdio::dup2_stdin(&own),
+            1 => rustix::stdio::dup2_stdout(&own),
+            _ => rustix::stdio::dup2_stderr(&own),
+        });
     placed.during(|| "take over /dev/null".into())
 }
 
 /// A user namespace below the warden's: the mounts copied into it are locked together, and
 /// whatever could be gained in it reaches neither them nor the other namespaces.
 fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
-    let identity = launch.plan.identity().ok_or_else(|| Fault { what: "find an identity in the plan".into(), errno: libc::EINVAL })?;
-    namespace::unshare(namespace::USER | namespace::MOUNT).during(|| "unshare(CLONE_NEWUSER|CLONE_NEWNS)".into())?;
+    let identity = launch.plan.identity().ok_or_else(|| Fault {
+        what: "find an identity in the plan".into(),
+        errno: libc::EINVAL,
+    })?;
+    namespace::unshare(namespace::USER | namespace::MOUNT)
+        .during(|| "unshare(CLONE_NEWUSER|CLONE_NEWNS)".into())?;
     map_ids(identity.uid, identity.gid)?;
     limit_watches();
     build::quiet_processes(&launch.plan.steps)?;
     // Opened while this process can still be looked into.
-    let open = |kind: &str| rustix::fs::open(format!("/proc/self/ns/{kind}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let open = |kind: &str| {
+        rustix::fs::open(
+            format!("/proc/self/ns/{kind}"),
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+    };
     let inside = Inside {
         user: open("user").during(|| "open the user namespace".into())?,
         mount: open("mnt").during(|| "open the mount namespace".into())?,
     };
     // A host without keyrings has nothing to hide there.
     match privilege::fresh_session_keyring() {
-        Err(error) if error.raw_os_error() != Some(libc::ENOSYS) => Err(error).during(|| "keyctl(KEYCTL_JOIN_SESSION_KEYRING)".into())?,
+        Err(error) if error.raw_os_error() != Some(libc::ENOSYS) => {
+            Err(error).during(|| "keyctl(KEYCTL_JOIN_SESSION_KEYRING)".into())?
+        }
         _ => {}
     }
     give_up(if launch.command.is_empty() { 1 << privilege::CAP_WAKE_ALARM } else { 0 })?;
@@ -270,10 +305,18 @@ fn give_up(kept: u64) -> Result<(), Fault> {
 /// command gets a part of them.
 fn limit_watches() {
     const INSTANCES: &str = "32";
-    let allowed = || std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok()?.trim().parse::<u64>().ok();
+    let allowed = || {
+        std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches")
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
     // Kernels without the limits count nobody's watches against anybody else's.
     let _ = std::fs::write("/proc/sys/user/max_inotify_instances", INSTANCES);
-    let _ = allowed().map(|allowed| std::fs::write("/proc/sys/user/max_inotify_watches", (allowed / 4).to_string()));
+    let _ = allowed().map(|allowed| {
+        std::fs::write("/proc/sys/user/max_inotify_watches", (allowed / 4).to_string())
+    });
 }
 
 /// The namespaces the command lives in.
@@ -292,7 +335,12 @@ fn restrict() -> Result<(), Fault> {
 
 /// Installs the filter here, so that it holds for everything started later, and hands the
 /// usher its end.
-fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, for_usher: &[OwnedFd]) -> Result<(), Fault> {
+fn refuse_calls(
+    launch: &Launch,
+    warden: &OwnedFd,
+    inside: Option<&Inside>,
+    for_usher: &[OwnedFd],
+) -> Result<(), Fault> {
     let steps = &launch.plan.steps;
     let scoped = steps.contains(&Step::Landlock);
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
@@ -306,9 +354,17 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, for_
     let refused = |is_limited| if is_limited { Uncounted::Refused } else { Uncounted::Allowed };
     let disk = refused(launch.plan.most(Limit::Disk).is_some());
     let memory = refused(launch.memory == MemoryCounter::ByProcess);
-    let listener = seccomp::install(&ready_filter(Shape { group_signals, owner, observe, connects, disk, memory }))
-        .during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
-    let inside = inside.ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
+    let listener = seccomp::install(&ready_filter(Shape {
+        group_signals,
+        owner,
+        observe,
+        connects,
+        disk,
+        memory,
+    }))
+    .during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
+    let inside = inside
+        .ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
     let word = match (observe, connects) {
         (Observe::All, _) => usher::ALL,
         (Observe::Denials, Connects::Asked) => usher::CONNECTIONS,
@@ -323,13 +379,23 @@ fn refuse_calls(launch: &Launch, warden: &OwnedFd, inside: Option<&Inside>, for_
 pub(super) type Spawn<'a> = dyn Fn(&CString, &[CString]) -> std::io::Result<i32> + 'a;
 
 /// Starts the command; answers its process id, or `None` if it could not be executed.
-fn start(launch: &Launch, control: &OwnedFd, mask: &Set, ceilings: &[Ceiling]) -> Result<Option<i32>, Fault> {
-    let text = |bytes: &Vec<u8>| CString::new(bytes.as_slice()).map_err(|_| Fault { what: "read the command".into(), errno: libc::EINVAL });
+fn start(
+    launch: &Launch,
+    control: &OwnedFd,
+    mask: &Set,
+    ceilings: &[Ceiling],
+) -> Result<Option<i32>, Fault> {
+    let text = |bytes: &Vec<u8>| {
+        CString::new(bytes.as_slice())
+            .map_err(|_| Fault { what: "read the command".into(), errno: libc::EINVAL })
+    };
     let arguments = launch.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let variables = launch.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     rustix::process::chdir(launch.cwd.as_path()).during(|| format!("enter {}", launch.cwd))?;
     let how = How { company: Company::Ours, descriptors: &[], ceilings, mask };
-    let spawn = |path: &CString, arguments: &[CString]| process::spawn_as(path, arguments, &variables, &how);
+    let spawn = |path: &CString, arguments: &[CString]| {
+        process::spawn_as(path, arguments, &variables, &how)
+    };
     match execute(&arguments, &variables, &spawn) {
         Ok(pid) => Ok(Some(pid)),
         Err(errno) => {
@@ -340,9 +406,15 @@ fn start(launch: &Launch, control: &OwnedFd, mask: &Set, ceilings: &[Ceiling]) -
 }
 
 /// Executes the program, searching `PATH` as a shell does.
-pub(super) fn execute(arguments: &[CString], variables: &[CString], spawn: &Spawn<'_>) -> Result<i32, i32> {
+pub(super) fn execute(
+    arguments: &[CString],
+    variables: &[CString],
+    spawn: &Spawn<'_>,
+) -> Result<i32, i32> {
     let Some(program) = arguments.first() else { return Err(libc::EINVAL) };
-    let spawn = |path: &CString, arguments: &[CString]| spawn(path, arguments).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
+    let spawn = |path: &CString, arguments: &[CString]| {
+        spawn(path, arguments).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+    };
     let try_one = |path: CString| match spawn(&path, arguments) {
         Err(libc::ENOEXEC) => {
             // A script without an interpreter line is the shell's.
@@ -355,11 +427,16 @@ pub(super) fn execute(arguments: &[CString], variables: &[CString], spawn: &Spaw
     if program.as_bytes().contains(&b'/') {
         return try_one(program.clone());
     }
-    let path = variables.iter().find_map(|v| v.as_bytes().strip_prefix(b"PATH=")).unwrap_or(b"/usr/local/bin:/usr/bin:/bin");
+    let path = variables
+        .iter()
+        .find_map(|v| v.as_bytes().strip_prefix(b"PATH="))
+        .unwrap_or(b"/usr/local/bin:/usr/bin:/bin");
     let mut worst = libc::ENOENT;
     for directory in path.split(|byte| *byte == b':') {
         let directory: &[u8] = if directory.is_empty() { b"." } else { directory };
-        let Ok(path) = CString::new([directory, b"/", program.as_bytes()].concat()) else { continue };
+        let Ok(path) = CString::new([directory, b"/", program.as_bytes()].concat()) else {
+            continue;
+        };
         // Asked first: to find out by trying would cost a process each time.
         if rustix::fs::stat(&path).is_ok() {
             match try_one(path) {
@@ -374,12 +451,21 @@ pub(super) fn execute(arguments: &[CString], variables: &[CString], spawn: &Spaw
 
 /// Reaps whatever ends and passes orders on, until the command has ended. Without one, until
 /// told to end.
-fn attend(command: Option<i32>, mut jobs: Jobs<'_>, ended: &OwnedFd, sockets: Option<&SocketMemory>) -> Result<(), Fault> {
+fn attend(
+    command: Option<i32>,
+    mut jobs: Jobs<'_>,
+    ended: &OwnedFd,
+    sockets: Option<&SocketMemory>,
+) -> Result<(), Fault> {
     let control = jobs.control;
     let mut is_paused = false;
     loop {
         while let Ok(Some((pid, change, usage))) = process::wait(-1, Wait::Poll) {
-            let usage = Usage { user_us: usage.user_us, system_us: usage.system_us, max_rss_kb: usage.max_rss_kb };
+            let usage = Usage {
+                user_us: usage.user_us,
+                system_us: usage.system_us,
+                max_rss_kb: usage.max_rss_kb,
+            };
             if command != Some(pid) {
                 jobs.changed(pid, change, usage);
                 continue;
@@ -409,7 +495,9 @@ fn attend(command: Option<i32>, mut jobs: Jobs<'_>, ended: &OwnedFd, sockets: Op
         let order = waits[0].revents().contains(PollFlags::IN).then(|| receive(control)).flatten();
         match order {
             // The command may have ended meanwhile, and it may be another user's program.
-            Some((Order::Signal(signal), _)) => drop(command.map(|command| signal::kill(command, signal))),
+            Some((Order::Signal(signal), _)) => {
+                drop(command.map(|command| signal::kill(command, signal)))
+            }
             Some((Order::End, _)) => {
                 end_all();
                 wait_for_usher();
@@ -463,7 +551,8 @@ fn receive(control: &OwnedFd) -> Option<(Order, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let how = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received = recvmsg(control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, how).ok()?;
+    let received =
+        recvmsg(control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, how).ok()?;
     let order = postcard::from_bytes(buffer.get(..received.bytes)?).ok()?;
     let descriptors = ancillary.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),

@@ -52,7 +52,8 @@ pub fn intent(pid: u32) -> Option<Intent> {
     let text = waits_in(pid)?;
     let mut words = text.split_whitespace();
     let call = Call::from_number(*Arch::NATIVE_FIRST.first()?, words.next()?.parse().ok()?)?;
-    let arguments: Vec<u64> = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
+    let arguments: Vec<u64> =
+        words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
     let form = form(call)?;
     let written = text_at(pid, *arguments.get(form.path)?)?;
     let path = if written.as_bytes().starts_with(b"/") {
@@ -72,7 +73,9 @@ pub fn intent(pid: u32) -> Option<Intent> {
 fn flagged(flags: u64) -> (Operation, End) {
     let is = |flag: i32| flags & flag as u64 == flag as u64;
     match flags & libc::O_ACCMODE as u64 == libc::O_RDONLY as u64 {
-        true if is(libc::O_PATH) || is(libc::O_CREAT) || is(libc::O_TRUNC) => (Operation::Read, End::Other),
+        true if is(libc::O_PATH) || is(libc::O_CREAT) || is(libc::O_TRUNC) => {
+            (Operation::Read, End::Other)
+        }
         true => (Operation::Read, End::Use),
         false => (Operation::Write, End::Other),
     }
@@ -105,11 +108,17 @@ fn form(call: Call) -> Option<Form> {
         | Call::Listxattr
         | Call::Llistxattr => at(None, 0, Wants::Always(Read)),
         Call::InotifyAddWatch => at(None, 1, Wants::Always(Read)),
-        Call::Newfstatat | Call::Statx | Call::Faccessat | Call::Faccessat2 | Call::Readlinkat => at(Some(0), 1, Wants::Always(Read)),
+        Call::Newfstatat | Call::Statx | Call::Faccessat | Call::Faccessat2 | Call::Readlinkat => {
+            at(Some(0), 1, Wants::Always(Read))
+        }
         Call::Execve => at(None, 0, Wants::Always(Execute)),
         Call::Execveat => at(Some(0), 1, Wants::Always(Execute)),
-        Call::Truncate | Call::Unlink | Call::Rmdir | Call::Chmod | Call::Chown | Call::Lchown => at(None, 0, Wants::Always(Write)),
-        Call::Unlinkat | Call::Fchmodat | Call::Fchownat | Call::Utimensat => at(Some(0), 1, Wants::Always(Write)),
+        Call::Truncate | Call::Unlink | Call::Rmdir | Call::Chmod | Call::Chown | Call::Lchown => {
+            at(None, 0, Wants::Always(Write))
+        }
+        Call::Unlinkat | Call::Fchmodat | Call::Fchownat | Call::Utimensat => {
+            at(Some(0), 1, Wants::Always(Write))
+        }
         _ => None,
     }
 }
@@ -134,7 +143,9 @@ fn text_at(pid: u32, address: u64) -> Option<std::ffi::OsString> {
         let from = address.checked_add(text.len() as u64)?;
         let left = (PAGE - from % PAGE) as usize;
         let want = if text.is_empty() { left.min(SHORT) } else { left };
-        let got = memory::read_process(pid as i32, from, &mut buffer[..want]).ok().filter(|got| *got > 0)?;
+        let got = memory::read_process(pid as i32, from, &mut buffer[..want])
+            .ok()
+            .filter(|got| *got > 0)?;
         if let Some(end) = buffer[..got].iter().position(|byte| *byte == 0) {
             text.extend_from_slice(&buffer[..end]);
             return Some(OsStr::from_bytes(&text).to_owned());

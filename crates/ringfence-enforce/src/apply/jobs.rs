@@ -45,7 +45,10 @@ impl<'a> Jobs<'a> {
         let fate = started.and_then(|Started { pid, terminal }| {
             self.running.insert(pid, job);
             let pidfd = process::pidfd(pid).map_err(|error| raw(&error))?;
-            let told: Vec<_> = [Some(pidfd.as_fd()), terminal.as_ref().map(AsFd::as_fd)].into_iter().flatten().collect();
+            let told: Vec<_> = [Some(pidfd.as_fd()), terminal.as_ref().map(AsFd::as_fd)]
+                .into_iter()
+                .flatten()
+                .collect();
             tell_with(self.control, &Report::Of(job, Fate::Started), &told);
             Ok(())
         });
@@ -60,22 +63,33 @@ impl<'a> Jobs<'a> {
         let (what, given) = descriptors.split_first().ok_or(Errno::INVAL)?;
         let start = Start::read(what).ok_or(Errno::BADMSG)?;
         // Out of the way of the numbers they are to have.
-        let given = given.iter().map(|one| rustix::io::fcntl_dupfd_cloexec(one, AWAY)).collect::<Result<Vec<_>, _>>()?;
+        let given = given
+            .iter()
+            .map(|one| rustix::io::fcntl_dupfd_cloexec(one, AWAY))
+            .collect::<Result<Vec<_>, _>>()?;
         // Whoever is given nothing to read reads from the sandbox's own nothing: through the
         // host's, root could change its mode for everybody.
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let null = (!start.numbers.contains(&0) && start.terminal.is_none()).then_some((null.as_fd(), 0));
-        let placed: Vec<_> = given.iter().map(AsFd::as_fd).zip(start.numbers.iter().copied()).chain(null).collect();
+        let null =
+            (!start.numbers.contains(&0) && start.terminal.is_none()).then_some((null.as_fd(), 0));
+        let placed: Vec<_> =
+            given.iter().map(AsFd::as_fd).zip(start.numbers.iter().copied()).chain(null).collect();
         let text = |bytes: &Vec<u8>| CString::new(bytes.as_slice()).map_err(|_| Errno::INVAL);
         let arguments = start.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         let variables = start.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         rustix::process::chdir(start.cwd.as_path())?;
         let terminal = start.terminal.map(Terminal::open).transpose()?;
         // What the shell is told, and where it tells of an end, is for nobody who came from it.
-        let company = if start.orphans == Orphans::Kept { Company::Recluse } else { start.orphans.company() };
+        let company =
+            if start.orphans == Orphans::Kept { Company::Recluse } else { start.orphans.company() };
         let how = How { company, descriptors: &placed, ceilings: &self.ceilings, mask: self.mask };
         let spawn = |path: &CString, arguments: &[CString]| match &terminal {
-            Some(terminal) => copy(&|| terminal.take_place(self.mask, &self.ceilings), path, arguments, &variables),
+            Some(terminal) => copy(
+                &|| terminal.take_place(self.mask, &self.ceilings),
+                path,
+                arguments,
+                &variables,
+            ),
             None => process::spawn_as(path, arguments, &variables, &how),
         };
         let pid = execute(&arguments, &variables, &spawn).map_err(Errno::from_raw_os_error)?;
@@ -106,8 +120,14 @@ impl Terminal {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let ours = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
         rustix::pty::unlockpt(&ours)?;
-        let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-        rustix::termios::tcsetwinsize(&ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
+        let theirs = rustix::pty::ioctl_tiocgptpeer(
+            &ours,
+            OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
+        )?;
+        rustix::termios::tcsetwinsize(
+            &ours,
+            Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 },
+        )?;
         Ok(Self { ours, theirs })
     }
 
@@ -131,11 +151,17 @@ fn be_plain(mask: &Set) -> Result<(), Errno> {
 
 /// Starts a program by a copy of this process, which is small and has one thread: what is
 /// done in it first, nobody else can do for it.
-fn copy(first: &dyn Fn() -> Result<(), Errno>, path: &CString, arguments: &[CString], variables: &[CString]) -> io::Result<i32> {
+fn copy(
+    first: &dyn Fn() -> Result<(), Errno>,
+    path: &CString,
+    arguments: &[CString],
+    variables: &[CString],
+) -> io::Result<i32> {
     let (failure, told) = pipe_with(PipeFlags::CLOEXEC)?;
     match process::fork()? {
         Fork::Child => {
-            let error = first().map_or_else(io::Error::from, |()| process::execute(path, arguments, variables));
+            let error = first()
+                .map_or_else(io::Error::from, |()| process::execute(path, arguments, variables));
             let _ = rustix::io::write(&told, &raw(&error).raw_os_error().to_ne_bytes());
             process::exit_now(127)
         }

@@ -18,8 +18,8 @@ use ringfence_tripwire::only;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::thread::CpuSet;
 
@@ -32,7 +32,10 @@ use super::lookout::Inside;
 use super::nursery::{Nursery, Serves};
 use super::plea::Plea;
 use super::waiting::{OnExecute, Waiting};
-use super::{Account, Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted, Report, SpaceTaken, Start};
+use super::{
+    Account, Birth, CONTROL_FD, Fate, HELPER, Job, Launch, MOST_DESCRIPTORS, Order, Planted,
+    Report, SpaceTaken, Start,
+};
 use crate::limits;
 use crate::plan::Network;
 pub use reins::Reins;
@@ -74,7 +77,9 @@ impl LaunchError {
     /// What to type next.
     pub fn hint(&self) -> &'static str {
         match self {
-            LaunchError::Helper { source, .. } | LaunchError::Step { source, .. } if limits::hint(source).is_some() => {
+            LaunchError::Helper { source, .. } | LaunchError::Step { source, .. }
+                if limits::hint(source).is_some() =>
+            {
                 limits::hint(source).unwrap_or_default()
             }
             LaunchError::Step { what, .. } if what.starts_with("unshare") => {
@@ -242,7 +247,9 @@ impl Warden {
             process::await_end(self.pid);
             return;
         };
-        while let Err(rustix::io::Errno::INTR) = poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], None) {}
+        while let Err(rustix::io::Errno::INTR) =
+            poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], None)
+        {}
         nursery.reap(self.pid);
     }
 }
@@ -267,7 +274,9 @@ impl Ahead {
     /// its own. Unless somebody has to serve hosts in it, it may be one that another of its circle had.
     pub fn start_in(nursery: &Arc<Nursery>, serves: Serves) -> Result<Self, LaunchError> {
         Self::by(Network::Own, |theirs| {
-            let (pid, handle) = nursery.make(serves, theirs.as_fd()).map_err(failed("ask for a copy of the nursery"))?;
+            let (pid, handle) = nursery
+                .make(serves, theirs.as_fd())
+                .map_err(failed("ask for a copy of the nursery"))?;
             Ok((Warden { pid, handle, nursery: Some(nursery.clone()) }, nursery.processor()))
         })
     }
@@ -282,12 +291,25 @@ impl Ahead {
         Self::by(network, |theirs| copy_self(network, theirs, mask))
     }
 
-    fn by(network: Network, start: impl FnOnce(OwnedFd) -> Result<(Warden, Option<usize>), LaunchError>) -> Result<Self, LaunchError> {
+    fn by(
+        network: Network,
+        start: impl FnOnce(OwnedFd) -> Result<(Warden, Option<usize>), LaunchError>,
+    ) -> Result<Self, LaunchError> {
         let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(helper("socketpair"))?;
         let (warden, processor) = start(theirs)?;
         let warden = Some(Arc::new(warden));
-        Ok(Self { running: Running { control: Arc::new(ours), warden, processor, listener: OnceLock::new(), group: None }, network })
+        Ok(Self {
+            running: Running {
+                control: Arc::new(ours),
+                warden,
+                processor,
+                listener: OnceLock::new(),
+                group: None,
+            },
+            network,
+        })
     }
 
     /// Which network the helper is in.
@@ -298,25 +320,43 @@ impl Ahead {
     /// Tells the helper what to do; standard streams are those given. The notify handlers of all sandboxes
     /// with the same `lock` file keep each other from acting between a judgement and its call. The file must
     /// be opened for this sandbox alone: `flock` does not tell copies of an fd apart.
-    pub fn launch(mut self, launch: &Launch, streams: [BorrowedFd<'_>; 3], lock: Option<BorrowedFd<'_>>) -> Result<Running, LaunchError> {
-        let is_one_of_many = self.running.warden.as_ref().is_some_and(|warden| warden.nursery.is_some());
+    pub fn launch(
+        mut self,
+        launch: &Launch,
+        streams: [BorrowedFd<'_>; 3],
+        lock: Option<BorrowedFd<'_>>,
+    ) -> Result<Running, LaunchError> {
+        let is_one_of_many =
+            self.running.warden.as_ref().is_some_and(|warden| warden.nursery.is_some());
         let after = if is_one_of_many { After::UsedAgain } else { After::Removed };
         if let Some(warden) = self.running.pid() {
             self.running.group = Group::around(warden, &self.running.control, &launch.plan, after)?;
         }
         let failed = failed("write the plan");
         let memory = Group::memory_counter(self.running.group.as_deref(), &launch.plan);
-        let launch = if memory == launch.memory { Cow::Borrowed(launch) } else { Cow::Owned(Launch { memory, ..launch.clone() }) };
-        let bytes = postcard::to_stdvec(&*launch).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
-        let mut plan =
-            std::fs::File::from(rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?);
+        let launch = if memory == launch.memory {
+            Cow::Borrowed(launch)
+        } else {
+            Cow::Owned(Launch { memory, ..launch.clone() })
+        };
+        let bytes =
+            postcard::to_stdvec(&*launch).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
+        let mut plan = std::fs::File::from(
+            rustix::fs::memfd_create("ringfence-plan", MemfdFlags::CLOEXEC)
+                .map_err(helper("memfd_create"))?,
+        );
         plan.write_all(&bytes).map_err(failed)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors: Vec<_> = streams.into_iter().chain([plan.as_fd()]).chain(lock).collect();
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         // A helper that failed meanwhile has said so, and will be heard next.
-        let _ = sendmsg(&self.running.control, &[IoSlice::new(b"l")], &mut ancillary, SendFlags::NOSIGNAL);
+        let _ = sendmsg(
+            &self.running.control,
+            &[IoSlice::new(b"l")],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        );
         Ok(self.running)
     }
 }
@@ -334,7 +374,9 @@ fn of_job(job: Job, fate: Fate, descriptors: Vec<OwnedFd>) -> Event {
     match fate {
         Fate::Started => {
             let mut given = descriptors.into_iter();
-            given.next().map_or(Event::Closed, |pidfd| Event::Of(job, What::Started { pidfd, terminal: given.next() }))
+            given.next().map_or(Event::Closed, |pidfd| {
+                Event::Of(job, What::Started { pidfd, terminal: given.next() })
+            })
         }
         Fate::NotExecuted(errno) => Event::Of(job, What::NotExecuted(errno)),
         Fate::Exited(status, usage) => Event::Of(job, What::Ended(Status::Exited(status), usage)),
@@ -344,13 +386,21 @@ fn of_job(job: Job, fate: Fate, descriptors: Vec<OwnedFd>) -> Event {
 
 /// A directory has a link for each directory in it, and two of its own.
 fn has_one_thread() -> bool {
-    std::fs::metadata("/proc/self/task").is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3)
+    std::fs::metadata("/proc/self/task")
+        .is_ok_and(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) == 3)
 }
 
-fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<(Warden, Option<usize>), LaunchError> {
+fn copy_self(
+    network: Network,
+    control: OwnedFd,
+    mask: &Set,
+) -> Result<(Warden, Option<usize>), LaunchError> {
     let processors = rustix::thread::sched_getaffinity(None).ok();
     match process::fork().map_err(failed("fork"))? {
-        Fork::Parent(pid) => Ok((Warden::ours(pid)?, processors.and_then(|processors| send_elsewhere(pid, &processors)))),
+        Fork::Parent(pid) => Ok((
+            Warden::ours(pid)?,
+            processors.and_then(|processors| send_elsewhere(pid, &processors)),
+        )),
         Fork::Child => {
             // What is made of it stands in the sandbox.
             process::forget_variables();
@@ -370,9 +420,13 @@ fn copy_self(network: Network, control: OwnedFd, mask: &Set) -> Result<(Warden, 
 /// It returns to all of them when it was told what to do.
 fn send_elsewhere(pid: i32, processors: &CpuSet) -> Option<usize> {
     let here = rustix::thread::sched_getcpu();
-    let other = (1..CpuSet::MAX_CPU).map(|step| (here + step) % CpuSet::MAX_CPU).find(|other| processors.is_set(*other))?;
+    let other = (1..CpuSet::MAX_CPU)
+        .map(|step| (here + step) % CpuSet::MAX_CPU)
+        .find(|other| processors.is_set(*other))?;
     // Only a matter of speed.
-    rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &only(other)).ok().map(|()| other)
+    rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid), &only(other))
+        .ok()
+        .map(|()| other)
 }
 
 fn start_anew(network: Network, control: &OwnedFd, mask: &Set) -> Result<i32, LaunchError> {
@@ -382,7 +436,8 @@ fn start_anew(network: Network, control: &OwnedFd, mask: &Set) -> Result<i32, La
     if network == Network::Host {
         arguments.push(CString::new(HOST_NETWORK).expect("a literal without NUL"));
     }
-    process::spawn(c"/proc/self/exe", &arguments, &[], &[(control.as_fd(), CONTROL_FD)], mask).map_err(failed("spawn /proc/self/exe"))
+    process::spawn(c"/proc/self/exe", &arguments, &[], &[(control.as_fd(), CONTROL_FD)], mask)
+        .map_err(failed("spawn /proc/self/exe"))
 }
 
 impl Running {
@@ -417,7 +472,12 @@ impl Running {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let length = loop {
-            match recvmsg(&self.control, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(
+                &self.control,
+                &mut [IoSliceMut::new(&mut buffer)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            ) {
                 Ok(received) => break received.bytes,
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 Err(_) => break 0,
@@ -434,46 +494,69 @@ impl Running {
         let Ok(report) = postcard::from_bytes(&buffer[..length]) else { return Ok(Event::Closed) };
         Ok(match report {
             Report::Failed(what, errno) => {
-                return Err(LaunchError::Step { what, source: io::Error::from_raw_os_error(errno) });
+                return Err(LaunchError::Step {
+                    what,
+                    source: io::Error::from_raw_os_error(errno),
+                });
             }
             Report::NotExecuted(errno) => Event::NotExecuted(errno),
             Report::Stopped(signal) => Event::Stopped(signal),
             Report::Exited(status, usage) => Event::Ended(Status::Exited(status), usage),
             Report::Killed(signal, usage) => Event::Ended(Status::Killed(signal), usage),
             Report::Denied(denial) => Event::Denied(*denial),
-            Report::Pleads(told) => self.listener.get().map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
-            Report::ReplacesConfig(told) => ConfigChange::event(told, descriptors, self.listener.get()),
+            Report::Pleads(told) => self
+                .listener
+                .get()
+                .map_or(Event::Closed, |listener| Event::Pleads(Plea::of(told, listener.clone()))),
+            Report::ReplacesConfig(told) => {
+                ConfigChange::event(told, descriptors, self.listener.get())
+            }
             Report::LooksUp(name, pid, program) => Event::LooksUp { name, pid, program },
-            Report::Queries(pid, program) => descriptors.pop().map_or(Event::Nothing, |fd| Event::Queries(pid, program, fd.into())),
+            Report::Queries(pid, program) => descriptors
+                .pop()
+                .map_or(Event::Nothing, |fd| Event::Queries(pid, program, fd.into())),
             Report::Sent(to, pid, program) => Event::Sent { to, pid, program },
             Report::Socket => descriptors.pop().map_or(Event::Nothing, Event::Socket),
             Report::Doors(more) => Doors::of(descriptors, more).map_or(Event::Closed, Event::Doors),
-            Report::Connects(told) => Connecting::event(told, descriptors.pop(), self.listener.get()),
+            Report::Connects(told) => {
+                Connecting::event(told, descriptors.pop(), self.listener.get())
+            }
             Report::Takes(number, on_execute, call) => match self.listener.get() {
-                Some(listener) => Event::Takes { number, on_execute, call: Waiting::of(call, listener.clone()) },
+                Some(listener) => {
+                    Event::Takes { number, on_execute, call: Waiting::of(call, listener.clone()) }
+                }
                 None => Event::Closed,
             },
             Report::Passed(allowance) => Event::Passed(*allowance),
             Report::Unlisted(more) => Event::Unlisted(more),
-            Report::Wired(init) => descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init)),
+            Report::Wired(init) => {
+                descriptors.pop().map_or(Event::Closed, |device| Event::Wired(device, init))
+            }
             Report::Settled => Event::Settled,
             Report::Account(account) => Event::Account(account),
             Report::TookSpace(taken) => Event::TookSpace(taken),
             Report::Paused => Event::Paused,
             Report::Inside => {
-                let _ = (!descriptors.is_empty()).then(|| self.listener.set(Arc::new(descriptors.remove(0))));
+                let _ = (!descriptors.is_empty())
+                    .then(|| self.listener.set(Arc::new(descriptors.remove(0))));
                 Inside::of(descriptors).map_or(Event::Closed, Event::Inside)
             }
             Report::Standing => Event::Standing,
             Report::Of(job, fate) => of_job(job, fate, descriptors),
-            Report::Made(path, what, birth) => Event::Made(Made { directory: descriptors.pop(), path, what, birth }),
+            Report::Made(path, what, birth) => {
+                Event::Made(Made { directory: descriptors.pop(), path, what, birth })
+            }
         })
     }
 
     /// How long the next message is: most are a few bytes. Blocks.
     fn length_of_next(&self) -> usize {
         loop {
-            match rustix::net::recv(&self.control, &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::TRUNC) {
+            match rustix::net::recv(
+                &self.control,
+                &mut [0u8; 1],
+                RecvFlags::PEEK | RecvFlags::TRUNC,
+            ) {
                 Ok((_, length)) => return length.max(1),
                 // Reset: the helper ended with something of ours unread. What it said before
                 // is still there, and comes next.
@@ -487,7 +570,8 @@ impl Running {
     /// of it.
     pub fn start(&self, job: Job, start: &Start, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = postcard::to_stdvec(start).map_err(|_| io::ErrorKind::InvalidData)?;
-        let mut what = std::fs::File::from(rustix::fs::memfd_create("ringfence-start", MemfdFlags::CLOEXEC)?);
+        let mut what =
+            std::fs::File::from(rustix::fs::memfd_create("ringfence-start", MemfdFlags::CLOEXEC)?);
         what.write_all(&bytes)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -495,7 +579,8 @@ impl Running {
         if !ancillary.push(SendAncillaryMessage::ScmRights(&given)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let order = postcard::to_stdvec(&Order::Start(job)).map_err(|_| io::ErrorKind::InvalidData)?;
+        let order =
+            postcard::to_stdvec(&Order::Start(job)).map_err(|_| io::ErrorKind::InvalidData)?;
         sendmsg(&self.control, &[IoSlice::new(&order)], &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(())
     }

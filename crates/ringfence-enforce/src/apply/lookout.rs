@@ -70,7 +70,12 @@ impl Inside {
     /// Out of the descriptors as they are handed over.
     pub(super) fn of(descriptors: Vec<OwnedFd>) -> Option<Self> {
         let mut given = descriptors.into_iter();
-        Some(Self { user: given.next()?, mount: given.next()?, plan: given.next()?, wire: given.next() })
+        Some(Self {
+            user: given.next()?,
+            mount: given.next()?,
+            plan: given.next()?,
+            wire: given.next(),
+        })
     }
 }
 
@@ -132,7 +137,10 @@ impl Lookout {
         let lookout = Self { socket, pid, _ears: ears };
         let Inside { user, mount, plan, wire } = inside;
         let handed = match wire {
-            Some(wire) => hand_over(&lookout.socket, [user.as_fd(), mount.as_fd(), plan.as_fd(), wire.as_fd()]),
+            Some(wire) => hand_over(
+                &lookout.socket,
+                [user.as_fd(), mount.as_fd(), plan.as_fd(), wire.as_fd()],
+            ),
             None => hand_over(&lookout.socket, [user.as_fd(), mount.as_fd(), plan.as_fd()]),
         };
         let handed = handed.and_then(|()| match &end {
@@ -185,15 +193,19 @@ pub(super) fn spawn_apart(word: &str) -> Result<(OwnedFd, i32), LaunchError> {
 
 fn spawn_with(word: &str, company: Company) -> Result<(OwnedFd, i32), LaunchError> {
     let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(helper("socketpair"))?;
     // Out of the way of the number it is to have.
     let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper("fcntl"))?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(helper("open /dev/null"))?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(helper("open /dev/null"))?;
     let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper("fcntl"))?;
     let arguments = [HELPER, word].map(|word| CString::new(word).expect("a literal without NUL"));
-    let descriptors = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
+    let descriptors =
+        [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
     let how = How { company, descriptors: &descriptors, ceilings: &[], mask: &Set::of(NOT_FOR_US) };
-    let pid = process::spawn_as(c"/proc/self/exe", &arguments, &[], &how).map_err(failed("spawn /proc/self/exe"))?;
+    let pid = process::spawn_as(c"/proc/self/exe", &arguments, &[], &how)
+        .map_err(failed("spawn /proc/self/exe"))?;
     Ok((ours, pid))
 }
 
@@ -240,12 +252,17 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     if is_gone(control) {
         return Ok(());
     }
-    let Some(Inside { user, mount, plan, wire }) = all_handed_over(control).and_then(Inside::of) else { return Ok(()) };
+    let Some(Inside { user, mount, plan, wire }) = all_handed_over(control).and_then(Inside::of)
+    else {
+        return Ok(());
+    };
     let relay = handed_over(control).map(|[relay]| relay);
     let unreadable = || io::Error::from(io::ErrorKind::InvalidData);
     let (launch, length) = Launch::read_with_length(&plan).ok_or_else(unreadable)?;
     let grants: Grants = postcard::from_bytes(&launch.grants).map_err(|_| unreadable())?;
-    let trees = launch.plan.steps.iter().find_map(|step| if let Step::Lookout { trees } = step { Some(trees.clone()) } else { None });
+    let trees = launch.plan.steps.iter().find_map(|step| {
+        if let Step::Lookout { trees } = step { Some(trees.clone()) } else { None }
+    });
     let covers = launch.plan.steps.iter().filter_map(|step| match step {
         Step::Cover { path, cover } => Some((path.clone(), *cover)),
         _ => None,
@@ -259,7 +276,11 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     let repositories = Repositories::new(&grants, &launch.plan, plan);
     // By these a watch is put on a directory that was found, and not on whatever its path
     // leads to by then; the sandbox has no processes of the host's.
-    let numbers = rustix::fs::open("/proc/self/fd", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let numbers = rustix::fs::open(
+        "/proc/self/fd",
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     namespace::enter(user.as_fd(), namespace::USER)?;
     namespace::enter(mount.as_fd(), namespace::MOUNT)?;
     rustix::process::fchdir(&numbers)?;
@@ -273,7 +294,15 @@ fn stand(control: &OwnedFd) -> io::Result<()> {
     hurry();
     let covers = Covers::new(control, wire, &launch.plan, lifted)?;
     let index = NameIndex::new(&grants);
-    Post::new(&grants, &index, View { trees, covered, denied }, covers, repositories, Watches::new(relay)?).stand()
+    Post::new(
+        &grants,
+        &index,
+        View { trees, covered, denied },
+        covers,
+        repositories,
+        Watches::new(relay)?,
+    )
+    .stand()
 }
 
 /// What holds after all that was added, and what somebody opened by that very path.
@@ -289,9 +318,13 @@ fn by_now(mut holding: Revised, added: Vec<Addendum>) -> (Revised, Vec<Rule>) {
     }
     // A rule that was written since may shut it all the same.
     let grants = &holding.grants;
-    let is_open = |rule: &&Rule| is_opened_since(rule) && grants.verdict(&rule.root, Access::Read) == Verdict::Allowed;
+    let is_open = |rule: &&Rule| {
+        is_opened_since(rule) && grants.verdict(&rule.root, Access::Read) == Verdict::Allowed
+    };
     let opened: Vec<Rule> = grants.rules.iter().filter(is_open).cloned().collect();
-    holding.trees.extend(opened.iter().map(|rule| &rule.root).filter(|root| root.as_path().is_dir()).cloned());
+    holding.trees.extend(
+        opened.iter().map(|rule| &rule.root).filter(|root| root.as_path().is_dir()).cloned(),
+    );
     holding.trees.sort();
     holding.trees.dedup();
     (holding, opened)

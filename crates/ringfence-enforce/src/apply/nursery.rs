@@ -28,7 +28,8 @@ use ringfence_tripwire::stay_at;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair, sockopt,
 };
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
@@ -92,15 +93,26 @@ impl Nursery {
     /// `processor`, all sandboxes of it are built there.
     pub fn start(mask: &Set, processor: Option<usize>) -> Result<Self, LaunchError> {
         let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(helper("socketpair"))?;
         // One that is stuck keeps nobody waiting for ever.
-        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(PATIENCE)).map_err(helper("setsockopt"))?;
+        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(PATIENCE))
+            .map_err(helper("setsockopt"))?;
         // Out of the way of the number it is to have.
         let theirs = rustix::io::fcntl_dupfd_cloexec(&theirs, 10).map_err(helper("fcntl"))?;
-        let words = [HELPER.to_owned(), NURSERY.to_owned()].into_iter().chain(processor.map(|processor| processor.to_string()));
-        let arguments: Vec<_> = words.map(|word| CString::new(word).expect("a word without NUL")).collect();
-        let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &[(theirs.as_fd(), CONTROL_FD)], mask)
-            .map_err(failed("spawn /proc/self/exe"))?;
+        let words = [HELPER.to_owned(), NURSERY.to_owned()]
+            .into_iter()
+            .chain(processor.map(|processor| processor.to_string()));
+        let arguments: Vec<_> =
+            words.map(|word| CString::new(word).expect("a word without NUL")).collect();
+        let pid = process::spawn(
+            c"/proc/self/exe",
+            &arguments,
+            &[],
+            &[(theirs.as_fd(), CONTROL_FD)],
+            mask,
+        )
+        .map_err(failed("spawn /proc/self/exe"))?;
         Ok(Self { control: Mutex::new(Control { socket: ours, asked: 0 }), pid, processor })
     }
 
@@ -111,7 +123,11 @@ impl Nursery {
 
     /// A new warden, that speaks by `control`: its number, which nobody else gets before
     /// [`Self::reap`], and a handle on it.
-    pub(super) fn make(&self, serves: Serves, control: BorrowedFd<'_>) -> io::Result<(i32, OwnedFd)> {
+    pub(super) fn make(
+        &self,
+        serves: Serves,
+        control: BorrowedFd<'_>,
+    ) -> io::Result<(i32, OwnedFd)> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner).make(serves, control)
     }
 
@@ -129,7 +145,8 @@ impl Control {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.checked_duration_since(Instant::now()).ok_or(io::ErrorKind::TimedOut)?;
-            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let left =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
             match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                 ready => ready?,
@@ -137,7 +154,9 @@ impl Control {
             let ((number, made), handle) = receive::<Made>(&self.socket)?;
             match (made, handle) {
                 (Ok(pid), Some(handle)) if number == self.asked => return Ok((pid, handle)),
-                (Err(error), _) if number == self.asked => return Err(io::Error::from_raw_os_error(error)),
+                (Err(error), _) if number == self.asked => {
+                    return Err(io::Error::from_raw_os_error(error));
+                }
                 // One that nobody waited for so long, or there was no room for the handle. It has
                 // nobody to speak with, and ends by itself.
                 (Ok(pid), _) => {
@@ -163,12 +182,21 @@ fn receive<T: for<'a> Deserialize<'a>>(from: &OwnedFd) -> io::Result<(T, Option<
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut buffer = [0; LONGEST];
-    let length = recvmsg(from, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let length = recvmsg(
+        from,
+        &mut [IoSliceMut::new(&mut buffer)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?
+    .bytes;
     let descriptor = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    Ok((postcard::from_bytes(&buffer[..length]).map_err(|_| io::ErrorKind::UnexpectedEof)?, descriptor))
+    Ok((
+        postcard::from_bytes(&buffer[..length]).map_err(|_| io::ErrorKind::UnexpectedEof)?,
+        descriptor,
+    ))
 }
 
 /// The process itself: it ends when its caller does.
@@ -195,10 +223,18 @@ pub(super) fn main(control: OwnedFd, processor: Option<usize>) -> i32 {
                 continue;
             }
             (Errand::Make(number, serves), Some(theirs)) => match nursery.make(serves, theirs) {
-                Ok((pid, handle)) => send_with::<Made>(&control, &(number, Ok(pid)), &[handle.as_fd()]),
-                Err(error) => send_with::<Made>(&control, &(number, Err(error.raw_os_error().unwrap_or(libc::EIO))), &[]),
+                Ok((pid, handle)) => {
+                    send_with::<Made>(&control, &(number, Ok(pid)), &[handle.as_fd()])
+                }
+                Err(error) => send_with::<Made>(
+                    &control,
+                    &(number, Err(error.raw_os_error().unwrap_or(libc::EIO))),
+                    &[],
+                ),
             },
-            (Errand::Make(number, _), None) => send_with::<Made>(&control, &(number, Err(libc::EMFILE)), &[]),
+            (Errand::Make(number, _), None) => {
+                send_with::<Made>(&control, &(number, Err(libc::EMFILE)), &[])
+            }
         };
         if told.is_err() {
             return 0;
@@ -211,7 +247,14 @@ fn usual(support: &Support) -> [Shape; 3] {
     let group_signals = if support.scopes() { GroupSignals::Scoped } else { GroupSignals::Refused };
     let owner = Owner::of(Some(support.uid));
     let [disk, memory] = [Uncounted::Allowed; 2];
-    let free = Shape { group_signals, owner, observe: Observe::Denials, connects: Connects::Shut, disk, memory };
+    let free = Shape {
+        group_signals,
+        owner,
+        observe: Observe::Denials,
+        connects: Connects::Shut,
+        disk,
+        memory,
+    };
     let on_disk = Shape { disk: Uncounted::Refused, ..free };
     [free, on_disk, Shape { memory: Uncounted::Refused, ..on_disk }]
 }
@@ -290,7 +333,8 @@ impl Network {
     fn new() -> io::Result<Self> {
         namespace::unshare(namespace::NETWORK)?;
         net::loopback_up()?;
-        let itself = rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let itself =
+            rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { itself, new: counted()? })
     }
 
@@ -358,7 +402,9 @@ mod tests {
     #[test]
     fn what_is_counted_for_the_whole_machine_does_not_count() {
         let text = |used, alloc, mem| {
-            format!("sockets: used {used}\nTCP: inuse 0 orphan {alloc} tw 0 alloc {alloc} mem {mem}\nUDP: inuse 0 mem {mem}\n")
+            format!(
+                "sockets: used {used}\nTCP: inuse 0 orphan {alloc} tw 0 alloc {alloc} mem {mem}\nUDP: inuse 0 mem {mem}\n"
+            )
         };
         assert_eq!(in_use(text(2, 1, 164).as_bytes()), in_use(text(2, 7, 3).as_bytes()));
         assert_ne!(in_use(text(2, 1, 164).as_bytes()), in_use(text(3, 1, 164).as_bytes()));

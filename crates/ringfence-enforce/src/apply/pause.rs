@@ -15,7 +15,12 @@ pub(super) fn stop_all() -> bool {
         if signal::kill(-1, libc::SIGSTOP).is_err() {
             return false;
         }
-        if fs::read_dir("/proc").into_iter().flatten().flatten().all(|entry| is_still(&entry.file_name().to_string_lossy())) {
+        if fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .all(|entry| is_still(&entry.file_name().to_string_lossy()))
+        {
             break;
         }
         std::thread::sleep(Duration::from_micros(50));
@@ -32,7 +37,9 @@ fn is_still(pid: &str) -> bool {
 }
 
 fn is_still_by(status: &str) -> bool {
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim()
+    };
     let has_ended_or_stopped = field("State:").starts_with(['T', 't', 'Z', 'X']);
     let is_told = ["SigPnd:", "ShdPnd:"].iter().any(|name| {
         let pending = u64::from_str_radix(field(name), 16).unwrap_or_default();
@@ -47,7 +54,9 @@ mod tests {
 
     #[test]
     fn who_is_still() {
-        let status = |state: &str, shared: &str| format!("Name:\tx\nState:\t{state}\nSigPnd:\t0000000000000000\nShdPnd:\t{shared}\n");
+        let status = |state: &str, shared: &str| {
+            format!("Name:\tx\nState:\t{state}\nSigPnd:\t0000000000000000\nShdPnd:\t{shared}\n")
+        };
         assert!(is_still_by(&status("T (stopped)", "0000000000000000")));
         assert!(is_still_by(&status("Z (zombie)", "0000000000000000")));
         assert!(is_still_by(&status("D (disk sleep)", "0000000000040000")));

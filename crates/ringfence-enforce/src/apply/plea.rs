@@ -77,7 +77,9 @@ impl Plea {
 
     /// The call has succeeded with this descriptor; an error if its caller never heard of it.
     pub fn give(self, descriptor: OwnedFd) -> io::Result<()> {
-        let Deed::Open { on_execute, .. } = self.told.deed else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let Deed::Open { on_execute, .. } = self.told.deed else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
         self.waiting.give_away(descriptor, on_execute)
     }
 

@@ -84,26 +84,38 @@ impl Inside {
 
     /// Covers things. Answers who stands in one of them, or has it open as a directory, and so
     /// gets past the cover.
-    pub fn shut(&self, covers: Vec<Covered>, begun: impl FnOnce(i32)) -> Result<Vec<Holder>, LaunchError> {
+    pub fn shut(
+        &self,
+        covers: Vec<Covered>,
+        begun: impl FnOnce(i32),
+    ) -> Result<Vec<Holder>, LaunchError> {
         self.send(&Task::Shut(covers), begun)
     }
 
     fn send(&self, task: &Task, begun: impl FnOnce(i32)) -> Result<Vec<Holder>, LaunchError> {
         let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(helper("socketpair"))?;
         // Out of the way of the number it is to have.
         let theirs = rustix::io::fcntl_dupfd_cloexec(theirs, 10).map_err(helper("fcntl"))?;
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(helper("open /dev/null"))?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .map_err(helper("open /dev/null"))?;
         let null = rustix::io::fcntl_dupfd_cloexec(null, 10).map_err(helper("fcntl"))?;
-        let arguments = [HELPER, PORTER].map(|word| CString::new(word).expect("a literal without NUL"));
-        let descriptors = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
+        let arguments =
+            [HELPER, PORTER].map(|word| CString::new(word).expect("a literal without NUL"));
+        let descriptors =
+            [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2), (theirs.as_fd(), CONTROL_FD)];
         let list = written(task)?;
         let mask = Set::of(NOT_FOR_US);
-        let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &descriptors, &mask).map_err(failed("spawn /proc/self/exe"))?;
+        let pid = process::spawn(c"/proc/self/exe", &arguments, &[], &descriptors, &mask)
+            .map_err(failed("spawn /proc/self/exe"))?;
         drop(theirs);
         begun(pid);
         let handed = match &self.wire {
-            Some(wire) => hand_over(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd(), wire.as_fd()]),
+            Some(wire) => hand_over(
+                &ours,
+                [self.user.as_fd(), self.mount.as_fd(), list.as_fd(), wire.as_fd()],
+            ),
             None => hand_over(&ours, [self.user.as_fd(), self.mount.as_fd(), list.as_fd()]),
         };
         let told = handed.map_err(helper("brief the porter")).and_then(|()| told(&ours));
@@ -116,8 +128,10 @@ impl Inside {
 fn written(task: &Task) -> Result<OwnedFd, LaunchError> {
     let failed = failed("write what is to be brought in");
     let bytes = postcard::to_stdvec(task).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
-    let mut file =
-        std::fs::File::from(rustix::fs::memfd_create("ringfence-delivery", MemfdFlags::CLOEXEC).map_err(helper("memfd_create"))?);
+    let mut file = std::fs::File::from(
+        rustix::fs::memfd_create("ringfence-delivery", MemfdFlags::CLOEXEC)
+            .map_err(helper("memfd_create"))?,
+    );
     file.write_all(&bytes).map_err(failed)?;
     Ok(file.into())
 }
@@ -128,11 +142,15 @@ type Word = Result<Vec<Holder>, (String, i32)>;
 /// How it went, as the porter says; it ends without a word if it was ended.
 fn told(socket: &OwnedFd) -> Result<Vec<Holder>, LaunchError> {
     let mut buffer = vec![0; 8 * 1024];
-    let length =
-        rustix::io::retry_on_intr(|| rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty())).map_or(0, |(length, _)| length);
+    let length = rustix::io::retry_on_intr(|| {
+        rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty())
+    })
+    .map_or(0, |(length, _)| length);
     match postcard::from_bytes::<Word>(buffer.get(..length).unwrap_or_default()) {
         Ok(Ok(holders)) => Ok(holders),
-        Ok(Err((what, errno))) => Err(LaunchError::Step { what, source: io::Error::from_raw_os_error(errno) }),
+        Ok(Err((what, errno))) => {
+            Err(LaunchError::Step { what, source: io::Error::from_raw_os_error(errno) })
+        }
         Err(_) => Err(LaunchError::Silent),
     }
 }
@@ -147,17 +165,22 @@ pub(super) fn main(control: &OwnedFd) -> i32 {
 }
 
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
-const CLONE_ALL: OpenTreeFlags = CLONE.union(OpenTreeFlags::AT_RECURSIVE).union(OpenTreeFlags::AT_EMPTY_PATH);
+const CLONE_ALL: OpenTreeFlags =
+    CLONE.union(OpenTreeFlags::AT_RECURSIVE).union(OpenTreeFlags::AT_EMPTY_PATH);
 
 fn carry(control: &OwnedFd) -> Result<Vec<Holder>, Fault> {
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     if is_gone(control) {
         return Ok(Vec::new());
     }
-    let unreadable = || Fault { what: "read what is to be brought in".into(), errno: libc::EBADMSG };
+    let unreadable =
+        || Fault { what: "read what is to be brought in".into(), errno: libc::EBADMSG };
     let mut given = all_handed_over(control).ok_or_else(unreadable)?.into_iter();
-    let (Some(user), Some(mount), Some(list)) = (given.next(), given.next(), given.next()) else { return Err(unreadable()) };
-    let task: Task = whole(&list).and_then(|bytes| postcard::from_bytes(&bytes).ok()).ok_or_else(unreadable)?;
+    let (Some(user), Some(mount), Some(list)) = (given.next(), given.next(), given.next()) else {
+        return Err(unreadable());
+    };
+    let task: Task =
+        whole(&list).and_then(|bytes| postcard::from_bytes(&bytes).ok()).ok_or_else(unreadable)?;
     namespace::enter(user.as_fd(), namespace::USER).during(|| "enter the user namespace".into())?;
     match task {
         Task::Bring(delivery) => bring(&delivery, &mount, given.next()).map(|()| Vec::new()),
@@ -170,16 +193,21 @@ fn bring(delivery: &Delivery, mount: &OwnedFd, wire: Option<OwnedFd>) -> Result<
     // A copy of the host's mounts that is ours: whatever is done in it, the host never sees.
     namespace::unshare(namespace::MOUNT).during(|| "unshare(CLONE_NEWNS)".into())?;
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
-    let own = rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .during(|| "open the mount namespace".into())?;
+    let own =
+        rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .during(|| "open the mount namespace".into())?;
     let source = found(path).during(|| format!("find {path}"))?;
     let status = rustix::fs::fstat(&source).during(|| format!("look at {path}"))?;
     if (status.st_dev, status.st_ino) != delivery.identity {
-        return Err(Fault { what: format!("bring in {path}, which is another by now,"), errno: libc::ESTALE });
+        return Err(Fault {
+            what: format!("bring in {path}, which is another by now,"),
+            errno: libc::ESTALE,
+        });
     }
     let mut tree = open_tree(&source, "", CLONE_ALL).during(|| format!("copy {path}"))?;
     let read_only = if delivery.access == Access::ReadOnly { READ_ONLY } else { 0 };
-    restrict(&tree, Reach::Below, read_only | NO_SUID | NO_DEV).during(|| format!("restrict {path}"))?;
+    restrict(&tree, Reach::Below, read_only | NO_SUID | NO_DEV)
+        .during(|| format!("restrict {path}"))?;
     if !delivery.covers.is_empty() {
         enter(mount)?;
         let nodes = nodes(wire.as_ref(), &delivery.covers)?;
@@ -188,7 +216,9 @@ fn bring(delivery: &Delivery, mount: &OwnedFd, wire: Option<OwnedFd>) -> Result<
         for (covered, node) in delivery.covers.iter().zip(nodes) {
             cover(covered, node)?;
         }
-        tree = found(path).and_then(|covered| open_tree(covered, "", CLONE_ALL)).during(|| format!("copy {path}"))?;
+        tree = found(path)
+            .and_then(|covered| open_tree(covered, "", CLONE_ALL))
+            .during(|| format!("copy {path}"))?;
     }
     enter(mount)?;
     let target = found(path).during(|| format!("find {path} inside"))?;
@@ -213,7 +243,8 @@ fn nodes(wire: Option<&OwnedFd>, covers: &[Covered]) -> Result<Vec<Option<OwnedF
         if let (Some(number), Some(wire)) = (covered.node, wire) {
             // Before 6.15, the kernel copies only what is mounted where we are.
             let there = format!("{}/{number}", ringfence_tripwire::COVERS);
-            let node = open_tree(wire, there, CLONE).or_else(|_| open_tree(CWD, format!("{COVERS}/{number}"), CLONE));
+            let node = open_tree(wire, there, CLONE)
+                .or_else(|_| open_tree(CWD, format!("{COVERS}/{number}"), CLONE));
             if let Ok(node) = node {
                 return Ok(Some(node));
             }
@@ -222,7 +253,8 @@ fn nodes(wire: Option<&OwnedFd>, covers: &[Covered]) -> Result<Vec<Option<OwnedF
             made = Some(attached_masks()?);
         }
         let masks = made.as_ref().expect("made just above");
-        open_tree(masks, if kind == Kind::Directory { "directory" } else { "file" }, CLONE).map(Some)
+        open_tree(masks, if kind == Kind::Directory { "directory" } else { "file" }, CLONE)
+            .map(Some)
     };
     covers.iter().map(|covered| node(covered).during(|| format!("deny {}", covered.path))).collect()
 }

@@ -28,7 +28,11 @@ struct Kernel {
 
 fn kernel() -> &'static Kernel {
     static KERNEL: OnceLock<Kernel> = OnceLock::new();
-    KERNEL.get_or_init(|| Kernel { landlock: landlock::abi().unwrap_or(0), accounts: accounts(), numbers: numbered() })
+    KERNEL.get_or_init(|| Kernel {
+        landlock: landlock::abi().unwrap_or(0),
+        accounts: accounts(),
+        numbers: numbered(),
+    })
 }
 
 /// Whether processes of a sandbox are numbered for themselves.
@@ -51,13 +55,18 @@ fn numbered() -> Numbers {
         return Numbers::Own;
     }
     // Only root needs it.
-    if process::ids().0 == 0 && group::holds_processes() { Numbers::Grouped } else { Numbers::Shared }
+    if process::ids().0 == 0 && group::holds_processes() {
+        Numbers::Grouped
+    } else {
+        Numbers::Shared
+    }
 }
 
 /// By the version: to try it would change them for everybody where they are shared.
 pub(super) fn has_own_numbers() -> bool {
     let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut parts = version.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    let mut parts =
+        version.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
     (parts.next(), parts.next()) >= (Some(6), Some(14))
 }
 
@@ -85,11 +94,17 @@ pub struct Obstacle {
 ///
 /// Forks: to be called from a single thread only.
 pub fn probe() -> Option<Obstacle> {
-    let wanted =
-        namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS | namespace::CGROUP | namespace::NETWORK;
+    let wanted = namespace::USER
+        | namespace::MOUNT
+        | namespace::PID
+        | namespace::IPC
+        | namespace::UTS
+        | namespace::CGROUP
+        | namespace::NETWORK;
     let errno = match process::fork() {
         Ok(Fork::Child) => {
-            let unshared = namespace::unshare(wanted).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
+            let unshared = namespace::unshare(wanted)
+                .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
             process::exit_now(match unshared {
                 Ok(()) if is_too_old() => TOO_OLD,
                 Ok(()) => 0,
@@ -125,7 +140,8 @@ fn is_too_old() -> bool {
 fn too_old() -> Obstacle {
     Obstacle {
         symptom: "mount_setattr failed: Function not implemented".into(),
-        cause: "the kernel is too old, or something around this process hides its newer calls".into(),
+        cause: "the kernel is too old, or something around this process hides its newer calls"
+            .into(),
         fix: "use a kernel from 5.14 on".into(),
     }
 }
@@ -136,7 +152,8 @@ fn read(path: &str) -> Option<String> {
 
 /// The most specific cause that the host's settings show.
 fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
-    let symptom = format!("unshare(CLONE_NEWUSER|…) failed: {}", std::io::Error::from_raw_os_error(errno));
+    let symptom =
+        format!("unshare(CLONE_NEWUSER|…) failed: {}", std::io::Error::from_raw_os_error(errno));
     let setting = |name: &str| read(&format!("/proc/sys/{name}"));
     let is_forbidden = matches!(errno, libc::EPERM | libc::EACCES);
     // ENOSPC says that a limit is reached, and not which of several.
@@ -145,17 +162,28 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
         return Obstacle { symptom, cause, fix };
     }
     let (cause, fix) = if errno == libc::EAGAIN {
-        ("the limit of this user's processes is reached (`ulimit -u`)", "ulimit -u unlimited, or end some of this user's processes")
+        (
+            "the limit of this user's processes is reached (`ulimit -u`)",
+            "ulimit -u unlimited, or end some of this user's processes",
+        )
     } else if errno == libc::ENOMEM {
-        ("the machine or the container around ringfence is out of memory", "end other programs, or raise the container's memory limit")
+        (
+            "the machine or the container around ringfence is out of memory",
+            "end other programs, or raise the container's memory limit",
+        )
     } else if is_forbidden && setting("user/max_user_namespaces").as_deref() == Some("0") {
-        ("user namespaces are switched off (user.max_user_namespaces = 0)", "sudo sysctl -w user.max_user_namespaces=15000")
+        (
+            "user namespaces are switched off (user.max_user_namespaces = 0)",
+            "sudo sysctl -w user.max_user_namespaces=15000",
+        )
     } else if is_forbidden && setting("kernel/unprivileged_userns_clone").as_deref() == Some("0") {
         (
             "unprivileged user namespaces are switched off (kernel.unprivileged_userns_clone = 0)",
             "sudo sysctl -w kernel.unprivileged_userns_clone=1",
         )
-    } else if is_forbidden && setting("kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
+    } else if is_forbidden
+        && setting("kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1")
+    {
         (
             "AppArmor restricts user namespaces to programs with a profile (Ubuntu 23.10 and later)",
             "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
@@ -166,7 +194,10 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
             "use a kernel with CONFIG_USER_NS, CONFIG_PID_NS, CONFIG_NET_NS, CONFIG_IPC_NS and CONFIG_UTS_NS",
         )
     } else if read("/.dockerenv").is_some() || read("/run/.containerenv").is_some() {
-        ("a container's seccomp profile forbids unshare", "docker run --security-opt seccomp=unconfined …")
+        (
+            "a container's seccomp profile forbids unshare",
+            "docker run --security-opt seccomp=unconfined …",
+        )
     } else {
         (
             "a seccomp filter or security module around this process forbids unshare",
@@ -179,13 +210,19 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
 /// The limit on namespaces that is reached: one that is 0, or else the lowest.
 fn reached(setting: &dyn Fn(&str) -> Option<String>) -> (String, String) {
     const KINDS: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
-    let limit = |kind: &'static str| Some((setting(&format!("user/max_{kind}_namespaces"))?.parse::<u64>().ok()?, kind));
+    let limit = |kind: &'static str| {
+        Some((setting(&format!("user/max_{kind}_namespaces"))?.parse::<u64>().ok()?, kind))
+    };
     let lowest = KINDS.into_iter().filter_map(limit).min_by_key(|(limit, _)| *limit);
     let (limit, kind) = lowest.unwrap_or((0, "user"));
     let cause = match (lowest, limit) {
-        (Some(_), 0) => format!("{kind} namespaces are switched off (user.max_{kind}_namespaces = 0)"),
+        (Some(_), 0) => {
+            format!("{kind} namespaces are switched off (user.max_{kind}_namespaces = 0)")
+        }
         (Some(_), limit) => {
-            format!("a limit of namespaces is reached (the lowest is user.max_{kind}_namespaces = {limit}), or they are nested too deep")
+            format!(
+                "a limit of namespaces is reached (the lowest is user.max_{kind}_namespaces = {limit}), or they are nested too deep"
+            )
         }
         (None, _) => "a limit of namespaces is reached, or they are nested too deep".to_owned(),
     };
@@ -198,7 +235,9 @@ mod tests {
 
     #[track_caller]
     fn check(errno: i32, settings: &[(&str, &str)], expect: &str) {
-        let read = |path: &str| settings.iter().find(|(name, _)| *name == path).map(|(_, value)| (*value).to_owned());
+        let read = |path: &str| {
+            settings.iter().find(|(name, _)| *name == path).map(|(_, value)| (*value).to_owned())
+        };
         let found = obstacle(errno, &read);
         assert!(found.cause.contains(expect), "{found:?}");
         assert!(!found.fix.is_empty());
@@ -206,9 +245,21 @@ mod tests {
 
     #[test]
     fn the_cause_is_named() {
-        check(libc::ENOSPC, &[("/proc/sys/user/max_user_namespaces", "0")], "max_user_namespaces = 0");
-        check(libc::EPERM, &[("/proc/sys/kernel/unprivileged_userns_clone", "0")], "unprivileged_userns_clone = 0");
-        check(libc::EPERM, &[("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1")], "AppArmor");
+        check(
+            libc::ENOSPC,
+            &[("/proc/sys/user/max_user_namespaces", "0")],
+            "max_user_namespaces = 0",
+        );
+        check(
+            libc::EPERM,
+            &[("/proc/sys/kernel/unprivileged_userns_clone", "0")],
+            "unprivileged_userns_clone = 0",
+        );
+        check(
+            libc::EPERM,
+            &[("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1")],
+            "AppArmor",
+        );
         check(libc::EPERM, &[("/.dockerenv", "")], "container");
         check(libc::EPERM, &[], "seccomp filter");
         check(libc::EINVAL, &[], "built without");
@@ -219,8 +270,16 @@ mod tests {
     fn limit_that_is_reached_is_named_and_no_other() {
         let user = ("/proc/sys/user/max_user_namespaces", "15000");
         let apparmor = ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
-        check(libc::ENOSPC, &[user, ("/proc/sys/user/max_net_namespaces", "0")], "net namespaces are switched off");
-        check(libc::ENOSPC, &[user, ("/proc/sys/user/max_mnt_namespaces", "7")], "user.max_mnt_namespaces = 7");
+        check(
+            libc::ENOSPC,
+            &[user, ("/proc/sys/user/max_net_namespaces", "0")],
+            "net namespaces are switched off",
+        );
+        check(
+            libc::ENOSPC,
+            &[user, ("/proc/sys/user/max_mnt_namespaces", "7")],
+            "user.max_mnt_namespaces = 7",
+        );
         check(libc::ENOSPC, &[user, apparmor], "user.max_user_namespaces = 15000");
         check(libc::EAGAIN, &[user, apparmor], "ulimit -u");
         check(libc::ENOMEM, &[user], "out of memory");

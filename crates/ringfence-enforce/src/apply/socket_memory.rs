@@ -5,7 +5,9 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
 
 /// `SOCK_DIAG_BY_FAMILY`, the request and the type of each answer.
 const BY_FAMILY: u16 = 20;
@@ -42,29 +44,55 @@ pub(super) struct SocketMemory {
 impl SocketMemory {
     /// For the network namespace of this process; `None` where the kernel cannot tell.
     pub(super) fn open() -> Option<Self> {
-        let diag = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG)).ok()?;
-        let setting = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).ok()?.trim().parse::<u64>().ok();
+        let diag = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            Some(netlink::SOCK_DIAG),
+        )
+        .ok()?;
+        let setting = |name: &str| {
+            std::fs::read_to_string(format!("/proc/sys/net/{name}"))
+                .ok()?
+                .trim()
+                .parse::<u64>()
+                .ok()
+        };
         // The kernel doubles what a program asks for.
         let per_sender = 2 * setting("core/wmem_max").unwrap_or(212_992);
-        let counts = ["sockstat", "sockstat6"].map(|name| File::open(format!("/proc/self/net/{name}")).ok());
-        Some(Self { diag, counts, per_sender, datagrams: 1 + setting("unix/max_dgram_qlen").unwrap_or(10) })
+        let counts =
+            ["sockstat", "sockstat6"].map(|name| File::open(format!("/proc/self/net/{name}")).ok());
+        Some(Self {
+            diag,
+            counts,
+            per_sender,
+            datagrams: 1 + setting("unix/max_dgram_qlen").unwrap_or(10),
+        })
     }
 
     /// Bytes in all of them.
     pub(super) fn bytes(&self) -> u64 {
         const FAMILIES: [u8; 2] = [libc::AF_INET as u8, libc::AF_INET6 as u8];
-        const PROTOCOLS: [(&[u8], u8); 3] =
-            [(b"TCP", libc::IPPROTO_TCP as u8), (b"UDP", libc::IPPROTO_UDP as u8), (b"UDPLITE", libc::IPPROTO_UDPLITE as u8)];
+        const PROTOCOLS: [(&[u8], u8); 3] = [
+            (b"TCP", libc::IPPROTO_TCP as u8),
+            (b"UDP", libc::IPPROTO_UDP as u8),
+            (b"UDPLITE", libc::IPPROTO_UDPLITE as u8),
+        ];
         let mut sum = 0_u64;
         let unix = unix_request();
         self.dump(&unix, |answer| sum = sum.saturating_add(self.unix_bytes(answer)));
         // A dump walks through the hash table of all network namespaces, which takes about a millisecond.
         for (family, counts) in FAMILIES.into_iter().zip(&self.counts) {
             let text = counts.as_ref().map(contents);
-            for (_, protocol) in PROTOCOLS.into_iter().filter(|(name, _)| text.as_deref().is_none_or(|text| is_in_use(text, name))) {
+            for (_, protocol) in PROTOCOLS
+                .into_iter()
+                .filter(|(name, _)| text.as_deref().is_none_or(|text| is_in_use(text, name)))
+            {
                 self.dump(&inet_request(family, protocol), |answer| {
                     sum = sum.saturating_add(
-                        attributes(answer, INET_ANSWER).find(|(kind, _)| *kind == INET_MEMORY).map_or(0, |(_, memory)| held(memory)),
+                        attributes(answer, INET_ANSWER)
+                            .find(|(kind, _)| *kind == INET_MEMORY)
+                            .map_or(0, |(_, memory)| held(memory)),
                     );
                 });
             }
@@ -212,7 +240,10 @@ mod tests {
             ringfence_sys::net::loopback_up().expect("the loopback can be set up");
             return body(&SocketMemory::open().expect("sock_diag is there"));
         }
-        let test = format!("{}::{test}", module_path!().split_once("::").expect("the module has a crate").1);
+        let test = format!(
+            "{}::{test}",
+            module_path!().split_once("::").expect("the module has a crate").1
+        );
         let this = std::env::current_exe().expect("this program has a path");
         let output = std::process::Command::new("unshare")
             .args(["--map-root-user", "--net"])
@@ -222,13 +253,18 @@ mod tests {
             .output()
             .expect("unshare starts");
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 
     #[test]
     fn bytes_in_sockets_count_also_when_their_sender_is_closed() {
         in_own_network("bytes_in_sockets_count_also_when_their_sender_is_closed", |memory| {
-            let mut pairs: Vec<(UnixStream, UnixStream)> = (0..64).filter_map(|_| UnixStream::pair().ok()).collect();
+            let mut pairs: Vec<(UnixStream, UnixStream)> =
+                (0..64).filter_map(|_| UnixStream::pair().ok()).collect();
             for (one, _) in &mut pairs {
                 one.set_nonblocking(true).expect("it can be set");
                 while one.write(&[0; 4096]).is_ok() {}
@@ -251,7 +287,8 @@ mod tests {
             for address in ["127.0.0.1:0", "[::1]:0"] {
                 let Ok(listener) = TcpListener::bind(address) else { continue };
                 let before = memory.bytes();
-                let mut sender = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+                let mut sender = TcpStream::connect(listener.local_addr().expect("it is bound"))
+                    .expect("it listens");
                 sender.set_nonblocking(true).expect("it can be set");
                 while sender.write(&[0; 65536]).is_ok() {}
                 let filled = memory.bytes().saturating_sub(before);
@@ -264,9 +301,13 @@ mod tests {
 
     #[test]
     fn protocol_without_sockets_is_told_from_one_that_is_not_listed() {
-        let text = b"sockets: used 9\nTCP: inuse 12 orphan 0\nUDP: inuse 0 mem 131\nUDPLITE: inuse 4\n";
+        let text =
+            b"sockets: used 9\nTCP: inuse 12 orphan 0\nUDP: inuse 0 mem 131\nUDPLITE: inuse 4\n";
         assert!(is_in_use(text, b"TCP") && !is_in_use(text, b"UDP"));
-        assert!(!is_in_use(b"TCP6: inuse 0\nUDP6: inuse 1\n", b"TCP") && is_in_use(b"TCP6: inuse 0\nUDP6: inuse 1\n", b"UDP"));
+        assert!(
+            !is_in_use(b"TCP6: inuse 0\nUDP6: inuse 1\n", b"TCP")
+                && is_in_use(b"TCP6: inuse 0\nUDP6: inuse 1\n", b"UDP")
+        );
         assert!(is_in_use(b"", b"TCP"));
     }
 }

@@ -95,10 +95,19 @@ pub(super) const CONNECTIONS: u8 = b'c';
 pub(super) const DENIALS: u8 = b'd';
 
 /// Serves until the sandbox has ended.
-pub(super) fn serve(socket: &OwnedFd, host_proc: OwnedFd, control: &OwnedFd, Known { init, wire, stay }: Known<'_>) {
+pub(super) fn serve(
+    socket: &OwnedFd,
+    host_proc: OwnedFd,
+    control: &OwnedFd,
+    Known { init, wire, stay }: Known<'_>,
+) {
     let Some((told, given)) = all_handed_over_with(socket) else { return };
     let mut given = given.into_iter();
-    let (Some(listener), Some(user), Some(mount), Some(plan)) = (given.next(), given.next(), given.next(), given.next()) else { return };
+    let (Some(listener), Some(user), Some(mount), Some(plan)) =
+        (given.next(), given.next(), given.next(), given.next())
+    else {
+        return;
+    };
     stay.end();
     let_in(control, &host_proc, [&listener, &mount, &plan], wire);
     let in_place = seccomp::wake_in_place(listener.as_fd()).is_ok();
@@ -151,8 +160,20 @@ fn or_end(done: std::io::Result<()>) {
 
 /// Gives the caller what it needs to reach into the sandbox later, while we are still
 /// outside of it.
-fn let_in(control: &OwnedFd, host_proc: &OwnedFd, [listener, mount, plan]: [&OwnedFd; 3], wire: Option<OwnedFd>) {
-    let Ok(user) = rustix::fs::openat(host_proc, "self/ns/user", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
+fn let_in(
+    control: &OwnedFd,
+    host_proc: &OwnedFd,
+    [listener, mount, plan]: [&OwnedFd; 3],
+    wire: Option<OwnedFd>,
+) {
+    let Ok(user) = rustix::fs::openat(
+        host_proc,
+        "self/ns/user",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) else {
+        return;
+    };
     let mut descriptors = vec![listener.as_fd(), user.as_fd(), mount.as_fd(), plan.as_fd()];
     descriptors.extend(wire.as_ref().map(AsFd::as_fd));
     tell_with(control, &Report::Inside, &descriptors);
@@ -212,7 +233,9 @@ impl Usher<'_> {
     /// that knows of users.
     fn is_for_nothing(&self, notification: &Notification, read: &Memory) -> bool {
         let caller = self.caller(notification, read);
-        let is_let_through = self.told == DENIALS && called(notification) == Some(Call::Connect) && sockets::is_vain_connect(&caller);
+        let is_let_through = self.told == DENIALS
+            && called(notification) == Some(Call::Connect)
+            && sockets::is_vain_connect(&caller);
         let reply = if is_let_through { Some(Reply::Through) } else { act::open_nothing(&caller) };
         let Some(reply) = reply else { return false };
         // A caller that a signal took away calls again.
@@ -290,7 +313,10 @@ impl Usher<'_> {
             Reply::Descriptor(descriptor, flags) => {
                 // The kernel wakes the caller where we are, but not with a descriptor.
                 let give = || seccomp::answer_with(listener, id, descriptor.as_fd(), *flags);
-                let given = self.company.as_ref().map_or_else(give, |company| company.wake(notification.pid as i32, give));
+                let given = self
+                    .company
+                    .as_ref()
+                    .map_or_else(give, |company| company.wake(notification.pid as i32, give));
                 given.or_else(|error| {
                     // The caller's table is full: that is its error, not ours.
                     seccomp::answer(listener, id, Err(error.raw_os_error().unwrap_or(libc::EMFILE)))
@@ -300,7 +326,13 @@ impl Usher<'_> {
     }
 
     fn caller<'b>(&'b self, notification: &'b Notification, read: &'b Memory) -> Caller<'b> {
-        Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), at_hand: &self.at_hand, read }
+        Caller {
+            notification,
+            host_proc: self.host_proc.as_fd(),
+            listener: self.listener.as_fd(),
+            at_hand: &self.at_hand,
+            read,
+        }
     }
 
     fn observes(&self) -> bool {
@@ -310,8 +342,13 @@ impl Usher<'_> {
     /// What a call is about, where that is told of.
     fn look(&self, notification: &Notification) -> Option<Look> {
         // Who connects where some hosts can be reached is known to those who connect for it.
-        let is_told_elsewhere = self.judge.as_ref().is_some_and(Judge::is_listed) && called(notification) == Some(Call::Connect);
-        if self.observes() && !is_told_elsewhere { Look::at(&self.caller(notification, &Memory::default())) } else { None }
+        let is_told_elsewhere = self.judge.as_ref().is_some_and(Judge::is_listed)
+            && called(notification) == Some(Call::Connect);
+        if self.observes() && !is_told_elsewhere {
+            Look::at(&self.caller(notification, &Memory::default()))
+        } else {
+            None
+        }
     }
 
     fn observe(&mut self, notification: &Notification, look: &Look, reply: &Reply) {
@@ -347,7 +384,8 @@ impl Usher<'_> {
     /// Knows the policy: from the first call that needs it, or sooner if there is time.
     fn learn(&mut self) -> std::io::Result<()> {
         if self.judge.is_none() {
-            let (launch, length) = Launch::read_with_length(&self.plan).ok_or(std::io::ErrorKind::InvalidData)?;
+            let (launch, length) =
+                Launch::read_with_length(&self.plan).ok_or(std::io::ErrorKind::InvalidData)?;
             self.added = length;
             let lock = ProjectLock::new(self.lock.take());
             self.judge = Some(Judge::new(&launch, lock).ok_or(std::io::ErrorKind::InvalidData)?);
@@ -360,11 +398,22 @@ impl Usher<'_> {
         if let Some(judge) = &mut self.judge {
             self.added = judge.add_from(&self.plan, self.added);
         }
-        let caller =
-            Caller { notification, host_proc: self.host_proc.as_fd(), listener: self.listener.as_fd(), at_hand: &self.at_hand, read };
+        let caller = Caller {
+            notification,
+            host_proc: self.host_proc.as_fd(),
+            listener: self.listener.as_fd(),
+            at_hand: &self.at_hand,
+            read,
+        };
         let reply = match self.undelivered.take(&caller) {
             Some(reply) => reply,
-            None => judged(&caller, &mut self.masks, &mut self.mounts, self.judge.as_mut(), self.control),
+            None => judged(
+                &caller,
+                &mut self.masks,
+                &mut self.mounts,
+                self.judge.as_mut(),
+                self.control,
+            ),
         };
         if matches!(reply, Reply::Value(_) | Reply::Descriptor(..)) {
             self.undelivered.let_go(&caller);
@@ -375,8 +424,10 @@ impl Usher<'_> {
 
 /// Whether it is a file that somebody may execute.
 fn is_executable(file: &OwnedFd) -> bool {
-    rustix::fs::fstat(file)
-        .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_mode & EXECUTE != 0)
+    rustix::fs::fstat(file).is_ok_and(|found| {
+        FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+            && found.st_mode & EXECUTE != 0
+    })
 }
 
 fn called(notification: &Notification) -> Option<Call> {
@@ -398,7 +449,11 @@ fn unpacked(caller: &Caller<'_>) -> Notification {
         _ => return packed,
     };
     // What cannot be read is answered as such later.
-    let (Some(number), Ok(words)) = (call.number(Arch::X86), caller.bytes(caller.raw(1), count * WORD)) else { return packed };
+    let (Some(number), Ok(words)) =
+        (call.number(Arch::X86), caller.bytes(caller.raw(1), count * WORD))
+    else {
+        return packed;
+    };
     let mut arguments = [0; 6];
     for (argument, word) in arguments.iter_mut().zip(words.chunks_exact(WORD)) {
         *argument = word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
@@ -418,7 +473,11 @@ fn reached(call: Call, caller: &Caller<'_>, judge: &mut Judge, control: &OwnedFd
         Err(error) if error != Errno::NOENT || is_carried_out => Reply::from(error),
         Ok(target) if is_carried_out => {
             judge.report(control);
-            let done = if call == Call::Connect { reach::connect(caller, target, control) } else { reach::listen(caller) };
+            let done = if call == Call::Connect {
+                reach::connect(caller, target, control)
+            } else {
+                reach::listen(caller)
+            };
             return done.unwrap_or_else(Reply::from);
         }
         _ => match reach::answer_queries(call, caller, judge, control) {
@@ -433,10 +492,18 @@ fn reached(call: Call, caller: &Caller<'_>, judge: &mut Judge, control: &OwnedFd
     reply
 }
 
-fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, judge: Option<&mut Judge>, control: &OwnedFd) -> Reply {
+fn judged(
+    caller: &Caller<'_>,
+    masks: &mut caller::Masks,
+    mounts: &mut Mounts,
+    judge: Option<&mut Judge>,
+    control: &OwnedFd,
+) -> Reply {
     let notification = caller.notification;
     let Some(arch) = Arch::from_audit(notification.arch) else { return Reply::Error(libc::ENOSYS) };
-    let Some(call) = Call::from_number(arch, notification.call as u32) else { return Reply::Error(libc::ENOSYS) };
+    let Some(call) = Call::from_number(arch, notification.call as u32) else {
+        return Reply::Error(libc::ENOSYS);
+    };
     if call == Call::Umask {
         masks.changed(notification.pid, notification.arguments[0]);
         return Reply::Through;
@@ -457,17 +524,25 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
     if let Some(foreseen) = foreseen {
         judge.foreseen(caller, &foreseen);
     }
-    if matches!(call, Call::Connect | Call::Listen | Call::Sendto | Call::Sendmsg | Call::Sendmmsg) {
+    if matches!(call, Call::Connect | Call::Listen | Call::Sendto | Call::Sendmsg | Call::Sendmmsg)
+    {
         return reached(call, caller, judge, control);
     }
     if let Some((number, on_execute)) = magic::takes(call, caller) {
-        let told = waiting::Told { id: notification.id, pid: notification.pid, errno: libc::ENOENT };
+        let told =
+            waiting::Told { id: notification.id, pid: notification.pid, errno: libc::ENOENT };
         let is_told = tell_with(control, &Report::Takes(number, on_execute, told), &[]);
         return if is_told { Reply::Later } else { Reply::Error(libc::ENOENT) };
     }
     let began = sockets::now();
-    let is_let_through = is_only_told && !judge.decides(call, &notification.arguments) && !is_writing(call, &notification.arguments);
-    let reply = if is_let_through { Reply::Through } else { act::act(call, caller, masks, judge).unwrap_or_else(Reply::from) };
+    let is_let_through = is_only_told
+        && !judge.decides(call, &notification.arguments)
+        && !is_writing(call, &notification.arguments);
+    let reply = if is_let_through {
+        Reply::Through
+    } else {
+        act::act(call, caller, masks, judge).unwrap_or_else(Reply::from)
+    };
     if let Some(handed) = judge.handed.take() {
         judge.report(control);
         return handed.report(control);
@@ -478,7 +553,8 @@ fn judged(caller: &Caller<'_>, masks: &mut caller::Masks, mounts: &mut Mounts, j
     }
     let reply = match reply {
         Reply::Error(number) if judge.could_plead() => {
-            let waits = act::deed(call, caller, masks).is_some_and(|deed| judge.plead(caller, deed, number, control));
+            let waits = act::deed(call, caller, masks)
+                .is_some_and(|deed| judge.plead(caller, deed, number, control));
             if waits { Reply::Later } else { Reply::Error(number) }
         }
         reply => reply,

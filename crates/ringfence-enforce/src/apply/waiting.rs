@@ -59,7 +59,8 @@ impl Call {
     }
 
     fn is_waiting(&self) -> bool {
-        !self.is_answered.load(Ordering::SeqCst) && seccomp::is_waiting(self.listener.as_fd(), self.told.id)
+        !self.is_answered.load(Ordering::SeqCst)
+            && seccomp::is_waiting(self.listener.as_fd(), self.told.id)
     }
 
     fn mind_signals(&self) {
@@ -70,7 +71,11 @@ impl Call {
         let number = match signal_for(&status) {
             Some(For::Caller) => RESTART,
             // Most are handled by another thread before they are looked at a second time.
-            Some(For::Anybody) if self.was_unsure.swap(true, Ordering::SeqCst) || is_leader(&status) => libc::EINTR,
+            Some(For::Anybody)
+                if self.was_unsure.swap(true, Ordering::SeqCst) || is_leader(&status) =>
+            {
+                libc::EINTR
+            }
             Some(For::Anybody) => return,
             None => return self.was_unsure.store(false, Ordering::SeqCst),
         };
@@ -97,7 +102,14 @@ pub enum OnExecute {
 
 impl Waiting {
     pub(super) fn of(told: Told, listener: Arc<OwnedFd>) -> Self {
-        Self { call: Arc::new(Call { told, listener, is_answered: AtomicBool::new(false), was_unsure: AtomicBool::new(false) }) }
+        Self {
+            call: Arc::new(Call {
+                told,
+                listener,
+                is_answered: AtomicBool::new(false),
+                was_unsure: AtomicBool::new(false),
+            }),
+        }
     }
 
     /// Who waits.
@@ -128,7 +140,8 @@ impl Waiting {
         if !self.call.claim() {
             return Err(gone());
         }
-        let given = seccomp::answer_with(listener.as_fd(), told.id, descriptor.as_fd(), on_execute.flags());
+        let given =
+            seccomp::answer_with(listener.as_fd(), told.id, descriptor.as_fd(), on_execute.flags());
         // The caller's table is full: that is its error, not a refusal.
         if let Some(number) = given.as_ref().err().and_then(io::Error::raw_os_error) {
             let _ = seccomp::answer(listener.as_fd(), told.id, Err(number));
@@ -145,19 +158,38 @@ impl Waiting {
         }
         let given = seccomp::add(listener.as_fd(), told.id, descriptor.as_fd(), on_execute.flags());
         drop(descriptor);
-        let ended = given.as_ref().map(|number| i64::from(*number)).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE));
+        let ended = given
+            .as_ref()
+            .map(|number| i64::from(*number))
+            .map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE));
         seccomp::answer(listener.as_fd(), told.id, ended).and(given.map(drop))
     }
 
     /// The caller has `descriptor` in the place of its own of that number now, and the call has
     /// ended so; an error if its caller never heard of it.
-    pub fn replace(self, number: u32, descriptor: &OwnedFd, on_execute: OnExecute, ended: Result<(), i32>) -> io::Result<()> {
+    pub fn replace(
+        self,
+        number: u32,
+        descriptor: &OwnedFd,
+        on_execute: OnExecute,
+        ended: Result<(), i32>,
+    ) -> io::Result<()> {
         let Call { told, listener, .. } = &*self.call;
         if !self.call.claim() {
             return Err(gone());
         }
-        let replaced = seccomp::replace(listener.as_fd(), told.id, number, descriptor.as_fd(), on_execute.flags());
-        let ended = replaced.as_ref().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)).copied().and(ended);
+        let replaced = seccomp::replace(
+            listener.as_fd(),
+            told.id,
+            number,
+            descriptor.as_fd(),
+            on_execute.flags(),
+        );
+        let ended = replaced
+            .as_ref()
+            .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+            .copied()
+            .and(ended);
         seccomp::answer(listener.as_fd(), told.id, ended.map(|()| 0)).and(replaced)
     }
 
@@ -192,7 +224,11 @@ impl OnExecute {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if self.call.claim() {
-            let _ = seccomp::answer(self.call.listener.as_fd(), self.call.told.id, Err(self.call.told.errno));
+            let _ = seccomp::answer(
+                self.call.listener.as_fd(),
+                self.call.told.id,
+                Err(self.call.told.errno),
+            );
         }
     }
 }

@@ -148,12 +148,16 @@ impl Block {
             if calls.iter().any(|(number, _)| *number == entry.call) {
                 continue;
             }
-            let same: Vec<&Entry> = entries.iter().filter(|other| other.call == entry.call).collect();
+            let same: Vec<&Entry> =
+                entries.iter().filter(|other| other.call == entry.call).collect();
             let to = match same.as_slice() {
                 [only] if only.when == When::Always => To::Return(only.action),
                 _ => {
                     let label = block.label();
-                    block.bodies.push((label, same.iter().map(|entry| (entry.when, entry.action)).collect()));
+                    block.bodies.push((
+                        label,
+                        same.iter().map(|entry| (entry.when, entry.action)).collect(),
+                    ));
                     To::Label(label)
                 }
             };
@@ -161,10 +165,17 @@ impl Block {
         }
         calls.sort_by_key(|(number, _)| *number);
         // Opening files is what programs do most of what is looked at here at all.
-        if let Some((number, to)) = calls.iter().find(|(number, _)| Some(*number) == Call::Openat.number(arch)) {
+        if let Some((number, to)) =
+            calls.iter().find(|(number, _)| Some(*number) == Call::Openat.number(arch))
+        {
             block.lines.push(Line::Compare(JUMP_EQUAL, *number, *to, To::Next));
         }
-        block.lines.push(Line::Compare(JUMP_GREATER_EQUAL, UNKNOWN, To::Return(NO_SUCH_CALL), To::Next));
+        block.lines.push(Line::Compare(
+            JUMP_GREATER_EQUAL,
+            UNKNOWN,
+            To::Return(NO_SUCH_CALL),
+            To::Next,
+        ));
         block.search(&calls);
         block
     }
@@ -179,7 +190,12 @@ impl Block {
         if calls.len() <= self.few {
             for (i, (number, to)) in calls.iter().enumerate() {
                 let last = i + 1 == calls.len();
-                self.lines.push(Line::Compare(JUMP_EQUAL, *number, *to, if last { To::Return(Action::Allow) } else { To::Next }));
+                self.lines.push(Line::Compare(
+                    JUMP_EQUAL,
+                    *number,
+                    *to,
+                    if last { To::Return(Action::Allow) } else { To::Next },
+                ));
             }
             return;
         }
@@ -199,9 +215,11 @@ impl Block {
             When::Always => self.lines.push(Line::Plain(RETURN, action.code())),
             When::Equals(_, value) => self.lines.push(Line::Compare(JUMP_EQUAL, value, yes, no)),
             When::AnyBit(_, bits) => self.lines.push(Line::Compare(JUMP_SET, bits, yes, no)),
-            When::MaskedEquals(number, mask, value) => {
-                self.lines.extend([Line::Plain(LOAD, argument(number)), Line::Plain(AND, mask), Line::Compare(JUMP_EQUAL, value, yes, no)])
-            }
+            When::MaskedEquals(number, mask, value) => self.lines.extend([
+                Line::Plain(LOAD, argument(number)),
+                Line::Plain(AND, mask),
+                Line::Compare(JUMP_EQUAL, value, yes, no),
+            ]),
             When::NotNull(number) => self.lines.extend([
                 Line::Plain(LOAD, argument(number)),
                 Line::Compare(JUMP_EQUAL, 0, To::Next, yes),
@@ -238,7 +256,12 @@ impl Block {
     fn one_of(&mut self, values: &[u32], yes: To, no: To) {
         for (i, value) in values.iter().enumerate() {
             let last = i + 1 == values.len();
-            self.lines.push(Line::Compare(JUMP_EQUAL, *value, yes, if last { no } else { To::Next }));
+            self.lines.push(Line::Compare(
+                JUMP_EQUAL,
+                *value,
+                yes,
+                if last { no } else { To::Next },
+            ));
         }
     }
 
@@ -270,7 +293,12 @@ impl Block {
         if commands.len() > FEW {
             let (low, high) = commands.split_at(commands.len() / 2);
             let label = self.label();
-            self.lines.push(Line::Compare(JUMP_GREATER_EQUAL, high[0].first, To::Label(label), To::Next));
+            self.lines.push(Line::Compare(
+                JUMP_GREATER_EQUAL,
+                high[0].first,
+                To::Label(label),
+                To::Next,
+            ));
             self.listed(low, is_listed, is_not);
             self.lines.push(Line::Label(label));
             self.listed(high, is_listed, is_not);
@@ -321,21 +349,41 @@ impl Block {
         let target = |to: To, next: usize| match to {
             To::Next => next,
             To::Label(label) => at[label],
-            To::Return(action) => length + returns.iter().position(|known| *known == action.code()).expect("collected above"),
+            To::Return(action) => {
+                length
+                    + returns
+                        .iter()
+                        .position(|known| *known == action.code())
+                        .expect("collected above")
+            }
         };
         let mut code = Vec::with_capacity(length + returns.len());
         for line in &self.lines {
             let next = code.len() + 1;
-            let distance = |to: To| u8::try_from(target(to, next) - next).expect("a block is shorter than a jump is long");
+            let distance = |to: To| {
+                u8::try_from(target(to, next) - next)
+                    .expect("a block is shorter than a jump is long")
+            };
             match *line {
                 Line::Plain(code_, k) => code.push(Instruction { code: code_, jt: 0, jf: 0, k }),
-                Line::Compare(code_, k, yes, no) => code.push(Instruction { code: code_, jt: distance(yes), jf: distance(no), k }),
+                Line::Compare(code_, k, yes, no) => {
+                    code.push(Instruction { code: code_, jt: distance(yes), jf: distance(no), k })
+                }
                 Line::Label(_) => {}
             }
         }
-        let jumps = code.iter().enumerate().filter(|(_, instruction)| instruction.code == JUMP).map(|(position, _)| position);
+        let jumps = code
+            .iter()
+            .enumerate()
+            .filter(|(_, instruction)| instruction.code == JUMP)
+            .map(|(position, _)| position);
         let far = jumps.zip(self.far).collect();
-        code.extend(returns.iter().map(|word| Instruction { code: RETURN, jt: 0, jf: 0, k: *word }));
+        code.extend(returns.iter().map(|word| Instruction {
+            code: RETURN,
+            jt: 0,
+            jf: 0,
+            k: *word,
+        }));
         (code, far)
     }
 }

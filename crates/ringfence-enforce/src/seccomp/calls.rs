@@ -295,7 +295,8 @@ mod tests {
     #[test]
     fn no_number_stands_twice() {
         for arch in [Arch::X86_64, Arch::X86, Arch::Aarch64] {
-            let mut numbers: Vec<u32> = super::TABLE.iter().filter_map(|row| row.0.number(arch)).collect();
+            let mut numbers: Vec<u32> =
+                super::TABLE.iter().filter_map(|row| row.0.number(arch)).collect();
             let all = numbers.len();
             numbers.sort_unstable();
             numbers.dedup();

@@ -33,7 +33,11 @@ pub(crate) const SET_FLAGS_32: u32 = 0x4004_6602;
 /// All of them, in ascending order: the filter searches by halves.
 pub(crate) const ALLOWED: &[Commands] = &[
     one(0x2, "FIGETBSZ: block size"),
-    run(0x5401, 0x5411, "TCGETS to TIOCOUTQ: modes, flow control, foreground group and session of a terminal"),
+    run(
+        0x5401,
+        0x5411,
+        "TCGETS to TIOCOUTQ: modes, flow control, foreground group and session of a terminal",
+    ),
     // Not 0x5412 TIOCSTI.
     run(0x5413, 0x541b, "TIOCGWINSZ to FIONREAD: window size, modem lines, bytes that wait"),
     // Not 0x541c TIOCLINUX, 0x541d TIOCCONS, and the two of serial ports.
@@ -45,7 +49,11 @@ pub(crate) const ALLOWED: &[Commands] = &[
     one(0x5441, "TIOCGPTPEER: the other end of a pseudoterminal"),
     run(0x5450, 0x5452, "FIONCLEX, FIOCLEX, FIOASYNC: flags of the fd itself"),
     one(0x5460, "FIOQSIZE: size of a file"),
-    run(0x8901, 0x8907, "FIOSETOWN to SIOCGSTAMPNS: owner of a socket's signals, urgent mark, time of the last packet"),
+    run(
+        0x8901,
+        0x8907,
+        "FIOSETOWN to SIOCGSTAMPNS: owner of a socket's signals, urgent mark, time of the last packet",
+    ),
     one(0x8910, "SIOCGIFNAME"),
     run(0x8912, 0x8913, "SIOCGIFCONF, SIOCGIFFLAGS"),
     one(0x8915, "SIOCGIFADDR"),
@@ -60,11 +68,18 @@ pub(crate) const ALLOWED: &[Commands] = &[
     one(0x8946, "SIOCETHTOOL: psutil asks for the speed; changes need CAP_NET_ADMIN"),
     one(0x894b, "SIOCOUTQNSD: bytes not sent yet"),
     one(0x8970, "SIOCGIFMAP: ifconfig"),
-    run(0xb701, 0xb704, "NS_GET_*: lsns; the kernel answers only for namespaces within the caller's own"),
+    run(
+        0xb701,
+        0xb704,
+        "NS_GET_*: lsns; the kernel answers only for namespaces within the caller's own",
+    ),
     one(0x4004_5431, "TIOCSPTLCK: unlockpt"),
     one(0x4004_5436, "TIOCSIG: a signal to the pseudoterminal that the caller has the master of"),
     one(SET_FLAGS_32, "FS_IOC32_SETFLAGS: chattr; the handler carries it out"),
-    one(0x4004_9409, "FICLONE: cp; needs the target open for writing, and its blocks count as the target's"),
+    one(
+        0x4004_9409,
+        "FICLONE: cp; needs the target open for writing, and its blocks count as the target's",
+    ),
     one(SET_FLAGS, "FS_IOC_SETFLAGS: chattr; the handler carries it out"),
     one(0x4020_940d, "FICLONERANGE: the same for a part"),
     run(0x402c_542b, 0x402c_542d, "TCSETS2, TCSETSW2, TCSETSF2"),
@@ -79,7 +94,10 @@ pub(crate) const ALLOWED: &[Commands] = &[
     one(0x8008_7601, "FS_IOC_GETVERSION: lsattr -v"),
     one(0x800c_581e, "XFS_IOC_DIOINFO: alignment for O_DIRECT"),
     run(0x8010_8906, 0x8010_8907, "SIOCGSTAMP_NEW, SIOCGSTAMPNS_NEW"),
-    one(0x801c_581f, "FS_IOC_FSGETXATTR: reads flags and the project id; setting them would change whose quota pays"),
+    one(
+        0x801c_581f,
+        "FS_IOC_FSGETXATTR: reads flags and the project id; setting them would change whose quota pays",
+    ),
     one(0x802c_542a, "TCGETS2: isatty of newer C libraries"),
     one(0xc018_9436, "FIDEDUPERANGE: shares blocks that are equal already"),
     one(0xc020_660b, "FS_IOC_FIEMAP: where a file has holes"),

@@ -18,20 +18,51 @@ const FICLONE: u32 = 0x4004_9409;
 const FICLONERANGE: u32 = 0x4020_940d;
 
 const DISK: &[Line] = &[
-    (Call::Fallocate, When::Always, UNSUPPORTED, "takes blocks without writing; the C library writes zeroes instead"),
-    (Call::Ioctl, When::Equals(1, FICLONE), UNSUPPORTED, "a reflink takes no blocks until one copy changes"),
-    (Call::Ioctl, When::Equals(1, FICLONERANGE), UNSUPPORTED, "a reflink takes no blocks until one copy changes"),
-    (Call::CopyFileRange, When::Always, OTHER_DEVICE, "a reflink, or a copy by the server, where the file system can; callers copy"),
+    (
+        Call::Fallocate,
+        When::Always,
+        UNSUPPORTED,
+        "takes blocks without writing; the C library writes zeroes instead",
+    ),
+    (
+        Call::Ioctl,
+        When::Equals(1, FICLONE),
+        UNSUPPORTED,
+        "a reflink takes no blocks until one copy changes",
+    ),
+    (
+        Call::Ioctl,
+        When::Equals(1, FICLONERANGE),
+        UNSUPPORTED,
+        "a reflink takes no blocks until one copy changes",
+    ),
+    (
+        Call::CopyFileRange,
+        When::Always,
+        OTHER_DEVICE,
+        "a reflink, or a copy by the server, where the file system can; callers copy",
+    ),
 ];
 
 const MEMORY: &[Line] = &[
-    (Call::MemfdCreate, When::Always, ABSENT, "in flight between sockets, a memfd is found in no process; callers fall back to /dev/shm"),
+    (
+        Call::MemfdCreate,
+        When::Always,
+        ABSENT,
+        "in flight between sockets, a memfd is found in no process; callers fall back to /dev/shm",
+    ),
     (Call::MemfdSecret, When::Always, ABSENT, "the same by another call"),
-    (Call::Vmsplice, When::Always, ABSENT, "a pipe holds whole huge pages that are unmapped from their process"),
+    (
+        Call::Vmsplice,
+        When::Always,
+        ABSENT,
+        "a pipe holds whole huge pages that are unmapped from their process",
+    ),
 ];
 
 /// The lines for limits on disk space and on memory.
 pub(super) fn lines(disk: Uncounted, memory: Uncounted) -> impl Iterator<Item = &'static Line> {
-    let only = |lines: &'static [Line], calls| if calls == Uncounted::Refused { lines } else { &[] };
+    let only =
+        |lines: &'static [Line], calls| if calls == Uncounted::Refused { lines } else { &[] };
     only(DISK, disk).iter().chain(only(MEMORY, memory))
 }

@@ -87,7 +87,12 @@ const REFUSED: &[Line] = &[
         "a user namespace gives every capability inside it, and with them most of the kernel's attack surface",
     ),
     (Call::Clone, When::AnyBit(0, NEW_NAMESPACES), PERM, "the same by another door"),
-    (Call::Clone3, When::Always, NONE, "its flags stand in memory where a filter cannot see them; the C library falls back to clone"),
+    (
+        Call::Clone3,
+        When::Always,
+        NONE,
+        "its flags stand in memory where a filter cannot see them; the C library falls back to clone",
+    ),
     (Call::Setns, When::Always, PERM, "enters namespaces"),
     (Call::Mount, When::Always, PERM, "changes what stands where"),
     (Call::Umount, When::Always, PERM, "takes covers off"),
@@ -107,7 +112,12 @@ const REFUSED: &[Line] = &[
     (Call::IoUringEnter, When::Always, NONE, "carries out calls that no filter sees"),
     (Call::IoUringRegister, When::Always, NONE, "carries out calls that no filter sees"),
     (Call::Openat2, When::Always, NONE, "its flags stand in memory; callers fall back to openat"),
-    (Call::Seccomp, When::AnyBit(1, 8), PERM, "a listener of its own would answer calls before the usher does"),
+    (
+        Call::Seccomp,
+        When::AnyBit(1, 8),
+        PERM,
+        "a listener of its own would answer calls before the usher does",
+    ),
     (
         Call::LandlockCreate,
         When::Always,
@@ -125,8 +135,18 @@ const REFUSED: &[Line] = &[
     (Call::Bpf, When::Always, PERM, "loads code into the kernel"),
     (Call::PerfEventOpen, When::Always, PERM, "sees what others do, and was often broken"),
     (Call::Userfaultfd, When::Always, PERM, "stops the kernel in the middle: the tool of races"),
-    (Call::Prlimit64, When::NoneOf(0, &[0]), PERM, "limits of another process, such as the sandbox's first, are not the command's"),
-    (Call::PidfdGetfd, When::Always, PERM, "takes what another process has open, such as the output of another command"),
+    (
+        Call::Prlimit64,
+        When::NoneOf(0, &[0]),
+        PERM,
+        "limits of another process, such as the sandbox's first, are not the command's",
+    ),
+    (
+        Call::PidfdGetfd,
+        When::Always,
+        PERM,
+        "takes what another process has open, such as the output of another command",
+    ),
     (Call::FanotifyInit, When::Always, PERM, "watches whole file systems"),
     (Call::KexecLoad, When::Always, PERM, "replaces the kernel"),
     (Call::KexecFileLoad, When::Always, PERM, "replaces the kernel"),
@@ -155,7 +175,12 @@ const REFUSED: &[Line] = &[
     (Call::Vm86, When::Always, PERM, "a mode of the processor that nothing needs"),
     (Call::Vm86old, When::Always, PERM, "a mode of the processor that nothing needs"),
     // The terminal is shared with the person.
-    (Call::Ioctl, When::Equals(1, 0x5412), PERM, "TIOCSTI types into the person's terminal (CVE-2017-5226)"),
+    (
+        Call::Ioctl,
+        When::Equals(1, 0x5412),
+        PERM,
+        "TIOCSTI types into the person's terminal (CVE-2017-5226)",
+    ),
     (Call::Ioctl, When::Equals(1, 0x541c), PERM, "TIOCLINUX pastes into the person's console"),
     (Call::Ioctl, When::Equals(1, 0x541d), PERM, "TIOCCONS takes the console's output"),
     (Call::Ioctl, When::Equals(1, 0x5423), PERM, "TIOCSETD loads line disciplines into the kernel"),
@@ -172,7 +197,12 @@ const REFUSED: &[Line] = &[
         "what a file system or driver does on command is not judged; see the list",
     ),
     // File handles and page cache of what cannot be opened.
-    (Call::NameToHandleAt, When::Always, NO_WAY, "a handle names a file by its inode; without open_by_handle_at it only tells"),
+    (
+        Call::NameToHandleAt,
+        When::Always,
+        NO_WAY,
+        "a handle names a file by its inode; without open_by_handle_at it only tells",
+    ),
     (Call::Cachestat, When::Always, NONE, "tells which parts of a file others read"),
     // Sockets: those that live in the network namespace, and netlink to ask about it.
     (
@@ -184,15 +214,35 @@ const REFUSED: &[Line] = &[
     (Call::Socket, When::Both((0, 16), (2, 0)), PERM, "of netlink, only routes may be asked about"),
     (Call::Socket, When::MaskedEquals(1, 0xff, 10), PERM, "packet sockets of old"),
     (Call::Socketpair, When::NoneOf(0, &[1]), NO_FAMILY, "only unix sockets come in pairs"),
-    (Call::Socketcall, When::Equals(0, 8), NONE, "a pair of any family; the C library falls back to socketpair"),
-    (Call::Socketcall, When::Equals(0, 1), Action::Notify, "the family stands in memory: the usher reads it and makes the socket"),
+    (
+        Call::Socketcall,
+        When::Equals(0, 8),
+        NONE,
+        "a pair of any family; the C library falls back to socketpair",
+    ),
+    (
+        Call::Socketcall,
+        When::Equals(0, 1),
+        Action::Notify,
+        "the family stands in memory: the usher reads it and makes the socket",
+    ),
 ];
 
 /// Calls that make names: the usher carries them out.
 const ASKED: &[Line] = &[
-    (Call::Open, When::AnyBit(1, MORE_THAN_READ), Action::Notify, "makes a name, or is told of as below"),
+    (
+        Call::Open,
+        When::AnyBit(1, MORE_THAN_READ),
+        Action::Notify,
+        "makes a name, or is told of as below",
+    ),
     (Call::Creat, When::Always, Action::Notify, "makes a name"),
-    (Call::Openat, When::AnyBit(2, MORE_THAN_READ), Action::Notify, "makes a name, or is told of as below"),
+    (
+        Call::Openat,
+        When::AnyBit(2, MORE_THAN_READ),
+        Action::Notify,
+        "makes a name, or is told of as below",
+    ),
     (Call::Mkdir, When::Always, Action::Notify, "makes a name"),
     (Call::Mkdirat, When::Always, Action::Notify, "makes a name"),
     (Call::Mknod, When::Always, Action::Notify, "makes a name"),
@@ -223,8 +273,18 @@ const OBSERVED: &[Line] = &[
 /// kernel executes nothing that anybody has open to be written. (The calls by a path come by as
 /// well, to be told of.)
 const AWAITED: &[Line] = &[
-    (Call::Fchmod, When::AnyBit(1, EXECUTE), Action::Notify, "can be executed from now on, and the usher may have just opened it"),
-    (Call::Fsetxattr, When::Always, Action::Notify, "the same by an access control list, as `cp -p` does"),
+    (
+        Call::Fchmod,
+        When::AnyBit(1, EXECUTE),
+        Action::Notify,
+        "can be executed from now on, and the usher may have just opened it",
+    ),
+    (
+        Call::Fsetxattr,
+        When::Always,
+        Action::Notify,
+        "the same by an access control list, as `cp -p` does",
+    ),
 ];
 
 /// Whether a call comes by for nothing else.
@@ -234,10 +294,30 @@ pub(crate) fn is_only_awaited(call: Call) -> bool {
 
 /// Where no host can be reached, and nothing is decided by it.
 const SHUT: &[Line] = &[
-    (Call::Connect, When::Always, Action::Notify, "leads nowhere beyond the loopback, and is told of"),
-    (Call::Sendto, When::NotNull(4), Action::Notify, "may be meant for a socket of the host, or for a host, which is only told of"),
-    (Call::Sendmmsg, When::Always, Action::Notify, "the way in which the C library looks up names; only told of"),
-    (Call::Socketcall, When::OneOf(0, &[11, 20]), Action::Notify, "sendto and sendmmsg of 32-bit programs"),
+    (
+        Call::Connect,
+        When::Always,
+        Action::Notify,
+        "leads nowhere beyond the loopback, and is told of",
+    ),
+    (
+        Call::Sendto,
+        When::NotNull(4),
+        Action::Notify,
+        "may be meant for a socket of the host, or for a host, which is only told of",
+    ),
+    (
+        Call::Sendmmsg,
+        When::Always,
+        Action::Notify,
+        "the way in which the C library looks up names; only told of",
+    ),
+    (
+        Call::Socketcall,
+        When::OneOf(0, &[11, 20]),
+        Action::Notify,
+        "sendto and sendmmsg of 32-bit programs",
+    ),
 ];
 
 /// Where some hosts can be reached, programs have sockets of the host's network. Each is connected,
@@ -247,14 +327,44 @@ const CONNECTED: &[Line] = &[
     (Call::Sendto, When::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
     (Call::Sendmsg, When::AnyBit(2, FAST_OPEN), NO_WAY, "connects as it sends"),
     (Call::Sendmmsg, When::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
-    (Call::Socketcall, When::NoneOf(0, &[1, 2]), NONE, "what is meant stands in memory; the C library has a call for each"),
-    (Call::Setsockopt, When::Among((1, 0), (2, ROUTES)), PERM, "a connection could be led to another host"),
-    (Call::Setsockopt, When::Among((1, 41), (2, ROUTES_6)), PERM, "a connection could be led to another host"),
-    (Call::Setsockopt, When::Among((1, 1), (2, DEVICES)), PERM, "a connection could be led into another network"),
+    (
+        Call::Socketcall,
+        When::NoneOf(0, &[1, 2]),
+        NONE,
+        "what is meant stands in memory; the C library has a call for each",
+    ),
+    (
+        Call::Setsockopt,
+        When::Among((1, 0), (2, ROUTES)),
+        PERM,
+        "a connection could be led to another host",
+    ),
+    (
+        Call::Setsockopt,
+        When::Among((1, 41), (2, ROUTES_6)),
+        PERM,
+        "a connection could be led to another host",
+    ),
+    (
+        Call::Setsockopt,
+        When::Among((1, 1), (2, DEVICES)),
+        PERM,
+        "a connection could be led into another network",
+    ),
     (Call::Connect, When::Always, Action::Notify, "reaches a host"),
     (Call::Listen, When::Always, Action::Notify, "would let the host's network in"),
-    (Call::Sendto, When::NotNull(4), Action::Notify, "may be meant for a socket of the host, or for a host, which is only told of"),
-    (Call::Sendmsg, When::NoneOf(2, &[HANDED_OVER]), Action::Notify, "may be meant for a host; only told of"),
+    (
+        Call::Sendto,
+        When::NotNull(4),
+        Action::Notify,
+        "may be meant for a socket of the host, or for a host, which is only told of",
+    ),
+    (
+        Call::Sendmsg,
+        When::NoneOf(2, &[HANDED_OVER]),
+        Action::Notify,
+        "may be meant for a host; only told of",
+    ),
     (Call::Sendmmsg, When::Always, Action::Notify, "may be meant for a host; only told of"),
 ];
 
@@ -312,7 +422,12 @@ const TOLD: &[Line] = &[
     (Call::Utime, When::Always, Action::Notify, "changes times"),
     (Call::Utimes, When::Always, Action::Notify, "changes times"),
     (Call::Futimesat, When::Always, Action::Notify, "changes times"),
-    (Call::Utimensat, When::NotNull(1), Action::Notify, "changes times; without a path, those of a descriptor"),
+    (
+        Call::Utimensat,
+        When::NotNull(1),
+        Action::Notify,
+        "changes times; without a path, those of a descriptor",
+    ),
     (Call::Utimensat64, When::NotNull(1), Action::Notify, "the same of 32-bit programs"),
     (Call::Setxattr, When::Always, Action::Notify, "changes attributes"),
     (Call::Lsetxattr, When::Always, Action::Notify, "changes attributes"),
@@ -324,12 +439,23 @@ const TOLD: &[Line] = &[
         Action::Notify,
         "by their length, the addresses that can be a file's and not the internet's",
     ),
-    (Call::Socketcall, When::Equals(0, 3), Action::Notify, "connect of 32-bit programs, whose address stands in memory"),
-    (Call::Ioctl, When::OneOf(1, &[ioctls::SET_FLAGS_32, ioctls::SET_FLAGS]), Action::Notify, "FS_IOC_SETFLAGS changes attributes"),
+    (
+        Call::Socketcall,
+        When::Equals(0, 3),
+        Action::Notify,
+        "connect of 32-bit programs, whose address stands in memory",
+    ),
+    (
+        Call::Ioctl,
+        When::OneOf(1, &[ioctls::SET_FLAGS_32, ioctls::SET_FLAGS]),
+        Action::Notify,
+        "FS_IOC_SETFLAGS changes attributes",
+    ),
 ];
 
 /// Without Landlock's scope, the own process group reaches out of the sandbox.
-const GROUP_SIGNALS: &[Line] = &[(Call::Kill, When::Equals(0, 0), PERM, "the process group may have members outside")];
+const GROUP_SIGNALS: &[Line] =
+    &[(Call::Kill, When::Equals(0, 0), PERM, "the process group may have members outside")];
 
 impl When {
     /// The argument that it compares, where that is one and is left as it is.
@@ -340,7 +466,12 @@ impl When {
             | When::NoneOf(number, _)
             | When::OneOf(number, _)
             | When::Unlisted(number, _) => Some(number),
-            When::Always | When::NotNull(_) | When::MaskedEquals(..) | When::BothBits(..) | When::Both(..) | When::Among(..) => None,
+            When::Always
+            | When::NotNull(_)
+            | When::MaskedEquals(..)
+            | When::BothBits(..)
+            | When::Both(..)
+            | When::Among(..) => None,
         }
     }
 
@@ -356,21 +487,36 @@ impl When {
             When::NoneOf(number, values) => !values.contains(&word(number)),
             When::OneOf(number, values) => values.contains(&word(number)),
             When::Unlisted(number, commands) => !ioctls::is_allowed(commands, word(number)),
-            When::BothBits((one, bits), (other, others)) => word(one) & bits != 0 && word(other) & others != 0,
+            When::BothBits((one, bits), (other, others)) => {
+                word(one) & bits != 0 && word(other) & others != 0
+            }
             When::Both((one, value), (other, none)) => word(one) == value && word(other) != none,
-            When::Among((one, value), (other, values)) => word(one) == value && values.contains(&word(other)),
+            When::Among((one, value), (other, values)) => {
+                word(one) == value && values.contains(&word(other))
+            }
         }
     }
 }
 
 /// The error number with which a call is refused and told of, and why; `None` if it came by for
 /// another reason.
-pub(crate) fn refusal(call: Call, arguments: &[u64; 6], owner: Owner) -> Option<(i32, &'static str)> {
-    let lines = REFUSED.iter().chain(REFUSED_BY_HANDLER).chain(owned_by(owner)).chain(GROUP_SIGNALS).chain(CONNECTED);
-    lines.filter(|line| line.0 == call && line.1.holds(arguments)).find_map(|(_, _, action, reason)| match action {
-        Action::Told(number) => Some((i32::from(*number), *reason)),
-        _ => None,
-    })
+pub(crate) fn refusal(
+    call: Call,
+    arguments: &[u64; 6],
+    owner: Owner,
+) -> Option<(i32, &'static str)> {
+    let lines = REFUSED
+        .iter()
+        .chain(REFUSED_BY_HANDLER)
+        .chain(owned_by(owner))
+        .chain(GROUP_SIGNALS)
+        .chain(CONNECTED);
+    lines.filter(|line| line.0 == call && line.1.holds(arguments)).find_map(
+        |(_, _, action, reason)| match action {
+            Action::Told(number) => Some((i32::from(*number), *reason)),
+            _ => None,
+        },
+    )
 }
 
 /// Whether a call, seen by an usher that is told of everything, comes by for that alone: no

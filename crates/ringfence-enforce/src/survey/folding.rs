@@ -32,8 +32,14 @@ impl Folding {
             // Two hard links would look the same.
             (metadata.is_dir() || metadata.nlink() == 1).then(|| (metadata.dev(), metadata.ino()))
         };
-        let names = fs::read_dir(root.as_path()).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let asked = |name: OsString| swapped(&name).and_then(|other| Some((identity(&name)?, identity(&other))));
+        let names = fs::read_dir(root.as_path())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name());
+        let asked = |name: OsString| {
+            swapped(&name).and_then(|other| Some((identity(&name)?, identity(&other))))
+        };
         if names.filter_map(asked).next().is_none_or(|(one, other)| other != Some(one)) {
             return Folding::None;
         }
@@ -46,7 +52,13 @@ impl Folding {
 
 /// The name in other case; `None` if it has none.
 fn swapped(name: &std::ffi::OsStr) -> Option<OsString> {
-    let swap = |byte: &u8| if byte.is_ascii_lowercase() { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() };
+    let swap = |byte: &u8| {
+        if byte.is_ascii_lowercase() {
+            byte.to_ascii_uppercase()
+        } else {
+            byte.to_ascii_lowercase()
+        }
+    };
     let other: Vec<u8> = name.as_bytes().iter().map(swap).collect();
     (other != name.as_bytes()).then(|| OsString::from_vec(other))
 }

@@ -24,8 +24,19 @@ const PROTECTED: [&str; 10] = [
 ];
 
 /// Names in a git directory with which comes what git obeys.
-pub(crate) const OBEYED: [&str; 11] =
-    ["hooks", "config", "config.worktree", "commondir", "info", "attributes", "remotes", "branches", "lazygit.yml", "modules", "worktrees"];
+pub(crate) const OBEYED: [&str; 11] = [
+    "hooks",
+    "config",
+    "config.worktree",
+    "commondir",
+    "info",
+    "attributes",
+    "remotes",
+    "branches",
+    "lazygit.yml",
+    "modules",
+    "worktrees",
+];
 
 /// So many settings of a kind are looked at.
 const MANY: usize = 24;
@@ -98,17 +109,26 @@ fn submodules(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
 /// Protects the hooks that git is told to run from the working tree around `dot_git`, whose
 /// files are in `directory`.
 fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
-    let common = super::read_small(&directory.join("commondir")).map(|common| directory.join(common.trim()));
-    let files = [common.as_ref().unwrap_or(directory).join("config"), directory.join("config.worktree")];
+    let common =
+        super::read_small(&directory.join("commondir")).map(|common| directory.join(common.trim()));
+    let files =
+        [common.as_ref().unwrap_or(directory).join("config"), directory.join("config.worktree")];
     let said = settings::of(&files, &surveyor.grants.home);
     // A bare repository has no working tree, and git runs its hooks in itself.
-    let tree = if dot_git.name().is_some_and(|name| name == ".git") { dot_git.parent() } else { Some(dot_git.clone()) };
+    let tree = if dot_git.name().is_some_and(|name| name == ".git") {
+        dot_git.parent()
+    } else {
+        Some(dot_git.clone())
+    };
     // Git obeys the last of each, and somebody could write thousands.
     let worktrees = said.worktrees.iter().rev().take(MANY).map(|tree| directory.join(tree));
     let trees: Vec<AbsPath> = tree.into_iter().chain(worktrees).collect();
     let hooks = said.hooks.iter().rev().take(MANY).chain(surveyor.hooks_everywhere());
-    let places: Vec<AbsPath> =
-        hooks.flat_map(|hooks| trees.iter().map(|tree| settings::expanded(hooks, tree, &surveyor.grants.home))).collect();
+    let places: Vec<AbsPath> = hooks
+        .flat_map(|hooks| {
+            trees.iter().map(|tree| settings::expanded(hooks, tree, &surveyor.grants.home))
+        })
+        .collect();
     let own = directory.join("hooks");
     for place in places.iter().chain([&own]) {
         surveyor.protect(place);
@@ -117,7 +137,9 @@ fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     for file in &said.included {
         surveyor.protect(file);
     }
-    for (word, tree) in said.words.iter().flat_map(|word| trees.iter().map(move |tree| (word, tree))) {
+    for (word, tree) in
+        said.words.iter().flat_map(|word| trees.iter().map(move |tree| (word, tree)))
+    {
         // In a git directory, a single word such as `HEAD` names a file that git itself writes.
         let is_in_tree = word.contains('/') || tree != directory;
         let place = settings::expanded(word, tree, &surveyor.grants.home);
@@ -161,7 +183,10 @@ fn nested(modules: &AbsPath, depth: usize, found: &mut Surveyor<'_>) {
     }
     for directory in directories(modules, found) {
         // Whatever it lacks could be added to it later.
-        if ["HEAD", "config", "objects"].iter().any(|name| directory.as_path().join(name).symlink_metadata().is_ok()) {
+        if ["HEAD", "config", "objects"]
+            .iter()
+            .any(|name| directory.as_path().join(name).symlink_metadata().is_ok())
+        {
             survey(&directory, found);
         } else if !found.is_made(&directory) {
             found.pin(&directory, GuardKind::Git);

@@ -14,15 +14,25 @@ use super::git;
 
 /// The working trees that are entered from the one around `dot_git`.
 pub(super) fn of(dot_git: &AbsPath) -> Vec<AbsPath> {
-    let Some(tree) = dot_git.parent().filter(|_| dot_git.name().is_some_and(|name| name == ".git")) else { return Vec::new() };
+    let Some(tree) = dot_git.parent().filter(|_| dot_git.name().is_some_and(|name| name == ".git"))
+    else {
+        return Vec::new();
+    };
     let is_file = fs::symlink_metadata(dot_git.as_path()).is_ok_and(|metadata| metadata.is_file());
-    let Some(directory) = (if is_file { git::pointed_at(dot_git) } else { Some(dot_git.clone()) }) else { return Vec::new() };
+    let Some(directory) = (if is_file { git::pointed_at(dot_git) } else { Some(dot_git.clone()) })
+    else {
+        return Vec::new();
+    };
     let names = fs::read_dir(directory.as_path()).into_iter().flatten().flatten();
-    let indexes =
-        names.filter(|entry| is_index(entry.file_name().as_encoded_bytes()) && entry.file_type().is_ok_and(|kind| kind.is_file()));
-    let links = indexes.filter_map(|entry| read(&entry.path()).ok()).flat_map(|index| gitlinks(&index));
+    let indexes = names.filter(|entry| {
+        is_index(entry.file_name().as_encoded_bytes())
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
+    });
+    let links =
+        indexes.filter_map(|entry| read(&entry.path()).ok()).flat_map(|index| gitlinks(&index));
     // Where a link is on the way, git does not enter.
-    let is_straight = |path: &AbsPath| fs::canonicalize(path.as_path()).is_ok_and(|real| real == path.as_path());
+    let is_straight =
+        |path: &AbsPath| fs::canonicalize(path.as_path()).is_ok_and(|real| real == path.as_path());
     links.map(|link| tree.join(link)).filter(is_straight).collect()
 }
 
@@ -77,7 +87,8 @@ pub fn tracked(index: &[u8]) -> Vec<Tracked> {
         let end = each(index, hash, |entry| {
             is_right &= entry.has_its_length(index);
             let path = PathBuf::from(std::ffi::OsString::from_vec(entry.name.to_vec()));
-            let [modified, inode, size] = [8, 20, 36].map(|at| number(entry.fixed, at).unwrap_or_default());
+            let [modified, inode, size] =
+                [8, 20, 36].map(|at| number(entry.fixed, at).unwrap_or_default());
             found.push(Tracked { path, modified, inode, size });
         });
         if end.is_some() && is_right && found.iter().all(|entry| is_below(&entry.path)) {
@@ -88,7 +99,8 @@ pub fn tracked(index: &[u8]) -> Vec<Tracked> {
 }
 
 fn is_below(path: &Path) -> bool {
-    path.components().all(|part| matches!(part, Component::Normal(_))) && !path.as_os_str().is_empty()
+    path.components().all(|part| matches!(part, Component::Normal(_)))
+        && !path.as_os_str().is_empty()
 }
 
 fn entries(index: &[u8], hash: usize) -> Vec<PathBuf> {
@@ -142,7 +154,11 @@ impl RawEntry<'_> {
 /// says.
 pub(super) fn each(index: &[u8], hash: usize, mut tell: impl FnMut(RawEntry<'_>)) -> Option<usize> {
     const FIXED: usize = 40;
-    let (Some(b"DIRC"), Some(version), Some(count)) = (index.get(..4), number(index, 4), number(index, 8)) else { return None };
+    let (Some(b"DIRC"), Some(version), Some(count)) =
+        (index.get(..4), number(index, 4), number(index, 8))
+    else {
+        return None;
+    };
     let (mut at, mut name) = (12, Vec::new());
     for _ in 0..count {
         let flags_at = at + FIXED + hash;
@@ -159,7 +175,11 @@ pub(super) fn each(index: &[u8], hash: usize, mut tell: impl FnMut(RawEntry<'_>)
         name.extend_from_slice(&index[name_at..name_at + length]);
         let flagged_length = usize::from(u16::from_be_bytes([flags[0], flags[1]])) & LONGEST_NAME;
         let object = index.get(at + FIXED..flags_at)?;
-        let extended = if flags[0] & 0x40 == 0 { [0, 0] } else { [*index.get(flags_at + 2)?, *index.get(flags_at + 3)?] };
+        let extended = if flags[0] & 0x40 == 0 {
+            [0, 0]
+        } else {
+            [*index.get(flags_at + 2)?, *index.get(flags_at + 3)?]
+        };
         let all_flags = u32::from_be_bytes([flags[0], flags[1], extended[0], extended[1]]);
         tell(RawEntry { at, fixed, object, flags: all_flags, flagged_length, name: &name });
         let end = name_at + length;
@@ -186,8 +206,14 @@ pub(super) mod tests {
     use std::path::PathBuf;
 
     /// An index with these entries; in version 4, `drop` tells what of the last name goes.
-    pub(in crate::survey) fn index(version: u32, hash: usize, entries: &[(u32, u8, &str)]) -> Vec<u8> {
-        let mut index = [b"DIRC".as_slice(), &version.to_be_bytes(), &(entries.len() as u32).to_be_bytes()].concat();
+    pub(in crate::survey) fn index(
+        version: u32,
+        hash: usize,
+        entries: &[(u32, u8, &str)],
+    ) -> Vec<u8> {
+        let mut index =
+            [b"DIRC".as_slice(), &version.to_be_bytes(), &(entries.len() as u32).to_be_bytes()]
+                .concat();
         for (mode, drop, name) in entries {
             let start = index.len();
             index.extend([7; 24]);
@@ -216,9 +242,21 @@ pub(super) mod tests {
     #[test]
     fn repositories_are_told_from_files() {
         for hash in [20, 32] {
-            let entries = [(0o100_644, 0, "a"), (0o160_000, 0, "vendor/x"), (0o120_000, 0, "z"), (0o160_000, 0, "vendor/y")];
+            let entries = [
+                (0o100_644, 0, "a"),
+                (0o160_000, 0, "vendor/x"),
+                (0o120_000, 0, "z"),
+                (0o160_000, 0, "vendor/y"),
+            ];
             check(&index(2, hash, &entries), &["vendor/x", "vendor/y"]);
-            check(&index(4, hash, &[(0o100_644, 0, "vendor/a"), (0o160_000, 1, "xy"), (0o160_000, 2, "z")]), &["vendor/xy", "vendor/z"]);
+            check(
+                &index(
+                    4,
+                    hash,
+                    &[(0o100_644, 0, "vendor/a"), (0o160_000, 1, "xy"), (0o160_000, 2, "z")],
+                ),
+                &["vendor/xy", "vendor/z"],
+            );
         }
     }
 
@@ -235,12 +273,25 @@ pub(super) mod tests {
 
     #[test]
     fn every_entry_is_tracked() {
-        let paths = |index: &[u8]| super::tracked(index).into_iter().map(|entry| entry.path).collect::<Vec<_>>();
+        let paths = |index: &[u8]| {
+            super::tracked(index).into_iter().map(|entry| entry.path).collect::<Vec<_>>()
+        };
         for (version, hash) in [(2, 20), (3, 20), (2, 32), (3, 32)] {
-            let whole = index(version, hash, &[(0o100_644, 0, ".env"), (0o100_755, 0, "a/b.pem"), (0o160_000, 0, "lib")]);
-            assert_eq!(paths(&whole), [".env", "a/b.pem", "lib"].map(PathBuf::from), "{version} {hash}");
+            let whole = index(
+                version,
+                hash,
+                &[(0o100_644, 0, ".env"), (0o100_755, 0, "a/b.pem"), (0o160_000, 0, "lib")],
+            );
+            assert_eq!(
+                paths(&whole),
+                [".env", "a/b.pem", "lib"].map(PathBuf::from),
+                "{version} {hash}"
+            );
         }
-        assert_eq!(paths(&index(4, 20, &[(0o100_644, 0, "a/x"), (0o100_644, 1, "y")])), ["a/x", "a/y"].map(PathBuf::from));
+        assert_eq!(
+            paths(&index(4, 20, &[(0o100_644, 0, "a/x"), (0o100_644, 1, "y")])),
+            ["a/x", "a/y"].map(PathBuf::from)
+        );
         assert!(paths(b"DIRC").is_empty());
     }
 }

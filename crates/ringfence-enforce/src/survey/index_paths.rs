@@ -44,9 +44,16 @@ fn fault(index: &[u8], hash: usize) -> Option<IndexFault> {
         starts.push(entry.at);
         is_right &= entry.has_its_length(index);
         let is_sparse = entry.mode() & 0o170_000 == SPARSE_DIRECTORY;
-        let name = if is_sparse { entry.name.strip_suffix(b"/").unwrap_or(entry.name) } else { entry.name };
+        let name = if is_sparse {
+            entry.name.strip_suffix(b"/").unwrap_or(entry.name)
+        } else {
+            entry.name
+        };
         // An entry of a split index that stands for one of the shared index has no name.
-        if !entry.name.is_empty() && bad.is_none() && !name.split(|byte| *byte == b'/').all(is_plain) {
+        if !entry.name.is_empty()
+            && bad.is_none()
+            && !name.split(|byte| *byte == b'/').all(is_plain)
+        {
             bad = Some(String::from_utf8_lossy(entry.name).into_owned());
         }
     });
@@ -54,7 +61,9 @@ fn fault(index: &[u8], hash: usize) -> Option<IndexFault> {
         (None, _) => Some(IndexFault::Malformed),
         _ if !is_right => Some(IndexFault::Malformed),
         (_, Some(path)) => Some(IndexFault::Path(path)),
-        (Some(end), None) => (!has_plain_offsets(index, hash, end, &starts)).then_some(IndexFault::Malformed),
+        (Some(end), None) => {
+            (!has_plain_offsets(index, hash, end, &starts)).then_some(IndexFault::Malformed)
+        }
     }
 }
 
@@ -62,7 +71,10 @@ fn fault(index: &[u8], hash: usize) -> Option<IndexFault> {
 /// on file systems that ignore case, blanks and dots at the end.
 fn is_plain(name: &[u8]) -> bool {
     let stem = name.split(|byte| *byte == b':').next().unwrap_or(name);
-    let trimmed = stem.iter().rposition(|byte| !matches!(byte, b' ' | b'.')).map_or(&stem[..0], |last| &stem[..=last]);
+    let trimmed = stem
+        .iter()
+        .rposition(|byte| !matches!(byte, b' ' | b'.'))
+        .map_or(&stem[..0], |last| &stem[..=last]);
     let is_git = trimmed.eq_ignore_ascii_case(b".git") || trimmed.eq_ignore_ascii_case(b"git~1");
     !name.is_empty() && name != b"." && name != b".." && !is_git
 }
@@ -73,7 +85,9 @@ fn has_plain_offsets(index: &[u8], hash: usize, end: usize, starts: &[usize]) ->
     // The last extension, before the checksum of the whole.
     let size = 8 + 4 + hash;
     let last = index.len().checked_sub(hash + size).and_then(|at| index.get(at..at + size));
-    if last.is_some_and(|last| last.starts_with(b"EOIE") && number(last, 8) != u32::try_from(end).ok()) {
+    if last
+        .is_some_and(|last| last.starts_with(b"EOIE") && number(last, 8) != u32::try_from(end).ok())
+    {
         return false;
     }
     let mut at = end;
@@ -95,7 +109,9 @@ fn are_blocks(table: &[u8], starts: &[usize]) -> bool {
     let mut first = 0;
     let blocks = table.get(4..).unwrap_or_default();
     let are_right = blocks.chunks(8).all(|block| {
-        let (Some(offset), Some(count)) = (number(block, 0), number(block, 4)) else { return false };
+        let (Some(offset), Some(count)) = (number(block, 0), number(block, 4)) else {
+            return false;
+        };
         let is_right = starts.get(first).is_some_and(|start| *start == offset as usize);
         first += count as usize;
         is_right
@@ -120,15 +136,34 @@ mod tests {
 
     #[test]
     fn paths_that_git_would_not_add_are_found() {
-        for bad in
-            ["../x", "a/../b", "./a", "/etc/x", ".git/hooks/x", "a/.GIT/config", "a//b", "a/", ".git", "git~1/x", ".git /x", ".git::$I/x"]
-        {
-            assert_eq!(path_of(&index(2, 20, &[(FILE, 0, "a"), (FILE, 0, bad)])), Some(bad.to_owned()));
+        for bad in [
+            "../x",
+            "a/../b",
+            "./a",
+            "/etc/x",
+            ".git/hooks/x",
+            "a/.GIT/config",
+            "a//b",
+            "a/",
+            ".git",
+            "git~1/x",
+            ".git /x",
+            ".git::$I/x",
+        ] {
+            assert_eq!(
+                path_of(&index(2, 20, &[(FILE, 0, "a"), (FILE, 0, bad)])),
+                Some(bad.to_owned())
+            );
             assert_eq!(path_of(&index(4, 20, &[(FILE, 0, bad)])), Some(bad.to_owned()));
             let sha256 = index(2, 32, &[(FILE, 0, "a"), (0o160_000, 0, bad)]);
-            assert_eq!(index_fault(&sha256, ObjectNames::Either), Some(IndexFault::Path(bad.to_owned())));
+            assert_eq!(
+                index_fault(&sha256, ObjectNames::Either),
+                Some(IndexFault::Path(bad.to_owned()))
+            );
         }
-        for good in ["a", ".gitignore", "a/.gitmodules", "...", "a..b/c", ".github/x", "x.git/y", "git~2"] {
+        for good in
+            ["a", ".gitignore", "a/.gitmodules", "...", "a..b/c", ".github/x", "x.git/y", "git~2"]
+        {
             assert_eq!(path_of(&index(2, 20, &[(FILE, 0, "A"), (FILE, 0, good)])), None, "{good}");
         }
         assert_eq!(path_of(&index(3, 20, &[(0o040_000, 0, "sparse/"), (FILE, 0, "")])), None);
@@ -139,7 +174,10 @@ mod tests {
     fn index_that_git_reads_in_another_way_is_malformed() {
         let mut whole = index(2, 20, &[(FILE, 0, "abc/d")]);
         for end in 0..whole.len() {
-            assert!(index_fault(&whole[..end], ObjectNames::Either).is_some() || end + 8 > whole.len(), "{end}");
+            assert!(
+                index_fault(&whole[..end], ObjectNames::Either).is_some() || end + 8 > whole.len(),
+                "{end}"
+            );
         }
         // The flags tell another length than the name has.
         whole[12 + 40 + 20 + 1] = 3;
@@ -153,15 +191,32 @@ mod tests {
     fn offsets_of_blocks_are_those_of_the_entries() {
         let entries = index(2, 20, &[(FILE, 0, "a"), (FILE, 0, "b")]);
         let with = |offsets: [u32; 2], end: u32| {
-            let table =
-                [&1_u32.to_be_bytes()[..], &offsets[0].to_be_bytes(), &[0, 0, 0, 1], &offsets[1].to_be_bytes(), &[0, 0, 0, 1]].concat();
-            let mut bytes = [&entries[..], b"IEOT", &(table.len() as u32).to_be_bytes(), &table, b"EOIE", &[0, 0, 0, 24]].concat();
+            let table = [
+                &1_u32.to_be_bytes()[..],
+                &offsets[0].to_be_bytes(),
+                &[0, 0, 0, 1],
+                &offsets[1].to_be_bytes(),
+                &[0, 0, 0, 1],
+            ]
+            .concat();
+            let mut bytes = [
+                &entries[..],
+                b"IEOT",
+                &(table.len() as u32).to_be_bytes(),
+                &table,
+                b"EOIE",
+                &[0, 0, 0, 24],
+            ]
+            .concat();
             bytes.extend(end.to_be_bytes());
             bytes.extend([0; 20 + 20]);
             bytes
         };
         let (second, end) = (12 + (entries.len() as u32 - 12) / 2, entries.len() as u32);
         assert_eq!(path_of(&with([12, second], end)), None);
-        assert!(path_of(&with([12, second + 8], end)).is_some() && path_of(&with([12, second], end + 8)).is_some());
+        assert!(
+            path_of(&with([12, second + 8], end)).is_some()
+                && path_of(&with([12, second], end + 8)).is_some()
+        );
     }
 }

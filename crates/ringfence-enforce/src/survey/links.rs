@@ -44,7 +44,11 @@ enum Node {
 impl Node {
     fn at(path: &AbsPath) -> Option<Self> {
         let metadata = fs::symlink_metadata(path.as_path()).ok()?;
-        if metadata.is_symlink() { fs::read_link(path.as_path()).ok().map(Node::Link) } else { Some(Node::Other(metadata.file_type())) }
+        if metadata.is_symlink() {
+            fs::read_link(path.as_path()).ok().map(Node::Link)
+        } else {
+            Some(Node::Other(metadata.file_type()))
+        }
     }
 }
 
@@ -70,7 +74,9 @@ impl Links {
             Above::Missing => None,
             Above::Linked => self.walk(path),
             Above::Plain => match Node::at(path)? {
-                Node::Other(file_type) => Some(Found { links: Vec::new(), real: path.clone(), kind: kind_of(file_type) }),
+                Node::Other(file_type) => {
+                    Some(Found { links: Vec::new(), real: path.clone(), kind: kind_of(file_type) })
+                }
                 Node::Link(_) => self.walk(path),
             },
         }

@@ -42,10 +42,18 @@ impl HostMounts {
 
     /// Those of file systems of which more than one mount `matters`.
     pub(super) fn doubled(self, matters: impl Fn(&AbsPath) -> bool) -> Self {
-        let mounts: Vec<Mount> = self.mounts.into_iter().filter(|mount| matters(&mount.point)).collect();
+        let mounts: Vec<Mount> =
+            self.mounts.into_iter().filter(|mount| matters(&mount.point)).collect();
         let count = |device: &[u8]| mounts.iter().filter(|mount| mount.device == device).count();
         let is_doubled: Vec<bool> = mounts.iter().map(|mount| count(&mount.device) > 1).collect();
-        Self { mounts: mounts.into_iter().zip(is_doubled).filter(|(_, is_doubled)| *is_doubled).map(|(mount, _)| mount).collect() }
+        Self {
+            mounts: mounts
+                .into_iter()
+                .zip(is_doubled)
+                .filter(|(_, is_doubled)| *is_doubled)
+                .map(|(mount, _)| mount)
+                .collect(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -54,13 +62,23 @@ impl HostMounts {
 
     /// Paths at which `path`, or something in it, is mounted as well.
     pub(super) fn aliases(&self, path: &AbsPath) -> Vec<AbsPath> {
-        let around = self.mounts.iter().enumerate().filter(|(_, mount)| path.is_within(&mount.point));
+        let around =
+            self.mounts.iter().enumerate().filter(|(_, mount)| path.is_within(&mount.point));
         // The later of two mounts on one point hides the other.
-        let Some((own, mount)) = around.max_by_key(|(i, mount)| (mount.point.depth(), *i)) else { return Vec::new() };
+        let Some((own, mount)) = around.max_by_key(|(i, mount)| (mount.point.depth(), *i)) else {
+            return Vec::new();
+        };
         let Some(below) = path.relative_to(&mount.point) else { return Vec::new() };
         let origin = mount.root.join(below);
-        let others = self.mounts.iter().enumerate().filter(|(i, other)| *i != own && other.device == mount.device);
-        others.filter_map(|(_, other)| alias(&origin, other)).filter(|alias| alias != path).collect()
+        let others = self
+            .mounts
+            .iter()
+            .enumerate()
+            .filter(|(i, other)| *i != own && other.device == mount.device);
+        others
+            .filter_map(|(_, other)| alias(&origin, other))
+            .filter(|alias| alias != path)
+            .collect()
     }
 }
 
@@ -78,7 +96,10 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {
         let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|_| *first == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+        match digits
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
+        {
             Some(byte) => {
                 plain.push(byte);
                 rest = &after[3..];
@@ -115,7 +136,10 @@ mod tests {
     #[test]
     fn every_mount_of_the_same_files_is_an_alias() {
         check("/home/me/.ssh", &["/home/me/code/app/keys", "/srv/my home/.ssh"]);
-        check("/home/me/.ssh/id_rsa", &["/home/me/code/app/keys/id_rsa", "/srv/my home/.ssh/id_rsa"]);
+        check(
+            "/home/me/.ssh/id_rsa",
+            &["/home/me/code/app/keys/id_rsa", "/srv/my home/.ssh/id_rsa"],
+        );
         check("/home/me/.aws", &["/srv/my home/.aws", "/srv/cache"]);
         check("/home/you/.ssh", &[]);
         check("/etc/shadow", &[]);

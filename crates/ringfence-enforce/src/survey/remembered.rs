@@ -25,7 +25,9 @@ const MOST: usize = 10_000;
 pub(super) fn read(grants: &Grants) -> RememberedFiles {
     let Some(list) = &grants.tracked.contents else { return RememberedFiles::new() };
     let real = |path: &AbsPath| fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new);
-    let Some(place) = real(list).filter(|place| place.name() == list.name()) else { return RememberedFiles::new() };
+    let Some(place) = real(list).filter(|place| place.name() == list.name()) else {
+        return RememberedFiles::new();
+    };
     let mut written = grants.rules.iter().filter(|rule| rule.effect == Effect::Write);
     if written.any(|rule| real(&rule.root).is_some_and(|root| place.is_within(&root))) {
         return RememberedFiles::new();
@@ -52,16 +54,23 @@ pub fn digest_own(files: &HashMap<AbsPath, Birth>) -> RememberedFiles {
 /// Remembers the contents of `files`, which commands made or wrote. Where it is known what the last
 /// command left, as `left`, a file that was changed since is not remembered. The caller keeps other
 /// runs of the project from doing so at once.
-pub fn remember(list: &AbsPath, files: &HashMap<AbsPath, Birth>, left: Option<&RememberedFiles>) -> io::Result<()> {
+pub fn remember(
+    list: &AbsPath,
+    files: &HashMap<AbsPath, Birth>,
+    left: Option<&RememberedFiles>,
+) -> io::Result<()> {
     if files.is_empty() {
         return Ok(());
     }
     let mut remembered = parse(list);
     remembered.retain(|path, _| !files.contains_key(path));
-    let is_left = |path: &AbsPath, digest: &ContentDigest| left.is_none_or(|left| left.get(path) == Some(digest));
+    let is_left = |path: &AbsPath, digest: &ContentDigest| {
+        left.is_none_or(|left| left.get(path) == Some(digest))
+    };
     remembered.extend(digest_own(files).into_iter().filter(|(path, digest)| is_left(path, digest)));
     remembered.retain(|path, _| path.as_path().symlink_metadata().is_ok());
-    let text: Vec<u8> = remembered.iter().take(MOST).flat_map(|(path, digest)| line(path, digest)).collect();
+    let text: Vec<u8> =
+        remembered.iter().take(MOST).flat_map(|(path, digest)| line(path, digest)).collect();
     let Some(next) = list.parent().map(|above| above.join(".contents.next")) else { return Ok(()) };
     fs::write(next.as_path(), text)?;
     fs::rename(next.as_path(), list.as_path())
@@ -92,8 +101,17 @@ mod tests {
     fn lines_are_read_back() {
         let (path, mut digest) = (AbsPath::new("/a b/c\n").unwrap(), [7; 32]);
         digest[31] = 0xfe;
-        assert_eq!(parse_line(line(&path, &digest).strip_suffix(b"\0").unwrap()), Some((path, digest)));
-        for bad in ["", "00 /a", &"0".repeat(64), &format!("{} a", "0".repeat(64)), &format!("{} /a", "x".repeat(64))] {
+        assert_eq!(
+            parse_line(line(&path, &digest).strip_suffix(b"\0").unwrap()),
+            Some((path, digest))
+        );
+        for bad in [
+            "",
+            "00 /a",
+            &"0".repeat(64),
+            &format!("{} a", "0".repeat(64)),
+            &format!("{} /a", "x".repeat(64)),
+        ] {
             assert_eq!(parse_line(bad.as_bytes()), None, "{bad}");
         }
     }

@@ -22,7 +22,10 @@ pub(super) struct Settings {
 pub(super) fn hooks_everywhere(home: &AbsPath) -> Vec<String> {
     let variable = |name: &str| env::var_os(name).and_then(AbsPath::new);
     let config = variable("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
-    let own = variable("GIT_CONFIG_GLOBAL").map_or_else(|| vec![config.join("git/config"), home.join(".gitconfig")], |file| vec![file]);
+    let own = variable("GIT_CONFIG_GLOBAL").map_or_else(
+        || vec![config.join("git/config"), home.join(".gitconfig")],
+        |file| vec![file],
+    );
     let system = AbsPath::root().join("etc/gitconfig");
     of(&[own, vec![system]].concat(), home).hooks
 }
@@ -71,10 +74,18 @@ fn read(text: &str) -> Settings {
             '#' | ';' => rest = line_end(rest),
             '[' => {
                 let end = rest.find([']', '\n']).unwrap_or(rest.len());
-                section = rest[1..end].split([' ', '\t', '"', '.']).next().unwrap_or_default().to_ascii_lowercase();
+                section = rest[1..end]
+                    .split([' ', '\t', '"', '.'])
+                    .next()
+                    .unwrap_or_default()
+                    .to_ascii_lowercase();
                 // A subsection in quotes may hold anything, a bracket too.
                 let is_quoted = rest[..end].matches('"').count() % 2 == 1;
-                rest = if is_quoted { rest[end..].find('"').map_or("", |quote| &rest[end + quote..]) } else { &rest[end..] };
+                rest = if is_quoted {
+                    rest[end..].find('"').map_or("", |quote| &rest[end + quote..])
+                } else {
+                    &rest[end..]
+                };
                 rest = rest.trim_start_matches(['"', ']']);
             }
             _ => {
@@ -91,7 +102,11 @@ fn read(text: &str) -> Settings {
                     ("include" | "includeif", "path") => said.includes.push(value),
                     // Addresses and names of branches run nothing.
                     ("remote" | "branch" | "submodule" | "url", _) => {}
-                    _ => said.words.extend(value.split_whitespace().map(|word| word.trim_matches(['!', '"', '\'', ';']).to_owned())),
+                    _ => said.words.extend(
+                        value
+                            .split_whitespace()
+                            .map(|word| word.trim_matches(['!', '"', '\'', ';']).to_owned()),
+                    ),
                 }
             }
         }
@@ -146,7 +161,12 @@ mod tests {
 
     #[test]
     fn includes_and_working_trees_are_found() {
-        let said = super::read("[include]\npath = a\n[includeIf \"gitdir:~/x/\"]\npath = ~/b\n[core]\nworktree = ../../x\n");
-        assert_eq!((said.includes, said.worktrees), (vec!["a".into(), "~/b".into()], vec!["../../x".into()]));
+        let said = super::read(
+            "[include]\npath = a\n[includeIf \"gitdir:~/x/\"]\npath = ~/b\n[core]\nworktree = ../../x\n",
+        );
+        assert_eq!(
+            (said.includes, said.worktrees),
+            (vec!["a".into(), "~/b".into()], vec!["../../x".into()])
+        );
     }
 }

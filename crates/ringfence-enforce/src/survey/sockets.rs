@@ -61,9 +61,14 @@ pub(super) fn from_working_directories(names: &BTreeSet<PathBuf>) -> Vec<AbsPath
         return Vec::new();
     }
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = processes.filter(|entry| entry.file_name().as_bytes().first().is_some_and(u8::is_ascii_digit));
-    let directories: BTreeSet<PathBuf> = numbers.filter_map(|entry| fs::read_link(entry.path().join("cwd")).ok()).collect();
-    directories.iter().flat_map(|directory| names.iter().filter_map(|name| AbsPath::new(directory.join(name)))).collect()
+    let numbers = processes
+        .filter(|entry| entry.file_name().as_bytes().first().is_some_and(u8::is_ascii_digit));
+    let directories: BTreeSet<PathBuf> =
+        numbers.filter_map(|entry| fs::read_link(entry.path().join("cwd")).ok()).collect();
+    directories
+        .iter()
+        .flat_map(|directory| names.iter().filter_map(|name| AbsPath::new(directory.join(name))))
+        .collect()
 }
 
 /// Every socket below `directories`.
@@ -86,17 +91,35 @@ pub(super) fn search(directories: &[AbsPath]) -> Vec<AbsPath> {
 mod tests {
     #[track_caller]
     fn check(line: &str, absolute: &[&str], has_relative: bool) {
-        let found = super::read(format!("Num RefCount Protocol Flags Type St Inode Path\n{line}\n").as_bytes());
-        assert_eq!(found.absolute.iter().map(ToString::to_string).collect::<Vec<_>>(), absolute, "{line}");
+        let found = super::read(
+            format!("Num RefCount Protocol Flags Type St Inode Path\n{line}\n").as_bytes(),
+        );
+        assert_eq!(
+            found.absolute.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            absolute,
+            "{line}"
+        );
         assert_eq!(!found.relative.is_empty(), has_relative, "{line}");
     }
 
     #[test]
     fn names_are_told_from_numbers() {
         check("0000000047c77444: 00000003 00000000 00000000 0001 03 5384072", &[], false);
-        check("0000000047c77444: 00000003 00000000 00000000 0001 03 5384072 /run/x", &["/run/x"], false);
-        check("0000000047c77444: 00000003 00000000 00000000 0001 03  84072 /run/with space", &["/run/with space"], false);
-        check("0000000047c77444: 00000003 00000000 00000000 0001 03 5384072 @/tmp/.X11-unix/X0", &[], false);
+        check(
+            "0000000047c77444: 00000003 00000000 00000000 0001 03 5384072 /run/x",
+            &["/run/x"],
+            false,
+        );
+        check(
+            "0000000047c77444: 00000003 00000000 00000000 0001 03  84072 /run/with space",
+            &["/run/with space"],
+            false,
+        );
+        check(
+            "0000000047c77444: 00000003 00000000 00000000 0001 03 5384072 @/tmp/.X11-unix/X0",
+            &[],
+            false,
+        );
         check("0000000047c77444: 00000003 00000000 00000000 0001 03 5384072 ./s.sock", &[], true);
     }
 }

@@ -6,14 +6,18 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use ringfence_policy::builtin::{self, Setting};
-use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, TrackedFiles, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, TrackedFiles, Verdict,
+};
 
 use super::folding::Folding;
 use super::links::Links;
 use super::mounts::HostMounts;
 use super::tracked_files::TrackedLookup;
 use super::walk::{self, Eyes, Walk};
-use super::{Known, Linked, Survey, git, gitlinks, is_socket, is_walked, kind_of, settings, sockets};
+use super::{
+    Known, Linked, Survey, git, gitlinks, is_socket, is_walked, kind_of, settings, sockets,
+};
 use crate::plan::{Cover, Guard, GuardKind, Kind};
 
 /// A survey on its way.
@@ -30,9 +34,27 @@ pub(super) struct Surveyor<'a> {
 }
 
 impl<'a> Surveyor<'a> {
-    pub(super) fn new(grants: &'a Grants, links: Links, found: Survey, known: &'a Known<'a>) -> Self {
-        let writable = grants.rules.iter().filter(|rule| rule.effect == Effect::Write).map(|rule| &rule.root).collect();
-        Self { grants, links, found, hooks: OnceCell::new(), writable, pinned: HashSet::new(), known }
+    pub(super) fn new(
+        grants: &'a Grants,
+        links: Links,
+        found: Survey,
+        known: &'a Known<'a>,
+    ) -> Self {
+        let writable = grants
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == Effect::Write)
+            .map(|rule| &rule.root)
+            .collect();
+        Self {
+            grants,
+            links,
+            found,
+            hooks: OnceCell::new(),
+            writable,
+            pinned: HashSet::new(),
+            known,
+        }
     }
 
     pub(super) fn survey(mut self) -> Survey {
@@ -66,7 +88,11 @@ impl<'a> Surveyor<'a> {
     /// the settings at its top.
     fn pin_tree(&mut self, dot_git: &AbsPath) {
         let is_dot_git = dot_git.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
-        let Some(tree) = dot_git.parent().filter(|tree| is_dot_git && self.writable_root(tree).is_some()) else { return };
+        let Some(tree) =
+            dot_git.parent().filter(|tree| is_dot_git && self.writable_root(tree).is_some())
+        else {
+            return;
+        };
         // A writable root has rules for each of the names.
         if !self.writable.contains(&&tree) {
             self.pin(&tree, GuardKind::Tree);
@@ -81,7 +107,10 @@ impl<'a> Surveyor<'a> {
         let verdict = |path: &AbsPath| self.grants.verdict(path, Access::Read);
         if verdict(&real) == Verdict::Denied {
             self.found.covers.insert(real.clone(), Cover::Deny(kind));
-        } else if real != rule.root && verdict(&real) == Verdict::Allowed && verdict(&rule.root) == Verdict::Denied && !self.is_named(&real)
+        } else if real != rule.root
+            && verdict(&real) == Verdict::Allowed
+            && verdict(&rule.root) == Verdict::Denied
+            && !self.is_named(&real)
         {
             // A link that leads into an opened tree: the file is denied there as well.
             self.found.covers.insert(real.clone(), Cover::Deny(kind));
@@ -92,10 +121,13 @@ impl<'a> Surveyor<'a> {
 
     /// Covers what a rule denies where the host has mounted it a second time, in an opened tree.
     fn deny_mounted(&mut self, rule: &Rule, mounts: &HostMounts) {
-        let Some(real) = self.found.found.get(&rule.root).map(|found| found.real.clone()) else { return };
+        let Some(real) = self.found.found.get(&rule.root).map(|found| found.real.clone()) else {
+            return;
+        };
         for alias in mounts.aliases(&real) {
             // The user means the directory that the command is started in.
-            let is_open = self.grants.verdict(&alias, Access::Read) == Verdict::Allowed && !self.grants.workspace.is_within(&alias);
+            let is_open = self.grants.verdict(&alias, Access::Read) == Verdict::Allowed
+                && !self.grants.workspace.is_within(&alias);
             let Ok(metadata) = fs::symlink_metadata(alias.as_path()) else { continue };
             if !is_open || self.is_named(&alias) {
                 continue;
@@ -108,8 +140,12 @@ impl<'a> Surveyor<'a> {
 
     /// What is denied and absent must not be made, where a link on the way leads to either.
     fn deny_absent(&mut self, rule: &Rule) {
-        let Some(trail) = self.links.trail(&rule.root).filter(|_| !self.writable.is_empty()) else { return };
-        if trail.end != rule.root && self.grants.verdict(&trail.end, Access::Write) == Verdict::Allowed {
+        let Some(trail) = self.links.trail(&rule.root).filter(|_| !self.writable.is_empty()) else {
+            return;
+        };
+        if trail.end != rule.root
+            && self.grants.verdict(&trail.end, Access::Write) == Verdict::Allowed
+        {
             self.found.rules.push(Rule { root: trail.end.clone(), ..rule.clone() });
         }
         self.pin_ancestors(&trail.end);
@@ -119,16 +155,27 @@ impl<'a> Surveyor<'a> {
     /// links in the home lead there.
     fn settings_of_the_home(&mut self) {
         let home = &self.grants.home;
-        let places: Vec<AbsPath> =
-            builtin::SETTINGS.iter().map(|setting| setting.text).chain([".config/git/config"]).map(|name| home.join(name)).collect();
+        let places: Vec<AbsPath> = builtin::SETTINGS
+            .iter()
+            .map(|setting| setting.text)
+            .chain([".config/git/config"])
+            .map(|name| home.join(name))
+            .collect();
         // Settings whose place the environment names.
         let named = std::env::var_os("XDG_CONFIG_HOME").and_then(AbsPath::new);
         let leads_here = |config: &AbsPath| {
             let end = self.links.trail(config).map(|trail| trail.end);
-            [Some(config.clone()), end].iter().flatten().any(|config| self.writable_root(config).is_some())
+            [Some(config.clone()), end]
+                .iter()
+                .flatten()
+                .any(|config| self.writable_root(config).is_some())
         };
         let config = named.filter(leads_here);
-        for name in config.iter().flat_map(|config| ["git", "ringfence"].map(|name| config.join(name))).collect::<Vec<_>>() {
+        for name in config
+            .iter()
+            .flat_map(|config| ["git", "ringfence"].map(|name| config.join(name)))
+            .collect::<Vec<_>>()
+        {
             self.protect(&name);
         }
         for place in places {
@@ -143,13 +190,17 @@ impl<'a> Surveyor<'a> {
 
     /// Whether a person opened this very path.
     fn is_named(&self, path: &AbsPath) -> bool {
-        self.grants.opener(path).is_some_and(|rule| rule.root == *path && rule.origin.source.is_person())
+        self.grants
+            .opener(path)
+            .is_some_and(|rule| rule.root == *path && rule.origin.source.is_person())
     }
 
     /// Covers what a rule protects; what is directly below a tree that is walked is found
     /// there by its name.
     fn protect_by(&mut self, rule: &Rule) {
-        if self.writable_root(&rule.root).is_some_and(|root| rule.root.parent().as_ref() != Some(root))
+        if self
+            .writable_root(&rule.root)
+            .is_some_and(|root| rule.root.parent().as_ref() != Some(root))
             || self.found.found.contains_key(&rule.root)
         {
             self.protect(&rule.root);
@@ -202,15 +253,26 @@ impl<'a> Surveyor<'a> {
     /// Tells whether the innermost repository around `path` is one that commands made: they may
     /// change and remove all of it.
     fn is_in_made_repository(&self, path: &AbsPath) -> bool {
-        let mut around = path.ancestors().skip(1).map(|above| above.join(".git")).take_while(|git| self.writable_root(git).is_some());
-        around.find(|git| fs::symlink_metadata(git.as_path()).is_ok()).is_some_and(|git| self.is_made(&git))
+        let mut around = path
+            .ancestors()
+            .skip(1)
+            .map(|above| above.join(".git"))
+            .take_while(|git| self.writable_root(git).is_some());
+        around
+            .find(|git| fs::symlink_metadata(git.as_path()).is_ok())
+            .is_some_and(|git| self.is_made(&git))
     }
 
     /// Nothing may be made here.
     pub(super) fn keep(&mut self, path: &AbsPath) {
         if self.grants.verdict(path, Access::Write) == Verdict::Allowed {
             let origin = Origin::new(Source::BuiltIn, path.to_string());
-            self.found.rules.push(Rule { root: path.clone(), effect: Effect::Protect, origin, locked: false });
+            self.found.rules.push(Rule {
+                root: path.clone(),
+                effect: Effect::Protect,
+                origin,
+                locked: false,
+            });
         }
         self.pin_ancestors(path);
     }
@@ -219,7 +281,9 @@ impl<'a> Surveyor<'a> {
     /// again, it would bring along what was made in it meanwhile.
     fn pin_ancestors(&mut self, path: &AbsPath) {
         let Some(root) = self.writable_root(path).cloned() else { return };
-        for above in path.ancestors().skip(1).take_while(|above| *above != root && above.is_within(&root)) {
+        for above in
+            path.ancestors().skip(1).take_while(|above| *above != root && above.is_within(&root))
+        {
             if self.is_pinned(&above) {
                 break;
             }
@@ -233,7 +297,11 @@ impl<'a> Surveyor<'a> {
 
     /// The deepest writable root that `path` stands in.
     fn writable_root(&self, path: &AbsPath) -> Option<&'a AbsPath> {
-        self.writable.iter().copied().filter(|root| path.is_within(root)).max_by_key(|root| root.depth())
+        self.writable
+            .iter()
+            .copied()
+            .filter(|root| path.is_within(root))
+            .max_by_key(|root| root.depth())
     }
 
     /// Answers whether commands made what stands at `path`.
@@ -248,12 +316,21 @@ impl<'a> Surveyor<'a> {
     pub(super) fn pin(&mut self, path: &AbsPath, kind: GuardKind) {
         if !self.pinned.insert(path.clone()) {
             if matches!(kind, GuardKind::Git | GuardKind::Tree) {
-                self.found.guards.iter_mut().filter(|guard| guard.path == *path).for_each(|guard| guard.kind = kind);
+                self.found
+                    .guards
+                    .iter_mut()
+                    .filter(|guard| guard.path == *path)
+                    .for_each(|guard| guard.kind = kind);
             }
             return;
         }
         if let Ok(metadata) = fs::symlink_metadata(path.as_path()) {
-            self.found.guards.push(Guard { path: path.clone(), device: metadata.dev(), inode: metadata.ino(), kind });
+            self.found.guards.push(Guard {
+                path: path.clone(),
+                device: metadata.dev(),
+                inode: metadata.ino(),
+                kind,
+            });
         }
     }
 
@@ -271,7 +348,8 @@ impl<'a> Surveyor<'a> {
         let index = NameIndex::new(grants);
         self.found.folding = roots.iter().map(Folding::of).max().unwrap_or_default();
         self.found.walked = self.with_workspace(&roots);
-        let mut walk = Walk::new(grants, &index, self.found.folding, Eyes::Person).run(&self.found.walked);
+        let mut walk =
+            Walk::new(grants, &index, self.found.folding, Eyes::Person).run(&self.found.walked);
         self.open_tracked(&mut walk, &index);
         self.found.directories = walk.directories;
         for entry in walk.caught {
@@ -328,21 +406,33 @@ impl Surveyor<'_> {
     fn open_tracked(&mut self, walk: &mut walk::Found, index: &NameIndex) {
         let mut tracked = TrackedFiles::default();
         let mut lookup = TrackedLookup::new(self.grants, &self.found.walked, self.known.remembered);
-        let caught = walk.caught.iter().filter(|entry| entry.through.is_none() && matches!(entry.cover, Cover::Deny(_)));
+        let caught = walk
+            .caught
+            .iter()
+            .filter(|entry| entry.through.is_none() && matches!(entry.cover, Cover::Deny(_)));
         caught.for_each(|entry| lookup.find(&entry.path, &mut tracked));
         // With a link that leads to an open file would go the knowledge that its target is denied.
         let (grants, open) = (self.grants, tracked.clone());
         let is_kept = |link: &AbsPath| {
             let end = fs::canonicalize(link.as_path()).ok().and_then(AbsPath::new);
-            end.is_some_and(|end| grants.verdict(&end, Access::Read) == Verdict::Allowed && !open.opens(&end))
+            end.is_some_and(|end| {
+                grants.verdict(&end, Access::Read) == Verdict::Allowed && !open.opens(&end)
+            })
         };
-        walk.denied_links.iter().filter(|link| !is_kept(link)).for_each(|link| lookup.find(link, &mut tracked));
+        walk.denied_links
+            .iter()
+            .filter(|link| !is_kept(link))
+            .for_each(|link| lookup.find(link, &mut tracked));
         if tracked.is_empty() {
             return;
         }
         let mut judged = grants.clone();
         judged.tracked.extend(tracked.clone());
-        let tops = judged.tracked.directories.iter().filter(|path| walk.caught.iter().any(|entry| entry.path == **path));
+        let tops = judged
+            .tracked
+            .directories
+            .iter()
+            .filter(|path| walk.caught.iter().any(|entry| entry.path == **path));
         let tops: Vec<AbsPath> = tops.cloned().collect();
         let is_denied = |path: &AbsPath| judged.verdict(path, Access::Read) == Verdict::Denied;
         walk.caught.retain(|entry| match &entry.through {
@@ -367,14 +457,17 @@ impl Surveyor<'_> {
 
     /// Covers what is covered also where the host has mounted it a second time, in an opened tree.
     fn mounted_again(&mut self) {
-        let opened = |point: &AbsPath| self.found.walked.iter().any(|root| point.is_within(root) || root.is_within(point));
+        let opened = |point: &AbsPath| {
+            self.found.walked.iter().any(|root| point.is_within(root) || root.is_within(point))
+        };
         let mounts = HostMounts::read().doubled(opened);
         if mounts.is_empty() {
             return;
         }
         // Denied directories elsewhere were looked at with their rules.
         let covers = self.found.covers.iter().filter(|(path, _)| self.found.is_walked(path));
-        for (path, cover) in covers.map(|(path, cover)| (path.clone(), *cover)).collect::<Vec<_>>() {
+        for (path, cover) in covers.map(|(path, cover)| (path.clone(), *cover)).collect::<Vec<_>>()
+        {
             for alias in mounts.aliases(&path) {
                 self.cover_alias(alias, cover);
             }
@@ -387,12 +480,17 @@ impl Surveyor<'_> {
             Cover::Deny(_) => (Effect::Deny, Access::Read),
             Cover::ReadOnly | Cover::Shallow => (Effect::Protect, Access::Write),
         };
-        let is_open = self.grants.verdict(&alias, access) == Verdict::Allowed && !self.grants.workspace.is_within(&alias);
+        let is_open = self.grants.verdict(&alias, access) == Verdict::Allowed
+            && !self.grants.workspace.is_within(&alias);
         if !is_open || self.is_named(&alias) || self.found.covers.contains_key(&alias) {
             return;
         }
         let Ok(metadata) = fs::symlink_metadata(alias.as_path()) else { return };
-        let cover = if let Cover::Deny(_) = cover { Cover::Deny(kind_of(metadata.file_type())) } else { cover };
+        let cover = if let Cover::Deny(_) = cover {
+            Cover::Deny(kind_of(metadata.file_type()))
+        } else {
+            cover
+        };
         let origin = Origin::new(Source::BuiltIn, alias.to_string());
         self.found.covers.insert(alias.clone(), cover);
         self.found.rules.push(Rule { root: alias.clone(), effect, origin, locked: false });
@@ -403,12 +501,22 @@ impl Surveyor<'_> {
     /// and those of tools.
     fn sockets(&mut self, unseen: &[AbsPath], linked: &mut Linked) {
         let bound = sockets::bound();
-        let mut places: Vec<AbsPath> = if bound.relative.is_empty() { Vec::new() } else { sockets::search(unseen) };
+        let mut places: Vec<AbsPath> =
+            if bound.relative.is_empty() { Vec::new() } else { sockets::search(unseen) };
         places.extend(sockets::from_working_directories(&bound.relative));
-        let opened = self.grants.rules.iter().filter(|rule| rule.opens()).filter_map(|rule| self.found.found.get(&rule.root));
+        let opened = self
+            .grants
+            .rules
+            .iter()
+            .filter(|rule| rule.opens())
+            .filter_map(|rule| self.found.found.get(&rule.root));
         let opened = outermost(opened.map(|found| found.real.clone()).collect());
         places.extend(bound.absolute);
-        let ends: Vec<AbsPath> = places.iter().filter_map(|path| self.links.trail(path)).map(|trail| trail.end).collect();
+        let ends: Vec<AbsPath> = places
+            .iter()
+            .filter_map(|path| self.links.trail(path))
+            .map(|trail| trail.end)
+            .collect();
         for place in ends.iter().filter(|place| opened.iter().any(|root| place.is_within(root))) {
             self.socket(place, linked);
         }
@@ -453,9 +561,11 @@ impl Survey {
                 Cover::Deny(Kind::Directory) => each_linked(path, MANY_LINKED, &mut |identity| {
                     linked.insert(identity, Cover::Deny(Kind::File));
                 }),
-                Cover::ReadOnly | Cover::Shallow => each_linked(path, MANY_LINKED, &mut |identity| {
-                    linked.entry(identity).or_insert(Cover::ReadOnly);
-                }),
+                Cover::ReadOnly | Cover::Shallow => {
+                    each_linked(path, MANY_LINKED, &mut |identity| {
+                        linked.entry(identity).or_insert(Cover::ReadOnly);
+                    })
+                }
             }
         }
     }
@@ -473,10 +583,17 @@ impl Survey {
         for path in self.covers.keys() {
             *crowds.entry(path.parent().unwrap_or_else(AbsPath::root)).or_default() += 1;
         }
-        let crowded: Vec<AbsPath> = crowds.into_iter().filter(|(_, count)| *count > CROWD).map(|(directory, _)| directory).collect();
-        let full: HashSet<&AbsPath> = full.iter().chain(&crowded).filter(|directory| !roots.contains(directory)).collect();
+        let crowded: Vec<AbsPath> = crowds
+            .into_iter()
+            .filter(|(_, count)| *count > CROWD)
+            .map(|(directory, _)| directory)
+            .collect();
+        let full: HashSet<&AbsPath> =
+            full.iter().chain(&crowded).filter(|directory| !roots.contains(directory)).collect();
         self.covers.retain(|path, _| path.parent().is_none_or(|above| !full.contains(&above)));
-        self.covers.extend(full.into_iter().map(|directory| (directory.clone(), Cover::Deny(Kind::Directory))));
+        self.covers.extend(
+            full.into_iter().map(|directory| (directory.clone(), Cover::Deny(Kind::Directory))),
+        );
     }
 }
 
@@ -515,14 +632,20 @@ fn each_linked(path: &AbsPath, mut most: usize, note: &mut dyn FnMut((u64, u64))
     };
     let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
     tell(&metadata);
-    let mut waiting = VecDeque::from(if metadata.is_dir() { vec![path.as_path().to_owned()] } else { Vec::new() });
+    let mut waiting = VecDeque::from(if metadata.is_dir() {
+        vec![path.as_path().to_owned()]
+    } else {
+        Vec::new()
+    });
     while let Some(directory) = waiting.pop_front() {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let Some(rest) = most.checked_sub(1) else { return };
             most = rest;
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => waiting.push_back(entry.path()),
-                Ok(kind) if kind.is_file() => drop(entry.metadata().map(|metadata| tell(&metadata))),
+                Ok(kind) if kind.is_file() => {
+                    drop(entry.metadata().map(|metadata| tell(&metadata)))
+                }
                 _ => {}
             }
         }

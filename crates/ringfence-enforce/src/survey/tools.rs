@@ -18,24 +18,40 @@ impl Surveyor<'_> {
     pub(super) fn secrets_of_tools(&mut self, linked: &mut Linked) {
         let grants = self.grants;
         let is_tool = |rule: &&Rule| {
-            let is_shown = matches!(rule.effect, Effect::Read | Effect::Private { host_beneath: true, .. });
+            let is_shown =
+                matches!(rule.effect, Effect::Read | Effect::Private { host_beneath: true, .. });
             is_shown && matches!(rule.origin.source, Source::Preset(_)) && !rule.patterns_hold()
         };
         for rule in grants.rules.iter().filter(is_tool) {
-            let Some(real) = self.found.found.get(&rule.root).map(|found| found.real.clone()) else { continue };
+            let Some(real) = self.found.found.get(&rule.root).map(|found| found.real.clone())
+            else {
+                continue;
+            };
             for entry in fs::read_dir(real.as_path()).into_iter().flatten().flatten() {
                 let path = rule.root.join(entry.file_name());
                 if let Some(pattern) = grants.denied_name_in(&rule.root, &path) {
-                    self.deny_found(&path, &real.join(entry.file_name()), pattern.origin.clone(), linked);
+                    self.deny_found(
+                        &path,
+                        &real.join(entry.file_name()),
+                        pattern.origin.clone(),
+                        linked,
+                    );
                 }
             }
         }
         for suspect in grants.suspects.iter().flat_map(spelled_out) {
-            let within = fs::read_dir(suspect.as_path()).into_iter().flatten().flatten().map(|entry| suspect.join(entry.file_name()));
+            let within = fs::read_dir(suspect.as_path())
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|entry| suspect.join(entry.file_name()));
             for path in within.chain([suspect.clone()]).filter(holds_secret) {
                 let reason = Some("it holds a word that credentials go by".to_owned());
                 let origin = Origin { reason, ..Origin::new(Source::BuiltIn, path.to_string()) };
-                let real = fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new).unwrap_or_else(|| path.clone());
+                let real = fs::canonicalize(path.as_path())
+                    .ok()
+                    .and_then(AbsPath::new)
+                    .unwrap_or_else(|| path.clone());
                 self.deny_found(&path, &real, origin, linked);
             }
         }
@@ -43,14 +59,26 @@ impl Surveyor<'_> {
 
     /// Denies what stands at `path`, which is `real`, unless a person opened it by name.
     fn deny_found(&mut self, path: &AbsPath, real: &AbsPath, origin: Origin, linked: &mut Linked) {
-        let is_named = self.grants.opener(path).is_some_and(|rule| rule.root == *path && rule.origin.source.is_person());
+        let is_named = self
+            .grants
+            .opener(path)
+            .is_some_and(|rule| rule.root == *path && rule.origin.source.is_person());
         let is_open = self.grants.verdict(path, ringfence_policy::Access::Read) == Verdict::Allowed;
-        let Some(metadata) = fs::symlink_metadata(real.as_path()).ok().filter(|_| is_open && !is_named) else { return };
+        let Some(metadata) =
+            fs::symlink_metadata(real.as_path()).ok().filter(|_| is_open && !is_named)
+        else {
+            return;
+        };
         let kind = kind_of(metadata.file_type());
         note_linked(real, linked);
         self.found.covers.insert(real.clone(), Cover::Deny(kind));
         let mut deny = |root: &AbsPath| {
-            self.found.rules.push(Rule { root: root.clone(), effect: Effect::Deny, origin: origin.clone(), locked: false })
+            self.found.rules.push(Rule {
+                root: root.clone(),
+                effect: Effect::Deny,
+                origin: origin.clone(),
+                locked: false,
+            })
         };
         deny(path);
         if real != path {
@@ -65,8 +93,17 @@ fn spelled_out(suspect: &AbsPath) -> Vec<AbsPath> {
         if name != "*" {
             return found.into_iter().map(|path| path.join(name)).collect();
         }
-        let below = |path: &AbsPath| fs::read_dir(path.as_path()).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        found.iter().flat_map(|path| below(path).map(|name| path.join(name)).collect::<Vec<_>>()).collect()
+        let below = |path: &AbsPath| {
+            fs::read_dir(path.as_path())
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|entry| entry.file_name())
+        };
+        found
+            .iter()
+            .flat_map(|path| below(path).map(|name| path.join(name)).collect::<Vec<_>>())
+            .collect()
     })
 }
 
@@ -90,7 +127,8 @@ fn has_password(line: &str) -> bool {
         let rest = &line[at + mark.len()..];
         let host = rest.split(['/', '?', '#', '"', '\'', ' ', '\t']).next().unwrap_or_default();
         let is_web = line[..at].ends_with("http") || line[..at].ends_with("https");
-        host.rsplit_once('@').is_some_and(|(user, _)| user.contains(':') || (is_web && user != "git"))
+        host.rsplit_once('@')
+            .is_some_and(|(user, _)| user.contains(':') || (is_web && user != "git"))
     })
 }
 
@@ -100,10 +138,20 @@ mod tests {
 
     #[test]
     fn addresses_with_passwords_are_found() {
-        for line in ["index = \"sparse+https://me:pw@crates.example.org/\"", "https://token@host/x", "proxy = http://a:b@proxy:3128"] {
+        for line in [
+            "index = \"sparse+https://me:pw@crates.example.org/\"",
+            "https://token@host/x",
+            "proxy = http://a:b@proxy:3128",
+        ] {
             assert!(has_password(line), "{line}");
         }
-        for line in ["ssh://git@github.com/x", "https://git@github.com/x", "https://host/a@b", "https://host:8080/x", "a://b c@d"] {
+        for line in [
+            "ssh://git@github.com/x",
+            "https://git@github.com/x",
+            "https://host/a@b",
+            "https://host:8080/x",
+            "a://b c@d",
+        ] {
             assert!(!has_password(line), "{line}");
         }
     }

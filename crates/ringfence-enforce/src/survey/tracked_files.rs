@@ -15,7 +15,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ringfence_policy::builtin::is_source_name;
-use ringfence_policy::{AbsPath, Access, Because, Grants, TrackedFile, TrackedFiles, TrackedMode, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Because, Grants, TrackedFile, TrackedFiles, TrackedMode, Verdict,
+};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
@@ -60,8 +62,19 @@ struct GitEntry {
 
 impl<'a> TrackedLookup<'a> {
     /// A lookup in repositories that stand below `roots`.
-    pub(crate) fn new(grants: &'a Grants, roots: &'a [AbsPath], surveyed: &'a RememberedFiles) -> Self {
-        Self { grants, roots, surveyed, listed: OnceCell::new(), indexes: HashMap::new(), left: MOST }
+    pub(crate) fn new(
+        grants: &'a Grants,
+        roots: &'a [AbsPath],
+        surveyed: &'a RememberedFiles,
+    ) -> Self {
+        Self {
+            grants,
+            roots,
+            surveyed,
+            listed: OnceCell::new(),
+            indexes: HashMap::new(),
+            left: MOST,
+        }
     }
 
     /// Notes in `found` what is tracked at `path`, which a built-in pattern denies, or below it.
@@ -78,7 +91,9 @@ impl<'a> TrackedLookup<'a> {
         }
         for file in self.below(path) {
             if let Some(tracked) = self.open_file(&file) {
-                found.directories.extend(file.ancestors().skip(1).take_while(|above| above.is_within(path)));
+                found
+                    .directories
+                    .extend(file.ancestors().skip(1).take_while(|above| above.is_within(path)));
                 found.files.insert(file, tracked);
             }
         }
@@ -90,7 +105,8 @@ impl<'a> TrackedLookup<'a> {
 
     /// Tells whether the pattern that denies `path` spares tracked files.
     fn is_spared(&self, path: &AbsPath) -> bool {
-        let denied = [path.clone(), path.join("x")].map(|path| self.grants.decide(&path, Access::Read));
+        let denied =
+            [path.clone(), path.join("x")].map(|path| self.grants.decide(&path, Access::Read));
         let denied = denied.iter().find(|decision| decision.verdict == Verdict::Denied);
         matches!(denied.and_then(|decision| decision.rule.as_ref()), Some(Because::Pattern(pattern)) if pattern.spares_tracked())
     }
@@ -98,29 +114,42 @@ impl<'a> TrackedLookup<'a> {
     /// Files below a directory that the index, or a command's memory, names.
     fn below(&mut self, directory: &AbsPath) -> Vec<AbsPath> {
         let remembered = self.surveyed.keys().chain(self.listed().keys());
-        let mut files: Vec<AbsPath> = remembered.filter(|path| *path != directory && path.is_within(directory)).cloned().collect();
+        let mut files: Vec<AbsPath> = remembered
+            .filter(|path| *path != directory && path.is_within(directory))
+            .cloned()
+            .collect();
         if let Some((tree, name)) = self.place(directory)
             && let Some(Some(index)) = self.indexes.get(&tree)
         {
             let prefix = [name.as_slice(), b"/"].concat();
-            let entries = index.range::<[u8], _>((Bound::Included(prefix.as_slice()), Bound::Unbounded));
+            let entries =
+                index.range::<[u8], _>((Bound::Included(prefix.as_slice()), Bound::Unbounded));
             let entries = entries.take_while(|(name, _)| name.starts_with(&prefix));
-            files.extend(entries.map(|(name, _)| tree.join(Path::new(std::ffi::OsStr::from_bytes(name)))));
+            files.extend(
+                entries.map(|(name, _)| tree.join(Path::new(std::ffi::OsStr::from_bytes(name)))),
+            );
         }
         files
     }
 
     /// The file at `path` if its content is the tracked one, or one that a command left there.
     pub(crate) fn open_file(&mut self, path: &AbsPath) -> Option<TrackedFile> {
-        let entry = self.place(path).and_then(|(tree, name)| self.indexes.get(&tree)?.as_ref()?.get(&name).cloned());
+        let entry = self
+            .place(path)
+            .and_then(|(tree, name)| self.indexes.get(&tree)?.as_ref()?.get(&name).cloned());
         let remembered = [self.surveyed.get(path).copied(), self.listed().get(path).copied()];
         if entry.is_none() && remembered == [None, None] {
             return None;
         }
         let content = Content::read(path, self.left)?;
         self.left = self.left.saturating_sub(content.bytes.len() as u64);
-        let file = TrackedFile { digest: content.digest(), identity: content.identity, born: content.born };
-        let is_open = remembered.contains(&Some(file.digest)) || entry.is_some_and(|entry| content.is_object(&entry));
+        let file = TrackedFile {
+            digest: content.digest(),
+            identity: content.identity,
+            born: content.born,
+        };
+        let is_open = remembered.contains(&Some(file.digest))
+            || entry.is_some_and(|entry| content.is_object(&entry));
         is_open.then_some(file)
     }
 
@@ -132,7 +161,8 @@ impl<'a> TrackedLookup<'a> {
     fn place(&mut self, path: &AbsPath) -> Option<(AbsPath, Vec<u8>)> {
         let is_inside = |above: &AbsPath| self.roots.iter().any(|root| above.is_within(root));
         let mut above = path.ancestors().skip(1).take_while(is_inside);
-        let tree = above.find(|above| fs::symlink_metadata(above.as_path().join(".git")).is_ok())?;
+        let tree =
+            above.find(|above| fs::symlink_metadata(above.as_path().join(".git")).is_ok())?;
         if !self.indexes.contains_key(&tree) {
             let index = self.index_of(&tree);
             self.indexes.insert(tree.clone(), index);
@@ -145,10 +175,15 @@ impl<'a> TrackedLookup<'a> {
     fn index_of(&self, tree: &AbsPath) -> Option<GitIndex> {
         let dot_git = tree.join(".git");
         let is_directory = fs::symlink_metadata(dot_git.as_path()).ok()?.is_dir();
-        let directory = if is_directory { dot_git } else { git::pointed_at(&dot_git).or_else(|| git::followed(&dot_git))? };
+        let directory = if is_directory {
+            dot_git
+        } else {
+            git::pointed_at(&dot_git).or_else(|| git::followed(&dot_git))?
+        };
         let file = directory.join("index");
         let is_readable = self.grants.verdict(&file, Access::Read) == Verdict::Allowed;
-        let is_plain = fs::symlink_metadata(file.as_path()).is_ok_and(|metadata| metadata.is_file());
+        let is_plain =
+            fs::symlink_metadata(file.as_path()).is_ok_and(|metadata| metadata.is_file());
         if is_readable && is_plain { parse(&read(file.as_path()).ok()?) } else { None }
     }
 }
@@ -169,7 +204,8 @@ fn source_directories(directory: &AbsPath, tracked: &TrackedFiles) -> Option<Vec
                 return None;
             } else if kind.is_dir() {
                 directories.push(path);
-            } else if (kind.is_file() && is_source_name(&name)) || tracked.files.contains_key(&path) {
+            } else if (kind.is_file() && is_source_name(&name)) || tracked.files.contains_key(&path)
+            {
                 has_files = true;
             } else {
                 return None;
@@ -196,7 +232,8 @@ fn parse_with(bytes: &[u8], object_length: usize) -> Option<GitIndex> {
             _ => return,
         };
         if entry.flags & (STAGE | INTENT_TO_ADD) == 0 {
-            entries.insert(entry.name.to_vec(), GitEntry { is_link, object: entry.object.to_vec() });
+            entries
+                .insert(entry.name.to_vec(), GitEntry { is_link, object: entry.object.to_vec() });
         }
     })?;
     is_whole.then_some(entries)
@@ -219,14 +256,28 @@ impl Content {
             let target = fs::read_link(path.as_path()).ok()?;
             let identity = (metadata.dev(), metadata.ino());
             let born = Birth::of(CWD, path.as_path())?.born();
-            return Some(Self { is_link: true, identity, born, bytes: target.into_os_string().as_bytes().to_vec() });
+            return Some(Self {
+                is_link: true,
+                identity,
+                born,
+                bytes: target.into_os_string().as_bytes().to_vec(),
+            });
         }
         let most = most.min(LARGEST);
         if !metadata.is_file() || metadata.len() > most {
             return None;
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::openat2(CWD, path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?);
+        let file = File::from(
+            rustix::fs::openat2(
+                CWD,
+                path.as_path(),
+                flags,
+                Mode::empty(),
+                ResolveFlags::NO_SYMLINKS,
+            )
+            .ok()?,
+        );
         let mut bytes = Vec::new();
         let metadata = file.metadata().ok().filter(fs::Metadata::is_file)?;
         let identity = (metadata.dev(), metadata.ino());
@@ -249,7 +300,9 @@ impl Content {
         }
         // With `core.autocrlf`, git stores lines without the carriage return.
         is_blob(&self.bytes, &entry.object)
-            || (!self.is_link && without_carriage_returns(&self.bytes).is_some_and(|bytes| is_blob(&bytes, &entry.object)))
+            || (!self.is_link
+                && without_carriage_returns(&self.bytes)
+                    .is_some_and(|bytes| is_blob(&bytes, &entry.object)))
     }
 }
 
@@ -279,11 +332,19 @@ pub(super) fn content_digest(path: &AbsPath) -> Option<ContentDigest> {
 /// Adds `path` to the tracked files of `grants` if it is one: for a single question, without a survey.
 pub fn open_tracked(grants: &mut Grants, path: &AbsPath) {
     let mut found = TrackedFiles::default();
-    let roots: Vec<AbsPath> = grants.rules.iter().filter(|rule| super::is_walked(rule)).map(|rule| rule.root.clone()).collect();
+    let roots: Vec<AbsPath> = grants
+        .rules
+        .iter()
+        .filter(|rule| super::is_walked(rule))
+        .map(|rule| rule.root.clone())
+        .collect();
     TrackedLookup::new(grants, &roots, &RememberedFiles::new()).find(path, &mut found);
     // A file in a directory with a denied name is open together with it.
     if found.files.contains_key(path) {
-        let denied = path.ancestors().skip(1).filter(|above| grants.verdict(above, Access::Read) == Verdict::Denied);
+        let denied = path
+            .ancestors()
+            .skip(1)
+            .filter(|above| grants.verdict(above, Access::Read) == Verdict::Denied);
         found.directories.extend(denied.collect::<Vec<_>>());
     }
     grants.tracked.extend(found);
@@ -297,9 +358,17 @@ mod tests {
     #[test]
     fn objects_are_those_of_git() {
         // `printf 'hello\n' | git hash-object --stdin`
-        let sha1 = [0xce, 0x01, 0x36, 0x25, 0x03, 0x0b, 0xa8, 0xdb, 0xa9, 0x06, 0xf7, 0x56, 0x96, 0x7f, 0x9e, 0x9c, 0xa3, 0x94, 0x46, 0x4a];
+        let sha1 = [
+            0xce, 0x01, 0x36, 0x25, 0x03, 0x0b, 0xa8, 0xdb, 0xa9, 0x06, 0xf7, 0x56, 0x96, 0x7f,
+            0x9e, 0x9c, 0xa3, 0x94, 0x46, 0x4a,
+        ];
         let entry = GitEntry { is_link: false, object: sha1.to_vec() };
-        let content = |bytes: &[u8], is_link| Content { is_link, identity: (0, 0), born: None, bytes: bytes.to_vec() };
+        let content = |bytes: &[u8], is_link| Content {
+            is_link,
+            identity: (0, 0),
+            born: None,
+            bytes: bytes.to_vec(),
+        };
         assert!(content(b"hello\n", false).is_object(&entry));
         assert!(content(b"hello\r\n", false).is_object(&entry));
         assert!(!content(b"hello\r", false).is_object(&entry));
@@ -309,9 +378,13 @@ mod tests {
 
     #[test]
     fn only_merged_blobs_are_tracked() {
-        let mut whole = index(3, 20, &[(0o100_644, 0, "a.pem"), (0o120_000, 0, "b.key"), (0o160_000, 0, "c")]);
-        let names =
-            |bytes: &[u8]| parse(bytes).map(|index| index.into_keys().map(|name| String::from_utf8(name).unwrap()).collect::<Vec<_>>());
+        let mut whole =
+            index(3, 20, &[(0o100_644, 0, "a.pem"), (0o120_000, 0, "b.key"), (0o160_000, 0, "c")]);
+        let names = |bytes: &[u8]| {
+            parse(bytes).map(|index| {
+                index.into_keys().map(|name| String::from_utf8(name).unwrap()).collect::<Vec<_>>()
+            })
+        };
         assert_eq!(names(&whole), Some(vec!["a.pem".to_owned(), "b.key".to_owned()]));
         // The first entry gets stage 2.
         whole[12 + 40 + 20] |= 0x20;

@@ -64,7 +64,14 @@ impl Found {
     fn shut(&mut self, directory: &AbsPath) {
         let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
         let cover = Cover::Deny(Kind::Directory);
-        self.caught.push(Caught { path: directory.clone(), cover, device: metadata.dev(), inode: metadata.ino(), links: 1, through: None });
+        self.caught.push(Caught {
+            path: directory.clone(),
+            cover,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            links: 1,
+            through: None,
+        });
     }
 }
 
@@ -101,8 +108,20 @@ struct Queue {
 }
 
 impl<'a> Walk<'a> {
-    pub(crate) fn new(grants: &'a Grants, index: &'a NameIndex, folding: Folding, eyes: Eyes) -> Self {
-        Self { grants, index, skipped: vendored(grants), folding, eyes, own_directories: HashSet::new() }
+    pub(crate) fn new(
+        grants: &'a Grants,
+        index: &'a NameIndex,
+        folding: Folding,
+        eyes: Eyes,
+    ) -> Self {
+        Self {
+            grants,
+            index,
+            skipped: vendored(grants),
+            folding,
+            eyes,
+            own_directories: HashSet::new(),
+        }
     }
 
     pub(crate) fn run(&self, roots: &[AbsPath]) -> Found {
@@ -118,8 +137,12 @@ impl<'a> Walk<'a> {
         let changed = Condvar::new();
         let threads = thread::available_parallelism().map_or(1, |n| n.get().min(8));
         let parts = thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work(&queue, &changed))).collect();
-            workers.into_iter().map(|worker| worker.join().expect("a walker does not panic")).collect::<Vec<_>>()
+            let workers: Vec<_> =
+                (0..threads).map(|_| scope.spawn(|| self.work(&queue, &changed))).collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().expect("a walker does not panic"))
+                .collect::<Vec<_>>()
         });
         parts.into_iter().for_each(|part| found.merge(part));
         found
@@ -148,7 +171,12 @@ impl<'a> Walk<'a> {
 
     /// Looks through one directory; those in it that are to be looked through as well go to
     /// `below`.
-    pub(crate) fn directory(&self, directory: &AbsPath, found: &mut Found, below: &mut Vec<AbsPath>) {
+    pub(crate) fn directory(
+        &self,
+        directory: &AbsPath,
+        found: &mut Found,
+        below: &mut Vec<AbsPath>,
+    ) {
         found.directories += 1;
         let Some(entries) = self.open(directory, found) else { return };
         let (mut entries_seen, mut denied) = (0usize, 0usize);
@@ -163,7 +191,8 @@ impl<'a> Walk<'a> {
             };
             // What else makes a bare repository could be added to it without a word.
             is_repository |= is_head(&name, self.folding) && !file_type.is_dir();
-            denied += usize::from(self.entry(directory, &name, file_type, found, below) == Taken::Denied);
+            denied +=
+                usize::from(self.entry(directory, &name, file_type, found, below) == Taken::Denied);
         }
         if is_repository {
             found.repositories.push(directory.clone());
@@ -185,7 +214,14 @@ impl<'a> Walk<'a> {
             (Ok(entries), Eyes::Lookout) => Some(entries),
             // Its names could be listed, and what they stand for not be asked.
             (Ok(entries), Eyes::Person) if !is_long && is_searchable(directory) => Some(entries),
-            (Err(error), _) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => None,
+            (Err(error), _)
+                if matches!(
+                    error.kind(),
+                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+                ) =>
+            {
+                None
+            }
             _ => {
                 found.shut(directory);
                 None
@@ -241,8 +277,12 @@ impl<'a> Walk<'a> {
     /// Tells whether a directory has a denied name and is open for the tracked files in it: any other
     /// name in it is denied.
     pub(crate) fn is_opened_by_git(&self, directory: &AbsPath) -> bool {
-        let is_listed = || !self.grants.tracked.directories.is_empty() && self.grants.tracked.directories.contains(directory);
-        is_listed() || (!self.own_directories.is_empty() && self.own_directories.contains(directory))
+        let is_listed = || {
+            !self.grants.tracked.directories.is_empty()
+                && self.grants.tracked.directories.contains(directory)
+        };
+        is_listed()
+            || (!self.own_directories.is_empty() && self.own_directories.contains(directory))
     }
 
     /// Opens a directory with a denied name that git made. Each entry in it is looked at.
@@ -256,16 +296,23 @@ impl<'a> Walk<'a> {
         }
         // A name that is left open of a file, and denied of a directory: `secrets.d`. What a
         // rule opens below it is mounted above the cover.
-        let is_shut = || self.grants.verdict(&path.join("x"), Access::Read) == Verdict::Denied && !self.is_opened_by_git(path);
+        let is_shut = || {
+            self.grants.verdict(&path.join("x"), Access::Read) == Verdict::Denied
+                && !self.is_opened_by_git(path)
+        };
         if file_type.is_dir() && is_shut() {
             return Some(Cover::Deny(Kind::Directory));
         }
         // One that appears may be the command's own.
-        if self.eyes == Eyes::Person && is_socket(file_type) && !self.grants.network.unix_sockets.contains(path) {
+        if self.eyes == Eyes::Person
+            && is_socket(file_type)
+            && !self.grants.network.unix_sockets.contains(path)
+        {
             return Some(Cover::Deny(Kind::File));
         }
         let writable = self.grants.opener(path).is_some_and(|rule| rule.effect != Effect::Read);
-        (writable && self.grants.verdict(path, Access::Write) == Verdict::ReadOnly).then_some(Cover::ReadOnly)
+        (writable && self.grants.verdict(path, Access::Write) == Verdict::ReadOnly)
+            .then_some(Cover::ReadOnly)
     }
 
     /// The setting that stands here, if it could be written and no rule opens it by name.
@@ -273,16 +320,21 @@ impl<'a> Walk<'a> {
         let names = path.as_path().iter().map(OsStr::as_bytes);
         let pointer = || pointer_at(names.clone()).filter(|_| !file_type.is_dir());
         let (setting, _) = setting_at(names.clone()).or_else(pointer)?;
-        let opener = self.grants.opener(path).filter(|rule| rule.effect == Effect::Write && rule.root != *path)?;
+        let opener = self
+            .grants
+            .opener(path)
+            .filter(|rule| rule.effect == Effect::Write && rule.root != *path)?;
         // A rule on a directory within the setting's own path is a person's word, too.
-        let is_named = setting.text.contains('/') && opener.root.depth() + setting.names().count() > path.depth();
+        let is_named = setting.text.contains('/')
+            && opener.root.depth() + setting.names().count() > path.depth();
         (!is_named).then_some(setting)
     }
 
     /// Whether a link with a denied name may shut this: whoever made the link must not shut
     /// the system, a tool or the project itself.
     pub(crate) fn is_work(&self, path: &AbsPath) -> bool {
-        self.grants.opener(path).is_some_and(Rule::patterns_hold) && !self.grants.workspace.is_within(path)
+        self.grants.opener(path).is_some_and(Rule::patterns_hold)
+            && !self.grants.workspace.is_within(path)
     }
 
     fn catch(&self, path: &AbsPath, file_type: fs::FileType, cover: Cover, found: &mut Found) {
@@ -294,7 +346,9 @@ impl<'a> Walk<'a> {
                 return;
             }
             found.denied_links.push(path.clone());
-            let Some(real) = fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new) else { return };
+            let Some(real) = fs::canonicalize(path.as_path()).ok().and_then(AbsPath::new) else {
+                return;
+            };
             if !self.is_work(&real) {
                 return;
             }
@@ -311,7 +365,14 @@ impl<'a> Walk<'a> {
             return;
         }
         let links = if metadata.is_file() { metadata.nlink() } else { 1 };
-        found.caught.push(Caught { path, cover, device: metadata.dev(), inode: metadata.ino(), links, through });
+        found.caught.push(Caught {
+            path,
+            cover,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            links,
+            through,
+        });
     }
 }
 
@@ -339,7 +400,11 @@ pub fn vendored(grants: &Grants) -> BTreeSet<OsString> {
 }
 
 /// Other names of the same files: a hard link is the file itself.
-pub(super) fn aliases(roots: &[AbsPath], linked: &Linked, covers: &BTreeMap<AbsPath, Cover>) -> Vec<(AbsPath, Cover)> {
+pub(super) fn aliases(
+    roots: &[AbsPath],
+    linked: &Linked,
+    covers: &BTreeMap<AbsPath, Cover>,
+) -> Vec<(AbsPath, Cover)> {
     let mut found = Vec::new();
     let mut waiting: Vec<AbsPath> = roots.to_vec();
     while let Some(directory) = waiting.pop() {
@@ -348,13 +413,21 @@ pub(super) fn aliases(roots: &[AbsPath], linked: &Linked, covers: &BTreeMap<AbsP
             found.push((directory, Cover::Deny(Kind::Directory)));
             continue;
         }
-        found.extend(aliases_in(&directory, linked, &mut waiting).into_iter().filter(|(path, _)| !covers.contains_key(path)));
+        found.extend(
+            aliases_in(&directory, linked, &mut waiting)
+                .into_iter()
+                .filter(|(path, _)| !covers.contains_key(path)),
+        );
     }
     found
 }
 
 /// Other names of the same files in one directory; directories in it go to `below`.
-pub(crate) fn aliases_in(directory: &AbsPath, linked: &Linked, below: &mut Vec<AbsPath>) -> Vec<(AbsPath, Cover)> {
+pub(crate) fn aliases_in(
+    directory: &AbsPath,
+    linked: &Linked,
+    below: &mut Vec<AbsPath>,
+) -> Vec<(AbsPath, Cover)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
         let Ok(file_type) = entry.file_type() else { continue };

@@ -1,7 +1,8 @@
 //! What can be open for good.
 
 use ringfence_policy::{
-    AbsPath, Access, Because, Effect, Facts, Grants, HostRule, NetworkMode, Origin, Permit, Rule, Source, Subject, Verdict,
+    AbsPath, Access, Because, Effect, Facts, Grants, HostRule, NetworkMode, Origin, Permit, Rule,
+    Source, Subject, Verdict,
 };
 
 use super::{AllowError, is_own};
@@ -19,8 +20,11 @@ impl Opening {
     /// The entry that opens it and nothing else.
     pub(crate) fn permit(&self, facts: &Facts) -> Result<Permit, AllowError> {
         match self {
-            Opening::Path(path, _) if is_own(path, facts) => Err(AllowError::Own { path: path.clone() }),
-            Opening::Path(path, access) => Permit::new(path, *access, facts).ok_or_else(|| AllowError::Unnamed { path: path.clone() }),
+            Opening::Path(path, _) if is_own(path, facts) => {
+                Err(AllowError::Own { path: path.clone() })
+            }
+            Opening::Path(path, access) => Permit::new(path, *access, facts)
+                .ok_or_else(|| AllowError::Unnamed { path: path.clone() }),
             Opening::Host(rule) => Ok(Permit::host(rule)),
         }
     }
@@ -29,7 +33,8 @@ impl Opening {
     /// see the host's file.
     pub(crate) fn behind_cache(&self, grants: &Grants) -> Option<&AbsPath> {
         let Opening::Path(path, access) = self else { return None };
-        let is_cache = |rule: &Rule| matches!(rule.effect, Effect::Private { host_beneath: false, .. });
+        let is_cache =
+            |rule: &Rule| matches!(rule.effect, Effect::Private { host_beneath: false, .. });
         match grants.decide(path, *access).rule {
             Some(Because::Rule(rule)) if is_cache(&rule) => Some(path),
             _ => None,
@@ -44,25 +49,38 @@ impl Opening {
                 let decision = grants.decide(path, *access);
                 match (decision.verdict, decision.rule.map(|because| because.origin().clone())) {
                     (Verdict::Allowed, Some(origin)) => Ok(origin),
-                    (_, by) => Err(AllowError::Shut { path: path.clone(), by: Box::new(by.unwrap_or_else(mode)) }),
+                    (_, by) => Err(AllowError::Shut {
+                        path: path.clone(),
+                        by: Box::new(by.unwrap_or_else(mode)),
+                    }),
                 }
             }
             Opening::Host(rule @ HostRule { subject: Subject::Name(name), port: None }) => {
                 let passage = grants.network.lookup(name);
-                let entry = grants.network.allow.iter().find(|listed| listed.rule.covers(rule)).map(|listed| listed.origin.clone());
+                let entry = grants
+                    .network
+                    .allow
+                    .iter()
+                    .find(|listed| listed.rule.covers(rule))
+                    .map(|listed| listed.origin.clone());
                 // An entry for one port opens the name, and not every port of it.
                 let is_full = grants.network.mode == NetworkMode::Full;
                 match entry.or_else(|| is_full.then(mode)).filter(|_| passage.is_open()) {
                     Some(origin) => Ok(origin),
-                    None if passage.is_open() => {
-                        Err(AllowError::Unreachable { host: rule.clone(), why: "only some of its ports are open".into() })
-                    }
+                    None if passage.is_open() => Err(AllowError::Unreachable {
+                        host: rule.clone(),
+                        why: "only some of its ports are open".into(),
+                    }),
                     None => Err(AllowError::Unreachable { host: rule.clone(), why: passage.why() }),
                 }
             }
             Opening::Host(rule) => match grants.network.about(rule) {
-                Some(passage) if passage.is_open() => Ok(passage.origin().cloned().unwrap_or_else(mode)),
-                Some(passage) => Err(AllowError::Unreachable { host: rule.clone(), why: passage.why() }),
+                Some(passage) if passage.is_open() => {
+                    Ok(passage.origin().cloned().unwrap_or_else(mode))
+                }
+                Some(passage) => {
+                    Err(AllowError::Unreachable { host: rule.clone(), why: passage.why() })
+                }
                 None => several(rule, grants),
             },
         }
@@ -72,11 +90,20 @@ impl Opening {
 /// The rule that opens several hosts at once, or every port of an address.
 fn several(rule: &HostRule, grants: &Grants) -> Result<Origin, AllowError> {
     let network = &grants.network;
-    let covering = || network.allow.iter().find(|listed| listed.rule.covers(rule)).map(|listed| listed.origin.clone());
+    let covering = || {
+        network
+            .allow
+            .iter()
+            .find(|listed| listed.rule.covers(rule))
+            .map(|listed| listed.origin.clone())
+    };
     let opener = match network.mode {
         NetworkMode::Full => Some(Origin::new(Source::Mode, "the mode")),
         NetworkMode::AllowList => covering(),
         NetworkMode::None => None,
     };
-    opener.ok_or_else(|| AllowError::Unreachable { host: rule.clone(), why: "no entry of `allow` speaks of all of it".into() })
+    opener.ok_or_else(|| AllowError::Unreachable {
+        host: rule.clone(),
+        why: "no entry of `allow` speaks of all of it".into(),
+    })
 }

@@ -27,7 +27,9 @@ impl Place {
     /// leads nowhere is an error, since nobody knows what was meant.
     pub(crate) fn find(named: &AbsPath) -> Result<Self, AllowError> {
         let file = if fs::symlink_metadata(named.as_path()).is_ok() {
-            fs::canonicalize(named.as_path()).and_then(absolute).map_err(|source| failed("follow", named, source))?
+            fs::canonicalize(named.as_path())
+                .and_then(absolute)
+                .map_err(|source| failed("follow", named, source))?
         } else {
             named.clone()
         };
@@ -66,7 +68,11 @@ impl Place {
     /// crash has left is taken over.
     pub(crate) fn take(self) -> Result<Taken, AllowError> {
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
-        DirBuilder::new().recursive(true).mode(0o700).create(directory.as_path()).map_err(|error| failed("make", &directory, error))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory.as_path())
+            .map_err(|error| failed("make", &directory, error))?;
         let begun = Instant::now();
         loop {
             let draft = self.open().map_err(|error| failed("write", &self.draft, error))?;
@@ -90,7 +96,11 @@ impl Place {
             .mode(0o600)
             .custom_flags(flags)
             .open(self.draft.as_path())?;
-        if draft.metadata()?.is_file() { Ok(draft) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file")) }
+        if draft.metadata()?.is_file() {
+            Ok(draft)
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"))
+        }
     }
 }
 
@@ -126,7 +136,9 @@ impl Taken {
                 }
                 self.draft.set_permissions(Permissions::from_mode(kept.mode() & 0o7777))?;
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.draft.set_permissions(Permissions::from_mode(0o600))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.draft.set_permissions(Permissions::from_mode(0o600))?
+            }
             Err(error) => return Err(error),
         }
         self.draft.write_all(text.as_bytes())?;

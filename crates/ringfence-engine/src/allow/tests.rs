@@ -22,7 +22,11 @@ impl Home {
     #[track_caller]
     fn check_tidy(&self) {
         let directory = self.policy().parent().unwrap().to_owned();
-        let names: Vec<_> = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> = fs::read_dir(directory)
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert!(names.iter().all(|name| name == "policy.toml"), "{names:?}");
     }
 }
@@ -30,19 +34,39 @@ impl Home {
 #[test]
 fn what_is_built_in_is_opened_for_that_very_path() {
     let home = Home::new();
-    for (name, access) in [(".ssh/id", Access::Read), ("p/.env", Access::Write), ("p/.vscode", Access::Write), ("notes", Access::Read)] {
-        assert!(could_open(&Opening::Path(home.0.join(name), access), &Files::default(), &home.facts()), "{name}");
+    for (name, access) in [
+        (".ssh/id", Access::Read),
+        ("p/.env", Access::Write),
+        ("p/.vscode", Access::Write),
+        ("notes", Access::Read),
+    ] {
+        assert!(
+            could_open(&Opening::Path(home.0.join(name), access), &Files::default(), &home.facts()),
+            "{name}"
+        );
         let allowed = home.allow(name, access).unwrap();
         assert!(allowed.is_new, "{name}");
         let again = home.allow(name, access).unwrap();
         assert_eq!((again.is_new, again.place()), (false, allowed.place()), "{name}");
     }
     let lines = home.read();
-    assert_eq!(lines, "version = 1\n\n[filesystem]\nread = [\"~/.ssh/id\", \"~/notes\"]\nwrite = [\"~/p/.env\", \"~/p/.vscode\"]\n");
-    assert!(home.allow("notes", Access::Execute).unwrap().place().ends_with("/.config/ringfence/policy.toml:4"));
+    assert_eq!(
+        lines,
+        "version = 1\n\n[filesystem]\nread = [\"~/.ssh/id\", \"~/notes\"]\nwrite = [\"~/p/.env\", \"~/p/.vscode\"]\n"
+    );
+    assert!(
+        home.allow("notes", Access::Execute)
+            .unwrap()
+            .place()
+            .ends_with("/.config/ringfence/policy.toml:4")
+    );
     // Nothing beside it.
-    let grants =
-        resolve_to_inspect(&layers(&Files::default(), &home.facts()).unwrap(), &Flags::none(home.0.join("p")), &home.facts()).unwrap();
+    let grants = resolve_to_inspect(
+        &layers(&Files::default(), &home.facts()).unwrap(),
+        &Flags::none(home.0.join("p")),
+        &home.facts(),
+    )
+    .unwrap();
     for shut in [".ssh", ".ssh/other", "p/x/.env", "p/.env.local"] {
         assert_eq!(grants.verdict(&home.0.join(shut), Access::Read), Verdict::Denied, "{shut}");
     }
@@ -80,7 +104,10 @@ fn a_file_with_a_mistake_is_told_of_and_stays() {
     ] {
         home.write(text);
         home.check_refused("x", code);
-        let Err(AllowError::Engine(EngineError::Policy(error))) = home.allow("x", Access::Read) else { panic!("{text}") };
+        let Err(AllowError::Engine(EngineError::Policy(error))) = home.allow("x", Access::Read)
+        else {
+            panic!("{text}")
+        };
         assert_eq!((error.line(), error.column()), place, "{text}");
         assert_eq!(error.file().unwrap().as_path(), home.policy());
     }
@@ -123,7 +150,10 @@ fn a_link_stays_and_what_it_leads_to_is_written() {
     fs::write(&real, "version = 1 # kept\n").unwrap();
     home.allow("x", Access::Read).unwrap();
     assert!(fs::symlink_metadata(home.policy()).unwrap().is_symlink());
-    assert_eq!(fs::read_to_string(&real).unwrap(), "version = 1 # kept\n\n[filesystem]\nread = [\"~/x\"]\n");
+    assert_eq!(
+        fs::read_to_string(&real).unwrap(),
+        "version = 1 # kept\n\n[filesystem]\nread = [\"~/x\"]\n"
+    );
     assert_eq!(fs::read_dir(real.parent().unwrap()).unwrap().count(), 1);
 }
 
@@ -140,10 +170,17 @@ fn nothing_is_written_where_commands_could_change_it() {
 #[test]
 fn permanent_permission_is_for_this_project_alone() {
     let home = Home::new();
-    assert!(could_open(&Opening::Path(home.0.join("notes"), Access::Read), &Files::default(), &home.facts()));
+    assert!(could_open(
+        &Opening::Path(home.0.join("notes"), Access::Read),
+        &Files::default(),
+        &home.facts()
+    ));
     assert!(!home.own_policy().exists());
     let allowed = home.allow_here("notes", Access::Read).unwrap();
-    assert_eq!((allowed.is_new, allowed.place()), (true, format!("{}:6", home.own_policy().display())));
+    assert_eq!(
+        (allowed.is_new, allowed.place()),
+        (true, format!("{}:6", home.own_policy().display()))
+    );
     assert!(!home.policy().exists());
     let text = fs::read_to_string(home.own_policy()).unwrap();
     let expect = format!("{}\n[filesystem]\nread = [\"~/notes\"]\n", new_own_policy(&home.facts()));
@@ -151,7 +188,9 @@ fn permanent_permission_is_for_this_project_alone() {
     let elsewhere = Facts { workspace: home.0.join("q"), ..home.facts() };
     let verdict = |facts: &Facts| {
         let layers = layers(&Files::default(), facts).unwrap();
-        resolve(&layers, &Flags::none(facts.workspace.clone()), facts).unwrap().verdict(&home.0.join("notes"), Access::Read)
+        resolve(&layers, &Flags::none(facts.workspace.clone()), facts)
+            .unwrap()
+            .verdict(&home.0.join("notes"), Access::Read)
     };
     assert_eq!((verdict(&home.facts()), verdict(&elsewhere)), (Verdict::Allowed, Verdict::Absent));
     // What is open here may still be opened everywhere.
@@ -176,7 +215,10 @@ fn several_hosts_and_variables_are_allowed() {
     let home = Home::new();
     let facts = home.facts();
     fn write(subject: Permitted<'_>, facts: &Facts) -> Option<bool> {
-        Amendment { subject, scope: Scope::OwnProject, files: &Files::default(), facts }.write().map(|allowed| allowed.is_new).ok()
+        Amendment { subject, scope: Scope::OwnProject, files: &Files::default(), facts }
+            .write()
+            .map(|allowed| allowed.is_new)
+            .ok()
     }
     for rule in ["example.org", "*.example.org", "10.0.0.0/8:5432", "db.example.org:5432"] {
         let opening = Opening::Host(HostRule::parse(rule).unwrap());
@@ -190,7 +232,11 @@ fn several_hosts_and_variables_are_allowed() {
     let text = fs::read_to_string(home.own_policy()).unwrap();
     assert!(text.ends_with("\n[environment]\nallow = [\"GITHUB_TOKEN\"]\n"), "{text}");
     home.write("version = 1\n[environment]\nprofile = \"clean\"\n");
-    assert_eq!(write(Permitted::Variable("GITHUB_TOKEN"), &facts), Some(false), "a name beats the profile");
+    assert_eq!(
+        write(Permitted::Variable("GITHUB_TOKEN"), &facts),
+        Some(false),
+        "a name beats the profile"
+    );
 }
 
 #[test]
@@ -207,13 +253,20 @@ fn of_many_at_once_none_is_lost() {
             let (home, facts) = (&home, &facts);
             scope.spawn(move || {
                 for number in 0..10 {
-                    allow_permanent(&home.0.join(format!("{writer}-{number}")), Access::Read, &Files::default(), facts).unwrap();
+                    allow_permanent(
+                        &home.0.join(format!("{writer}-{number}")),
+                        Access::Read,
+                        &Files::default(),
+                        facts,
+                    )
+                    .unwrap();
                 }
             });
         }
     });
     let layers = layers(&Files::default(), &facts).unwrap();
-    let entries: BTreeSet<&str> = layers[0].policy.filesystem.read.iter().map(|entry| entry.path()).collect();
+    let entries: BTreeSet<&str> =
+        layers[0].policy.filesystem.read.iter().map(|entry| entry.path()).collect();
     assert_eq!((entries.len(), layers[0].policy.filesystem.read.len()), (80, 80));
     assert_eq!(fs::read_dir(own.parent().unwrap()).unwrap().count(), 1);
 }

@@ -8,7 +8,10 @@ use super::AllowError;
 pub(super) fn opener(name: &str, grants: &Grants, layers: &[Layer]) -> Result<Origin, AllowError> {
     let out = |why: String| AllowError::Filtered { name: name.to_owned(), why };
     if let Some(secret) = grants.network.secrets.iter().find(|secret| secret.env == name) {
-        return Err(out(format!("its value is put into requests outside, by [[secrets]] ({})", secret.origin)));
+        return Err(out(format!(
+            "its value is put into requests outside, by [[secrets]] ({})",
+            secret.origin
+        )));
     }
     match grants.environment.decide(name) {
         EnvDecision::Passes { .. } => Ok(origin(name, layers)),

@@ -39,7 +39,12 @@ impl Trial {
         let home = Home::new();
         home.write(policy);
         let facts = home.facts();
-        let grants = resolve(&layers(&Files::default(), &facts).unwrap(), &Flags::none(facts.workspace.clone()), &facts).unwrap();
+        let grants = resolve(
+            &layers(&Files::default(), &facts).unwrap(),
+            &Flags::none(facts.workspace.clone()),
+            &facts,
+        )
+        .unwrap();
         let parrot = Arc::new(Parrot { says, offered: Mutex::default(), notes: Mutex::default() });
         let subject = Subject { agent: Some("a".into()), session: "s".into() };
         let witness = Witness {
@@ -71,7 +76,8 @@ impl Trial {
     }
 
     fn ask(&self, operation: Operation, name: &str) -> Answer {
-        self.witness.ask(&Ask { denial: self.denial(operation, name), options: Answer::ALL.to_vec() })
+        self.witness
+            .ask(&Ask { denial: self.denial(operation, name), options: Answer::ALL.to_vec() })
     }
 
     /// `operation target result reason` of each record, the target by its last name.
@@ -82,7 +88,13 @@ impl Trial {
             let record: Value = serde_json::from_str(line).unwrap();
             let text = |key: &str| record[key].as_str().unwrap().to_owned();
             let name = text("target").rsplit('/').next().unwrap_or_default().to_owned();
-            format!("{} {name} {} {} {}", text("operation"), text("result"), text("policy"), text("reason"))
+            format!(
+                "{} {name} {} {} {}",
+                text("operation"),
+                text("result"),
+                text("policy"),
+                text("reason")
+            )
         };
         text.lines().map(line).collect()
     }
@@ -92,7 +104,11 @@ const PLAIN: &str = "version = 1 # mine\n";
 
 #[test]
 fn what_is_said_is_on_record() {
-    for (says, result) in [(Answer::AllowOnce, "allowed"), (Answer::AllowSession, "allowed"), (Answer::Deny, "blocked")] {
+    for (says, result) in [
+        (Answer::AllowOnce, "allowed"),
+        (Answer::AllowSession, "allowed"),
+        (Answer::Deny, "blocked"),
+    ] {
         let trial = Trial::new(PLAIN, says);
         assert_eq!(trial.ask(Operation::Read, ".ssh/id"), says);
         assert_eq!(trial.records(), [format!("ask id {result} ~/.ssh answered {says}")]);
@@ -104,11 +120,20 @@ fn what_is_said_is_on_record() {
 fn what_is_allowed_for_good_is_written_down_and_said_so() {
     let trial = Trial::new(PLAIN, Answer::AllowPermanent);
     assert_eq!(trial.ask(Operation::Read, ".ssh/id"), Answer::AllowPermanent);
-    assert_eq!((trial.home.read_own(), trial.home.read()), ("[filesystem]\nread = [\"~/.ssh/id\"]\n".to_owned(), PLAIN.to_owned()));
+    assert_eq!(
+        (trial.home.read_own(), trial.home.read()),
+        ("[filesystem]\nread = [\"~/.ssh/id\"]\n".to_owned(), PLAIN.to_owned())
+    );
     let place = format!("{}:6", trial.home.own_policy().display());
     let written = format!("permit id allowed read ~/.ssh/id {place}");
-    assert_eq!(trial.records(), ["ask id allowed ~/.ssh answered allow_permanent".to_owned(), written]);
-    assert_eq!(*trial.parrot.notes.lock().unwrap(), [format!("`read ~/.ssh/id` now stands in {place}")]);
+    assert_eq!(
+        trial.records(),
+        ["ask id allowed ~/.ssh answered allow_permanent".to_owned(), written]
+    );
+    assert_eq!(
+        *trial.parrot.notes.lock().unwrap(),
+        [format!("`read ~/.ssh/id` now stands in {place}")]
+    );
 }
 
 #[test]
@@ -117,11 +142,25 @@ fn what_cannot_be_written_down_is_allowed_as_long_as_the_sandbox_lives() {
     // Broken between the question and the answer, as far as anybody can tell.
     let options = Answer::ALL.to_vec();
     trial.home.write("version = 1\n[filesystem\n");
-    assert_eq!(trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &options), Answer::AllowSession);
-    assert_eq!(trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &[Answer::AllowPermanent]), Answer::Deny);
+    assert_eq!(
+        trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &options),
+        Answer::AllowSession
+    );
+    assert_eq!(
+        trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &[Answer::AllowPermanent]),
+        Answer::Deny
+    );
     assert_eq!(trial.home.read(), "version = 1\n[filesystem\n");
-    assert!(trial.records()[0].starts_with("permit id failed read ~/.ssh/id "), "{:?}", trial.records());
-    assert!(trial.parrot.notes.lock().unwrap()[0].contains("policy.toml:2:12: not valid TOML"), "{:?}", trial.parrot);
+    assert!(
+        trial.records()[0].starts_with("permit id failed read ~/.ssh/id "),
+        "{:?}",
+        trial.records()
+    );
+    assert!(
+        trial.parrot.notes.lock().unwrap()[0].contains("policy.toml:2:12: not valid TOML"),
+        "{:?}",
+        trial.parrot
+    );
 }
 
 #[test]
@@ -148,7 +187,15 @@ fn what_every_sandbox_has_of_its_own_is_not_asked_about() {
 #[test]
 fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
     let mut trial = Trial::new(PLAIN, Answer::AllowOnce);
-    for rule in trial.witness.grants.get_mut().unwrap().rules.iter_mut().filter(|rule| rule.root.as_path().ends_with(".ssh")) {
+    for rule in trial
+        .witness
+        .grants
+        .get_mut()
+        .unwrap()
+        .rules
+        .iter_mut()
+        .filter(|rule| rule.root.as_path().ends_with(".ssh"))
+    {
         rule.locked = true;
         rule.origin.source = ringfence_policy::Source::Managed;
     }
@@ -170,7 +217,11 @@ fn what_is_ringfences_own_is_not_to_be_written() {
         ".cache/ringfence/projects/p/x",
     ];
     for name in own {
-        assert_eq!([Operation::Write, Operation::Create].map(|operation| trial.ask(operation, name)), [Answer::Deny; 2], "{name}");
+        assert_eq!(
+            [Operation::Write, Operation::Create].map(|operation| trial.ask(operation, name)),
+            [Answer::Deny; 2],
+            "{name}"
+        );
     }
     assert_eq!((trial.parrot.offered.lock().unwrap().len(), trial.records().len()), (0, 0));
     assert_eq!(trial.ask(Operation::Create, "q/.vscode/x"), Answer::AllowOnce);
@@ -186,7 +237,9 @@ fn what_is_to_be_written_for_good_is_written_down_as_such() {
 
 #[test]
 fn nothing_goes_through_that_cannot_be_recorded() {
-    for (policy, expect) in [(PLAIN, Answer::Deny), ("version = 1\n[audit]\non-error = \"run\"\n", Answer::AllowOnce)] {
+    for (policy, expect) in
+        [(PLAIN, Answer::Deny), ("version = 1\n[audit]\non-error = \"run\"\n", Answer::AllowOnce)]
+    {
         let trial = Trial::new(policy, Answer::AllowOnce);
         fs::write(trial.home.0.join(".local").as_path(), "in the way").unwrap();
         assert_eq!(trial.ask(Operation::Read, ".ssh/id"), expect);
@@ -200,13 +253,23 @@ fn nothing_goes_through_that_cannot_be_recorded() {
 #[test]
 fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
     let trial = Trial::new(PLAIN, Answer::AllowPermanent);
-    let denial = |target: &str| Denial { target: target.into(), ..trial.denial(Operation::Connect, "") };
-    let ask = |target: &str| trial.witness.ask(&Ask { denial: denial(target), options: Answer::ALL.to_vec() });
+    let denial =
+        |target: &str| Denial { target: target.into(), ..trial.denial(Operation::Connect, "") };
+    let ask = |target: &str| {
+        trial.witness.ask(&Ask { denial: denial(target), options: Answer::ALL.to_vec() })
+    };
     assert_eq!(ask("app.test:443"), Answer::AllowPermanent);
     assert_eq!(ask("[2001:db8::1]:80"), Answer::AllowPermanent);
-    assert_eq!(trial.home.read_own(), "[network]\nallow = [\"app.test:443\", \"[2001:db8::1]:80\"]\n");
+    assert_eq!(
+        trial.home.read_own(),
+        "[network]\nallow = [\"app.test:443\", \"[2001:db8::1]:80\"]\n"
+    );
     assert_eq!(trial.parrot.offered.lock().unwrap().as_slice(), [Answer::ALL, Answer::ALL]);
-    assert!(trial.records()[1].starts_with("permit app.test:443 allowed allow app.test:443 "), "{:?}", trial.records());
+    assert!(
+        trial.records()[1].starts_with("permit app.test:443 allowed allow app.test:443 "),
+        "{:?}",
+        trial.records()
+    );
     // What is no port of a host, or this machine.
     for target in ["app.test", "10.0.0.1:53/udp", "localhost:80", "127.0.0.1:80", "*.app.test:80"] {
         assert_eq!(ask(target), Answer::Deny, "{target}");
@@ -216,7 +279,10 @@ fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
 
 #[test]
 fn a_host_that_is_denied_or_locked_is_nobodys_to_open() {
-    let trial = Trial::new("version = 1\n[network]\nallow = [\"a.test\"]\ndeny = [\"b.test\", \"10.0.0.0/8\"]\n", Answer::AllowOnce);
+    let trial = Trial::new(
+        "version = 1\n[network]\nallow = [\"a.test\"]\ndeny = [\"b.test\", \"10.0.0.0/8\"]\n",
+        Answer::AllowOnce,
+    );
     let ask = |target: &str| {
         let denial = Denial { target: target.into(), ..trial.denial(Operation::Connect, "") };
         trial.witness.ask(&Ask { denial, options: Answer::ALL.to_vec() })
@@ -225,7 +291,8 @@ fn a_host_that_is_denied_or_locked_is_nobodys_to_open() {
         assert_eq!(ask(target), Answer::Deny, "{target}");
     }
     assert_eq!(ask("c.test:80"), Answer::AllowOnce);
-    trial.witness.grants.write().unwrap().network.locked = Some(Origin::new(Source::Managed, "network.locked = true"));
+    trial.witness.grants.write().unwrap().network.locked =
+        Some(Origin::new(Source::Managed, "network.locked = true"));
     assert_eq!(ask("c.test:80"), Answer::Deny);
     assert_eq!(trial.parrot.offered.lock().unwrap().len(), 1);
 }

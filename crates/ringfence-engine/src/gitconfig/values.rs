@@ -4,12 +4,13 @@
 //! options that take a password is complete.
 
 /// Beginnings of the tokens of well-known services.
-const TOKENS: &[&str] = &["ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "akia", "xox", "sk-", "npm_", "pypi-"];
+const TOKENS: &[&str] =
+    &["ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "akia", "xox", "sk-", "npm_", "pypi-"];
 
 /// Words of settings whose values git and git-lfs define.
 const SETTING_WORDS: &[&str] = &[
-    "true", "false", "yes", "no", "on", "off", "auto", "always", "never", "all", "none", "normal", "short", "long", "column", "row",
-    "plain", "dense", "nodense", "copies", "renames", "log",
+    "true", "false", "yes", "no", "on", "off", "auto", "always", "never", "all", "none", "normal",
+    "short", "long", "column", "row", "plain", "dense", "nodense", "copies", "renames", "log",
 ];
 
 /// Arguments of filters: what a filter does, the name of the file, and standard input.
@@ -48,7 +49,10 @@ pub(super) fn shown_value<'a>(section: &str, key: &str, value: &'a str) -> Optio
         "required" if section.starts_with("filter ") => is_known(value),
         _ if FREE.iter().any(|person| name.starts_with(person)) => true,
         _ if ["status", "column", "color", "advice", "lfs"].contains(&section) => is_known(value),
-        _ => value.len() <= 64 && value.chars().all(|c| c.is_ascii_alphanumeric() || "_.,:%/+- \"".contains(c)),
+        _ => {
+            value.len() <= 64
+                && value.chars().all(|c| c.is_ascii_alphanumeric() || "_.,:%/+- \"".contains(c))
+        }
     };
     (is_fine && !may_hold_secret(key, value)).then_some(value)
 }
@@ -72,7 +76,9 @@ fn without_comment(value: &str) -> Option<&str> {
 /// True for words that git and git-lfs define, and for numbers.
 fn is_known(value: &str) -> bool {
     let value = value.trim_matches('"').to_ascii_lowercase();
-    value.split([' ', ',']).all(|word| word.is_empty() || SETTING_WORDS.contains(&word) || is_number(word))
+    value
+        .split([' ', ','])
+        .all(|word| word.is_empty() || SETTING_WORDS.contains(&word) || is_number(word))
 }
 
 /// True for a number of at most nine digits, with a unit or without.
@@ -85,15 +91,23 @@ fn is_number(word: &str) -> bool {
 /// without a value and small numbers.
 fn is_plain_command(value: &str) -> bool {
     // git takes the quotes around a value away, and the shell those around a word.
-    let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value).replace("\\\"", "\"");
-    let mut words = inner.split_whitespace().map(|word| word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(word));
+    let inner = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .unwrap_or(value)
+        .replace("\\\"", "\"");
+    let mut words = inner
+        .split_whitespace()
+        .map(|word| word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(word));
     words.next().is_some_and(is_program) && words.all(is_plain_argument)
 }
 
 /// True for the name or path of a program.
 fn is_program(word: &str) -> bool {
     let path = word.strip_prefix("~/").unwrap_or(word);
-    !path.is_empty() && !path.starts_with('-') && path.chars().all(|c| c.is_ascii_alphanumeric() || "_./%-".contains(c))
+    !path.is_empty()
+        && !path.starts_with('-')
+        && path.chars().all(|c| c.is_ascii_alphanumeric() || "_./%-".contains(c))
 }
 
 fn is_plain_argument(word: &str) -> bool {
@@ -104,9 +118,12 @@ fn is_plain_argument(word: &str) -> bool {
 
 /// `-m` or `--keep-output`. `-pPASSWORD` and `--key=PASSWORD` are none.
 fn is_plain_option(word: &str) -> bool {
-    let is_short = word.strip_prefix('-').is_some_and(|name| name.len() == 1 && name.bytes().all(|byte| byte.is_ascii_alphabetic()));
-    let is_long =
-        word.strip_prefix("--").is_some_and(|name| name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'));
+    let is_short = word
+        .strip_prefix('-')
+        .is_some_and(|name| name.len() == 1 && name.bytes().all(|byte| byte.is_ascii_alphabetic()));
+    let is_long = word.strip_prefix("--").is_some_and(|name| {
+        name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+    });
     is_short || is_long
 }
 
@@ -118,12 +135,21 @@ fn may_hold_secret(key: &str, value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     let has_word = |text: &str| WORDS.iter().any(|word| text.contains(word));
     let is_long = |word: &str| {
-        let is_key = word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '='));
-        word.len() >= LONG && is_key && word.contains(|c: char| c.is_ascii_digit()) && word.contains(|c: char| c.is_ascii_alphabetic())
+        let is_key =
+            word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '='));
+        word.len() >= LONG
+            && is_key
+            && word.contains(|c: char| c.is_ascii_digit())
+            && word.contains(|c: char| c.is_ascii_alphabetic())
     };
-    let mut words = lower.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '/' | ':' | '@' | ',' | ';'));
+    let mut words = lower.split(|c: char| {
+        c.is_whitespace() || matches!(c, '"' | '\'' | '/' | ':' | '@' | ',' | ';')
+    });
     let has_login = lower.split_once("://").is_some_and(|(_, rest)| rest.contains('@'));
-    has_word(key) || has_word(&lower) || has_login || words.any(|word| is_long(word) || TOKENS.iter().any(|token| word.starts_with(token)))
+    has_word(key)
+        || has_word(&lower)
+        || has_login
+        || words.any(|word| is_long(word) || TOKENS.iter().any(|token| word.starts_with(token)))
 }
 
 #[cfg(test)]
@@ -179,14 +205,21 @@ mod tests {
             "",
         ] {
             assert_eq!(shown_value("filter \"x\"", "clean", value), None, "{value}");
-            assert_eq!(shown_value("filter \"x\"", "process", &format!("\"{value}\"")), None, "{value}");
+            assert_eq!(
+                shown_value("filter \"x\"", "process", &format!("\"{value}\"")),
+                None,
+                "{value}"
+            );
         }
     }
 
     #[test]
     fn comments_are_cut() {
         assert_eq!(shown_value("filter \"x\"", "required", " true ; pw hunter6"), Some("true"));
-        assert_eq!(shown_value("filter \"x\"", "clean", " git-crypt clean # hunter6"), Some("git-crypt clean"));
+        assert_eq!(
+            shown_value("filter \"x\"", "clean", " git-crypt clean # hunter6"),
+            Some("git-crypt clean")
+        );
         assert_eq!(shown_value("user", "name", " A B # hunter6"), Some("A B"));
         assert_eq!(shown_value("user", "name", " \"A; B\" ; hunter6"), Some("\"A; B\""));
         assert_eq!(shown_value("user", "name", " \"A; hunter6"), None);

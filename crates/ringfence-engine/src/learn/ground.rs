@@ -37,7 +37,9 @@ impl Ground for Host {
 
     /// A repository of the home directory itself, as some keep their settings in, is no project.
     fn project_around(&self, path: &AbsPath) -> Option<AbsPath> {
-        path.ancestors().find(|above| *above != self.workspace && !self.home.is_within(above) && is_project(above.as_path()))
+        path.ancestors().find(|above| {
+            *above != self.workspace && !self.home.is_within(above) && is_project(above.as_path())
+        })
     }
 
     /// Breadth first, and so far as a person keeps projects: nobody wants to wait for more.
@@ -71,5 +73,7 @@ impl Ground for Host {
 }
 
 fn is_project(directory: &Path) -> bool {
-    [".git", ".hg", ".svn", ".jj", ".ringfence"].iter().any(|name| directory.join(name).symlink_metadata().is_ok())
+    [".git", ".hg", ".svn", ".jj", ".ringfence"]
+        .iter()
+        .any(|name| directory.join(name).symlink_metadata().is_ok())
 }

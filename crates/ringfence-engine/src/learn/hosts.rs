@@ -12,12 +12,16 @@ impl Draft<'_> {
     pub(super) fn take_host_flags(&mut self) {
         let flags = &self.asked.flags;
         let network = &mut self.policy.network;
-        for (key, flag, texts, list) in
-            [("allow", "--allow-host", &flags.allow_host, &mut network.allow), ("deny", "--deny-host", &flags.deny_host, &mut network.deny)]
-        {
+        for (key, flag, texts, list) in [
+            ("allow", "--allow-host", &flags.allow_host, &mut network.allow),
+            ("deny", "--deny-host", &flags.deny_host, &mut network.deny),
+        ] {
             for text in texts {
                 if !list.contains(text) {
-                    self.comments.set(format!("network.{key}.{}", list.len()), format!("given as `{flag} {text}`"));
+                    self.comments.set(
+                        format!("network.{key}.{}", list.len()),
+                        format!("given as `{flag} {text}`"),
+                    );
                     list.push(text.clone());
                 }
             }
@@ -32,7 +36,10 @@ impl Draft<'_> {
 
     /// Adds the hosts of `denials` that nothing but an entry lacks for, and answers them with the
     /// rest. What is denied stays so, and what is near is for a person to think of.
-    pub(super) fn open_hosts<'d>(&mut self, denials: Vec<&'d Denial>) -> (Vec<Lesson>, Vec<&'d Denial>) {
+    pub(super) fn open_hosts<'d>(
+        &mut self,
+        denials: Vec<&'d Denial>,
+    ) -> (Vec<Lesson>, Vec<&'d Denial>) {
         let (mut opened, mut rest) = (Vec::new(), Vec::new());
         for denial in denials {
             let Some(rule) = self.wanted_host(denial) else {
@@ -76,7 +83,9 @@ impl Draft<'_> {
         let passage = match (&subject, port) {
             (Subject::Name(name), None) => rules.lookup(name),
             (Subject::Name(name), Some(port)) => rules.name(name, port),
-            (Subject::Range(range), Some(port)) if guarded(range.first()).is_none() => rules.address(range.first(), port, None, &[]),
+            (Subject::Range(range), Some(port)) if guarded(range.first()).is_none() => {
+                rules.address(range.first(), port, None, &[])
+            }
             _ => return None,
         };
         if passage.ground == Ground::Unlisted { passage.remedy() } else { None }

@@ -37,14 +37,19 @@ pub(super) fn head(asked: &Asked, outcome: &Outcome, opened: &[Lesson], left: &[
         (0, ..) => "nothing was refused.".to_owned(),
         (_, 0, _) => format!("{refused} things were refused, and none of them is to be opened."),
         (_, _, 0) => format!("{refused} things were refused; what is below opens them all."),
-        (_, _, left) => format!("{refused} things were refused; what is below opens them but for {left}, which stand at the end."),
+        (_, _, left) => format!(
+            "{refused} things were refused; what is below opens them but for {left}, which stand at the end."
+        ),
     };
     text.push_str(&format!("# It ended with status {}; {counted}\n", outcome.exit_code()));
     for gap in outcome.gaps.iter().filter(|gap| gap.loss == Loss::Telling) {
         text.push_str(&format!("# More may be refused than is known: {}\n", clean(&gap.why)));
     }
     if let Some(observed) = outcome.observed.as_ref().filter(|observed| observed.dropped > 0) {
-        text.push_str(&format!("# {} further accesses that were allowed are not counted in what follows.\n", observed.dropped));
+        text.push_str(&format!(
+            "# {} further accesses that were allowed are not counted in what follows.\n",
+            observed.dropped
+        ));
     }
     text.push_str("# Use it by `ringfence run --policy FILE`, or put its lines into the file that `ringfence policy list` calls\n");
     text.push_str("# `yours, here`. A command that gets further may want more: go on with `ringfence learn --policy FILE`.\n\n");
@@ -59,12 +64,21 @@ pub(super) fn wanted(denials: &[&Denial], folded: Option<usize>) -> String {
     let rules: BTreeSet<String> = denials.iter().map(|denial| rule(denial)).collect();
     let things = folded.map_or_else(String::new, |things| format!("{things} things in it, "));
     let operations = operations.into_iter().collect::<Vec<_>>().join(", ");
-    format!("{things}{} by {programs}; {}", times(&operations, count), rules.into_iter().collect::<Vec<_>>().join(", "))
+    format!(
+        "{things}{} by {programs}; {}",
+        times(&operations, count),
+        rules.into_iter().collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Who wanted it, how often, and which rule refused.
 pub(super) fn who(denial: &Denial) -> String {
-    format!("{} by {}; {}", times(verb(denial), denial.count), program(&denial.program), rule(denial))
+    format!(
+        "{} by {}; {}",
+        times(verb(denial), denial.count),
+        program(&denial.program),
+        rule(denial)
+    )
 }
 
 fn verb(denial: &Denial) -> &'static str {
@@ -117,7 +131,9 @@ pub(super) fn why(why: &Why, denial: &Denial, resolved: &Resolved) -> String {
         Why::ReadOnly => "the policy lets nothing be written there".into(),
         Why::TooBroad(root) => format!("it would take opening {}", place(root)),
         Why::Project(project) => format!("it would open another project, {}", place(project)),
-        Why::AroundDenied(denied) => format!("it would open whatever is around {}, which is denied", place(denied)),
+        Why::AroundDenied(denied) => {
+            format!("it would open whatever is around {}, which is denied", place(denied))
+        }
         Why::NoFile => "it is a socket, pipe or device of the host".into(),
         Why::Gone => "it is not there any more".into(),
         Why::Unwritable => "its name cannot be written in a policy".into(),
@@ -128,9 +144,16 @@ pub(super) fn why(why: &Why, denial: &Denial, resolved: &Resolved) -> String {
 
 fn on_purpose(decision: &Decision, denial: &Denial) -> String {
     let word = if decision.verdict == Verdict::Denied { "denied" } else { "protected" };
-    let rule = decision.rule.as_ref().map(|because| format!(" by `{}` ({})", because.origin().text, because.origin()));
+    let rule = decision
+        .rule
+        .as_ref()
+        .map(|because| format!(" by `{}` ({})", because.origin().text, because.origin()));
     let wish = times(verb(denial), denial.count);
-    format!("{word} on purpose, not proposed: {word}{}; {wish} by {}", rule.unwrap_or_default(), program(&denial.program))
+    format!(
+        "{word} on purpose, not proposed: {word}{}; {wish} by {}",
+        rule.unwrap_or_default(),
+        program(&denial.program)
+    )
 }
 
 /// A path for people.

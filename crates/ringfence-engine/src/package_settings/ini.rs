@@ -52,7 +52,11 @@ pub(super) fn npm(text: &str) -> Option<String> {
         if line.starts_with('[') {
             break;
         }
-        let Some((name, value)) = line.split_once('=').map(|(name, value)| (unquoted(name), unquoted(value))) else { continue };
+        let Some((name, value)) =
+            line.split_once('=').map(|(name, value)| (unquoted(name), unquoted(value)))
+        else {
+            continue;
+        };
         if let Some(value) = scoped(name, value).or_else(|| known(NPM, name, value)) {
             copy.push_str(&format!("{name}={value}\n"));
         }
@@ -64,7 +68,10 @@ pub(super) fn npm(text: &str) -> Option<String> {
 pub(super) fn pip(text: &str) -> Option<String> {
     let mut copy = String::new();
     let mut section: Option<&str> = None;
-    let mut lines = text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with(['#', ';'])).peekable();
+    let mut lines = text
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with(['#', ';']))
+        .peekable();
     while let Some(line) = lines.next() {
         if let Some(name) = line.strip_prefix('[') {
             section = name.trim_end().strip_suffix(']').filter(|name| PIP_SECTIONS.contains(name));
@@ -74,7 +81,8 @@ pub(super) fn pip(text: &str) -> Option<String> {
             continue;
         }
         // Python refuses a file that begins with such a line, and so it is not shown.
-        let (name, first) = line.split_once(['=', ':']).filter(|_| !line.starts_with(char::is_whitespace))?;
+        let (name, first) =
+            line.split_once(['=', ':']).filter(|_| !line.starts_with(char::is_whitespace))?;
         let mut values = vec![first.trim()];
         while let Some(more) = lines.next_if(|more| more.starts_with(char::is_whitespace)) {
             values.push(more.trim());
@@ -127,9 +135,17 @@ mod tests {
         );
         // Left out, they would be replaced by the public index.
         let plain = "[global]\nindex-url = https://pypi.example.org/simple\n";
-        check(super::pip, "[global]\nindex-url = https://me:secret@pypi.example.org/simple\n", Some(plain));
+        check(
+            super::pip,
+            "[global]\nindex-url = https://me:secret@pypi.example.org/simple\n",
+            Some(plain),
+        );
         let several = "[global]\nextra-index-url = https://a.org/ https://b.org/\n";
-        check(super::pip, "[global]\nextra-index-url =\n  https://a.org/\n  https://me:secret@b.org/\n", Some(several));
+        check(
+            super::pip,
+            "[global]\nextra-index-url =\n  https://a.org/\n  https://me:secret@b.org/\n",
+            Some(several),
+        );
         check(super::pip, "[other]\nindex-url = https://a.org/\n", None);
         check(super::pip, "  index-url = https://a.org/\n", None);
         check(super::pip, "[global]\nnot a setting\nindex-url = https://a.org/\n", None);

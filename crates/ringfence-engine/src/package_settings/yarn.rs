@@ -31,7 +31,10 @@ const BERRY: &[Key] = &[
 pub(super) fn classic(text: &str) -> Option<String> {
     let mut copy = String::new();
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
-        let Some((name, value)) = line.split_once(char::is_whitespace).map(|(name, value)| (unquoted(name), unquoted(value))) else {
+        let Some((name, value)) = line
+            .split_once(char::is_whitespace)
+            .map(|(name, value)| (unquoted(name), unquoted(value)))
+        else {
             continue;
         };
         if let Some(value) = scoped(name, value).or_else(|| known(CLASSIC, name, value)) {
@@ -46,12 +49,18 @@ pub(super) fn classic(text: &str) -> Option<String> {
 pub(super) fn berry(text: &str) -> Option<String> {
     let (mut copy, mut scopes) = (String::new(), String::new());
     let (mut is_in_scopes, mut scope) = (false, None);
-    for line in text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')) {
+    for line in
+        text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+    {
         let indent = line.len() - line.trim_start_matches(' ').len();
         if line.trim_start_matches(' ').starts_with('\t') {
             return None;
         }
-        let Some((name, value)) = line.trim().split_once(':').map(|(name, value)| (unquoted(name), unquoted(value))) else { continue };
+        let Some((name, value)) =
+            line.trim().split_once(':').map(|(name, value)| (unquoted(name), unquoted(value)))
+        else {
+            continue;
+        };
         match indent {
             0 => {
                 (is_in_scopes, scope) = (name == "npmScopes" && value.is_empty(), None);
@@ -59,10 +68,15 @@ pub(super) fn berry(text: &str) -> Option<String> {
                     copy.push_str(&format!("{name}: \"{value}\"\n"));
                 }
             }
-            2 => scope = Some(name).filter(|name| is_in_scopes && value.is_empty() && is_scope(&format!("@{name}"))),
+            2 => {
+                scope = Some(name).filter(|name| {
+                    is_in_scopes && value.is_empty() && is_scope(&format!("@{name}"))
+                })
+            }
             4 if name == "npmRegistryServer" => {
                 if let Some((scope, value)) = scope.zip(shown_url(value)) {
-                    scopes.push_str(&format!("  \"{scope}\":\n    npmRegistryServer: \"{value}\"\n"));
+                    scopes
+                        .push_str(&format!("  \"{scope}\":\n    npmRegistryServer: \"{value}\"\n"));
                 }
             }
             _ => {}
@@ -80,8 +94,7 @@ mod tests {
     fn registries_of_yarn_pass_and_tokens_do_not() {
         let file = "# mine\nregistry \"https://registry.example.org/\"\n\"@team:registry\" \"https://npm.team.example/\"\n\
                     \"//registry.example.org/:_authToken\" \"npm_abc\"\nproxy \"http://me:secret@proxy:3128\"\nyarn-path \"./x.js\"\nstrict-ssl false\n";
-        let expect =
-            "\"registry\" \"https://registry.example.org/\"\n\"@team:registry\" \"https://npm.team.example/\"\n\"strict-ssl\" \"false\"\n";
+        let expect = "\"registry\" \"https://registry.example.org/\"\n\"@team:registry\" \"https://npm.team.example/\"\n\"strict-ssl\" \"false\"\n";
         assert_eq!(super::classic(file).as_deref(), Some(expect));
         assert_eq!(super::classic("\"//x/:_authToken\" \"npm_abc\"\n"), None);
     }
@@ -95,6 +108,9 @@ mod tests {
                       npmScopes:\n  \"team\":\n    npmRegistryServer: \"https://npm.team.example\"\n";
         assert_eq!(super::berry(file).as_deref(), Some(expect));
         assert_eq!(super::berry("npmAuthToken: abc\n"), None);
-        assert_eq!(super::berry("a:\n\tnpmRegistryServer: https://y\nnpmRegistryServer: https://x\n"), None);
+        assert_eq!(
+            super::berry("a:\n\tnpmRegistryServer: https://y\nnpmRegistryServer: https://x\n"),
+            None
+        );
     }
 }

@@ -50,7 +50,9 @@ impl Beside {
     /// For somebody else.
     pub fn reach(&self) -> Reach {
         match &self.course {
-            Course::Runs(process) => Reach { interrupter: process.interrupter(), feeder: process.feeder() },
+            Course::Runs(process) => {
+                Reach { interrupter: process.interrupter(), feeder: process.feeder() }
+            }
             Course::Refused(_) => Reach { interrupter: Box::new(Nothing), feeder: None },
         }
     }
@@ -64,7 +66,11 @@ impl Beside {
     }
 
     /// Stays with it to its end. `tell` hears what could not be recorded.
-    pub fn wait(self, sink: &mut Sink<'_>, tell: &mut dyn FnMut(&AuditError)) -> Result<Executed, EngineError> {
+    pub fn wait(
+        self,
+        sink: &mut Sink<'_>,
+        tell: &mut dyn FnMut(&AuditError),
+    ) -> Result<Executed, EngineError> {
         let Self { course, asked, resolved, enforced, gaps, news } = self;
         let (background, shell) = (Output::default(), Afterwards::LivesOn);
         let process = match course {
@@ -75,7 +81,10 @@ impl Beside {
             }
         };
         let mut book = Book::resume(&asked, &resolved, tell)?;
-        let result = process.wait(sink).map(|ran| executed(ran, enforced, gaps).outcome).map_err(EngineError::from);
+        let result = process
+            .wait(sink)
+            .map(|ran| executed(ran, enforced, gaps).outcome)
+            .map_err(EngineError::from);
         book.finish(&result);
         result.map(|outcome| Executed { outcome, cwd: None, background, shell, news })
     }

@@ -37,10 +37,17 @@ impl Call {
 
     /// Lets the shell stand where the call begins.
     pub(super) fn enter(&self, shell: &mut dyn Shell) -> Result<(), EngineError> {
-        let Some(cwd) = self.cwd.as_ref().filter(|cwd| shell.cwd().as_ref() != Some(cwd)) else { return Ok(()) };
-        let fail = |source| ProviderError::System { what: "enter the directory of the call", source };
-        let path = cwd.as_path().to_str().ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
-        let line = Line { deadline: Some(PATIENCE), ..Line::new(format!("\\builtin cd -- {}", quoted(path))) };
+        let Some(cwd) = self.cwd.as_ref().filter(|cwd| shell.cwd().as_ref() != Some(cwd)) else {
+            return Ok(());
+        };
+        let fail =
+            |source| ProviderError::System { what: "enter the directory of the call", source };
+        let path =
+            cwd.as_path().to_str().ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
+        let line = Line {
+            deadline: Some(PATIENCE),
+            ..Line::new(format!("\\builtin cd -- {}", quoted(path)))
+        };
         let ran = shell.execute(&line, &mut |_, _| {})?;
         if ran.status == Status::Exited(0) && shell.cwd().as_ref() == Some(cwd) {
             return Ok(());

@@ -86,7 +86,8 @@ impl Following {
 
     /// Whether something may be begun.
     pub(super) fn permits(&self, session: &str) -> Result<(), EngineError> {
-        let owed: Vec<Change> = self.pending.iter().filter(|change| change.is_owed()).cloned().collect();
+        let owed: Vec<Change> =
+            self.pending.iter().filter(|change| change.is_owed()).cloned().collect();
         if !owed.is_empty() {
             return Err(EngineError::Narrowed { session: session.to_owned(), changes: owed });
         }
@@ -102,7 +103,11 @@ impl Following {
 
     /// Looks whether a file was changed, and if so lets `standing` follow. Answers what is
     /// enforced by then, if that is anything else.
-    pub(super) fn look(&mut self, asked: &Asked, standing: Option<&dyn Standing>) -> Option<ringfence_enforce::Plan> {
+    pub(super) fn look(
+        &mut self,
+        asked: &Asked,
+        standing: Option<&dyn Standing>,
+    ) -> Option<ringfence_enforce::Plan> {
         let seen = stamps(&asked.files, &self.newest);
         if seen == self.seen {
             return None;
@@ -125,17 +130,28 @@ impl Following {
         if let Some(file) = changed.iter().find(|file| self.could_be_a_commands(file)) {
             return Err(Problem {
                 code: "policy-writable",
-                message: format!("{file} was changed, and commands of this session could have done that: it is not followed"),
+                message: format!(
+                    "{file} was changed, and commands of this session could have done that: it is not followed"
+                ),
                 hint: Some("look at it, and start another session".into()),
             });
         }
         let read = (self.resolve)(&self.newest);
-        let read = read.map_err(|error| Problem { code: error.code(), message: whole(&error), hint: error.hint() })?;
+        let read = read.map_err(|error| Problem {
+            code: error.code(),
+            message: whole(&error),
+            hint: error.hint(),
+        })?;
         Ok(self.requested.on(&read))
     }
 
     /// Opens something for as long as the session lives, and lets `standing` follow as it would a file.
-    pub(super) fn open(&mut self, asked: &Asked, opening: Opening, standing: Option<&dyn Standing>) -> Option<ringfence_enforce::Plan> {
+    pub(super) fn open(
+        &mut self,
+        asked: &Asked,
+        opening: Opening,
+        standing: Option<&dyn Standing>,
+    ) -> Option<ringfence_enforce::Plan> {
         let one = Lasting::of(opening.clone());
         self.requested.add(opening);
         let new = Arc::new(one.on(&self.newest));
@@ -155,7 +171,10 @@ impl Following {
         };
         let grants = &self.holding.grants;
         let is_writable = |path: &AbsPath| grants.verdict(path, Access::Write) == Verdict::Allowed;
-        grants.is_confined() && ways.iter().any(|way| is_writable(way) || real(way).is_some_and(|real| is_writable(&real)))
+        grants.is_confined()
+            && ways
+                .iter()
+                .any(|way| is_writable(way) || real(way).is_some_and(|real| is_writable(&real)))
     }
 
     fn take(
@@ -166,7 +185,9 @@ impl Following {
         changed: &[AbsPath],
     ) -> Option<ringfence_enforce::Plan> {
         // Files that were not known before; of the others, what was seen before they were read.
-        let more = stamps(&asked.files, &new).into_iter().filter(|(file, _)| self.seen.iter().all(|(known, _)| known != file));
+        let more = stamps(&asked.files, &new)
+            .into_iter()
+            .filter(|(file, _)| self.seen.iter().all(|(known, _)| known != file));
         self.seen.extend(more.collect::<Vec<_>>());
         let places = files::places(&asked.files, &new.surroundings.facts);
         self.seen.retain(|(file, _)| new.files.contains(file) || places.contains(file));
@@ -211,13 +232,19 @@ impl Following {
     }
 
     /// What the log cannot take is told with the next command, which it cannot take either.
-    fn record(&self, asked: &Asked, changed: &[AbsPath], taken: Result<((String, String), &[Change]), &str>) {
+    fn record(
+        &self,
+        asked: &Asked,
+        changed: &[AbsPath],
+        taken: Result<((String, String), &[Change]), &str>,
+    ) {
         let rules = &self.holding.grants.audit;
         let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
         let subject = Subject { agent: asked.agent.clone(), session: asked.session.clone() };
         let files: Vec<String> = changed.iter().map(AbsPath::to_string).collect();
         let record = Record::revised(&subject, now_ms(), &files, taken);
-        let _ = Log::open(rules.directory.as_path(), options).and_then(|mut log| log.append(&[record]).map(drop));
+        let _ = Log::open(rules.directory.as_path(), options)
+            .and_then(|mut log| log.append(&[record]).map(drop));
     }
 }
 
@@ -227,14 +254,21 @@ fn differing(old: &[(AbsPath, Stamp)], new: &[(AbsPath, Stamp)]) -> Vec<AbsPath>
 
 /// Nothing is known of what holds: it may be more than the policy allows.
 fn not_taken(error: &ProviderError) -> Change {
-    let change = Change { rule: "filesystem".into(), origin: None, turn: Turn::Added, direction: Direction::Narrower, pending: None };
+    let change = Change {
+        rule: "filesystem".into(),
+        origin: None,
+        turn: Turn::Added,
+        direction: Direction::Narrower,
+        pending: None,
+    };
     change.pending(whole(error))
 }
 
 /// Variables that the shell has already, or that it lacks.
 fn other_variables(asked: &Asked, old: &Resolved, new: &Resolved) -> Vec<Change> {
     let has = |all: &[(OsString, OsString)], one: &(OsString, OsString)| all.contains(one);
-    let (was, is) = (variables(&old.grants, &asked.cwd, old), variables(&new.grants, &asked.cwd, new));
+    let (was, is) =
+        (variables(&old.grants, &asked.cwd, old), variables(&new.grants, &asked.cwd, new));
     let change = |(name, _): &(OsString, OsString), turn, direction| Change {
         rule: format!("environment {}", name.to_string_lossy()),
         origin: None,
@@ -242,8 +276,18 @@ fn other_variables(asked: &Asked, old: &Resolved, new: &Resolved) -> Vec<Change>
         direction,
         pending: Some("the shell has its variables already".into()),
     };
-    let is_lasting = |one: &&(OsString, OsString)| !fail_fast::is_setting(&one.0) && !tool_directories::is_of_project(&one.0);
-    let gone = was.iter().filter(is_lasting).filter(|one| !has(&is, one)).map(|one| change(one, Turn::Removed, Direction::Narrower));
-    let come = is.iter().filter(is_lasting).filter(|one| !has(&was, one)).map(|one| change(one, Turn::Added, Direction::Wider));
+    let is_lasting = |one: &&(OsString, OsString)| {
+        !fail_fast::is_setting(&one.0) && !tool_directories::is_of_project(&one.0)
+    };
+    let gone = was
+        .iter()
+        .filter(is_lasting)
+        .filter(|one| !has(&is, one))
+        .map(|one| change(one, Turn::Removed, Direction::Narrower));
+    let come = is
+        .iter()
+        .filter(is_lasting)
+        .filter(|one| !has(&was, one))
+        .map(|one| change(one, Turn::Added, Direction::Wider));
     gone.chain(come).collect()
 }

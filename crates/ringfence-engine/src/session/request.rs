@@ -39,7 +39,12 @@ pub enum InForce {
 
 impl Opened {
     /// Asks for `opening` on behalf of `who`, of whoever can be asked.
-    pub fn request(&self, opening: &Opening, who: &str, asker: Option<Arc<dyn Asker>>) -> Requested {
+    pub fn request(
+        &self,
+        opening: &Opening,
+        who: &str,
+        asker: Option<Arc<dyn Asker>>,
+    ) -> Requested {
         self.follow();
         let resolved = self.policy();
         let denial = match self.denial(opening, who, &resolved) {
@@ -52,10 +57,18 @@ impl Opened {
             return Requested::Said(Answer::AllowPermanent, self.renewed());
         }
         let facts = &resolved.surroundings.facts;
-        let lasts = |answer: &Answer| *answer != Answer::AllowOnce && (*answer != Answer::AllowSession || would_open(opening, &resolved));
+        let lasts = |answer: &Answer| {
+            *answer != Answer::AllowOnce
+                && (*answer != Answer::AllowSession || would_open(opening, &resolved))
+        };
         let options: Vec<Answer> =
-            offered(&denial, Answer::ALL, &resolved.grants, &self.asked.files, facts).into_iter().filter(lasts).collect();
-        let Some(permission) = Permission::of(&denial, &options) else { return Requested::Shut(denial) };
+            offered(&denial, Answer::ALL, &resolved.grants, &self.asked.files, facts)
+                .into_iter()
+                .filter(lasts)
+                .collect();
+        let Some(permission) = Permission::of(&denial, &options) else {
+            return Requested::Shut(denial);
+        };
         let Some(asker) = asker else { return Requested::Unasked(permission) };
         let witness = Witness::new(asker, &self.asked, &resolved, Arc::new(Lasting::default()));
         match witness.ask(&Ask { denial, options }) {
@@ -81,9 +94,13 @@ impl Opened {
             }
             Opening::Host(rule) => {
                 let passage = resolved.grants.network.about(rule);
-                let why = passage.as_ref().map_or_else(|| Denial::NOTHING_OPENS_IT.to_owned(), |passage| passage.why());
-                let origin =
-                    passage.as_ref().and_then(|passage| passage.origin()).map_or_else(|| "built in".to_owned(), ToString::to_string);
+                let why = passage
+                    .as_ref()
+                    .map_or_else(|| Denial::NOTHING_OPENS_IT.to_owned(), |passage| passage.why());
+                let origin = passage
+                    .as_ref()
+                    .and_then(|passage| passage.origin())
+                    .map_or_else(|| "built in".to_owned(), ToString::to_string);
                 (Operation::Connect, rule.to_string(), (why, origin, true))
             }
         };
@@ -105,8 +122,13 @@ impl Opened {
 
     /// It may be open in the policy and not in the sandbox yet.
     fn open_already(&self, origin: Origin) -> Requested {
-        let is_pending = lock(&self.policy).pending.iter().any(|change| change.direction == Direction::Wider);
-        if is_pending { Requested::Said(Answer::AllowSession, self.renewed()) } else { Requested::Open(origin) }
+        let is_pending =
+            lock(&self.policy).pending.iter().any(|change| change.direction == Direction::Wider);
+        if is_pending {
+            Requested::Said(Answer::AllowSession, self.renewed())
+        } else {
+            Requested::Open(origin)
+        }
     }
 
     fn put_in_force(&self, opening: &Opening, answer: Answer) -> InForce {
@@ -116,7 +138,9 @@ impl Opened {
         } else {
             let mut policy = lock(&self.policy);
             let mut sandbox = lock(&self.sandbox);
-            if let Some(plan) = policy.open(&self.asked, opening.clone(), sandbox.standing.as_deref()) {
+            if let Some(plan) =
+                policy.open(&self.asked, opening.clone(), sandbox.standing.as_deref())
+            {
                 sandbox.stands_by(&plan);
                 if let Some(witness) = &sandbox.witness {
                     witness.revise(&policy.holding.grants);
@@ -131,7 +155,9 @@ impl Opened {
     fn renewed(&self) -> InForce {
         let Ok(mut shell) = self.shell.try_lock() else {
             let policy = lock(&self.policy);
-            return InForce::Later(policy.pending.iter().find_map(|change| change.pending.clone()).unwrap_or_default());
+            return InForce::Later(
+                policy.pending.iter().find_map(|change| change.pending.clone()).unwrap_or_default(),
+            );
         };
         *shell = None;
         let mut policy = lock(&self.policy);

@@ -33,10 +33,16 @@ pub(super) struct Sandbox {
 
 impl Sandbox {
     /// One that stands.
-    pub(super) fn standing(&mut self, asked: &Asked, resolved: &Resolved) -> Result<&dyn Standing, EngineError> {
+    pub(super) fn standing(
+        &mut self,
+        asked: &Asked,
+        resolved: &Resolved,
+    ) -> Result<&dyn Standing, EngineError> {
         if self.standing.is_none() {
             let resolved = &self.lasting.on(resolved);
-            self.witness = asked.asker.as_ref().map(|asker| Arc::new(Witness::new(asker.clone(), asked, resolved, self.lasting.clone())));
+            self.witness = asked.asker.as_ref().map(|asker| {
+                Arc::new(Witness::new(asker.clone(), asked, resolved, self.lasting.clone()))
+            });
             let standing = match self.maker {
                 Maker::Opener => {
                     self.maker = Maker::Ended;
@@ -52,7 +58,11 @@ impl Sandbox {
 
     /// On a thread that stays: what a thread has started ends with it, and whoever needs a
     /// sandbox now may be gone soon.
-    fn make_apart(&mut self, asked: &Asked, resolved: &Resolved) -> Result<Box<dyn Standing>, EngineError> {
+    fn make_apart(
+        &mut self,
+        asked: &Asked,
+        resolved: &Resolved,
+    ) -> Result<Box<dyn Standing>, EngineError> {
         let (provider, witness) = (self.provider.clone(), self.witness.clone());
         let (asked, resolved) = (asked.clone(), resolved.clone());
         let ((made, hears), (end, ends)) = (mpsc::channel(), mpsc::channel::<Infallible>());
@@ -85,7 +95,13 @@ impl Sandbox {
         book.begin(&self.gaps)?;
         self.commands += 1;
         let variables = variables(&resolved.grants, &asked.cwd, resolved);
-        let start = ProcessStart { command: asked.command.clone(), variables, cwd: asked.cwd.clone(), streams, deadline };
+        let start = ProcessStart {
+            command: asked.command.clone(),
+            variables,
+            cwd: asked.cwd.clone(),
+            streams,
+            deadline,
+        };
         let standing = self.standing(asked, resolved)?;
         standing.resume_programs();
         Ok(standing.start(&start)?)
@@ -125,7 +141,10 @@ pub(super) enum Maker {
     /// Nobody's any more.
     Ended,
     /// One of its own, which ends when this is dropped.
-    Thread(#[expect(dead_code, reason = "kept for as long as the sandbox is")] mpsc::Sender<Infallible>),
+    Thread(
+        #[expect(dead_code, reason = "kept for as long as the sandbox is")]
+        mpsc::Sender<Infallible>,
+    ),
 }
 
 fn make(
@@ -164,5 +183,11 @@ pub(crate) fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Execu
         quarantined: Vec::new(),
         refusal: None,
     };
-    Executed { outcome, cwd: None, background: ran.background, shell: ran.shell, news: News::default() }
+    Executed {
+        outcome,
+        cwd: None,
+        background: ran.background,
+        shell: ran.shell,
+        news: News::default(),
+    }
 }

@@ -29,7 +29,8 @@ impl Opened {
             Ok(grants)
         };
         let who = Subject { agent: self.asked.agent.clone(), session: self.asked.session.clone() };
-        Tools::open_with(Box::new(holds), who, self.asked.cwd.clone(), tell).map_err(EngineError::from)
+        Tools::open_with(Box::new(holds), who, self.asked.cwd.clone(), tell)
+            .map_err(EngineError::from)
     }
 }
 

@@ -36,9 +36,14 @@ pub(super) struct Said {
 /// Questions that wait for somebody's answer
 #[utoipa::path(get, path = "/v1/asks", tag = "watching", operation_id = "listAsks",
     responses((status = 200, description = "Oldest first", body = Waiting), Refused))]
-pub(super) async fn list(State(house): State<Shared>, Extension(caller): Extension<Caller>) -> Answer<Json<Waiting>> {
+pub(super) async fn list(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Json<Waiting>> {
     caller.has(Scope::Asks)?;
-    Ok(Json(Waiting { asks: house.asks.list().into_iter().filter(|ask| caller.sees(&ask.user_id)).collect() }))
+    Ok(Json(Waiting {
+        asks: house.asks.list().into_iter().filter(|ask| caller.sees(&ask.user_id)).collect(),
+    }))
 }
 
 /// Answer one
@@ -53,12 +58,19 @@ pub(super) async fn answer(
     Body(said): Body<Said>,
 ) -> Answer<StatusCode> {
     caller.has(Scope::Asks)?;
-    let gone = || Fault::absent("no-such-ask", "nobody waits for that answer any more").hint("GET /v1/asks lists what waits");
+    let gone = || {
+        Fault::absent("no-such-ask", "nobody waits for that answer any more")
+            .hint("GET /v1/asks lists what waits")
+    };
     let ask = house.asks.find(&id).filter(|ask| caller.sees(&ask.user_id)).ok_or_else(gone)?;
     let is_yes = said.answer != ringfence_api::Answer::Deny;
     if is_yes && caller.user.is_some() && !ask.is_within_policy {
-        return Err(Fault::new(StatusCode::FORBIDDEN, "ceiling", "the tenant's policy does not open it")
-            .hint("a token that is for no tenant can allow it, or change the tenant's policy"));
+        return Err(Fault::new(
+            StatusCode::FORBIDDEN,
+            "ceiling",
+            "the tenant's policy does not open it",
+        )
+        .hint("a token that is for no tenant can allow it, or change the tenant's policy"));
     }
     if house.asks.answer(&id, said.answer) { Ok(StatusCode::NO_CONTENT) } else { Err(gone()) }
 }

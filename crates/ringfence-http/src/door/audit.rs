@@ -90,9 +90,9 @@ pub(super) async fn list(
 ) -> Answer<Json<Records>> {
     let log = log(&house, &caller, chosen.user_id.clone())?;
     let since = match &chosen.since {
-        Some(text) => {
-            parse_rfc3339(text).ok_or_else(|| Fault::wrong("since", "`since` is no RFC 3339 time").hint("2026-01-31T12:00:00Z"))?
-        }
+        Some(text) => parse_rfc3339(text).ok_or_else(|| {
+            Fault::wrong("since", "`since` is no RFC 3339 time").hint("2026-01-31T12:00:00Z")
+        })?,
         None => 0,
     };
     let most = at_most(chosen.limit, 200)?;
@@ -107,12 +107,19 @@ fn read(log: &AbsPath, chosen: &Chosen, since: u64, most: usize) -> Answer<Recor
     let Some(mut reader) = opened else { return Ok(Records { records: Vec::new(), more }) };
     while let Some(line) = reader.line().map_err(|error| Fault::ours(&error))? {
         let Ok(record) = serde_json::from_slice::<Value>(&line.bytes) else { continue };
-        let is = |name: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|wanted| record[name] == **wanted);
+        let is = |name: &str, wanted: &Option<String>| {
+            wanted.as_ref().is_none_or(|wanted| record[name] == **wanted)
+        };
         let is_meant = is("operation", &chosen.operation)
             && is("session", &chosen.session)
             && (!chosen.blocked || record["result"] == "blocked")
-            && text.as_ref().is_none_or(|text| String::from_utf8_lossy(&line.bytes).to_lowercase().contains(text))
-            && record["timestamp"].as_str().and_then(parse_rfc3339).is_none_or(|time| time >= since);
+            && text.as_ref().is_none_or(|text| {
+                String::from_utf8_lossy(&line.bytes).to_lowercase().contains(text)
+            })
+            && record["timestamp"]
+                .as_str()
+                .and_then(parse_rfc3339)
+                .is_none_or(|time| time >= since);
         if is_meant {
             records.push_back(record);
             if records.len() > most {

@@ -45,7 +45,11 @@ impl Held {
 
     /// Counts bytes on the disk. A token that is for no tenant may stage as much as it likes.
     pub(super) fn staged(house: &Shared, caller: &Caller) -> Self {
-        Self::new(house, caller.user.is_some().then(|| format!("staging of {}", caller.payer())), STAGED)
+        Self::new(
+            house,
+            caller.user.is_some().then(|| format!("staging of {}", caller.payer())),
+            STAGED,
+        )
     }
 
     fn new(house: &Shared, key: Option<String>, most: u64) -> Self {
@@ -58,7 +62,8 @@ impl Held {
         let (Some(key), true) = (&self.key, self.total > SMALL) else { return Ok(()) };
         let more = self.total - self.counted;
         if !self.house.tenants.hold(key, more, self.most) {
-            let message = format!("bodies of more than {} bytes are on their way already", self.most);
+            let message =
+                format!("bodies of more than {} bytes are on their way already", self.most);
             let fault = Fault::new(StatusCode::TOO_MANY_REQUESTS, "too-many-open", message);
             return Err(fault.hint("send fewer large ones at the same time").after(1));
         }
@@ -78,7 +83,8 @@ impl Drop for Held {
 /// The next bytes of a body; `None` at its end.
 pub(super) async fn next(body: &mut Body) -> Answer<Option<Bytes>> {
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Fault::wrong("body", format!("the body cannot be read: {error}")))?;
+        let frame = frame
+            .map_err(|error| Fault::wrong("body", format!("the body cannot be read: {error}")))?;
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }
@@ -87,13 +93,22 @@ pub(super) async fn next(body: &mut Body) -> Answer<Option<Bytes>> {
 }
 
 /// Writes a body into a file without a name. Answers how long it is.
-pub(super) async fn stage(house: &Shared, mut body: Body, held: &mut Held, most: u64) -> Answer<(File, u64)> {
+pub(super) async fn stage(
+    house: &Shared,
+    mut body: Body,
+    held: &mut Held,
+    most: u64,
+) -> Answer<(File, u64)> {
     let mut file = unnamed(house).map_err(|error| Fault::ours(&error))?;
     let mut length = 0;
     while let Some(bytes) = next(&mut body).await? {
         length += bytes.len() as u64;
         if length > most {
-            return Err(Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", format!("a body has at most {most} bytes here")));
+            return Err(Fault::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "too-large",
+                format!("a body has at most {most} bytes here"),
+            ));
         }
         held.grow(bytes.len() as u64)?;
         file.write_all(&bytes).map_err(|error| Fault::ours(&error))?;
@@ -104,8 +119,14 @@ pub(super) async fn stage(house: &Shared, mut body: Body, held: &mut Held, most:
 
 /// A file that is gone when it is closed, in the directory for data that is on its way in.
 pub(super) fn unnamed(house: &Shared) -> io::Result<File> {
-    let path = house.data.join("staging").join(format!("archive-{}", ringfence_audit::session_id()));
-    let file = OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(path.as_path())?;
+    let path =
+        house.data.join("staging").join(format!("archive-{}", ringfence_audit::session_id()));
+    let file = OpenOptions::new()
+        .create_new(true)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(path.as_path())?;
     std::fs::remove_file(path.as_path())?;
     Ok(file)
 }
@@ -120,7 +141,10 @@ pub(super) struct Drain {
 impl Drain {
     /// For a caller whose token is known: as much as any handler takes.
     pub(super) fn known(house: &Shared) -> Self {
-        Self { bytes: house.settings.bounds.archive.saturating_add(1 << 20), total: Duration::from_secs(20) }
+        Self {
+            bytes: house.settings.bounds.archive.saturating_add(1 << 20),
+            total: Duration::from_secs(20),
+        }
     }
 
     /// For a caller without a token that is known.
@@ -152,7 +176,8 @@ impl Remainder {
     /// Lends the body of a request to its handler.
     pub(super) fn lend(request: Request) -> (Request, Self) {
         let expects = request.headers().get(header::EXPECT);
-        let waits = expects.is_some_and(|expects| expects.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        let waits =
+            expects.is_some_and(|expects| expects.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let (parts, body) = request.into_parts();
         let inner = Arc::new(Mutex::new(Inner { body, was_read: false }));
         let request = Request::from_parts(parts, Body::new(Lent(inner.clone())));
@@ -170,7 +195,10 @@ impl Remainder {
             return;
         }
         let is_sent = was_read || !self.waits;
-        let is_over = is_sent && tokio::time::timeout(drain.total, drained(&mut body, drain.bytes)).await.unwrap_or(false);
+        let is_over = is_sent
+            && tokio::time::timeout(drain.total, drained(&mut body, drain.bytes))
+                .await
+                .unwrap_or(false);
         if !is_over {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -194,7 +222,10 @@ impl Parts for Lent {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let mut inner = lock(&self.0);
         inner.was_read = true;
         Pin::new(&mut inner.body).poll_frame(context)

@@ -39,16 +39,25 @@ impl Entry {
     pub(super) fn new(house: Shared, bound: SocketAddr) -> Self {
         let settings = &house.settings;
         let port = bound.port();
-        let mut hosts: Vec<String> = ["127.0.0.1", "localhost", "[::1]"].map(|name| format!("{name}:{port}")).to_vec();
+        let mut hosts: Vec<String> =
+            ["127.0.0.1", "localhost", "[::1]"].map(|name| format!("{name}:{port}")).to_vec();
         hosts.push(bound.to_string());
         for name in &settings.hosts {
-            hosts.extend([name.to_ascii_lowercase(), format!("{}:{port}", name.to_ascii_lowercase())]);
+            hosts.extend([
+                name.to_ascii_lowercase(),
+                format!("{}:{port}", name.to_ascii_lowercase()),
+            ]);
         }
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
-        let mut origins: Vec<String> = hosts.iter().map(|host| format!("{scheme}://{host}")).collect();
+        let mut origins: Vec<String> =
+            hosts.iter().map(|host| format!("{scheme}://{host}")).collect();
         // Behind a proxy that speaks TLS, browsers name that.
-        origins.extend(settings.hosts.iter().map(|name| format!("https://{}", name.to_ascii_lowercase())));
-        origins.extend(settings.origins.iter().map(|origin| origin.trim_end_matches('/').to_ascii_lowercase()));
+        origins.extend(
+            settings.hosts.iter().map(|name| format!("https://{}", name.to_ascii_lowercase())),
+        );
+        origins.extend(
+            settings.origins.iter().map(|origin| origin.trim_end_matches('/').to_ascii_lowercase()),
+        );
         Self { house, hosts, origins }
     }
 
@@ -59,16 +68,25 @@ impl Entry {
         let one = |name: header::HeaderName| one(request.headers(), name);
         // Named in both places, it has to be right in both: whoever is in between may go by either.
         let is_ours = |host: &str| self.hosts.contains(&host.to_ascii_lowercase());
-        let is_led_here = request.uri().authority().is_none_or(|authority| is_ours(authority.as_str()));
+        let is_led_here =
+            request.uri().authority().is_none_or(|authority| is_ours(authority.as_str()));
         if !is_led_here || !one(header::HOST).is_some_and(|host| is_ours(&host)) {
-            return Err(Fault::new(StatusCode::MISDIRECTED_REQUEST, "host", "the service is not known by this name")
-                .hint("name it by its address, or start it with `--host NAME`"));
+            return Err(Fault::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "host",
+                "the service is not known by this name",
+            )
+            .hint("name it by its address, or start it with `--host NAME`"));
         }
         if request.headers().contains_key(header::ORIGIN) {
             let origin = one(header::ORIGIN).map(|origin| origin.to_ascii_lowercase());
             if !origin.is_some_and(|origin| self.origins.contains(&origin)) {
-                return Err(Fault::new(StatusCode::FORBIDDEN, "origin", "pages of this origin may not use the service")
-                    .hint("start it with `--origin URL`"));
+                return Err(Fault::new(
+                    StatusCode::FORBIDDEN,
+                    "origin",
+                    "pages of this origin may not use the service",
+                )
+                .hint("start it with `--origin URL`"));
             }
         }
         Ok(())
@@ -77,21 +95,34 @@ impl Entry {
     fn caller(&self, request: &Request, peer: SocketAddr) -> Result<Caller, Fault> {
         let said = one(request.headers(), header::AUTHORIZATION);
         let word = said.as_deref().and_then(|said| said.split_at_checked("Bearer ".len()));
-        let word = word.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer ")).map(|(_, word)| word.to_owned());
+        let word = word
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer "))
+            .map(|(_, word)| word.to_owned());
         let word = word.or_else(|| of_socket(request.headers()));
         let caller = word.and_then(|word| self.house.tenants.caller(word.as_bytes()));
         let Some(caller) = caller else {
             self.house.metrics.strangers.fetch_add(1, Ordering::Relaxed);
-            self.house.tenants.take(&format!("address {}", peer.ip()), STRANGERS).map_err(too_fast)?;
-            return Err(Fault::new(StatusCode::UNAUTHORIZED, "token", "a token is needed that the service knows")
-                .hint("send it as `Authorization: Bearer TOKEN`"));
+            self.house
+                .tenants
+                .take(&format!("address {}", peer.ip()), STRANGERS)
+                .map_err(too_fast)?;
+            return Err(Fault::new(
+                StatusCode::UNAUTHORIZED,
+                "token",
+                "a token is needed that the service knows",
+            )
+            .hint("send it as `Authorization: Bearer TOKEN`"));
         };
         Ok(caller)
     }
 
     /// Counts a request against the quota of its tenant.
     fn pace(&self, caller: &Caller) -> Result<(), Fault> {
-        let rate = caller.user.as_ref().map_or(self.house.settings.quotas, |user| self.house.tenants.quotas(user)).requests_per_second;
+        let rate = caller
+            .user
+            .as_ref()
+            .map_or(self.house.settings.quotas, |user| self.house.tenants.quotas(user))
+            .requests_per_second;
         self.house.tenants.take(&caller.payer(), rate).map_err(too_fast)
     }
 
@@ -115,15 +146,24 @@ impl Entry {
 
 /// The token among the protocols that a WebSocket offers; of no other request.
 fn of_socket(headers: &HeaderMap) -> Option<String> {
-    let is_socket = one(headers, header::UPGRADE).is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
-    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    let mut words = offered.flat_map(|value| value.split(',')).filter_map(|word| word.trim().strip_prefix(TOKEN_PROTOCOL));
-    let word = words.next().filter(|_| is_socket && !headers.contains_key(header::AUTHORIZATION))?;
+    let is_socket = one(headers, header::UPGRADE)
+        .is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"));
+    let offered = headers
+        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut words = offered
+        .flat_map(|value| value.split(','))
+        .filter_map(|word| word.trim().strip_prefix(TOKEN_PROTOCOL));
+    let word =
+        words.next().filter(|_| is_socket && !headers.contains_key(header::AUTHORIZATION))?;
     words.next().is_none().then(|| word.to_owned())
 }
 
 fn too_fast(seconds: u64) -> Fault {
-    Fault::new(StatusCode::TOO_MANY_REQUESTS, "rate", "more requests than are allowed in a second").hint("wait for a moment").after(seconds)
+    Fault::new(StatusCode::TOO_MANY_REQUESTS, "rate", "more requests than are allowed in a second")
+        .hint("wait for a moment")
+        .after(seconds)
 }
 
 /// The value of a header that is there once.
@@ -138,11 +178,21 @@ fn is_open(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz" | "/openapi.json" | "/") || path.starts_with("/page/")
 }
 
-pub(super) async fn admit(State(entry): State<Arc<Entry>>, request: Request, next: Next) -> Response {
+pub(super) async fn admit(
+    State(entry): State<Arc<Entry>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
-    let matched = request.extensions().get::<MatchedPath>().map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
-    let peer = request.extensions().get::<Peer>().map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |peer| peer.0);
+    let matched = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let peer = request
+        .extensions()
+        .get::<Peer>()
+        .map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |peer| peer.0);
     let origin = request.headers().get(header::ORIGIN).cloned();
     let mut token = None;
     let mut drain = Drain::STRANGER;
@@ -152,7 +202,9 @@ pub(super) async fn admit(State(entry): State<Arc<Entry>>, request: Request, nex
     let (request, remainder) = Remainder::lend(request);
     let mut answer = match whereabouts {
         Err(fault) => fault.into_response(),
-        Ok(()) if method == Method::OPTIONS && origin.is_some() => StatusCode::NO_CONTENT.into_response(),
+        Ok(()) if method == Method::OPTIONS && origin.is_some() => {
+            StatusCode::NO_CONTENT.into_response()
+        }
         Ok(()) if is_open(request.uri().path()) => next.run(request).await,
         Ok(()) => match entry.caller(&request, peer) {
             Err(fault) => fault.into_response(),
@@ -211,9 +263,14 @@ fn dress(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     if let Some(origin) = origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers
-            .insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type, idempotency-key, accept"));
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE"));
+        headers.insert(
+            header::ACCESS_CONTROL_ALLOW_HEADERS,
+            HeaderValue::from_static("authorization, content-type, idempotency-key, accept"),
+        );
+        headers.insert(
+            header::ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE"),
+        );
         headers.append(header::VARY, HeaderValue::from_static("origin"));
     }
 }

@@ -77,15 +77,23 @@ pub(super) async fn execute(
     let is_streamed = wants_stream(&headers);
     let key = key(&headers, &command)?;
     let timeout = timeout(&command)?;
-    if command.command.is_empty() || command.command.len() > 64 << 10 || command.command.contains('\0') {
+    if command.command.is_empty()
+        || command.command.len() > 64 << 10
+        || command.command.contains('\0')
+    {
         return Err(Fault::wrong("command", "a command has 1 to 65536 bytes, and no NUL"));
     }
     let is_kept = manner.is_async;
     let is_left_alone = is_kept || key.is_some();
-    let wanted = Wanted { skill, command: command.command, timeout, is_kept, key, asks: command.ask };
+    let wanted =
+        Wanted { skill, command: command.command, timeout, is_kept, key, asks: command.ask };
     let (execution, begun) = begin(&house, wanted).await?;
     let mut answer = if manner.is_async {
-        (StatusCode::ACCEPTED, [(header::LOCATION, format!("/v1/executions/{}", execution.id))], Json(execution.status().told()))
+        (
+            StatusCode::ACCEPTED,
+            [(header::LOCATION, format!("/v1/executions/{}", execution.id))],
+            Json(execution.status().told()),
+        )
             .into_response()
     } else if is_streamed {
         told(execution.clone(), leaves(&execution, is_left_alone))
@@ -109,9 +117,12 @@ fn leaves(execution: &Arc<Execution>, is_left_alone: bool) -> Leaves {
 }
 
 fn key(headers: &HeaderMap, command: &Command) -> Answer<Option<(String, String)>> {
-    let wrong = || Fault::wrong("idempotency-key", "an Idempotency-Key has 1 to 128 printable characters");
+    let wrong =
+        || Fault::wrong("idempotency-key", "an Idempotency-Key has 1 to 128 printable characters");
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
-    let key = key.to_str().ok().filter(|key| (1..=128).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()));
+    let key = key.to_str().ok().filter(|key| {
+        (1..=128).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
+    });
     let all = serde_json::to_vec(command).map_err(|error| Fault::ours(&error))?;
     Ok(Some((key.ok_or_else(wrong)?.to_owned(), digest(&all).to_string())))
 }
@@ -121,7 +132,8 @@ fn timeout(command: &Command) -> Answer<Option<Duration>> {
     match command.timeout_ms {
         Some(0) => Err(Fault::wrong("timeout", "`timeoutMs` is 1 or more")),
         Some(ms) if ms > longest => {
-            Err(Fault::wrong("timeout", format!("`timeoutMs` is at most {longest}")).hint("five minutes are the hard limit"))
+            Err(Fault::wrong("timeout", format!("`timeoutMs` is at most {longest}"))
+                .hint("five minutes are the hard limit"))
         }
         other => Ok(other.map(Duration::from_millis)),
     }
@@ -169,7 +181,8 @@ pub(super) async fn list(
     caller.has(Scope::Execute)?;
     let most = at_most(chosen.limit, 100)?;
     let user = chosen.user_id.as_deref().map(Name::try_from).transpose()?;
-    let mut all: Vec<Arc<dyn Listed>> = house.executions.list().into_iter().map(|execution| execution as Arc<dyn Listed>).collect();
+    let mut all: Vec<Arc<dyn Listed>> =
+        house.executions.list().into_iter().map(|execution| execution as Arc<dyn Listed>).collect();
     if caller.has(Scope::Sandboxes).is_ok() {
         all.extend(house.sandboxes.turns.list().into_iter().map(|turn| turn as Arc<dyn Listed>));
         // Ids begin with the time.
@@ -187,12 +200,21 @@ pub(super) async fn list(
 
 /// A command of a skill, or with the scope `sandboxes` one of a sandbox.
 fn find(house: &Shared, caller: &Caller, id: &str) -> Answer<Arc<dyn Listed>> {
-    let unknown = || Fault::absent("no-such-execution", "there is no such execution").hint("GET /v1/executions lists them");
-    if let Some(turn) = house.sandboxes.turns.find(id).filter(|_| caller.has(Scope::Sandboxes).is_ok()) {
+    let unknown = || {
+        Fault::absent("no-such-execution", "there is no such execution")
+            .hint("GET /v1/executions lists them")
+    };
+    if let Some(turn) =
+        house.sandboxes.turns.find(id).filter(|_| caller.has(Scope::Sandboxes).is_ok())
+    {
         return if caller.sees(turn.user()) { Ok(turn) } else { Err(unknown()) };
     }
     caller.has(Scope::Execute)?;
-    let found = house.executions.find(id).filter(|execution| caller.sees(&execution.skill.user)).ok_or_else(unknown)?;
+    let found = house
+        .executions
+        .find(id)
+        .filter(|execution| caller.sees(&execution.skill.user))
+        .ok_or_else(unknown)?;
     Ok(found)
 }
 
@@ -248,7 +270,9 @@ pub(super) async fn socket(
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Answer<Response> {
     let execution = find(&house, &caller, &id)?;
-    let upgrade = upgrade.map_err(|rejection| Fault::wrong("websocket", rejection.body_text()).hint("GET …/events needs none"))?;
+    let upgrade = upgrade.map_err(|rejection| {
+        Fault::wrong("websocket", rejection.body_text()).hint("GET …/events needs none")
+    })?;
     Ok(upgrade.protocols([PROTOCOL]).max_message_size(64 << 10).on_upgrade(|socket| async move {
         tokio::select! {
             () = converse(socket, execution) => {}

@@ -41,7 +41,9 @@ pub(super) async fn ready(State(house): State<Shared>) -> Answer<String> {
     }
     let answer = {
         let house = house.clone();
-        tokio::task::spawn_blocking(move || look(&house)).await.map_err(|error| Fault::ours(&error))?
+        tokio::task::spawn_blocking(move || look(&house))
+            .await
+            .map_err(|error| Fault::ours(&error))?
     };
     *looked = Some((Instant::now(), answer.clone()));
     answer
@@ -50,7 +52,8 @@ pub(super) async fn ready(State(house): State<Shared>) -> Answer<String> {
 /// One tenant's broken policy leaves the service ready: it stops that tenant only, and a service that is
 /// not ready gets no requests for any.
 fn look(house: &House) -> Answer<String> {
-    let not = |code, message: &str| Fault::new(StatusCode::SERVICE_UNAVAILABLE, code, message).after(5);
+    let not =
+        |code, message: &str| Fault::new(StatusCode::SERVICE_UNAVAILABLE, code, message).after(5);
     if let Err(error) = house.has_room() {
         super::log::failed(&error);
         return Err(if is_full(&error) {
@@ -70,18 +73,27 @@ fn look(house: &House) -> Answer<String> {
     })?;
     Ok(match house.broken_policies() {
         0 => "ready\n".to_owned(),
-        count => format!("ready\ntenants whose policy cannot be used: {count}; the log names the files\n"),
+        count => format!(
+            "ready\ntenants whose policy cannot be used: {count}; the log names the files\n"
+        ),
     })
 }
 
 /// Numbers for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "service", operation_id = "readMetrics",
     responses((status = 200, description = "In Prometheus' own words", content_type = "text/plain", body = String), Refused))]
-pub(super) async fn metrics(State(house): State<Shared>, Extension(caller): Extension<Caller>) -> Answer<Response> {
+pub(super) async fn metrics(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Response> {
     caller.has(Scope::Audit)?;
     if caller.user.is_some() {
-        return Err(Fault::new(StatusCode::FORBIDDEN, "tenant", "these numbers are of all tenants")
-            .hint("use a token that is for no user in particular"));
+        return Err(Fault::new(
+            StatusCode::FORBIDDEN,
+            "tenant",
+            "these numbers are of all tenants",
+        )
+        .hint("use a token that is for no user in particular"));
     }
     let gauges = [
         ("executions_running", "Commands that wait or run.", house.executions.running() as u64),
@@ -89,7 +101,8 @@ pub(super) async fn metrics(State(house): State<Shared>, Extension(caller): Exte
         ("asks_waiting", "Questions that wait for an answer.", house.asks.list().len() as u64),
     ];
     let text = house.metrics.text(&gauges);
-    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"))], text).into_response())
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"))], text)
+        .into_response())
 }
 
 /// What happens, as it happens: executions that begin and end, refusals, questions.
@@ -104,11 +117,13 @@ pub(super) async fn events(
     let stream = stream::unfold((hears, caller), |(mut hears, caller)| async move {
         loop {
             let event = match hears.recv().await {
-                Ok(event) if caller.sees(&event.user) => {
-                    Event::default().event(event.kind).data(serde_json::to_string(&event).unwrap_or_default())
-                }
+                Ok(event) if caller.sees(&event.user) => Event::default()
+                    .event(event.kind)
+                    .data(serde_json::to_string(&event).unwrap_or_default()),
                 Ok(_) => continue,
-                Err(RecvError::Lagged(missed)) => Event::default().event("missed").data(json!({ "missed": missed }).to_string()),
+                Err(RecvError::Lagged(missed)) => {
+                    Event::default().event("missed").data(json!({ "missed": missed }).to_string())
+                }
                 Err(RecvError::Closed) => return None,
             };
             return Some((Ok(event), (hears, caller)));

@@ -9,7 +9,13 @@ use ringfence_audit::{now_ms, rfc3339};
 use serde_json::{Value, json};
 
 /// A request was answered. The path is the router's, without what callers put in.
-pub(crate) fn answered(method: &Method, path: &str, status: StatusCode, took: Duration, token: Option<&str>) {
+pub(crate) fn answered(
+    method: &Method,
+    path: &str,
+    status: StatusCode,
+    took: Duration,
+    token: Option<&str>,
+) {
     let level = if status.is_server_error() { "error" } else { "info" };
     write(&json!({
         "time": rfc3339(now_ms()), "level": level, "event": "request", "method": method.as_str(), "path": path,
@@ -19,7 +25,9 @@ pub(crate) fn answered(method: &Method, path: &str, status: StatusCode, took: Du
 
 /// Something of ours failed.
 pub(crate) fn failed(error: &dyn std::error::Error) {
-    write(&json!({ "time": rfc3339(now_ms()), "level": "error", "event": "failure", "message": whole(error) }));
+    write(
+        &json!({ "time": rfc3339(now_ms()), "level": "error", "event": "failure", "message": whole(error) }),
+    );
 }
 
 fn write(line: &Value) {

@@ -35,7 +35,8 @@ struct Token;
 impl Modify for Token {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let components = document.components.get_or_insert_default();
-        components.add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+        components
+            .add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
     }
 }
 
@@ -86,7 +87,9 @@ mod tests {
             }
         });
         for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
-            let says = ["$ref", "properties", "enum", "oneOf", "anyOf", "const"].iter().any(|key| schema.get(key).is_some());
+            let says = ["$ref", "properties", "enum", "oneOf", "anyOf", "const"]
+                .iter()
+                .any(|key| schema.get(key).is_some());
             assert!(says, "{name}: {schema}");
             let is_told_in_words = matches!(name.as_str(), "Event" | "ExecutionEvent");
             assert!(is_told_in_words || named.contains(name.as_str()), "nobody names {name}");
@@ -112,14 +115,22 @@ mod tests {
             let of = |name: &str| value["name"] == name && value["in"].is_string();
             if ["userId", "agentId", "skillId"].into_iter().any(of) {
                 assert_eq!(value["schema"]["pattern"], ringfence_skills::Name::PATTERN, "{value}");
-                assert_eq!(value["schema"]["maxLength"], ringfence_skills::Name::LONGEST, "{value}");
+                assert_eq!(
+                    value["schema"]["maxLength"],
+                    ringfence_skills::Name::LONGEST,
+                    "{value}"
+                );
                 assert_eq!(value["required"], value["in"] == "path", "{value}");
             }
             if of("path") {
                 paths.extend(value["schema"]["pattern"].as_str());
             }
         });
-        paths.insert(openapi()["components"]["schemas"]["Edit"]["properties"]["path"]["pattern"].as_str().unwrap());
+        paths.insert(
+            openapi()["components"]["schemas"]["Edit"]["properties"]["path"]["pattern"]
+                .as_str()
+                .unwrap(),
+        );
         assert_eq!(paths.len(), 1, "{paths:?}");
     }
 
@@ -129,7 +140,8 @@ mod tests {
             for (method, operation) in methods.as_object().unwrap() {
                 for (status, answer) in operation["responses"].as_object().unwrap() {
                     let schema = &answer["content"]["application/json"]["schema"];
-                    let is_told = schema.is_null() || schema.get("$ref").is_some() || path == "/openapi.json";
+                    let is_told =
+                        schema.is_null() || schema.get("$ref").is_some() || path == "/openapi.json";
                     assert!(is_told, "{method} {path} {status}: {schema}");
                 }
             }

@@ -66,7 +66,10 @@ const FILES: &[File] = files! {
 
 /// What each is known by, in the same order.
 static TAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
-    let tag = |file: &File| HeaderValue::from_str(&format!("\"{}\"", digest(file.bytes))).expect("a digest is plain text");
+    let tag = |file: &File| {
+        HeaderValue::from_str(&format!("\"{}\"", digest(file.bytes)))
+            .expect("a digest is plain text")
+    };
     FILES.iter().map(tag).collect()
 });
 
@@ -86,11 +89,16 @@ fn find(path: &str, headers: &HeaderMap) -> Response {
     };
     let (file, tag) = (&FILES[at], TAGS[at].clone());
     // Kept by browsers, and asked about each time: a new service brings a new page.
-    let dressed = [(header::ETAG, tag.clone()), (header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))];
-    if headers.get_all(header::IF_NONE_MATCH).iter().any(|known| known.as_bytes() == tag.as_bytes()) {
+    let dressed = [
+        (header::ETAG, tag.clone()),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+    ];
+    if headers.get_all(header::IF_NONE_MATCH).iter().any(|known| known.as_bytes() == tag.as_bytes())
+    {
         return (StatusCode::NOT_MODIFIED, dressed).into_response();
     }
-    (dressed, [(header::CONTENT_TYPE, HeaderValue::from_static(file.kind))], file.bytes).into_response()
+    (dressed, [(header::CONTENT_TYPE, HeaderValue::from_static(file.kind))], file.bytes)
+        .into_response()
 }
 
 #[cfg(test)]
@@ -123,8 +131,12 @@ mod tests {
     #[test]
     fn a_browser_that_has_it_is_told_so() {
         let first = find("app.js", &HeaderMap::new());
-        assert_eq!((first.status(), &first.headers()[header::CONTENT_TYPE]), (StatusCode::OK, &HeaderValue::from_static(SCRIPT)));
-        let known = HeaderMap::from_iter([(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone())]);
+        assert_eq!(
+            (first.status(), &first.headers()[header::CONTENT_TYPE]),
+            (StatusCode::OK, &HeaderValue::from_static(SCRIPT))
+        );
+        let known =
+            HeaderMap::from_iter([(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone())]);
         assert_eq!(find("app.js", &known).status(), StatusCode::NOT_MODIFIED);
         assert_eq!(find("style.css", &known).status(), StatusCode::OK);
         assert_eq!(find("../Cargo.toml", &known).status(), StatusCode::NOT_FOUND);

@@ -19,7 +19,9 @@ use crate::executions::{Output, Watchable};
 
 /// Whether somebody wants to hear of it as it comes.
 pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
-    headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"text/event-stream"))
+    headers
+        .get(header::ACCEPT)
+        .is_some_and(|accept| accept.as_bytes().starts_with(b"text/event-stream"))
 }
 
 /// Whoever waits for the end. Dropped before it, they do not want it any more.
@@ -85,7 +87,9 @@ impl Reading {
                 if missed > 0 {
                     self.ready.push_back(Told::Missed(Missed { chunks: missed }));
                 }
-                self.ready.extend(chunks.into_iter().map(|chunk| Told::wrote(chunk.stream, &chunk.bytes)));
+                self.ready.extend(
+                    chunks.into_iter().map(|chunk| Told::wrote(chunk.stream, &chunk.bytes)),
+                );
             }
             if let Some(end) = end {
                 self.is_over = true;

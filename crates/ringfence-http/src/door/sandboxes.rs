@@ -110,7 +110,10 @@ impl Standing {
             busy: sandbox.is_busy(),
             commands: sandbox.opened.standings().commands,
             hosts: grants.network.allow.iter().map(|listed| listed.rule.to_string()).collect(),
-            limits: Limit::ALL.iter().filter_map(|limit| Some((limit.word(), grants.limits.of(*limit)?))).collect(),
+            limits: Limit::ALL
+                .iter()
+                .filter_map(|limit| Some((limit.word(), grants.limits.of(*limit)?)))
+                .collect(),
         }
     }
 }
@@ -128,11 +131,17 @@ pub(super) struct Several {
 /// never more than that. It ends with its time, and everything in it with it.
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "makeSandbox", request_body = New,
     responses((status = 201, description = "It stands", body = Standing), NoBody, Unable, Refused))]
-pub(super) async fn create(State(house): State<Shared>, Extension(caller): Extension<Caller>, Body(new): Body<New>) -> Answer<Response> {
+pub(super) async fn create(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Body(new): Body<New>,
+) -> Answer<Response> {
     caller.has(Scope::Sandboxes)?;
     let named = new.user_id.as_deref().map(Name::try_from).transpose()?;
-    let nobody =
-        || Fault::wrong("user", "this token is for no user in particular, so the body names one").hint("`{\"userId\": \"alice\"}`");
+    let nobody = || {
+        Fault::wrong("user", "this token is for no user in particular, so the body names one")
+            .hint("`{\"userId\": \"alice\"}`")
+    };
     let user = named.or_else(|| caller.user.clone()).ok_or_else(nobody)?;
     caller.may(Scope::Sandboxes, &user)?;
     let ttl = ttl(new.ttl_seconds.unwrap_or(USUAL))?;
@@ -154,18 +163,24 @@ fn ttl(seconds: u64) -> Answer<Duration> {
     if (1..=LONGEST).contains(&seconds) {
         return Ok(Duration::from_secs(seconds));
     }
-    Err(Fault::wrong("ttl", format!("`ttlSeconds` is 1 to {LONGEST}")).hint("PATCH extends it as often as one likes"))
+    Err(Fault::wrong("ttl", format!("`ttlSeconds` is 1 to {LONGEST}"))
+        .hint("PATCH extends it as often as one likes"))
 }
 
 /// Variables that a sandbox can have.
 fn variables(env: BTreeMap<String, String>) -> Answer<BTreeMap<String, String>> {
     const MOST: usize = 64 << 10;
     let is_name = |name: &str| {
-        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty() && !name.as_bytes()[0].is_ascii_digit()
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && !name.is_empty()
+            && !name.as_bytes()[0].is_ascii_digit()
     };
-    let is_odd = |(name, value): &(&String, &String)| !is_name(name) || name.starts_with("RINGFENCE_") || value.contains('\0');
+    let is_odd = |(name, value): &(&String, &String)| {
+        !is_name(name) || name.starts_with("RINGFENCE_") || value.contains('\0')
+    };
     if let Some((name, _)) = env.iter().find(is_odd) {
-        return Err(Fault::wrong("env", format!("`{name}` cannot be set")).hint("a name has letters, digits and `_`, a value no NUL"));
+        return Err(Fault::wrong("env", format!("`{name}` cannot be set"))
+            .hint("a name has letters, digits and `_`, a value no NUL"));
     }
     if env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MOST {
         return Err(Fault::wrong("env", format!("`env` has at most {MOST} bytes")));
@@ -174,29 +189,44 @@ fn variables(env: BTreeMap<String, String>) -> Answer<BTreeMap<String, String>> 
 }
 
 fn labelled(labels: BTreeMap<String, String>) -> Answer<BTreeMap<String, String>> {
-    let is_name =
-        |name: &str| (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte));
-    let is_fine = labels.len() <= 16 && labels.iter().all(|(name, value)| is_name(name) && value.chars().count() <= 256);
-    let wrong =
-        || Fault::wrong("labels", "up to 16 labels have names of 1 to 64 of A-Z a-z 0-9 . _ - / and values of up to 256 characters");
+    let is_name = |name: &str| {
+        (1..=64).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte))
+    };
+    let is_fine = labels.len() <= 16
+        && labels.iter().all(|(name, value)| is_name(name) && value.chars().count() <= 256);
+    let wrong = || {
+        Fault::wrong(
+            "labels",
+            "up to 16 labels have names of 1 to 64 of A-Z a-z 0-9 . _ - / and values of up to 256 characters",
+        )
+    };
     is_fine.then_some(labels).ok_or_else(wrong)
 }
 
 /// A directory below that of the sandbox.
 fn begins_in(cwd: String) -> Answer<PathBuf> {
     let path = PathBuf::from(cwd);
-    let is_name = |part: Component<'_>| matches!(part, Component::Normal(name) if name.len() <= 255) || part == Component::CurDir;
-    let is_fine = path.components().all(is_name) && path.as_os_str().len() <= 1024 && !path.to_string_lossy().contains('\0');
-    let wrong =
-        || Fault::wrong("cwd", "`cwd` is no path within the sandbox's directory").hint("it is from that directory on: `project/src`");
+    let is_name = |part: Component<'_>| {
+        matches!(part, Component::Normal(name) if name.len() <= 255) || part == Component::CurDir
+    };
+    let is_fine = path.components().all(is_name)
+        && path.as_os_str().len() <= 1024
+        && !path.to_string_lossy().contains('\0');
+    let wrong = || {
+        Fault::wrong("cwd", "`cwd` is no path within the sandbox's directory")
+            .hint("it is from that directory on: `project/src`")
+    };
     is_fine.then_some(path).ok_or_else(wrong)
 }
 
 fn hosts(network: Option<Network>) -> Answer<Option<Vec<String>>> {
     let Some(Network { allow }) = network else { return Ok(None) };
     for host in &allow {
-        HostRule::parse(host)
-            .map_err(|error| Fault::wrong("host", format!("`{host}` is no host: {error}")).hint("write HOST or HOST:PORT"))?;
+        HostRule::parse(host).map_err(|error| {
+            Fault::wrong("host", format!("`{host}` is no host: {error}"))
+                .hint("write HOST or HOST:PORT")
+        })?;
     }
     Ok(Some(allow))
 }
@@ -213,7 +243,10 @@ fn limits(limits: Option<BTreeMap<String, Value>>) -> Answer<Option<Vec<(String,
             Value::String(text) => text,
             other => other.to_string(),
         };
-        limit.amount(&text).ok_or_else(|| Fault::wrong("limit", format!("`{text}` is no amount for `{name}`")).hint(limit.expected()))?;
+        limit.amount(&text).ok_or_else(|| {
+            Fault::wrong("limit", format!("`{text}` is no amount for `{name}`"))
+                .hint(limit.expected())
+        })?;
         Ok((name, text))
     };
     limits.into_iter().map(read).collect::<Answer<Vec<_>>>().map(Some)
@@ -242,21 +275,38 @@ pub(super) async fn list(
     caller.has(Scope::Sandboxes)?;
     let user = chosen.user_id.as_deref().map(Name::try_from).transpose()?;
     apart(move || {
-        let is_labelled = |sandbox: &Sandbox| match chosen.label.as_deref().map(|label| label.split_once('=').unwrap_or((label, ""))) {
+        let is_labelled = |sandbox: &Sandbox| match chosen
+            .label
+            .as_deref()
+            .map(|label| label.split_once('=').unwrap_or((label, "")))
+        {
             Some((name, value)) => sandbox.wanted.labels.get(name).is_some_and(|own| own == value),
             None => true,
         };
         let is_meant = |sandbox: &&Arc<Sandbox>| {
-            caller.sees(sandbox.user()) && user.as_ref().is_none_or(|user| user == sandbox.user()) && is_labelled(sandbox)
+            caller.sees(sandbox.user())
+                && user.as_ref().is_none_or(|user| user == sandbox.user())
+                && is_labelled(sandbox)
         };
-        Ok(Json(Several { sandboxes: house.sandboxes.list().iter().filter(is_meant).map(|sandbox| Standing::of(sandbox)).collect() }))
+        Ok(Json(Several {
+            sandboxes: house
+                .sandboxes
+                .list()
+                .iter()
+                .filter(is_meant)
+                .map(|sandbox| Standing::of(sandbox))
+                .collect(),
+        }))
     })
     .await
 }
 
 fn find(house: &Shared, caller: &Caller, id: &str) -> Answer<Arc<Sandbox>> {
     caller.has(Scope::Sandboxes)?;
-    let unknown = || Fault::absent("no-such-sandbox", "there is no such sandbox").hint("GET /v1/sandboxes lists them");
+    let unknown = || {
+        Fault::absent("no-such-sandbox", "there is no such sandbox")
+            .hint("GET /v1/sandboxes lists them")
+    };
     house.sandboxes.find(id).filter(|sandbox| caller.sees(sandbox.user())).ok_or_else(unknown)
 }
 

@@ -97,7 +97,11 @@ pub(super) fn whole(document: &OpenApi) -> Value {
     let definitions = generator.take_definitions(true);
     let schemas = whole["components"]["schemas"].as_object_mut().expect("there are some");
     for (name, schema) in &described {
-        debug_assert_eq!(schema["$ref"], format!("#/components/schemas/{name}"), "it goes by another name");
+        debug_assert_eq!(
+            schema["$ref"],
+            format!("#/components/schemas/{name}"),
+            "it goes by another name"
+        );
         schemas.remove(*name);
     }
     for (name, schema) in definitions {
@@ -120,7 +124,9 @@ fn gather(schema: &mut Value) {
             if words.is_empty() || !words.iter().all(|word| word["const"].is_string()) {
                 return;
             }
-            let meant = words.iter().map(|word| format!("- `{}`: {}", word["const"].as_str().unwrap_or_default(), described(word)));
+            let meant = words.iter().map(|word| {
+                format!("- `{}`: {}", word["const"].as_str().unwrap_or_default(), described(word))
+            });
             let said = object.get("description").and_then(Value::as_str).unwrap_or_default();
             let description = format!("{said}\n\n{}", meant.collect::<Vec<_>>().join("\n"));
             object.remove("oneOf");

@@ -9,7 +9,10 @@ use axum::extract::{Multipart, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use ringfence_audit::{Act, Details, Record, Verdict, now_ms};
-use ringfence_skills::{Content, Edit, Edited, Expect, Files, LineRange, Name, Replacement, SkillId, SkillInfo, Uploaded};
+use ringfence_skills::{
+    Content, Edit, Edited, Expect, Files, LineRange, Name, Replacement, SkillId, SkillInfo,
+    Uploaded,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
@@ -51,25 +54,43 @@ pub(super) async fn upload(
     let Shelf { user_id: user, agent_id: agent } = shelf;
     caller.may(Scope::WriteSkills, &user)?;
     let no_form = |_| {
-        Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", "an archive comes as multipart/form-data")
-            .hint("curl -F file=@skills.zip")
+        Fault::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "content-type",
+            "an archive comes as multipart/form-data",
+        )
+        .hint("curl -F file=@skills.zip")
     };
     let form = form.map_err(no_form)?;
     let _place = Place::take(&house, &caller, "uploads", UPLOADS)?;
-    let archive = tokio::time::timeout(PATIENCE, received(form, &house)).await.map_err(|_| too_slow())??;
+    let archive =
+        tokio::time::timeout(PATIENCE, received(form, &house)).await.map_err(|_| too_slow())??;
     house.settle(&user).map_err(|error| Fault::ours(&error))?;
     let quota = house.tenants.quotas(&user).storage_bytes;
     let (store, whose) = (house.clone(), (user.clone(), agent.clone()));
-    let taken = apart(move || Ok(store.store.upload(&whose.0, &whose.1, archive, Some(quota))?)).await;
+    let taken =
+        apart(move || Ok(store.store.upload(&whose.0, &whose.1, archive, Some(quota))?)).await;
     house.tenants.forget_weight(&user);
     match &taken {
         Ok(uploaded) => {
             house.metrics.uploads.fetch_add(1, Ordering::Relaxed);
             for skill in &uploaded.skills {
-                note(&house, &user, Act::Upload, &format!("{user}/{agent}/{}", skill.info.skill_id), None);
+                note(
+                    &house,
+                    &user,
+                    Act::Upload,
+                    &format!("{user}/{agent}/{}", skill.info.skill_id),
+                    None,
+                );
             }
         }
-        Err(fault) => note(&house, &user, Act::Upload, &format!("{user}/{agent}"), Some(&fault.problem.message)),
+        Err(fault) => note(
+            &house,
+            &user,
+            Act::Upload,
+            &format!("{user}/{agent}"),
+            Some(&fault.problem.message),
+        ),
     }
     taken.map(Json)
 }
@@ -77,16 +98,19 @@ pub(super) async fn upload(
 /// The field `file`, in a file without a name.
 async fn received(mut form: Multipart, house: &Shared) -> Answer<std::fs::File> {
     let broken = |error: MultipartError| {
-        let code = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "too-large" } else { "form" };
+        let code =
+            if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "too-large" } else { "form" };
         Fault::new(error.status(), code, error.body_text())
     };
     let mut found = None;
     while let Some(mut field) = form.next_field().await.map_err(broken)? {
         if field.name() != Some("file") {
-            return Err(Fault::wrong("form", "the form has a field that is not `file`").hint("curl -F file=@skills.zip"));
+            return Err(Fault::wrong("form", "the form has a field that is not `file`")
+                .hint("curl -F file=@skills.zip"));
         }
         if found.is_some() {
-            return Err(Fault::wrong("form", "there are two fields `file`").hint("one archive may hold many skills"));
+            return Err(Fault::wrong("form", "there are two fields `file`")
+                .hint("one archive may hold many skills"));
         }
         let mut file = unnamed(house).map_err(|error| Fault::ours(&error))?;
         while let Some(chunk) = field.chunk().await.map_err(broken)? {
@@ -95,11 +119,15 @@ async fn received(mut form: Multipart, house: &Shared) -> Answer<std::fs::File> 
         file.seek(SeekFrom::Start(0)).map_err(|error| Fault::ours(&error))?;
         found = Some(file);
     }
-    found.ok_or_else(|| Fault::wrong("form", "the form has no field `file`").hint("curl -F file=@skills.zip"))
+    found.ok_or_else(|| {
+        Fault::wrong("form", "the form has no field `file`").hint("curl -F file=@skills.zip")
+    })
 }
 
 /// What blocks does so elsewhere.
-pub(super) async fn apart<T: Send + 'static>(work: impl FnOnce() -> Answer<T> + Send + 'static) -> Answer<T> {
+pub(super) async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Answer<T> + Send + 'static,
+) -> Answer<T> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Fault::ours(&error))?
 }
 
@@ -116,7 +144,11 @@ pub(super) fn note(house: &Shared, user: &Name, act: Act, target: &str, failed: 
         reason: failed.map(str::to_owned),
         details: Details::None {},
     });
-    house.events.tell("skills", user, json!({ "what": act.word(), "target": target, "failed": failed }));
+    house.events.tell(
+        "skills",
+        user,
+        json!({ "what": act.word(), "target": target, "failed": failed }),
+    );
 }
 
 /// Skills of an agent.
@@ -135,7 +167,8 @@ pub(super) async fn list(
     Named(shelf): Named<Shelf>,
 ) -> Answer<Json<Skills>> {
     caller.may(Scope::ReadSkills, &shelf.user_id)?;
-    apart(move || Ok(Json(Skills { skills: house.store.list(&shelf.user_id, &shelf.agent_id)? }))).await
+    apart(move || Ok(Json(Skills { skills: house.store.list(&shelf.user_id, &shelf.agent_id)? })))
+        .await
 }
 
 /// List a skill's files, also those in directories
@@ -189,7 +222,10 @@ pub(super) async fn content(
 }
 
 fn lines(start: Option<u64>, end: Option<u64>) -> Answer<Option<LineRange>> {
-    let wrong = || Fault::wrong("lines", "lines are counted from 1, and the last is not before the first").hint("start=1&end=20");
+    let wrong = || {
+        Fault::wrong("lines", "lines are counted from 1, and the last is not before the first")
+            .hint("start=1&end=20")
+    };
     match (start, end) {
         (None, None) => Ok(None),
         (Some(0), _) => Err(wrong()),
@@ -242,11 +278,21 @@ pub(super) async fn edit(
         Some(range) => Replacement::Lines { range, text: change.content },
         None => Replacement::Whole { bytes: change.content.into_bytes() },
     };
-    let edit = Edit { path: change.path, change: replacement, expect: change.expect.map_or(Expect::Anything, Expect::Etag) };
+    let edit = Edit {
+        path: change.path,
+        change: replacement,
+        expect: change.expect.map_or(Expect::Anything, Expect::Etag),
+    };
     let (store, whose) = (house.clone(), id.clone());
     let edited = apart(move || Ok(store.store.edit(&whose, &edit, Some(quota))?)).await;
     house.tenants.forget_weight(&id.user);
-    note(&house, &id.user, Act::Edit, &target, edited.as_ref().err().map(|fault| fault.problem.message.as_str()));
+    note(
+        &house,
+        &id.user,
+        Act::Edit,
+        &target,
+        edited.as_ref().err().map(|fault| fault.problem.message.as_str()),
+    );
     edited.map(Json)
 }
 
@@ -263,7 +309,13 @@ pub(super) async fn remove(
     let (store, whose) = (house.clone(), id.clone());
     let removed = apart(move || Ok(store.store.remove(&whose)?)).await;
     house.tenants.forget_weight(&id.user);
-    note(&house, &id.user, Act::Remove, &shown(&id), removed.as_ref().err().map(|fault| fault.problem.message.as_str()));
+    note(
+        &house,
+        &id.user,
+        Act::Remove,
+        &shown(&id),
+        removed.as_ref().err().map(|fault| fault.problem.message.as_str()),
+    );
     removed.map(|()| StatusCode::NO_CONTENT)
 }
 

@@ -33,9 +33,13 @@ impl Place {
     pub(super) fn take(house: &Shared, caller: &Caller, what: &str, most: usize) -> Answer<Self> {
         let what = caller.user.as_ref().map(|user| format!("{what} of `{user}`"));
         if let Some(what) = what.as_ref().filter(|what| !house.tenants.enter(what, most)) {
-            return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "too-many-open", format!("{most} {what} are open already"))
-                .hint("close some, or wait until they end")
-                .after(1));
+            return Err(Fault::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-many-open",
+                format!("{most} {what} are open already"),
+            )
+            .hint("close some, or wait until they end")
+            .after(1));
         }
         Ok(Self { house: house.clone(), what })
     }
@@ -81,7 +85,8 @@ impl Stay {
         answer.map(|body| {
             // What is there already is not taken back.
             let is_stream = body.size_hint().exact().is_none();
-            let end = is_stream.then(|| Box::pin(self.clone().ends()) as Pin<Box<dyn Future<Output = ()> + Send>>);
+            let end = is_stream
+                .then(|| Box::pin(self.clone().ends()) as Pin<Box<dyn Future<Output = ()> + Send>>);
             Body::new(Attended { body, end, _stay: self })
         })
     }
@@ -97,7 +102,10 @@ impl Parts for Attended {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready()) {
             self.body = Body::empty();
             self.end = None;

@@ -64,13 +64,23 @@ fn tenant(house: &Shared, user: &Name) -> Answer<Tenant> {
     let usage = house.store.usage(user).map_err(|error| Fault::ours(&error))?;
     let agents = house.store.agents(user).map_err(|error| Fault::ours(&error))?;
     let running = house.executions.running_of(user);
-    Ok(Tenant { user_id: user.clone(), quotas: house.tenants.quotas(user), bytes: usage.bytes, skills: usage.skills, agents, running })
+    Ok(Tenant {
+        user_id: user.clone(),
+        quotas: house.tenants.quotas(user),
+        bytes: usage.bytes,
+        skills: usage.skills,
+        agents,
+        running,
+    })
 }
 
 /// List tenants
 #[utoipa::path(get, path = "/v1/tenants", tag = "tenants", operation_id = "listTenants",
     responses((status = 200, description = "Those that this token may see", body = Several), Refused))]
-pub(super) async fn list(State(house): State<Shared>, Extension(caller): Extension<Caller>) -> Answer<Json<Several>> {
+pub(super) async fn list(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Json<Several>> {
     caller.has(Scope::ReadSkills)?;
     apart(move || {
         let users = match &caller.user {
@@ -106,7 +116,10 @@ pub(super) async fn set_quotas(
 ) -> Answer<Json<Quotas>> {
     caller.sets(&of.user_id)?;
     if !quotas.is_meant() {
-        return Err(Fault::wrong("quotas", "each is at most 1000000, but for `storageBytes`, and `requestsPerSecond` is 1 or more"));
+        return Err(Fault::wrong(
+            "quotas",
+            "each is at most 1000000, but for `storageBytes`, and `requestsPerSecond` is 1 or more",
+        ));
     }
     apart(move || {
         house.tenants.set_quotas(&of.user_id, quotas).map_err(|error| Fault::ours(&error))?;
@@ -138,7 +151,9 @@ pub(super) async fn policy(
     let file = house.tenant(of.user_id.as_ref()).join("ringfence/policy.toml");
     apart(move || match std::fs::read_to_string(file.as_path()) {
         Ok(policy) => Ok(Json(Text { policy })),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Json(Text { policy: String::new() })),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(Json(Text { policy: String::new() }))
+        }
         Err(error) => Err(Fault::ours(&error)),
     })
     .await
@@ -162,7 +177,9 @@ pub(super) async fn set_policy(
         let file = house.tenant(of.user_id.as_ref()).join("ringfence/policy.toml");
         if text.policy.is_empty() {
             match std::fs::remove_file(file.as_path()) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Fault::ours(&error)),
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Fault::ours(&error));
+                }
                 _ => note(&house, &of.user_id, Act::Manage, "policy", None),
             }
             return Ok(Json(text));
@@ -173,7 +190,8 @@ pub(super) async fn set_policy(
         };
         let layer = parse(&text.policy, &file, Source::User).map_err(wrong)?;
         let service = house.data.join("policy.toml");
-        let beneath = ringfence_engine::layers_of(&service, &Source::User).map_err(|error| Fault::ours(&error))?;
+        let beneath = ringfence_engine::layers_of(&service, &Source::User)
+            .map_err(|error| Fault::ours(&error))?;
         let somewhere = house.data.join("skills");
         let facts = house.surroundings(of.user_id.as_ref(), &somewhere).facts;
         let layers: Vec<_> = beneath.into_iter().chain([layer]).collect();
@@ -235,10 +253,21 @@ pub(super) struct Tokens {
 /// List tokens, without their words
 #[utoipa::path(get, path = "/v1/tokens", tag = "tenants", operation_id = "listTokens",
     responses((status = 200, description = "All that this token may manage", body = Tokens), Refused))]
-pub(super) async fn tokens(State(house): State<Shared>, Extension(caller): Extension<Caller>) -> Answer<Json<Tokens>> {
+pub(super) async fn tokens(
+    State(house): State<Shared>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Json<Tokens>> {
     caller.has(Scope::Admin)?;
     let is_theirs = |kept: &Kept| caller.user.is_none() || kept.user == caller.user;
-    Ok(Json(Tokens { tokens: house.tenants.tokens().into_iter().filter(is_theirs).map(|kept| Token::of(kept, None)).collect() }))
+    Ok(Json(Tokens {
+        tokens: house
+            .tenants
+            .tokens()
+            .into_iter()
+            .filter(is_theirs)
+            .map(|kept| Token::of(kept, None))
+            .collect(),
+    }))
 }
 
 /// Make a token
@@ -252,17 +281,22 @@ pub(super) async fn make_token(
     Body(new): Body<NewToken>,
 ) -> Answer<Response> {
     caller.has(Scope::Admin)?;
-    let user = new.user_id.as_deref().map(Name::try_from).transpose()?.or_else(|| caller.user.clone());
+    let user =
+        new.user_id.as_deref().map(Name::try_from).transpose()?.or_else(|| caller.user.clone());
     if let Some(user) = &user {
         caller.may(Scope::Admin, user)?;
     }
     if new.scopes.is_empty() || new.label.chars().count() > 200 {
-        return Err(Fault::wrong("token", "a token has one scope or more, and a label of at most 200 characters"));
+        return Err(Fault::wrong(
+            "token",
+            "a token has one scope or more, and a label of at most 200 characters",
+        ));
     }
     for scope in &new.scopes {
         caller.has(*scope)?;
     }
-    let wanted = new.expires_in.map(|seconds| now_ms().saturating_add(seconds.saturating_mul(1000)));
+    let wanted =
+        new.expires_in.map(|seconds| now_ms().saturating_add(seconds.saturating_mul(1000)));
     // It ends with the token that makes it, or before.
     let expires_ms = [wanted, caller.expires_ms].into_iter().flatten().min();
     let minted_by = Some(caller.id).filter(|id| id != ADMIN);
@@ -270,7 +304,9 @@ pub(super) async fn make_token(
     let made = Made { label: new.label, user, scopes: new.scopes, expires_ms, minted_by };
     apart(move || {
         let (kept, word) = house.tenants.make(made).map_err(|error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied => Fault::new(StatusCode::UNAUTHORIZED, "token", "this token was revoked a moment ago"),
+            std::io::ErrorKind::PermissionDenied => {
+                Fault::new(StatusCode::UNAUTHORIZED, "token", "this token was revoked a moment ago")
+            }
             _ => Fault::ours(&error),
         })?;
         house.managed(whose.as_ref(), &format!("token {} was made", kept.id));
@@ -289,11 +325,18 @@ pub(super) async fn revoke(
 ) -> Answer<StatusCode> {
     caller.has(Scope::Admin)?;
     if id == ADMIN {
-        return Err(Fault::new(StatusCode::CONFLICT, "admin-token", "the administrator's token cannot be revoked while the service runs")
-            .hint("set RINGFENCE_ADMIN_TOKEN for another one"));
+        return Err(Fault::new(
+            StatusCode::CONFLICT,
+            "admin-token",
+            "the administrator's token cannot be revoked while the service runs",
+        )
+        .hint("set RINGFENCE_ADMIN_TOKEN for another one"));
     }
-    let unknown = || Fault::absent("no-such-token", "there is no such token").hint("GET /v1/tokens lists them");
-    let is_theirs = |kept: &Kept| kept.id == id && (caller.user.is_none() || kept.user == caller.user);
+    let unknown = || {
+        Fault::absent("no-such-token", "there is no such token").hint("GET /v1/tokens lists them")
+    };
+    let is_theirs =
+        |kept: &Kept| kept.id == id && (caller.user.is_none() || kept.user == caller.user);
     let kept = house.tenants.tokens().into_iter().find(is_theirs).ok_or_else(unknown)?;
     apart(move || {
         let revoked = house.tenants.revoke(&kept.id).map_err(|error| Fault::ours(&error))?;

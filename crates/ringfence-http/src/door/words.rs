@@ -22,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Nobody keeps a place by saying nothing.
 pub(super) fn too_slow() -> Fault {
-    Fault::new(StatusCode::REQUEST_TIMEOUT, "too-slow", "the body did not come in time").hint("send it again, in one go")
+    Fault::new(StatusCode::REQUEST_TIMEOUT, "too-slow", "the body did not come in time")
+        .hint("send it again, in one go")
 }
 
 /// A body of JSON.
@@ -32,17 +33,22 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Fault;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
-        let request = tokio::time::timeout(PATIENCE, collected(request)).await.map_err(|_| too_slow())??;
+        let request =
+            tokio::time::timeout(PATIENCE, collected(request)).await.map_err(|_| too_slow())??;
         match axum::Json::<T>::from_request(request, state).await {
             Ok(axum::Json(value)) => Ok(Self(value)),
-            Err(JsonRejection::MissingJsonContentType(_)) => {
-                Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", "the body has to be JSON")
-                    .hint("send `Content-Type: application/json`"))
-            }
+            Err(JsonRejection::MissingJsonContentType(_)) => Err(Fault::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "content-type",
+                "the body has to be JSON",
+            )
+            .hint("send `Content-Type: application/json`")),
             Err(rejection) => {
                 let status = rejection.status();
-                let code = if status == StatusCode::PAYLOAD_TOO_LARGE { "too-large" } else { "body" };
-                Err(Fault::new(status, code, rejection.body_text()).hint("/openapi.json says what it has to be"))
+                let code =
+                    if status == StatusCode::PAYLOAD_TOO_LARGE { "too-large" } else { "body" };
+                Err(Fault::new(status, code, rejection.body_text())
+                    .hint("/openapi.json says what it has to be"))
             }
         }
     }
@@ -53,7 +59,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 async fn collected(request: Request) -> Result<Request, Fault> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let stay = request.extensions().get::<Arc<Stay>>().cloned();
-    let (Some(stay), true) = (stay, kind.is_some_and(|kind| kind.to_ascii_lowercase().contains("json"))) else { return Ok(request) };
+    let (Some(stay), true) =
+        (stay, kind.is_some_and(|kind| kind.to_ascii_lowercase().contains("json")))
+    else {
+        return Ok(request);
+    };
     let (parts, mut body) = request.into_parts();
     let mut bytes = Vec::new();
     while let Some(more) = next(&mut body).await? {
@@ -74,7 +84,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
         let read: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, state).await;
-        let wrong = |rejection: QueryRejection| Fault::wrong("query", rejection.body_text()).hint("/openapi.json says what it may be");
+        let wrong = |rejection: QueryRejection| {
+            Fault::wrong("query", rejection.body_text()).hint("/openapi.json says what it may be")
+        };
         read.map(|Query(value)| Self(value)).map_err(wrong)
     }
 }
@@ -88,8 +100,9 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
         let read: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
         let wrong = |rejection: PathRejection| {
-            Fault::wrong("name", rejection.body_text())
-                .hint("a name has up to 64 of A-Z a-z 0-9 . _ @ - and begins with a letter or a digit")
+            Fault::wrong("name", rejection.body_text()).hint(
+                "a name has up to 64 of A-Z a-z 0-9 . _ @ - and begins with a letter or a digit",
+            )
         };
         read.map(|Path(value)| Self(value)).map_err(wrong)
     }

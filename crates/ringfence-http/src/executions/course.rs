@@ -41,7 +41,12 @@ impl Course {
 
     /// One that has come to its end.
     pub(super) fn over() -> Self {
-        Self { output: Mutex::default(), changed: watch::channel(0).0, interrupter: Mutex::default(), is_unwanted: AtomicBool::new(false) }
+        Self {
+            output: Mutex::default(),
+            changed: watch::channel(0).0,
+            interrupter: Mutex::default(),
+            is_unwanted: AtomicBool::new(false),
+        }
     }
 
     /// Hears of every change from now on.
@@ -108,7 +113,10 @@ impl Course {
     }
 
     /// Waits for its places.
-    pub(crate) async fn turn(&self, places: [Arc<Semaphore>; 2]) -> Option<Vec<OwnedSemaphorePermit>> {
+    pub(crate) async fn turn(
+        &self,
+        places: [Arc<Semaphore>; 2],
+    ) -> Option<Vec<OwnedSemaphorePermit>> {
         let all = async {
             let mut taken = Vec::new();
             for place in places {

@@ -142,7 +142,12 @@ mod tests {
         file.write_all(b"a line\nhalf a").unwrap();
         fcntl_add_seals(&file, SealFlags::GROW).unwrap();
         let seen = file.try_clone().unwrap();
-        let mut open = Open { path: AbsPath::new("/nowhere").unwrap(), file, length: 7, running: BTreeMap::new() };
+        let mut open = Open {
+            path: AbsPath::new("/nowhere").unwrap(),
+            file,
+            length: 7,
+            running: BTreeMap::new(),
+        };
         open.append(b"another line\n").unwrap_err();
         assert_eq!((open.length, seen.metadata().unwrap().len()), (7, 7));
     }

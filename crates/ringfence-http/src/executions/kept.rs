@@ -66,7 +66,9 @@ pub(crate) fn recover(house: &Shared) -> io::Result<Recovered> {
                 true => drop(add(house, status)),
                 // It ran, and is lost.
                 false if has_begun.contains(status.id.as_str()) => {}
-                false if status.created_ms.saturating_add(super::DAY_MS) < now_ms() => remove(house, &status),
+                false if status.created_ms.saturating_add(super::DAY_MS) < now_ms() => {
+                    remove(house, &status)
+                }
                 false => recovered.waiting.push(add(house, status)),
             }
         }
@@ -96,7 +98,11 @@ fn kept_in(directory: &Path) -> io::Result<Vec<Status>> {
     for entry in fs::read_dir(directory).into_iter().flatten() {
         let path = entry?.path();
         let is_whole = path.extension().is_some_and(|extension| extension == "json");
-        match fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Status>(&bytes).ok()).filter(|_| is_whole) {
+        match fs::read(&path)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice::<Status>(&bytes).ok())
+            .filter(|_| is_whole)
+        {
             Some(status) => kept.push(Status { result: None, ..status }),
             // Half written when the service was killed.
             None => fs::remove_file(&path)?,
@@ -118,7 +124,11 @@ fn lose(house: &House, status: &mut Status) {
     (status.state, status.request) = (State::Lost, None);
     status.ended_ms = Some(now_ms());
     let message = "the service stopped while the command ran".to_owned();
-    status.error = Some(Problem { code: "lost".into(), message: message.clone(), hint: Some("begin it again".into()) });
+    status.error = Some(Problem {
+        code: "lost".into(),
+        message: message.clone(),
+        hint: Some("begin it again".into()),
+    });
     let ended = Ended {
         exit_code: 137,
         duration_ms: 0,
@@ -152,9 +162,14 @@ impl Execution {
     /// One that is written down: it waits, or only its result is left.
     fn kept(house: &House, status: Status) -> Self {
         let part = |name: &Name| name.clone();
-        let skill = SkillId { user: part(&status.user_id), agent: part(&status.agent_id), skill: part(&status.skill_id) };
+        let skill = SkillId {
+            user: part(&status.user_id),
+            agent: part(&status.agent_id),
+            skill: part(&status.skill_id),
+        };
         let course = if status.state.is_over() { Course::over() } else { Course::new() };
-        let size = fs::metadata(file(house, &status).as_path()).map_or(0, |metadata| metadata.len() as usize);
+        let size = fs::metadata(file(house, &status).as_path())
+            .map_or(0, |metadata| metadata.len() as usize);
         Self {
             id: status.id.clone(),
             skill,

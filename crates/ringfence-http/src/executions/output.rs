@@ -49,7 +49,8 @@ impl Output {
     pub(crate) fn from(&self, number: usize) -> (Vec<Chunk>, usize, usize) {
         let inner = lock(&self.0);
         let missed = inner.gone.saturating_sub(number);
-        let chunks: Vec<Chunk> = inner.chunks.iter().skip(number.saturating_sub(inner.gone)).cloned().collect();
+        let chunks: Vec<Chunk> =
+            inner.chunks.iter().skip(number.saturating_sub(inner.gone)).cloned().collect();
         (chunks, inner.gone + inner.chunks.len(), missed)
     }
 }
@@ -63,7 +64,11 @@ mod tests {
         let output = Output::default();
         (0..100_000).for_each(|_| output.push(Stream::Out, b"x"));
         let (chunks, next, missed) = output.from(0);
-        assert!(chunks.len() <= KEPT / 512 && chunks.len() + missed == next, "{} {missed} {next}", chunks.len());
+        assert!(
+            chunks.len() <= KEPT / 512 && chunks.len() + missed == next,
+            "{} {missed} {next}",
+            chunks.len()
+        );
         output.push(Stream::Err, &vec![b'x'; 2 * KEPT]);
         assert_eq!(output.from(next).0.len(), 1);
     }

@@ -66,9 +66,13 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
             return if is_same { Ok((known, Begun::Before)) } else { Err(other_request(key)) };
         }
         if house.executions.running_of(&user) >= WAITING {
-            return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "queue-full", format!("{WAITING} commands of `{user}` wait already"))
-                .hint("try again when some have ended")
-                .after(1));
+            return Err(Fault::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "queue-full",
+                format!("{WAITING} commands of `{user}` wait already"),
+            )
+            .hint("try again when some have ended")
+            .after(1));
         }
         let execution = Arc::new(Execution::new(house, session_id(), &wanted));
         for old in house.executions.add(&execution) {
@@ -85,14 +89,20 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
 /// Number of commands that a tenant may run at the same time; an error where it is 0.
 pub(crate) fn executions_quota(house: &House, user: &Name) -> Answer<usize> {
     match house.tenants.quotas(user).executions as usize {
-        0 => Err(Fault::new(StatusCode::FORBIDDEN, "quota", format!("`{user}` may run nothing")).hint("the quota `executions` is 0")),
+        0 => Err(Fault::new(StatusCode::FORBIDDEN, "quota", format!("`{user}` may run nothing"))
+            .hint("the quota `executions` is 0")),
         most => Ok(most),
     }
 }
 
 /// Accepts and starts a command in one task of its own: a caller that disconnects stops neither. A
 /// command that is kept has an acceptance to wait for.
-fn spawn(house: &Shared, execution: &Arc<Execution>, wanted: Wanted, places: [Arc<Semaphore>; 2]) -> Option<oneshot::Receiver<Answer<()>>> {
+fn spawn(
+    house: &Shared,
+    execution: &Arc<Execution>,
+    wanted: Wanted,
+    places: [Arc<Semaphore>; 2],
+) -> Option<oneshot::Receiver<Answer<()>>> {
     let (house, execution) = (house.clone(), execution.clone());
     if !wanted.is_kept {
         tokio::spawn(start(house, execution, wanted, places));
@@ -115,7 +125,9 @@ fn spawn(house: &Shared, execution: &Arc<Execution>, wanted: Wanted, places: [Ar
 async fn accept(house: &Shared, execution: &Arc<Execution>) -> Answer<()> {
     let (shared, status) = (house.clone(), execution.status());
     let saved = tokio::task::spawn_blocking(move || kept::save(&shared, &status)).await;
-    let saved = saved.map_err(|error| Fault::ours(&error)).and_then(|saved| saved.map_err(|error| Fault::ours(&error)));
+    let saved = saved
+        .map_err(|error| Fault::ours(&error))
+        .and_then(|saved| saved.map_err(|error| Fault::ours(&error)));
     saved.inspect_err(|fault| {
         execution.finish(execution.ending(Err(fault.clone())));
         house.executions.forget(execution);
@@ -123,8 +135,15 @@ async fn accept(house: &Shared, execution: &Arc<Execution>) -> Answer<()> {
 }
 
 /// Waits until it is a command's turn, then runs it on a thread.
-async fn start(house: Shared, execution: Arc<Execution>, wanted: Wanted, places: [Arc<Semaphore>; 2]) {
-    let Some(places) = execution.course.turn(places).await else { return unwanted(&execution, &house) };
+async fn start(
+    house: Shared,
+    execution: Arc<Execution>,
+    wanted: Wanted,
+    places: [Arc<Semaphore>; 2],
+) {
+    let Some(places) = execution.course.turn(places).await else {
+        return unwanted(&execution, &house);
+    };
     if let Err(fault) = within_quota(&house, &wanted.skill.user).await {
         return finish(&house, &execution, Err(fault));
     }
@@ -150,7 +169,8 @@ pub(crate) fn resume(house: &Shared, waiting: Vec<Arc<Execution>>) {
         of_users.entry(execution.skill.user.clone()).or_default().push(execution);
     }
     for waiting in of_users.into_values() {
-        let resumed: Vec<_> = waiting.into_iter().map(|execution| resume_one(house.clone(), execution)).collect();
+        let resumed: Vec<_> =
+            waiting.into_iter().map(|execution| resume_one(house.clone(), execution)).collect();
         // All wait at once, so that each can be cancelled. `join_all` polls them in order, and semaphores
         // are fair. Without `unconstrained`, tokio's budget per poll would put some off, and not in order.
         tokio::spawn(unconstrained(join_all(resumed)));
@@ -160,7 +180,8 @@ pub(crate) fn resume(house: &Shared, waiting: Vec<Arc<Execution>>) {
 async fn resume_one(house: Shared, execution: Arc<Execution>) {
     match executions_quota(&house, &execution.skill.user) {
         Ok(most) => {
-            let (wanted, places) = (Wanted::again(&execution), house.executions.places(&execution.skill.user, most));
+            let (wanted, places) =
+                (Wanted::again(&execution), house.executions.places(&execution.skill.user, most));
             start(house, execution, wanted, places).await;
         }
         Err(fault) => finish(&house, &execution, Err(fault)),
@@ -193,8 +214,16 @@ struct Unrun {
 impl Drop for Unrun {
     fn drop(&mut self) {
         if !self.is_run {
-            let full = Fault::new(StatusCode::SERVICE_UNAVAILABLE, "no-thread", "no thread can be started");
-            finish(&self.house, &self.execution, Err(full.hint("the machine is full: try again").after(1)));
+            let full = Fault::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "no-thread",
+                "no thread can be started",
+            );
+            finish(
+                &self.house,
+                &self.execution,
+                Err(full.hint("the machine is full: try again").after(1)),
+            );
         }
     }
 }
@@ -231,7 +260,8 @@ fn unwanted(execution: &Execution, house: &Shared) {
 fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
     let status = execution.ending(result);
     // Before anybody hears of it: what was told is still so after a crash.
-    let is_written = !(execution.is_kept || execution.key.is_some()) || kept::write(house, &status).is_ok();
+    let is_written =
+        !(execution.is_kept || execution.key.is_some()) || kept::write(house, &status).is_ok();
     // A result that cannot be written down stays begun in the journal: the next service must not run it again.
     let ended = if is_written { house.journal.ends(&status.id) } else { Ok(()) };
     if let Err(error) = ended {
@@ -261,24 +291,40 @@ async fn within_quota(house: &Shared, user: &Name) -> Answer<()> {
         }
     };
     let most = house.tenants.quotas(user).storage_bytes;
-    let fault = |message| Err(Fault::new(StatusCode::INSUFFICIENT_STORAGE, "quota", message).hint("remove or replace some of them"));
+    let fault = |message| {
+        Err(Fault::new(StatusCode::INSUFFICIENT_STORAGE, "quota", message)
+            .hint("remove or replace some of them"))
+    };
     match weight {
         Weight::Bytes(bytes) if bytes <= most => Ok(()),
-        Weight::Bytes(bytes) => fault(format!("skills of `{user}` have {bytes} bytes, and may have {most}")),
+        Weight::Bytes(bytes) => {
+            fault(format!("skills of `{user}` have {bytes} bytes, and may have {most}"))
+        }
         Weight::Uncountable => {
             let names = house.store.bounds().counted;
-            fault(format!("skills of `{user}` have more than {names} names, or directories that are too deep to count"))
+            fault(format!(
+                "skills of `{user}` have more than {names} names, or directories that are too deep to count"
+            ))
         }
     }
 }
 
 fn count(house: &Shared, user: &Name) -> Answer<Weight> {
-    let usage = || house.store.usage(user).map(|usage| if usage.is_complete { Weight::Bytes(usage.bytes) } else { Weight::Uncountable });
+    let usage = || {
+        house.store.usage(user).map(|usage| {
+            if usage.is_complete { Weight::Bytes(usage.bytes) } else { Weight::Uncountable }
+        })
+    };
     Ok(house.tenants.weigh(user, usage)?)
 }
 
 /// On a thread that does nothing else meanwhile.
-fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted, making: Vec<OwnedSemaphorePermit>) -> Answer<Value> {
+fn run(
+    house: &Shared,
+    execution: &Arc<Execution>,
+    wanted: &Wanted,
+    making: Vec<OwnedSemaphorePermit>,
+) -> Answer<Value> {
     let mut lease = house.store.lease(&wanted.skill)?;
     let directory = AbsPath::new(lease.path()).expect("the store is kept by an absolute path");
     let mut resolved = house.policy(&wanted.skill, &directory)?;
@@ -288,7 +334,14 @@ fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted, making: Vec<
     limit(&mut resolved, wanted.timeout);
     let desk = |ceiling| {
         let (user, about) = (wanted.skill.user.clone(), execution.id.clone());
-        Arc::new(Desk { asks: house.asks.clone(), user, about, data: house.data.clone(), workspace: directory.clone(), ceiling })
+        Arc::new(Desk {
+            asks: house.asks.clone(),
+            user,
+            about,
+            data: house.data.clone(),
+            workspace: directory.clone(),
+            ceiling,
+        })
     };
     let asker = ceiling.map(|ceiling| desk(ceiling) as Arc<dyn Asker>);
     if asker.is_some() {
@@ -309,7 +362,8 @@ fn run(house: &Shared, execution: &Arc<Execution>, wanted: &Wanted, making: Vec<
     let about = json!({ "id": execution.id, "agentId": wanted.skill.agent, "skillId": wanted.skill.skill, "command": wanted.command });
     house.events.tell("execution-begun", &wanted.skill.user, about);
     let mut warnings = Vec::new();
-    let outcome = watched(house, execution, (&asked, &resolved), (&mut lease, making), &mut warnings)?;
+    let outcome =
+        watched(house, execution, (&asked, &resolved), (&mut lease, making), &mut warnings)?;
     for denial in &outcome.denials {
         let mut about = serde_json::to_value(denial).unwrap_or_default();
         about["execution"] = execution.id.clone().into();
@@ -340,7 +394,9 @@ fn watched(
         execution.course.stirs();
     };
     let watcher = Watcher { begun: &mut begun, sink: &mut sink };
-    run_watched(provider.as_ref(), asked, resolved, watcher, &mut |error| warnings.push(whole(error)))
+    run_watched(provider.as_ref(), asked, resolved, watcher, &mut |error| {
+        warnings.push(whole(error))
+    })
 }
 
 /// The turn of a command that is being started. Most end in a moment, and it takes as much to take
@@ -372,5 +428,6 @@ fn end(turn: &Mutex<Vec<OwnedSemaphorePermit>>) {
 fn limit(resolved: &mut Resolved, timeout: Option<Duration>) {
     let limits = &mut resolved.grants.limits;
     let given = timeout.map(|timeout| timeout.as_millis() as u64);
-    limits.wall_ms = [limits.wall_ms, given, Some(LONGEST.as_millis() as u64)].into_iter().flatten().min();
+    limits.wall_ms =
+        [limits.wall_ms, given, Some(LONGEST.as_millis() as u64)].into_iter().flatten().min();
 }

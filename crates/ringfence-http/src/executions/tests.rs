@@ -37,8 +37,10 @@ fn ended(number: u64, size: usize) -> Arc<Execution> {
 #[test]
 fn what_is_kept_of_a_tenant_fills_no_disk() {
     let executions = Executions::new(1);
-    let gone: Vec<String> =
-        (0..10).flat_map(|number| executions.add(&ended(number, DISK / 4))).map(|execution| execution.id.clone()).collect();
+    let gone: Vec<String> = (0..10)
+        .flat_map(|number| executions.add(&ended(number, DISK / 4)))
+        .map(|execution| execution.id.clone())
+        .collect();
     assert_eq!(gone, ["000000", "000001", "000002", "000003", "000004", "000005"]);
     assert_eq!(executions.list().len(), 4);
 }

@@ -20,20 +20,30 @@ use crate::executions::executions_quota;
 const MOST: usize = 16;
 
 /// Begins a command beside the shell. It ends with its time limit, if it has one, and with the sandbox.
-pub(crate) fn begin_background(house: &Shared, sandbox: &Arc<Sandbox>, line: Line) -> Answer<Arc<Turn>> {
+pub(crate) fn begin_background(
+    house: &Shared,
+    sandbox: &Arc<Sandbox>,
+    line: Line,
+) -> Answer<Arc<Turn>> {
     drop(sandbox.standing()?);
     let most = executions_quota(house, sandbox.user())?;
     let before = sandbox.beside.fetch_add(1, Ordering::SeqCst);
     let seat = Seat(sandbox.beside.clone());
     if before >= MOST {
         let message = format!("this sandbox has {MOST} commands in the background already");
-        return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "background", message).hint("DELETE /v1/executions/{id} ends one").after(1));
+        return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "background", message)
+            .hint("DELETE /v1/executions/{id} ends one")
+            .after(1));
     }
-    let place = house.sandboxes.background.take(sandbox.user(), most, usize::MAX).map_err(|_| {
-        let message = format!("`{}` may have {most} commands in the background, and has them", sandbox.user());
-        let hint = "DELETE /v1/executions/{id} ends one; the quota `executions` is the limit";
-        Fault::new(StatusCode::TOO_MANY_REQUESTS, "background", message).hint(hint).after(1)
-    })?;
+    let place =
+        house.sandboxes.background.take(sandbox.user(), most, usize::MAX).map_err(|_| {
+            let message = format!(
+                "`{}` may have {most} commands in the background, and has them",
+                sandbox.user()
+            );
+            let hint = "DELETE /v1/executions/{id} ends one; the quota `executions` is the limit";
+            Fault::new(StatusCode::TOO_MANY_REQUESTS, "background", message).hint(hint).after(1)
+        })?;
     let turn = Turn::new(sandbox.user(), &sandbox.id, &line.command);
     house.sandboxes.turns.add(&turn);
     let (house, sandbox, begun) = (house.clone(), sandbox.clone(), turn.clone());
@@ -46,7 +56,11 @@ pub(crate) fn begin_background(house: &Shared, sandbox: &Arc<Sandbox>, line: Lin
         begun.ends(&house, end);
     };
     if let Err(error) = thread::Builder::new().name("background".into()).spawn(run) {
-        let full = Fault::new(StatusCode::SERVICE_UNAVAILABLE, "no-thread", format!("no thread can be started: {error}"));
+        let full = Fault::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "no-thread",
+            format!("no thread can be started: {error}"),
+        );
         let full = full.hint("the machine is full: try again").after(1);
         turn.finish(Err(full.clone()));
         return Err(full);
@@ -60,7 +74,9 @@ fn run(house: &Shared, sandbox: &Arc<Sandbox>, turn: &Arc<Turn>, line: Line) -> 
     let mut warnings = Vec::new();
     let beside = {
         let _stands = sandbox.standing()?;
-        sandbox.opened.start(command, streams, line.timeout, &mut |error| warnings.push(whole(error)))?
+        sandbox
+            .opened
+            .start(command, streams, line.timeout, &mut |error| warnings.push(whole(error)))?
     };
     turn.course.runs(beside.reach().interrupter);
     let output = turn.course.output().unwrap_or_default();
@@ -70,7 +86,8 @@ fn run(house: &Shared, sandbox: &Arc<Sandbox>, turn: &Arc<Turn>, line: Line) -> 
     };
     let executed = beside.wait(&mut sink, &mut |error| warnings.push(whole(error)));
     turn.course.stops();
-    let executed = executed.map_err(|error| if sandbox.standing().is_err() { gone() } else { error.into() })?;
+    let executed = executed
+        .map_err(|error| if sandbox.standing().is_err() { gone() } else { error.into() })?;
     tell(house, sandbox, &executed);
     result(sandbox, executed, warnings)
 }

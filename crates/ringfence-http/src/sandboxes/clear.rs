@@ -13,7 +13,11 @@ use crate::Shared;
 /// Takes the directory of a sandbox away, whatever commands have made of it.
 pub(super) fn remove(workspace: &AbsPath) -> io::Result<()> {
     let (Some(above), Some(name)) = (workspace.parent(), workspace.name()) else { return Ok(()) };
-    let bin = rustix::fs::open(above.as_path(), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let bin = rustix::fs::open(
+        above.as_path(),
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     delete_tree(std::os::fd::AsFd::as_fd(&bin), &name.to_string_lossy())
 }
 

@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn one_tenant_leaves_room_for_another() {
-        let (counts, a, b) = (Counts::default(), Name::try_from("a").unwrap(), Name::try_from("b").unwrap());
+        let (counts, a, b) =
+            (Counts::default(), Name::try_from("a").unwrap(), Name::try_from("b").unwrap());
         let first = counts.take(&a, 2, 3).unwrap();
         let _second = counts.take(&a, 2, 3).unwrap();
         assert_eq!(counts.take(&a, 2, 3).err(), Some(Full::Own));

@@ -51,7 +51,11 @@ pub(crate) fn make(house: &Shared, wanted: Wanted) -> Answer<Arc<Sandbox>> {
         }
     };
     if let Err(error) = thread::Builder::new().name("sandbox".into()).spawn(keep) {
-        let full = Fault::new(StatusCode::SERVICE_UNAVAILABLE, "no-thread", format!("no thread can be started: {error}"));
+        let full = Fault::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "no-thread",
+            format!("no thread can be started: {error}"),
+        );
         return Err(full.hint("the machine is full: try again").after(1));
     }
     let lost = |error| Fault::ours(&error);
@@ -95,8 +99,16 @@ impl Keeper {
         let policy = resolved(house, &wanted, &self.workspace)?;
         let ceiling = house.sandbox_policy(&wanted.user, &self.workspace)?.grants;
         let desk = || {
-            let (user, about, workspace) = (wanted.user.clone(), self.id.clone(), self.workspace.clone());
-            Arc::new(Desk { asks: house.asks.clone(), user, about, data: house.data.clone(), workspace, ceiling })
+            let (user, about, workspace) =
+                (wanted.user.clone(), self.id.clone(), self.workspace.clone());
+            Arc::new(Desk {
+                asks: house.asks.clone(),
+                user,
+                about,
+                data: house.data.clone(),
+                workspace,
+                ceiling,
+            })
         };
         let cwd = begins_in(&self.workspace, &wanted.cwd).map_err(|error| Fault::ours(&error))?;
         let asked = Asked {
@@ -110,13 +122,23 @@ impl Keeper {
             session: self.id.clone(),
         };
         let resolve = {
-            let (house, wanted, workspace) = (Arc::downgrade(house), wanted.clone(), self.workspace.clone());
+            let (house, wanted, workspace) =
+                (Arc::downgrade(house), wanted.clone(), self.workspace.clone());
             move |_: &Resolved| {
-                let ended = || EngineError::Surroundings { what: "the service", source: std::io::ErrorKind::NotFound.into() };
+                let ended = || EngineError::Surroundings {
+                    what: "the service",
+                    source: std::io::ErrorKind::NotFound.into(),
+                };
                 resolved(&house.upgrade().ok_or_else(ended)?, &wanted, &workspace)
             }
         };
-        let opened = Opened::open_with((house.place)(), asked, policy, "/bin/bash".into(), Box::new(resolve))?;
+        let opened = Opened::open_with(
+            (house.place)(),
+            asked,
+            policy,
+            "/bin/bash".into(),
+            Box::new(resolve),
+        )?;
         let created_ms = now_ms();
         Ok(Arc::new(Sandbox {
             id: self.id.clone(),
@@ -161,7 +183,8 @@ impl Keeper {
         self.clear();
         self.house.sandboxes.forget(&self.id);
         note(&self.house, sandbox.user(), &self.id, &format!("a sandbox was ended: {why}"));
-        let about = json!({ "id": self.id, "why": why, "commands": sandbox.opened.standings().commands });
+        let about =
+            json!({ "id": self.id, "why": why, "commands": sandbox.opened.standings().commands });
         self.house.events.tell("sandbox-ended", sandbox.user(), about);
         // Whoever hears of it may have another.
         drop(self.place);

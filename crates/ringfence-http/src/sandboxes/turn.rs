@@ -202,23 +202,32 @@ pub(crate) fn begin(house: &Shared, sandbox: &Arc<Sandbox>, line: Line) -> Answe
     let before = sandbox.waiting.fetch_add(1, Ordering::SeqCst);
     let in_line = InLine(sandbox.clone());
     if before >= WAITING {
-        return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "queue-full", format!("{WAITING} commands wait for this shell already"))
-            .hint("make another sandbox, or wait")
-            .after(1));
+        return Err(Fault::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "queue-full",
+            format!("{WAITING} commands wait for this shell already"),
+        )
+        .hint("make another sandbox, or wait")
+        .after(1));
     }
     let turn = Turn::new(sandbox.user(), &sandbox.id, &line.command);
     house.sandboxes.turns.add(&turn);
     let places = house.executions.places(sandbox.user(), most);
     let (house, sandbox, begun) = (house.clone(), sandbox.clone(), turn.clone());
     tokio::spawn(async move {
-        let unwanted = || Fault::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began");
+        let unwanted =
+            || Fault::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began");
         // The shell first: whoever only waits for one keeps no place of others.
-        let Some(shell) = begun.course.wanted(sandbox.queue.clone().lock_owned()).await else { return begun.finish(Err(unwanted())) };
+        let Some(shell) = begun.course.wanted(sandbox.queue.clone().lock_owned()).await else {
+            return begun.finish(Err(unwanted()));
+        };
         *lock(&sandbox.running) = Arc::downgrade(&begun);
         if let Err(ended) = sandbox.standing().map(drop) {
             return begun.finish(Err(ended));
         }
-        let Some(places) = begun.course.turn(places).await else { return begun.finish(Err(unwanted())) };
+        let Some(places) = begun.course.turn(places).await else {
+            return begun.finish(Err(unwanted()));
+        };
         let failed = begun.clone();
         let run = move || {
             begun.begins(&house);
@@ -228,7 +237,11 @@ pub(crate) fn begin(house: &Shared, sandbox: &Arc<Sandbox>, line: Line) -> Answe
             drop((shell, places, in_line));
         };
         if let Err(error) = thread::Builder::new().name("command".into()).spawn(run) {
-            let full = Fault::new(StatusCode::SERVICE_UNAVAILABLE, "no-thread", format!("no thread can be started: {error}"));
+            let full = Fault::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "no-thread",
+                format!("no thread can be started: {error}"),
+            );
             failed.finish(Err(full.hint("the machine is full: try again").after(1)));
         }
     });
@@ -238,8 +251,14 @@ pub(crate) fn begin(house: &Shared, sandbox: &Arc<Sandbox>, line: Line) -> Answe
 fn run(house: &Shared, sandbox: &Arc<Sandbox>, turn: &Arc<Turn>, line: Line) -> Answer<Value> {
     drop(sandbox.standing()?);
     let wall = sandbox.opened.policy().grants.limits.wall_ms.map(Duration::from_millis);
-    let deadline = [line.timeout, wall, Some(crate::executions::LONGEST)].into_iter().flatten().min();
-    let line = ringfence_api::Line { input: line.input.into(), deadline, limit: KEPT, ..ringfence_api::Line::new(line.command) };
+    let deadline =
+        [line.timeout, wall, Some(crate::executions::LONGEST)].into_iter().flatten().min();
+    let line = ringfence_api::Line {
+        input: line.input.into(),
+        deadline,
+        limit: KEPT,
+        ..ringfence_api::Line::new(line.command)
+    };
     let mut begun = |reach: Reach| {
         if turn.course.is_unwanted() {
             return session::Turn::Left;
@@ -253,9 +272,12 @@ fn run(house: &Shared, sandbox: &Arc<Sandbox>, turn: &Arc<Turn>, line: Line) -> 
         turn.course.stirs();
     };
     let mut warnings = Vec::new();
-    let executed = sandbox.opened.execute(&line, &mut begun, &mut sink, &mut |error| warnings.push(whole(error)));
+    let executed = sandbox
+        .opened
+        .execute(&line, &mut begun, &mut sink, &mut |error| warnings.push(whole(error)));
     turn.course.stops();
-    let executed = executed.map_err(|error| if sandbox.standing().is_err() { gone() } else { error.into() })?;
+    let executed = executed
+        .map_err(|error| if sandbox.standing().is_err() { gone() } else { error.into() })?;
     tell(house, sandbox, &executed);
     result(sandbox, executed, warnings)
 }
@@ -268,12 +290,23 @@ pub(super) fn tell(house: &Shared, sandbox: &Sandbox, executed: &Executed) {
     }
 }
 
-pub(super) fn result(sandbox: &Sandbox, executed: Executed, mut warnings: Vec<String>) -> Answer<Value> {
+pub(super) fn result(
+    sandbox: &Sandbox,
+    executed: Executed,
+    mut warnings: Vec<String>,
+) -> Answer<Value> {
     let Executed { outcome, cwd, background, shell, news } = executed;
     let permission = sandbox.opened.permission(&outcome);
     warnings.extend(news.problems.into_iter().map(|problem| problem.message));
     warnings.extend(news.changes.iter().map(|change| format!("the policy was changed: {change}")));
     let cwd = cwd.map(|cwd| cwd.as_path().to_owned());
-    let result = ExecuteResult { cwd, background: background.into(), shell, warnings, permission, ..outcome.into() };
+    let result = ExecuteResult {
+        cwd,
+        background: background.into(),
+        shell,
+        warnings,
+        permission,
+        ..outcome.into()
+    };
     serde_json::to_value(&result).map_err(|error| Fault::ours(&error))
 }

@@ -52,7 +52,8 @@ impl Turns {
 /// Keeps the output of those that ended last, and of those that a caller still waits for.
 fn forget_output(own: &VecDeque<Arc<Turn>>) {
     let over = own.iter().rev().filter(|turn| turn.is_over());
-    let mut over: Vec<(Option<u64>, &Arc<Turn>)> = over.map(|turn| (lock(&turn.status).ended_ms, turn)).collect();
+    let mut over: Vec<(Option<u64>, &Arc<Turn>)> =
+        over.map(|turn| (lock(&turn.status).ended_ms, turn)).collect();
     over.sort_by_key(|(ended_ms, _)| Reverse(*ended_ms));
     let old = over.iter().skip(WITH_OUTPUT).map(|(_, turn)| turn);
     old.filter(|turn| !turn.is_awaited()).for_each(|turn| slim(turn));

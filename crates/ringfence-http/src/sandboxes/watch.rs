@@ -56,16 +56,35 @@ impl Changes {
     /// Begins to watch `path`, which is relative to the sandbox's directory, and all below it.
     pub(crate) fn watch(house: &Shared, sandbox: Arc<Sandbox>, path: &Path) -> Answer<Self> {
         let full = |_| {
-            Fault::new(StatusCode::SERVICE_UNAVAILABLE, "watchers", "nobody more can watch at this moment").hint("try again later").after(5)
+            Fault::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "watchers",
+                "nobody more can watch at this moment",
+            )
+            .hint("try again later")
+            .after(5)
         };
         let seat = house.sandboxes.watchers.take(sandbox.user(), OF_ONE, WATCHERS).map_err(full)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let root = rustix::fs::open(sandbox.workspace.as_path(), flags, Mode::empty()).map_err(|_| super::gone())?;
-        let instance = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(|_| full(Full::All))?;
+        let root = rustix::fs::open(sandbox.workspace.as_path(), flags, Mode::empty())
+            .map_err(|_| super::gone())?;
+        let instance = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
+            .map_err(|_| full(Full::All))?;
         let told = awaited(instance).map_err(|error| Fault::ours(&error))?;
         let ready = [("watching", json!({ "path": path.to_string_lossy() }))].into();
-        let mut changes = Self { sandbox, root, told, paths: HashMap::new(), ready, is_partial: false, _seat: seat };
-        let absent = || Fault::absent("not-found", format!("there is no directory `{}`", path.display())).hint("links are not followed");
+        let mut changes = Self {
+            sandbox,
+            root,
+            told,
+            paths: HashMap::new(),
+            ready,
+            is_partial: false,
+            _seat: seat,
+        };
+        let absent = || {
+            Fault::absent("not-found", format!("there is no directory `{}`", path.display()))
+                .hint("links are not followed")
+        };
         if !changes.may_be_seen(path) {
             return Err(absent());
         }
@@ -95,7 +114,11 @@ impl Changes {
     }
 
     fn may_be_seen(&self, path: &Path) -> bool {
-        let path = if path.as_os_str().is_empty() { self.sandbox.workspace.clone() } else { self.sandbox.workspace.join(path) };
+        let path = if path.as_os_str().is_empty() {
+            self.sandbox.workspace.clone()
+        } else {
+            self.sandbox.workspace.join(path)
+        };
         self.sandbox.opened.policy().grants.verdict(&path, Access::Read) == Verdict::Allowed
     }
 
@@ -106,7 +129,8 @@ impl Changes {
         loop {
             match reader.next() {
                 Ok(event) => {
-                    let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
+                    let name =
+                        event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
                     heard.push((event.wd(), event.events(), name));
                 }
                 Err(Errno::INTR) => {}
@@ -147,7 +171,10 @@ impl Changes {
 
     fn tell(&mut self, word: &'static str, path: &Path, is_directory: bool) {
         if self.may_be_seen(path) {
-            self.ready.push_back((word, json!({ "path": path.to_string_lossy(), "isDirectory": is_directory })));
+            self.ready.push_back((
+                word,
+                json!({ "path": path.to_string_lossy(), "isDirectory": is_directory }),
+            ));
         }
     }
 
@@ -166,19 +193,32 @@ impl Changes {
         Ok(())
     }
 
-    fn enter_one(&mut self, directory: &Path, appeared: Appeared, waiting: &mut VecDeque<PathBuf>) -> Result<(), Errno> {
+    fn enter_one(
+        &mut self,
+        directory: &Path,
+        appeared: Appeared,
+        waiting: &mut VecDeque<PathBuf>,
+    ) -> Result<(), Errno> {
         if self.paths.len() >= DIRECTORIES {
             if !std::mem::replace(&mut self.is_partial, true) {
-                self.ready.push_back(("missed", json!({ "why": format!("more than {DIRECTORIES} directories") })));
+                self.ready.push_back((
+                    "missed",
+                    json!({ "why": format!("more than {DIRECTORIES} directories") }),
+                ));
             }
             return Ok(());
         }
         let below = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let through = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let through =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let opened = rustix::fs::openat2(&self.root, below, flags, Mode::empty(), through)?;
         // By the descriptor: the name may be another's by now.
-        let number = inotify::add_watch(self.told.get_ref(), format!("/proc/self/fd/{}", opened.as_raw_fd()), WATCHED)?;
+        let number = inotify::add_watch(
+            self.told.get_ref(),
+            format!("/proc/self/fd/{}", opened.as_raw_fd()),
+            WATCHED,
+        )?;
         self.paths.insert(number, directory.to_owned());
         for entry in Dir::read_from(&opened)?.take(NAMES) {
             let entry = entry?;
@@ -186,7 +226,8 @@ impl Changes {
             if name == "." || name == ".." {
                 continue;
             }
-            let (path, is_directory) = (directory.join(name), entry.file_type() == FileType::Directory);
+            let (path, is_directory) =
+                (directory.join(name), entry.file_type() == FileType::Directory);
             if appeared == Appeared::Now {
                 self.tell("created", &path, is_directory);
             }

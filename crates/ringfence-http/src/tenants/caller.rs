@@ -35,8 +35,15 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    pub(crate) const ALL: [Scope; 7] =
-        [Scope::ReadSkills, Scope::WriteSkills, Scope::Execute, Scope::Sandboxes, Scope::Asks, Scope::Audit, Scope::Admin];
+    pub(crate) const ALL: [Scope; 7] = [
+        Scope::ReadSkills,
+        Scope::WriteSkills,
+        Scope::Execute,
+        Scope::Sandboxes,
+        Scope::Asks,
+        Scope::Audit,
+        Scope::Admin,
+    ];
 
     fn word(self) -> &'static str {
         match self {
@@ -65,7 +72,12 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(super) fn of(kept: &Kept) -> Self {
-        Self { id: kept.id.clone(), user: kept.user.clone(), expires_ms: kept.expires_ms, scopes: kept.scopes.clone() }
+        Self {
+            id: kept.id.clone(),
+            user: kept.user.clone(),
+            expires_ms: kept.expires_ms,
+            scopes: kept.scopes.clone(),
+        }
     }
 
     /// Whether they may do this with things of that tenant.
@@ -74,8 +86,12 @@ impl Caller {
         if self.sees(user) {
             return Ok(());
         }
-        Err(Fault::new(StatusCode::FORBIDDEN, "other-tenant", format!("this token is not for `{user}`"))
-            .hint("ask whoever runs the service for a token of that user"))
+        Err(Fault::new(
+            StatusCode::FORBIDDEN,
+            "other-tenant",
+            format!("this token is not for `{user}`"),
+        )
+        .hint("ask whoever runs the service for a token of that user"))
     }
 
     /// Whether they may say what that tenant may do: no tenant says that of itself, for its policy
@@ -85,8 +101,12 @@ impl Caller {
         if self.user.is_none() {
             return Ok(());
         }
-        Err(Fault::new(StatusCode::FORBIDDEN, "tenant", "a tenant does not say how much it may do itself")
-            .hint("use a token that is for no user in particular"))
+        Err(Fault::new(
+            StatusCode::FORBIDDEN,
+            "tenant",
+            "a tenant does not say how much it may do itself",
+        )
+        .hint("use a token that is for no user in particular"))
     }
 
     /// Whether they may do this at all.
@@ -94,13 +114,19 @@ impl Caller {
         if self.scopes.contains(&scope) {
             return Ok(());
         }
-        Err(Fault::new(StatusCode::FORBIDDEN, "scope", format!("this token lacks the scope `{}`", scope.word()))
-            .hint("ask whoever runs the service for a token that has it"))
+        Err(Fault::new(
+            StatusCode::FORBIDDEN,
+            "scope",
+            format!("this token lacks the scope `{}`", scope.word()),
+        )
+        .hint("ask whoever runs the service for a token that has it"))
     }
 
     /// Whose quota a request counts against: all tokens of a tenant share the tenant's.
     pub(crate) fn payer(&self) -> String {
-        self.user.as_ref().map_or_else(|| format!("token {}", self.id), |user| format!("tenant {user}"))
+        self.user
+            .as_ref()
+            .map_or_else(|| format!("token {}", self.id), |user| format!("tenant {user}"))
     }
 
     pub(crate) fn scopes(&self) -> &[Scope] {

@@ -21,7 +21,8 @@ impl Pace {
     fn take_at(&mut self, per_second: u32, now: Instant) -> Result<(), u64> {
         let rate = f64::from(per_second.max(1));
         let (left, since) = self.left.unwrap_or((rate * DEPTH, now));
-        let left = (left + now.saturating_duration_since(since).as_secs_f64() * rate).min(rate * DEPTH);
+        let left =
+            (left + now.saturating_duration_since(since).as_secs_f64() * rate).min(rate * DEPTH);
         if left < 1.0 {
             self.left = Some((left, now));
             return Err(((1.0 - left) / rate).ceil() as u64);

@@ -36,6 +36,8 @@ impl Quotas {
     /// Whether they can be held.
     pub(crate) fn is_meant(&self) -> bool {
         const MOST: u32 = 1_000_000;
-        self.executions <= MOST && self.sandboxes <= MOST && (1..=MOST).contains(&self.requests_per_second)
+        self.executions <= MOST
+            && self.sandboxes <= MOST
+            && (1..=MOST).contains(&self.requests_per_second)
     }
 }

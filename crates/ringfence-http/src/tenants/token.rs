@@ -26,13 +26,19 @@ impl Key {
         let fail = |source| of(path, source);
         match fs::read(path.as_path()) {
             Ok(bytes) => {
-                let wrong = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not 32 bytes long");
+                let wrong =
+                    |_| io::Error::new(io::ErrorKind::InvalidData, "it is not 32 bytes long");
                 bytes.try_into().map(Self).map_err(wrong).map_err(fail)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let key = random::<32>().map_err(fail)?;
                 let mut options = OpenOptions::new();
-                let mut file = options.create_new(true).write(true).mode(0o600).open(path.as_path()).map_err(fail)?;
+                let mut file = options
+                    .create_new(true)
+                    .write(true)
+                    .mode(0o600)
+                    .open(path.as_path())
+                    .map_err(fail)?;
                 file.write_all(&key).and_then(|()| file.sync_all()).map_err(fail)?;
                 Ok(Self(key))
             }
@@ -42,7 +48,9 @@ impl Key {
 
     /// HMAC-SHA-256 of a word.
     pub(crate) fn digest(&self, word: &[u8]) -> [u8; 32] {
-        let pad = |with: u8| -> Vec<u8> { (0..64).map(|i| self.0.get(i).copied().unwrap_or(0) ^ with).collect() };
+        let pad = |with: u8| -> Vec<u8> {
+            (0..64).map(|i| self.0.get(i).copied().unwrap_or(0) ^ with).collect()
+        };
         let inner = Sha256::new().chain_update(pad(0x36)).chain_update(word).finalize();
         Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
     }
@@ -81,13 +89,17 @@ impl Kept {
         let digest = hex(&key.digest(word.as_bytes()));
         let Made { label, user, scopes, expires_ms, minted_by } = made;
         let scopes = if id == ADMIN { Scope::ALL.to_vec() } else { scopes };
-        Ok((Self { id, label, user, scopes, created_ms: now_ms(), expires_ms, minted_by, digest }, word))
+        Ok((
+            Self { id, label, user, scopes, created_ms: now_ms(), expires_ms, minted_by, digest },
+            word,
+        ))
     }
 
     /// The administrator's, chosen by somebody; `None` if it is too short, or cannot stand in a
     /// header.
     pub(super) fn given(word: &str, key: &Key) -> Option<Self> {
-        let is_word = word.bytes().all(|byte| byte.is_ascii_graphic()) && word.len() >= SHORTEST_TOKEN;
+        let is_word =
+            word.bytes().all(|byte| byte.is_ascii_graphic()) && word.len() >= SHORTEST_TOKEN;
         is_word.then(|| Self {
             id: ADMIN.into(),
             label: "the administrator's, given at the start".into(),
@@ -135,7 +147,10 @@ mod tests {
         let mut key = [0; 32];
         key[..4].copy_from_slice(b"Jefe");
         let digest = Key(key).digest(b"what do ya want for nothing?");
-        assert_eq!(hex(&digest), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+        assert_eq!(
+            hex(&digest),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
     }
 
     #[test]

@@ -22,7 +22,9 @@ impl Wanted {
     /// is nobody's to open by its name: whoever says yes to a name has not seen where it leads.
     pub(crate) fn of(passage: &Passage) -> Option<Self> {
         let is_asked_about = match (&passage.ground, &passage.host) {
-            (Ground::Unlisted, _) | (Ground::Guarded { .. }, Host::Address(_)) => !passage.is_open(),
+            (Ground::Unlisted, _) | (Ground::Guarded { .. }, Host::Address(_)) => {
+                !passage.is_open()
+            }
             _ => false,
         };
         let rule = passage.remedy().filter(|_| is_asked_about)?;

@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 use ringfence_api::Answer;
 use ringfence_enforce::apply::{Covered, Delivery, Inside, LaunchError};
 use ringfence_enforce::{Access as Reach, Cover, Guard, Kind, Survey, survey};
-use ringfence_policy::{AbsPath, Access, Decision, Effect, Grants, HostRule, Listed, NetworkRules, Origin, Rule, Source, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Decision, Effect, Grants, HostRule, Listed, NetworkRules, Origin, Rule,
+    Source, Verdict,
+};
 use ringfence_tripwire::{PropKind, Scene};
 
 use super::{Matter, Place, Target};
@@ -38,7 +41,14 @@ pub(crate) struct Ground {
 impl Ground {
     pub(crate) fn new(grants: Arc<Grants>, scene: Option<Scene>) -> Self {
         let (scene, own) = (scene.map(|scene| Arc::new(RwLock::new(scene))), Arc::default());
-        Self { grants: RwLock::new(grants), scene, own, inside: OnceLock::new(), renewal: OnceLock::new(), turn: Mutex::default() }
+        Self {
+            grants: RwLock::new(grants),
+            scene,
+            own,
+            inside: OnceLock::new(),
+            renewal: OnceLock::new(),
+            turn: Mutex::default(),
+        }
     }
 
     /// What the tripwire shows.
@@ -75,10 +85,13 @@ impl Ground {
             Matter::Read(target) => (&target.path, Access::Read, Effect::Read),
             Matter::Write(place) => (&place.path, Access::Write, Effect::Write),
             // Whether it is opened by an entry is looked at when it is let through.
-            Matter::Connect(_) => return vec![Answer::AllowOnce, Answer::AllowSession, Answer::AllowPermanent],
+            Matter::Connect(_) => {
+                return vec![Answer::AllowOnce, Answer::AllowSession, Answer::AllowPermanent];
+            }
         };
         let rule = rule(path, effect);
-        let is_opened_by_it = self.read(|grants| with(grants, &rule).verdict(path, access) == Verdict::Allowed);
+        let is_opened_by_it =
+            self.read(|grants| with(grants, &rule).verdict(path, access) == Verdict::Allowed);
         let hides = match &self.scene {
             Some(scene) => scene.read().unwrap_or_else(PoisonError::into_inner).holds_more(path),
             // What is in no opened tree has nothing to stand on.
@@ -109,7 +122,11 @@ impl Ground {
     /// Opens a file to be written for the rest of the session; answers whether that could be
     /// done. `ready` answers which file it is, and may make it: whoever judges has heard by then
     /// that it is open.
-    pub(crate) fn open_to_write(&self, place: &Place, ready: impl FnOnce() -> Option<(u64, u64)>) -> bool {
+    pub(crate) fn open_to_write(
+        &self,
+        place: &Place,
+        ready: impl FnOnce() -> Option<(u64, u64)>,
+    ) -> bool {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(inside) = self.inside() else { return false };
         if self.decide(&place.path, Access::Write).verdict == Verdict::Allowed {
@@ -118,9 +135,14 @@ impl Ground {
         let rules = vec![rule(&place.path, Effect::Write)];
         let before = self.decide(&place.path, Access::Write).verdict;
         let identity = inside.add(rules.clone(), Vec::new()).ok().and_then(|()| ready());
-        let delivery =
-            identity.map(|identity| Delivery { path: place.path.clone(), identity, access: Reach::ReadWrite, covers: Vec::new() });
-        let is_open = delivery.is_some_and(|delivery| self.deliver(&inside, place.kind, &delivery, rules));
+        let delivery = identity.map(|identity| Delivery {
+            path: place.path.clone(),
+            identity,
+            access: Reach::ReadWrite,
+            covers: Vec::new(),
+        });
+        let is_open =
+            delivery.is_some_and(|delivery| self.deliver(&inside, place.kind, &delivery, rules));
         if !is_open {
             // Taken back: of two rules on one path the stricter counts.
             let effect = if before == Verdict::ReadOnly { Effect::Protect } else { Effect::Deny };
@@ -141,13 +163,20 @@ impl Ground {
         }
         let Shut { covers, guards, mut rules } = Shut::within(target, &grants);
         let covers = self.nodes(covers);
-        let delivery = Delivery { path: target.path.clone(), identity: target.identity, access: Reach::ReadOnly, covers };
+        let delivery = Delivery {
+            path: target.path.clone(),
+            identity: target.identity,
+            access: Reach::ReadOnly,
+            covers,
+        };
         rules.push(rule);
         // Known to those who judge before anything is there to be judged.
-        let is_open = inside.add(rules.clone(), guards).is_ok() && self.deliver(&inside, target.kind, &delivery, rules);
+        let is_open = inside.add(rules.clone(), guards).is_ok()
+            && self.deliver(&inside, target.kind, &delivery, rules);
         if is_open {
             // In a directory, something that is denied may appear later.
-            let _ = self.renewal.get().filter(|_| target.kind == Kind::Directory).map(Renewal::wanted);
+            let _ =
+                self.renewal.get().filter(|_| target.kind == Kind::Directory).map(Renewal::wanted);
         }
         is_open
     }
@@ -163,7 +192,11 @@ impl Ground {
     }
 
     /// What holds of the network, for somebody who was allowed one thing more.
-    pub(crate) fn network<T>(&self, also: Option<&HostRule>, look: impl FnOnce(&NetworkRules) -> T) -> T {
+    pub(crate) fn network<T>(
+        &self,
+        also: Option<&HostRule>,
+        look: impl FnOnce(&NetworkRules) -> T,
+    ) -> T {
         self.read(|grants| match also {
             None => look(&grants.network),
             Some(rule) => {
@@ -187,7 +220,9 @@ impl Ground {
     fn deliver(&self, inside: &Inside, kind: Kind, delivery: &Delivery, rules: Vec<Rule>) -> bool {
         let is_open = self.bring(inside, kind, delivery).is_ok();
         if is_open {
-            Arc::make_mut(&mut self.grants.write().unwrap_or_else(PoisonError::into_inner)).rules.extend(rules);
+            Arc::make_mut(&mut self.grants.write().unwrap_or_else(PoisonError::into_inner))
+                .rules
+                .extend(rules);
         }
         is_open
     }
@@ -196,7 +231,10 @@ impl Ground {
     fn bring(&self, inside: &Inside, kind: Kind, delivery: &Delivery) -> Result<(), LaunchError> {
         if let Some(scene) = &self.scene {
             // For the whole to be mounted over.
-            scene.write().unwrap_or_else(PoisonError::into_inner).stand(&delivery.path, denied(kind));
+            scene
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .stand(&delivery.path, denied(kind));
         }
         self.as_own(|begun| inside.deliver(delivery, begun))
     }
@@ -215,7 +253,8 @@ impl Ground {
 
     /// Nodes of the tripwire for what is denied.
     fn nodes(&self, covers: Vec<(AbsPath, Cover)>) -> Vec<Covered> {
-        let mut scene = self.scene.as_ref().map(|scene| scene.write().unwrap_or_else(PoisonError::into_inner));
+        let mut scene =
+            self.scene.as_ref().map(|scene| scene.write().unwrap_or_else(PoisonError::into_inner));
         let covered = covers.into_iter().map(|(path, cover)| {
             let node = match (&mut scene, cover) {
                 (Some(scene), Cover::Deny(kind)) => scene.cover(&path, denied(kind)).parse().ok(),
@@ -241,7 +280,9 @@ impl Shut {
         }
         // Other trees need not be looked through again.
         let mut grants = grants.clone();
-        grants.rules.retain(|rule| !rule.opens() || rule.root.is_within(&target.path) || target.path.is_within(&rule.root));
+        grants.rules.retain(|rule| {
+            !rule.opens() || rule.root.is_within(&target.path) || target.path.is_within(&rule.root)
+        });
         let Survey { covers, guards, rules, .. } = survey(&grants);
         let is_below = |path: &AbsPath| path.is_within(&target.path);
         Self {
@@ -277,7 +318,12 @@ fn denied(kind: Kind) -> PropKind {
 }
 
 fn rule(path: &AbsPath, effect: Effect) -> Rule {
-    Rule { root: path.clone(), effect, origin: Origin::new(Source::Session, path.to_string_lossy()), locked: false }
+    Rule {
+        root: path.clone(),
+        effect,
+        origin: Origin::new(Source::Session, path.to_string_lossy()),
+        locked: false,
+    }
 }
 
 fn listed(rule: &HostRule) -> Listed {

@@ -78,26 +78,46 @@ impl Place {
         let path = real(plea.path(), deed)?;
         let (above, name) = (path.parent()?, path.name()?.to_owned());
         let directory = found(&above, OFlags::PATH | OFlags::DIRECTORY)?;
-        let may = |what: Access| rustix::fs::accessat(&directory, &name, what, AtFlags::empty()).is_ok();
+        let may =
+            |what: Access| rustix::fs::accessat(&directory, &name, what, AtFlags::empty()).is_ok();
         let (kind, operation, there) = match (held(&directory, &name), deed) {
             (Ok((status, held)), Deed::Open { flags, .. }) => {
                 let flags = OFlags::from_bits_retain(flags);
                 let is_read = flags.contains(OFlags::RDWR) || !flags.contains(OFlags::WRONLY);
-                let wanted = if is_read { Access::WRITE_OK | Access::READ_OK } else { Access::WRITE_OK };
-                let is_one = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile && status.st_nlink == 1;
+                let wanted =
+                    if is_read { Access::WRITE_OK | Access::READ_OK } else { Access::WRITE_OK };
+                let is_one = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+                    && status.st_nlink == 1;
                 let is_to_be_new = flags.contains(OFlags::CREATE | OFlags::EXCL);
                 if !is_one || is_to_be_new || !writes(flags) || !may(wanted) {
                     return None;
                 }
-                (Kind::File, Operation::Write, There::Found { identity: identity(&status), _held: held })
+                (
+                    Kind::File,
+                    Operation::Write,
+                    There::Found { identity: identity(&status), _held: held },
+                )
             }
             (Err(Errno::NOENT), deed) => {
                 let makes = !matches!(deed, Deed::Open { flags, .. } if !OFlags::from_bits_retain(flags).contains(OFlags::CREATE));
-                let may_be_made = rustix::fs::accessat(&directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty()).is_ok();
-                if !makes || !may_be_made || OF_GIT.iter().any(|of_git| name.eq_ignore_ascii_case(of_git)) {
+                let may_be_made = rustix::fs::accessat(
+                    &directory,
+                    ".",
+                    Access::WRITE_OK | Access::EXEC_OK,
+                    AtFlags::empty(),
+                )
+                .is_ok();
+                if !makes
+                    || !may_be_made
+                    || OF_GIT.iter().any(|of_git| name.eq_ignore_ascii_case(of_git))
+                {
                     return None;
                 }
-                let kind = if matches!(deed, Deed::MakeDirectory { .. }) { Kind::Directory } else { Kind::File };
+                let kind = if matches!(deed, Deed::MakeDirectory { .. }) {
+                    Kind::Directory
+                } else {
+                    Kind::File
+                };
                 (kind, Operation::Create, There::Nothing)
             }
             _ => return None,
@@ -111,8 +131,10 @@ impl Place {
 
     /// Whether the directory still stands where it did.
     fn stands(&self) -> bool {
-        let now = self.path.parent().and_then(|above| found(&above, OFlags::PATH | OFlags::DIRECTORY));
-        let of = |directory: &OwnedFd| rustix::fs::fstat(directory).ok().map(|status| identity(&status));
+        let now =
+            self.path.parent().and_then(|above| found(&above, OFlags::PATH | OFlags::DIRECTORY));
+        let of =
+            |directory: &OwnedFd| rustix::fs::fstat(directory).ok().map(|status| identity(&status));
         now.is_some_and(|now| of(&now).is_some() && of(&now) == of(&self.directory))
     }
 
@@ -132,7 +154,9 @@ impl Place {
     pub(crate) fn ready(&self, deed: Option<Deed>) -> Option<Identity> {
         let mut there = self.there();
         if matches!(*there, There::Nothing) {
-            let Some(Deed::Open { flags, mode, .. }) = deed.filter(|_| self.stands()) else { return None };
+            let Some(Deed::Open { flags, mode, .. }) = deed.filter(|_| self.stands()) else {
+                return None;
+            };
             *there = self.make(OFlags::from_bits_retain(flags), mode).ok()?.1;
         }
         match *there {
@@ -144,7 +168,11 @@ impl Place {
     fn open_at(&self, how: OFlags, mode: u32) -> Result<OwnedFd, Errno> {
         // What is neither file nor new must not be waited for, and what is another by now must
         // not be emptied.
-        let how = (how - OFlags::TRUNC) | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let how = (how - OFlags::TRUNC)
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::NOCTTY
+            | OFlags::CLOEXEC;
         let through = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         rustix::fs::openat2(&self.directory, &self.name, how, Mode::from_raw_mode(mode), through)
     }
@@ -172,7 +200,9 @@ impl Place {
                 *there = made;
                 (file, Origin::New)
             }
-            There::Made { for_whom: Whom::Somebody, .. } if wanted.contains(OFlags::EXCL) => return Err(Errno::EXIST),
+            There::Made { for_whom: Whom::Somebody, .. } if wanted.contains(OFlags::EXCL) => {
+                return Err(Errno::EXIST);
+            }
             There::Found { identity: known, .. } | There::Made { identity: known, .. } => {
                 let file = self.open_at(wanted - (OFlags::CREATE | OFlags::EXCL), 0)?;
                 let status = rustix::fs::fstat(&file)?;
@@ -199,7 +229,8 @@ impl Place {
     fn make_directory(&self, mode: u32) -> Result<Done, Errno> {
         rustix::fs::mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode))?;
         let (status, held) = held(&self.directory, &self.name)?;
-        *self.there() = There::Made { identity: identity(&status), _held: held, for_whom: Whom::Somebody };
+        *self.there() =
+            There::Made { identity: identity(&status), _held: held, for_whom: Whom::Somebody };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Our own mask is not the caller's. Without the right to read it, it stays as it is.
         if let Ok(made) = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty()) {
@@ -217,7 +248,11 @@ impl Place {
             return;
         }
         let Ok((status, _)) = held(&self.directory, &self.name) else { return };
-        let flags = if FileType::from_raw_mode(status.st_mode) == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        let flags = if FileType::from_raw_mode(status.st_mode) == FileType::Directory {
+            AtFlags::REMOVEDIR
+        } else {
+            AtFlags::empty()
+        };
         if identity(&status) == made && (status.st_size == 0 || flags == AtFlags::REMOVEDIR) {
             let _ = rustix::fs::unlinkat(&self.directory, &self.name, flags);
             *there = There::Nothing;
@@ -235,7 +270,12 @@ fn identity(status: &Stat) -> Identity {
 
 /// What stands at a name, be it a link.
 fn held(directory: &OwnedFd, name: &OsString) -> Result<(Stat, OwnedFd), Errno> {
-    let held = rustix::fs::openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let held = rustix::fs::openat(
+        directory,
+        name,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     Ok((rustix::fs::fstat(&held)?, held))
 }
 
@@ -243,13 +283,24 @@ fn held(directory: &OwnedFd, name: &OsString) -> Result<(Stat, OwnedFd), Errno> 
 /// that it must not be one.
 fn real(path: &AbsPath, deed: Deed) -> Option<AbsPath> {
     let keeps = match deed {
-        Deed::Open { flags, .. } => OFlags::from_bits_retain(flags).intersects(OFlags::NOFOLLOW | OFlags::EXCL),
+        Deed::Open { flags, .. } => {
+            OFlags::from_bits_retain(flags).intersects(OFlags::NOFOLLOW | OFlags::EXCL)
+        }
         Deed::MakeDirectory { .. } => true,
     };
     let whole = fs::canonicalize(path.as_path()).ok().filter(|_| !keeps);
-    whole.and_then(AbsPath::new).or_else(|| Some(AbsPath::new(fs::canonicalize(path.parent()?.as_path()).ok()?)?.join(path.name()?)))
+    whole.and_then(AbsPath::new).or_else(|| {
+        Some(AbsPath::new(fs::canonicalize(path.parent()?.as_path()).ok()?)?.join(path.name()?))
+    })
 }
 
 fn found(path: &AbsPath, flags: OFlags) -> Option<OwnedFd> {
-    rustix::fs::openat2(CWD, path.as_path(), flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()
+    rustix::fs::openat2(
+        CWD,
+        path.as_path(),
+        flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS,
+    )
+    .ok()
 }

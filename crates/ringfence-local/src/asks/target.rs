@@ -29,11 +29,21 @@ impl Target {
         let kind = match FileType::from_raw_mode(status.st_mode) {
             FileType::Directory if operation == Operation::Read => Kind::Directory,
             FileType::RegularFile if operation == Operation::Read => Kind::File,
-            FileType::RegularFile if operation == Operation::Execute && status.st_mode & 0o111 != 0 => Kind::File,
+            FileType::RegularFile
+                if operation == Operation::Execute && status.st_mode & 0o111 != 0 =>
+            {
+                Kind::File
+            }
             _ => return None,
         };
         rustix::fs::access(path.as_path(), Access::READ_OK).ok()?;
-        Some(Self { path: path.clone(), kind, identity: (status.st_dev, status.st_ino), links: status.st_nlink, _held: Arc::new(held) })
+        Some(Self {
+            path: path.clone(),
+            kind,
+            identity: (status.st_dev, status.st_ino),
+            links: status.st_nlink,
+            _held: Arc::new(held),
+        })
     }
 
     /// Whether it could be something denied under another name. Such a file is covered in a

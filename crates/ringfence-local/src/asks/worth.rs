@@ -33,7 +33,9 @@ pub(crate) fn is_worth_asking_to_write(decision: &Decision, grants: &Grants) -> 
     let is_ours = |name: &OsStr| name.eq_ignore_ascii_case(".ringfence");
     // A cache is the project's own inside, and another on the host.
     let is_private = |rule: &Rule| matches!(rule.effect, Effect::Private { .. });
-    if decision.path.as_path().iter().any(is_ours) || grants.opener(&decision.path).is_some_and(is_private) {
+    if decision.path.as_path().iter().any(is_ours)
+        || grants.opener(&decision.path).is_some_and(is_private)
+    {
         return false;
     }
     match (&decision.rule, decision.verdict) {
@@ -46,7 +48,8 @@ pub(crate) fn is_worth_asking_to_write(decision: &Decision, grants: &Grants) -> 
 
 /// Whether an answer of this session has opened it.
 pub(crate) fn is_granted(decision: &Decision) -> bool {
-    decision.verdict == Verdict::Allowed && decision.rule.as_ref().is_some_and(|rule| rule.origin().source == Source::Session)
+    decision.verdict == Verdict::Allowed
+        && decision.rule.as_ref().is_some_and(|rule| rule.origin().source == Source::Session)
 }
 
 fn is_looked_for_by_programs(path: &AbsPath, grants: &Grants) -> bool {

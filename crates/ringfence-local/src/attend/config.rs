@@ -9,7 +9,8 @@ use crate::git_config;
 impl Seen {
     /// Replaces a protected git config, if nothing in it changes that git would run or read.
     pub(super) fn replace_config(&mut self, change: ConfigChange) {
-        let cover = |path: &AbsPath| self.ground.iter().for_each(|ground| ground.protect_again(path));
+        let cover =
+            |path: &AbsPath| self.ground.iter().for_each(|ground| ground.protect_again(path));
         match git_config::replace(&change, &mut self.configs, cover) {
             // A program that died meanwhile needs no answer.
             Ok(()) => drop(change.done()),

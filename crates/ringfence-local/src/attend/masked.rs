@@ -4,7 +4,8 @@ use ringfence_provider::ProviderError;
 use ringfence_sys::signal::{self, Set};
 
 /// Signals that the kernel sends for a terminal, to the whole process group: the command has them.
-pub(super) const OF_THE_TERMINAL: &[i32] = &[libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTSTP, libc::SIGWINCH];
+pub(super) const OF_THE_TERMINAL: &[i32] =
+    &[libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTSTP, libc::SIGWINCH];
 
 /// Other signals that would end this process, but for those of its own faults. The first comes from
 /// `alarm(2)`, the next three from a limit or timer: all of these outlive `execve`.
@@ -36,7 +37,9 @@ impl Masked {
     /// Those that are passed on, and SIGCHLD: a watcher of a child reads it from a descriptor.
     pub(crate) fn begin() -> Result<Self, ProviderError> {
         let set = Set::of(&[passed_on(), vec![libc::SIGCHLD]].concat());
-        signal::block(&set).map(Self).map_err(|source| ProviderError::System { what: "block signals", source })
+        signal::block(&set)
+            .map(Self)
+            .map_err(|source| ProviderError::System { what: "block signals", source })
     }
 }
 

@@ -31,8 +31,11 @@ impl Seen {
         let now = digest_own(&self.own_files);
         // Directories, and files that are too large, have no digest.
         let is_changed = |path: &AbsPath| now.get(path) != left.get(path);
-        let is_there = |(path, birth): &(&AbsPath, &Birth)| is_changed(path) && Birth::of(CWD, path.as_path()) == Some(**birth);
-        let changed = self.own_files.iter().filter(is_there).map(|(path, _)| path.clone()).collect();
+        let is_there = |(path, birth): &(&AbsPath, &Birth)| {
+            is_changed(path) && Birth::of(CWD, path.as_path()) == Some(**birth)
+        };
+        let changed =
+            self.own_files.iter().filter(is_there).map(|(path, _)| path.clone()).collect();
         self.own_files.retain(|path, _| !is_changed(path));
         changed
     }

@@ -40,7 +40,8 @@ impl Relay {
     pub(super) fn new() -> Result<Option<(Self, Ends)>, Errno> {
         let (out, err) = (rustix::stdio::stdout(), rustix::stdio::stderr());
         let (Ok(to), false) = (fstat(err), rustix::termios::isatty(err)) else { return Ok(None) };
-        let is_both = fstat(out).is_ok_and(|out| (out.st_dev, out.st_ino) == (to.st_dev, to.st_ino));
+        let is_both =
+            fstat(out).is_ok_and(|out| (out.st_dev, out.st_ino) == (to.st_dev, to.st_ino));
         let (from, stderr) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&from, true)?;
         let relay = Self { from: Some(from), waiting: Vec::new(), kept: Capture::new(KEPT) };
@@ -61,7 +62,8 @@ impl Relay {
         let mut buffer = vec![0; MOST];
         loop {
             let is_filled = self.fill(&mut buffer);
-            let is_written = !self.waiting.is_empty() && has_room(Some(Duration::ZERO)) && self.write();
+            let is_written =
+                !self.waiting.is_empty() && has_room(Some(Duration::ZERO)) && self.write();
             if !is_filled && !is_written {
                 return;
             }
@@ -82,7 +84,9 @@ impl Relay {
     }
 
     fn fill(&mut self, buffer: &mut [u8]) -> bool {
-        let Some(from) = self.from.as_ref().filter(|_| self.waiting.is_empty()) else { return false };
+        let Some(from) = self.from.as_ref().filter(|_| self.waiting.is_empty()) else {
+            return false;
+        };
         match rustix::io::read(from, &mut *buffer) {
             Ok(0) => self.from = None,
             Ok(length) => {
@@ -117,9 +121,15 @@ impl Relay {
 
 /// True once the caller's standard error takes something, or is an error; waits so long for it.
 fn has_room(wait: Option<Duration>) -> bool {
-    let wait = wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() });
+    let wait = wait.map(|wait| Timespec {
+        tv_sec: wait.as_secs() as i64,
+        tv_nsec: wait.subsec_nanos().into(),
+    });
     loop {
-        match poll(&mut [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)], wait.as_ref()) {
+        match poll(
+            &mut [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)],
+            wait.as_ref(),
+        ) {
             Err(Errno::INTR) => {}
             ready => return ready.is_ok_and(|ready| ready > 0),
         }

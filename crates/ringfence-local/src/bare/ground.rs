@@ -11,7 +11,9 @@ use ringfence_api::{Denial, Granted, Quarantined, Status, Usage};
 use ringfence_enforce::Plan;
 use ringfence_enforce::apply::{Job, Start};
 use ringfence_policy::Grants;
-use ringfence_provider::{Process, ProcessStart, ProviderError, Revised, Shell, ShellStart, Standing, Streams};
+use ringfence_provider::{
+    Process, ProcessStart, ProviderError, Revised, Shell, ShellStart, Standing, Streams,
+};
 use ringfence_shell::RUNNER_TEXT;
 use ringfence_sys::process::{self, Change, How, Wait};
 use ringfence_sys::signal::{self, Set};
@@ -38,13 +40,23 @@ struct Ground {
 
 impl Unconfined {
     pub(super) fn new() -> Result<Self, ProviderError> {
-        let system = |error: rustix::io::Errno| ProviderError::System { what: "make a file in memory", source: error.into() };
-        let runner = rustix::fs::memfd_create("shell", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
+        let system = |error: rustix::io::Errno| ProviderError::System {
+            what: "make a file in memory",
+            source: error.into(),
+        };
+        let runner =
+            rustix::fs::memfd_create("shell", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .map_err(system)?;
         rustix::io::write(&runner, RUNNER_TEXT.as_bytes()).map_err(system)?;
         // Every command has it open.
         let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&runner, seals).map_err(system)?;
-        let ground = Ground { runner, at: format!("/dev/fd/{RUNNER}"), shells: Mutex::default(), next: AtomicU64::new(1) };
+        let ground = Ground {
+            runner,
+            at: format!("/dev/fd/{RUNNER}"),
+            shells: Mutex::default(),
+            next: AtomicU64::new(1),
+        };
         Ok(Self { plan: Plan { steps: Vec::new(), gaps: Vec::new() }, ground: Arc::new(ground) })
     }
 }
@@ -84,7 +96,8 @@ impl Standing for Unconfined {
 impl Drop for Unconfined {
     /// What shells have started and left to itself is nobody's.
     fn drop(&mut self) {
-        let shells = std::mem::take(&mut *self.ground.shells.lock().unwrap_or_else(PoisonError::into_inner));
+        let shells =
+            std::mem::take(&mut *self.ground.shells.lock().unwrap_or_else(PoisonError::into_inner));
         for pid in shells.into_values() {
             let _ = signal::kill(-pid, libc::SIGKILL);
             let _ = process::wait(pid, Wait::Block);
@@ -97,27 +110,58 @@ impl Place for Ground {
         &self.at
     }
 
-    fn start(&self, start: &Start, descriptors: &[BorrowedFd<'_>]) -> Result<(Job, Started), ProviderError> {
+    fn start(
+        &self,
+        start: &Start,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Job, Started), ProviderError> {
         /// Behind every number that a shell wants.
         const AWAY: i32 = 512;
-        let system = |what: &'static str| move |source: std::io::Error| ProviderError::System { what, source };
-        let away =
-            |one: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(one, AWAY).map_err(|error| system("copy a descriptor")(error.into()));
+        let system = |what: &'static str| {
+            move |source: std::io::Error| ProviderError::System { what, source }
+        };
+        let away = |one: BorrowedFd<'_>| {
+            rustix::io::fcntl_dupfd_cloexec(one, AWAY)
+                .map_err(|error| system("copy a descriptor")(error.into()))
+        };
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let null = null.map_err(|error| system("open /dev/null")(error.into()))?;
         // What is given later takes the place of what was given before.
-        let all =
-            [self.runner.as_fd(), null.as_fd()].into_iter().chain(descriptors.iter().copied()).map(away).collect::<Result<Vec<_>, _>>()?;
+        let all = [self.runner.as_fd(), null.as_fd()]
+            .into_iter()
+            .chain(descriptors.iter().copied())
+            .map(away)
+            .collect::<Result<Vec<_>, _>>()?;
         let numbers = [RUNNER, 0].into_iter().chain(start.numbers.iter().copied());
         let placed: Vec<_> = all.iter().map(AsFd::as_fd).zip(numbers).collect();
-        let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| system("read the command")(std::io::ErrorKind::InvalidInput.into()));
+        let text = |bytes: &[u8]| {
+            CString::new(bytes)
+                .map_err(|_| system("read the command")(std::io::ErrorKind::InvalidInput.into()))
+        };
         // Our own working directory is every thread's.
-        let words: [&[u8]; 5] = [b"sh", b"-c", b"cd -- \"$1\" && shift && exec \"$@\"", b"sh", start.cwd.as_path().as_os_str().as_bytes()];
-        let arguments = words.into_iter().chain(start.command.iter().map(Vec::as_slice)).map(text).collect::<Result<Vec<_>, _>>()?;
-        let variables = start.variables.iter().map(|variable| text(variable)).collect::<Result<Vec<_>, _>>()?;
+        let words: [&[u8]; 5] = [
+            b"sh",
+            b"-c",
+            b"cd -- \"$1\" && shift && exec \"$@\"",
+            b"sh",
+            start.cwd.as_path().as_os_str().as_bytes(),
+        ];
+        let arguments = words
+            .into_iter()
+            .chain(start.command.iter().map(Vec::as_slice))
+            .map(text)
+            .collect::<Result<Vec<_>, _>>()?;
+        let variables =
+            start.variables.iter().map(|variable| text(variable)).collect::<Result<Vec<_>, _>>()?;
         let mask = signal::block(&Set::of(&[])).map_err(system("read the signal mask"))?;
-        let how = How { company: start.orphans.company(), descriptors: &placed, ceilings: &[], mask: &mask };
-        let pid = process::spawn_as(c"/bin/sh", &arguments, &variables, &how).map_err(system("start a shell"))?;
+        let how = How {
+            company: start.orphans.company(),
+            descriptors: &placed,
+            ceilings: &[],
+            mask: &mask,
+        };
+        let pid = process::spawn_as(c"/bin/sh", &arguments, &variables, &how)
+            .map_err(system("start a shell"))?;
         let job = self.next.fetch_add(1, Ordering::Relaxed);
         self.shells.lock().unwrap_or_else(PoisonError::into_inner).insert(job, pid);
         let pidfd = process::pidfd(pid).map_err(system("watch a shell"))?;
@@ -127,7 +171,11 @@ impl Place for Ground {
     fn ended(&self, job: Job) -> Option<(Status, Usage)> {
         let pid = self.shells.lock().unwrap_or_else(PoisonError::into_inner).remove(&job)?;
         let (_, change, usage) = process::wait(pid, Wait::Block).ok()??;
-        let usage = Usage { user_us: usage.user_us, system_us: usage.system_us, max_rss_kb: usage.max_rss_kb };
+        let usage = Usage {
+            user_us: usage.user_us,
+            system_us: usage.system_us,
+            max_rss_kb: usage.max_rss_kb,
+        };
         match change {
             Change::Exited(status) => Some((Status::Exited(status), usage)),
             Change::Killed(signal) => Some((Status::Killed(signal), usage)),

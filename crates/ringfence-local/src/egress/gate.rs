@@ -68,14 +68,29 @@ impl Caller {
 }
 
 impl Gate {
-    pub(crate) fn new(ground: Arc<Ground>, asks: Option<Arc<Asks>>, seal: Option<Arc<Seal>>, outer: Outer) -> Self {
-        Self { ground, denials: Mutex::default(), connections: Mutex::default(), askers: Mutex::default(), asks, seal, outer }
+    pub(crate) fn new(
+        ground: Arc<Ground>,
+        asks: Option<Arc<Asks>>,
+        seal: Option<Arc<Seal>>,
+        outer: Outer,
+    ) -> Self {
+        Self {
+            ground,
+            denials: Mutex::default(),
+            connections: Mutex::default(),
+            askers: Mutex::default(),
+            asks,
+            seal,
+            outer,
+        }
     }
 
     /// What is put into requests to `name` by now, and by whom.
     pub(super) fn sealing(&self, name: &Name, port: u16) -> Option<Sealing> {
         let seal = self.seal.as_ref()?;
-        let swaps: Vec<_> = self.read(|rules| rules.secrets_for(name, port).filter_map(|secret| seal.swap(secret)).collect());
+        let swaps: Vec<_> = self.read(|rules| {
+            rules.secrets_for(name, port).filter_map(|secret| seal.swap(secret)).collect()
+        });
         (!swaps.is_empty()).then(|| Sealing { seal: seal.clone(), name: name.clone(), swaps })
     }
 
@@ -97,13 +112,24 @@ impl Gate {
     }
 
     /// What holds of an address by the name it was looked up with.
-    pub(super) fn address_of(&self, name: &Name, address: IpAddr, port: u16, also: Option<&HostRule>) -> Passage {
+    pub(super) fn address_of(
+        &self,
+        name: &Name,
+        address: IpAddr,
+        port: u16,
+        also: Option<&HostRule>,
+    ) -> Passage {
         self.ground.network(also, |rules| rules.address(address, port, Some(name), &own(address)))
     }
 
     /// Lets somebody go on by `passage`, if that is open or somebody who is asked opens it now;
     /// if not, it was refused, and told of.
-    pub(super) fn admit(&self, passage: Passage, program: Option<Connecting>, caller: &Caller) -> Result<Admitted, Box<Passage>> {
+    pub(super) fn admit(
+        &self,
+        passage: Passage,
+        program: Option<Connecting>,
+        caller: &Caller,
+    ) -> Result<Admitted, Box<Passage>> {
         if passage.is_open() {
             return Ok(Admitted { program, passage, also: None });
         }
@@ -112,16 +138,26 @@ impl Gate {
             let _ = program.map(|program| program.fail(libc::EACCES));
             Err(Box::new(passage))
         };
-        let (Some(asks), Some(wanted), Some(port)) = (&self.asks, Wanted::of(&passage), passage.port) else {
+        let (Some(asks), Some(wanted), Some(port)) =
+            (&self.asks, Wanted::of(&passage), passage.port)
+        else {
             return refused(passage, program);
         };
         let (also, (onwards, answered)) = (wanted.rule.clone(), channel());
-        asks.ask(denial(&passage, caller), Matter::Connect(wanted), Held::Connect(Halted::new(program, onwards)));
+        asks.ask(
+            denial(&passage, caller),
+            Matter::Connect(wanted),
+            Held::Connect(Halted::new(program, onwards)),
+        );
         // Whoever is refused was told, and does not come back.
         let Ok(program) = answered.recv() else { return Err(Box::new(passage)) };
         // What is denied by now stays so.
         let passage = self.host(&passage.host, port, Some(&also));
-        if passage.is_open() { Ok(Admitted { program, passage, also: Some(also) }) } else { refused(passage, program) }
+        if passage.is_open() {
+            Ok(Admitted { program, passage, also: Some(also) })
+        } else {
+            refused(passage, program)
+        }
     }
 
     /// The host's loopback, by the address that was asked for.
@@ -138,8 +174,11 @@ impl Gate {
         let mut refused = std::mem::take(&mut *self.denials());
         let askers = std::mem::take(&mut *self.askers());
         refused.each(|denial| {
-            if let Some(Lookup { caller, optional }) = askers.get(&denial.target).filter(|_| denial.pid == 0) {
-                (denial.pid, denial.program, denial.optional) = (caller.pid, caller.program.clone(), *optional);
+            if let Some(Lookup { caller, optional }) =
+                askers.get(&denial.target).filter(|_| denial.pid == 0)
+            {
+                (denial.pid, denial.program, denial.optional) =
+                    (caller.pid, caller.program.clone(), *optional);
             }
         });
         refused
@@ -186,7 +225,12 @@ impl Gate {
 
     /// Notes that datagrams were meant for somebody.
     pub(super) fn refuse_datagrams(&self, to: SocketAddr, caller: &Caller) {
-        self.note(format!("{to}/udp"), ("only TCP leaves the sandbox".to_owned(), "built in".to_owned()), false, caller);
+        self.note(
+            format!("{to}/udp"),
+            ("only TCP leaves the sandbox".to_owned(), "built in".to_owned()),
+            false,
+            caller,
+        );
     }
 
     /// The same, of somebody who was not asked to wait.
@@ -194,7 +238,13 @@ impl Gate {
         self.refuse_datagrams(to, &Caller { pid, program });
     }
 
-    fn note(&self, target: String, (rule, origin): (String, String), explicit: bool, caller: &Caller) {
+    fn note(
+        &self,
+        target: String,
+        (rule, origin): (String, String),
+        explicit: bool,
+        caller: &Caller,
+    ) {
         self.denials().note(told(target, (rule, origin), explicit, caller));
     }
 }
@@ -205,7 +255,20 @@ pub(super) fn connection(passage: &Passage, caller: &Caller) -> Connection {
     let Caller { pid, program } = caller.clone();
     let (address, sent, received, failed) = (None, None, None, None);
     let (target, time_ms, secrets) = (passage.target(), now_ms(), Vec::new());
-    Connection { target, address, rule, origin, pid, program, time_ms, sent, received, failed, secrets, count: 1 }
+    Connection {
+        target,
+        address,
+        rule,
+        origin,
+        pid,
+        program,
+        time_ms,
+        sent,
+        received,
+        failed,
+        secrets,
+        count: 1,
+    }
 }
 
 /// The addresses of this machine. Where they are not known, whatever is asked about may be one.
@@ -220,7 +283,9 @@ fn because(passage: &Passage) -> (String, String) {
 }
 
 fn now_ms() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
 }
 
 /// What is told of somebody who is not reached.
@@ -228,10 +293,27 @@ fn denial(passage: &Passage, caller: &Caller) -> Denial {
     told(passage.target(), because(passage), matches!(passage.ground, Because::Deny(_)), caller)
 }
 
-fn told(target: String, (rule, origin): (String, String), explicit: bool, caller: &Caller) -> Denial {
+fn told(
+    target: String,
+    (rule, origin): (String, String),
+    explicit: bool,
+    caller: &Caller,
+) -> Denial {
     let (operation, evidence, time_ms) = (Operation::Connect, Evidence::Kernel, now_ms());
     let Caller { pid, program } = caller.clone();
-    Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence, count: 1, optional: false }
+    Denial {
+        operation,
+        target,
+        rule,
+        origin,
+        explicit,
+        pid,
+        program,
+        time_ms,
+        evidence,
+        count: 1,
+        optional: false,
+    }
 }
 
 impl NameGate for Gate {
@@ -246,10 +328,15 @@ impl NameGate for Gate {
     fn refused(&self, name: &str, why: Refusal) {
         let caller = Caller::default();
         match (why, Name::new(name)) {
-            (Refusal::Shut, Ok(name)) => self.refuse(&self.read(|rules| rules.lookup(&name)), &caller),
-            (Refusal::Shut | Refusal::NoName, _) => {
-                self.note(name.to_owned(), ("it can name no host".into(), "built in".into()), false, &caller)
+            (Refusal::Shut, Ok(name)) => {
+                self.refuse(&self.read(|rules| rules.lookup(&name)), &caller)
             }
+            (Refusal::Shut | Refusal::NoName, _) => self.note(
+                name.to_owned(),
+                ("it can name no host".into(), "built in".into()),
+                false,
+                &caller,
+            ),
             // It is open, and may work later.
             (Refusal::NoAddress, _) => {}
         }

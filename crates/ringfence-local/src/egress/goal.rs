@@ -42,17 +42,25 @@ pub(super) type Judge<'a> = dyn Fn(IpAddr) -> Result<(), Box<Passage>> + 'a;
 impl Goal<'_> {
     /// Notes that it leads to `peer`.
     pub(super) fn made(&self, gate: &Gate, peer: SocketAddr) -> Connection {
-        let made = Connection { address: Some(peer.to_string()), ..connection(self.passage, &self.caller) };
+        let made = Connection {
+            address: Some(peer.to_string()),
+            ..connection(self.passage, &self.caller)
+        };
         gate.connected(made.clone());
         made
     }
 
     /// Notes the same of one that is carried. Answers the socket that leads there, which is
     /// another one where values are put in, and who is to be told of its end.
-    pub(super) fn carried(&self, gate: &Arc<Gate>, reached: Reached) -> io::Result<(OwnedFd, Ended)> {
+    pub(super) fn carried(
+        &self,
+        gate: &Arc<Gate>,
+        reached: Reached,
+    ) -> io::Result<(OwnedFd, Ended)> {
         let made = self.made(gate, reached.peer);
         let refuse = {
-            let (gate, host, port, caller) = (gate.clone(), self.host.to_string(), self.port, self.caller.clone());
+            let (gate, host, port, caller) =
+                (gate.clone(), self.host.to_string(), self.port, self.caller.clone());
             move |why: &str| gate.refuse_talk(&host, port, why, &caller)
         };
         let socket = match &self.sealing {
@@ -60,17 +68,29 @@ impl Goal<'_> {
             Some(Sealing { seal, name, swaps }) => {
                 let (heard, made, refuse) = (gate.clone(), made.clone(), refuse.clone());
                 let told = Box::new(move |told| match told {
-                    Told::Put(secret) => heard.connected(Connection { secrets: vec![secret], count: 0, ..made.clone() }),
+                    Told::Put(secret) => heard.connected(Connection {
+                        secrets: vec![secret],
+                        count: 0,
+                        ..made.clone()
+                    }),
                     Told::Refused(why) => refuse(&why),
-                    Told::Failed(why) => heard.connected(Connection { failed: Some(why), ..made.clone() }),
+                    Told::Failed(why) => {
+                        heard.connected(Connection { failed: Some(why), ..made.clone() })
+                    }
                 });
-                let errand = Errand { name: name.clone(), port: self.port, swaps: swaps.clone(), told };
+                let errand =
+                    Errand { name: name.clone(), port: self.port, swaps: swaps.clone(), told };
                 seal.end(reached.socket, errand).inspect_err(|error| self.failed(gate, error))?
             }
         };
         let gate = gate.clone();
         let ended = Box::new(move |end: End| {
-            gate.connected(Connection { sent: Some(end.sent), received: Some(end.received), count: 0, ..made });
+            gate.connected(Connection {
+                sent: Some(end.sent),
+                received: Some(end.received),
+                count: 0,
+                ..made
+            });
             if let Ending::Refused(reason) = end.why {
                 refuse(&reason);
             }
@@ -80,7 +100,10 @@ impl Goal<'_> {
 
     /// What is told of it if the sandbox ends before it is made.
     pub(super) fn unfinished(&self) -> Connection {
-        Connection { failed: Some(Ending::Stopped.to_string()), ..connection(self.passage, &self.caller) }
+        Connection {
+            failed: Some(Ending::Stopped.to_string()),
+            ..connection(self.passage, &self.caller)
+        }
     }
 
     /// Notes that nobody was reached; answers with what number. Only what the policy says is a
@@ -94,7 +117,10 @@ impl Goal<'_> {
     }
 
     fn failed(&self, gate: &Gate, why: &impl ToString) {
-        gate.connected(Connection { failed: Some(why.to_string()), ..connection(self.passage, &self.caller) });
+        gate.connected(Connection {
+            failed: Some(why.to_string()),
+            ..connection(self.passage, &self.caller)
+        });
     }
 }
 

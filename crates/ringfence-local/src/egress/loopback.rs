@@ -29,7 +29,8 @@ impl Egress {
                 IpAddr::from([127, 0, 0, 1])
             };
             let (host, caller) = (Host::Address(host), Caller::of(&program));
-            let goal = Goal { host, port, judge: &|_| Ok(()), caller, passage: &passage, sealing: None };
+            let goal =
+                Goal { host, port, judge: &|_| Ok(()), caller, passage: &passage, sealing: None };
             return self.hand_over(program, &goal);
         }
         // Its own socket, in its own network. If only the host serves that port, it is likely that
@@ -57,7 +58,8 @@ pub(super) fn within(program: Connecting) {
 /// The same, and how it ended; `None` if the program has stopped waiting for that.
 fn connect(program: &Connecting) -> Option<io::Result<()>> {
     let (socket, to) = (program.socket(), program.to());
-    let is_patient = rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+    let is_patient =
+        rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
     if !is_patient {
         return Some(rustix::net::connect(socket, &to).map_err(Into::into));
     }
@@ -82,7 +84,10 @@ fn is_nobody_here(came: &io::Result<()>, socket: BorrowedFd<'_>) -> bool {
 /// be noticed by the very one who is not to be reached.
 fn is_served_outside(port: u16) -> bool {
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
-    tables.iter().filter_map(|table| fs::read_to_string(table).ok()).any(|table| table.lines().any(|line| listens(line, port)))
+    tables
+        .iter()
+        .filter_map(|table| fs::read_to_string(table).ok())
+        .any(|table| table.lines().any(|line| listens(line, port)))
 }
 
 /// `0: 0100007F:1F90 00000000:0000 0A …`: the address in the machine's own words, the port, the
@@ -91,13 +96,18 @@ fn listens(line: &str, port: u16) -> bool {
     let words: Vec<&str> = line.split_whitespace().take(4).collect();
     let [_, local, _, "0A"] = words[..] else { return false };
     let Some((address, its_port)) = local.split_once(':') else { return false };
-    let is_reached = |address: IpAddr| address.is_unspecified() || address.to_canonical().is_loopback();
+    let is_reached =
+        |address: IpAddr| address.is_unspecified() || address.to_canonical().is_loopback();
     u16::from_str_radix(its_port, 16) == Ok(port) && read(address).is_some_and(is_reached)
 }
 
 fn read(address: &str) -> Option<IpAddr> {
-    let words = address.as_bytes().chunks(8).map(|word| u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok());
-    let bytes: Vec<u8> = words.collect::<Option<Vec<u32>>>()?.into_iter().flat_map(u32::to_ne_bytes).collect();
+    let words = address
+        .as_bytes()
+        .chunks(8)
+        .map(|word| u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok());
+    let bytes: Vec<u8> =
+        words.collect::<Option<Vec<u32>>>()?.into_iter().flat_map(u32::to_ne_bytes).collect();
     let v4 = <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from);
     v4.or_else(|| <[u8; 16]>::try_from(bytes.as_slice()).ok().map(IpAddr::from))
 }
@@ -117,8 +127,16 @@ mod tests {
     fn lines_of_the_table_are_understood() {
         check("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000", 8080, true);
         check("   0: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000", 8080, true);
-        check("   0: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A", 8080, true);
-        check("   0: 0000000000000000FFFF00000100007F:1F90 00000000000000000000000000000000:0000 0A", 8080, true);
+        check(
+            "   0: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A",
+            8080,
+            true,
+        );
+        check(
+            "   0: 0000000000000000FFFF00000100007F:1F90 00000000000000000000000000000000:0000 0A",
+            8080,
+            true,
+        );
         // Another port, another address, and a connection.
         check("   0: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000", 8080, false);
         check("   0: 0101A8C0:1F90 00000000:0000 0A 00000000:00000000 00:00000000", 8080, false);

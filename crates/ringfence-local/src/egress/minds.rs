@@ -26,7 +26,10 @@ impl Minds {
     pub(super) fn start() -> std::io::Result<Self> {
         let list = Arc::<List>::default();
         let looked_at = list.clone();
-        let thread = thread::Builder::new().name("minds".into()).stack_size(super::STACK).spawn(move || looked_at.look())?;
+        let thread = thread::Builder::new()
+            .name("minds".into())
+            .stack_size(super::STACK)
+            .spawn(move || looked_at.look())?;
         Ok(Self { list, thread: Some(thread) })
     }
 
@@ -46,7 +49,11 @@ impl List {
                 continue;
             }
             // Most are connected before they are looked at once.
-            waiting = self.changed.wait_timeout_while(waiting, LOOK, |(_, is_over)| !*is_over).unwrap_or_else(PoisonError::into_inner).0;
+            waiting = self
+                .changed
+                .wait_timeout_while(waiting, LOOK, |(_, is_over)| !*is_over)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
             waiting.0.retain(Minder::mind);
         }
     }

@@ -10,9 +10,14 @@ pub(crate) fn outer(grants: &Grants, person: &Person) -> Result<Outer, ProviderE
     if !grants.network.has_a_border() {
         return Ok(Outer::default());
     }
-    let read = Outer::from_variables(|name| person.proxies.get(name).map(|value| value.reveal().to_owned()));
+    let read = Outer::from_variables(|name| {
+        person.proxies.get(name).map(|value| value.reveal().to_owned())
+    });
     read.map_err(|unusable| ProviderError::NoWayOut {
-        hint: format!("let {0} be `http://HOST:PORT`, or `unset {0}` for a network that needs no proxy", unusable.variable()),
+        hint: format!(
+            "let {0} be `http://HOST:PORT`, or `unset {0}` for a network that needs no proxy",
+            unusable.variable()
+        ),
         source: unusable.into(),
     })
 }

@@ -79,8 +79,12 @@ impl Reserved {
         let mut reserved = Self::default();
         for (port, is_required) in listed(ports) {
             match take(port) {
-                Ok(listeners) => reserved.listeners.extend(listeners.into_iter().map(|listener| (port, listener))),
-                Err(source) if is_required => return Err(ProviderError::PortTaken { port, source }),
+                Ok(listeners) => reserved
+                    .listeners
+                    .extend(listeners.into_iter().map(|listener| (port, listener))),
+                Err(source) if is_required => {
+                    return Err(ProviderError::PortTaken { port, source });
+                }
                 Err(_) => reserved.taken.push(port),
             }
         }
@@ -92,7 +96,9 @@ impl Reserved {
         gaps.retain(|gap| !(gap.what == UNPUBLISHED && gap.loss == Loss::Telling));
         gaps.extend(self.taken.iter().map(|port| Gap {
             what: UNPUBLISHED.into(),
-            why: format!("port {port} does not lead into this sandbox: another program or sandbox has it"),
+            why: format!(
+                "port {port} does not lead into this sandbox: another program or sandbox has it"
+            ),
             hint: format!("end what listens on {port}, or take it out of `bind`"),
             loss: Loss::Telling,
         }));
@@ -127,7 +133,11 @@ fn take(port: u16) -> io::Result<Vec<TcpListener>> {
 impl Published {
     /// Lets those in who come to these ports. For each of them, `ask` asks for a socket of the
     /// sandbox, and they wait for that as long as `limit`.
-    pub(super) fn open(ports: Reserved, limit: Duration, ask: impl Fn() + Send + Sync + 'static) -> io::Result<Self> {
+    pub(super) fn open(
+        ports: Reserved,
+        limit: Duration,
+        ask: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         let ask: Arc<Ask> = Arc::new(ask);
         let lobby = Arc::new(Lobby { waiting: Mutex::default(), limit });
         let mut published = Self { lobby, listeners: Vec::new(), threads: Vec::new() };
@@ -190,7 +200,9 @@ impl Guest {
     /// by an address of IPv4 cannot be used for one of IPv6 afterwards.
     pub(super) fn let_in(self, inside: OwnedFd) -> Option<(OwnedFd, OwnedFd)> {
         set_socket_timeout(&inside, Timeout::Send, Some(PATIENCE)).ok()?;
-        let connect = |address: IpAddr| rustix::net::connect(&inside, &SocketAddr::from((address, self.port)));
+        let connect = |address: IpAddr| {
+            rustix::net::connect(&inside, &SocketAddr::from((address, self.port)))
+        };
         match socket_domain(&inside) {
             Ok(AddressFamily::INET6) => {
                 let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
@@ -226,15 +238,20 @@ mod tests {
     #[test]
     fn who_is_not_fetched_is_sent_away() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let ports =
-            OpenPorts { entries: vec![PortEntry { ports: Ports::Some([port].into()), origin: Origin::new(Source::BuiltIn, "bind") }] };
+        let ports = OpenPorts {
+            entries: vec![PortEntry {
+                ports: Ports::Some([port].into()),
+                origin: Origin::new(Source::BuiltIn, "bind"),
+            }],
+        };
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         // Asked for, and lost.
-        let published = Published::open(Reserved::of(&ports).unwrap(), Duration::from_millis(50), move || {
-            count.fetch_add(1, Ordering::SeqCst);
-        })
-        .unwrap();
+        let published =
+            Published::open(Reserved::of(&ports).unwrap(), Duration::from_millis(50), move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            })
+            .unwrap();
         let mut guest = TcpStream::connect(("127.0.0.1", port)).unwrap();
         guest.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(guest.read(&mut [0]).unwrap(), 0);
@@ -246,8 +263,12 @@ mod tests {
     #[test]
     fn a_port_is_free_when_nobody_publishes_it_any_more() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let ports =
-            OpenPorts { entries: vec![PortEntry { ports: Ports::Some([port].into()), origin: Origin::new(Source::BuiltIn, "bind") }] };
+        let ports = OpenPorts {
+            entries: vec![PortEntry {
+                ports: Ports::Some([port].into()),
+                origin: Origin::new(Source::BuiltIn, "bind"),
+            }],
+        };
         let published = Published::open(Reserved::of(&ports).unwrap(), PATIENCE, || {}).unwrap();
         let _guest = TcpStream::connect(("127.0.0.1", port)).unwrap();
         assert!(TcpListener::bind(("127.0.0.1", port)).is_err());

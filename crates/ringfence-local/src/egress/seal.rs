@@ -21,18 +21,26 @@ pub(crate) struct Seal {
 
 impl Seal {
     /// What `grants` ask for; `person` is told whom programs have to trust because of it.
-    pub(crate) fn of(grants: &Grants, person: &mut Person) -> Result<Option<Arc<Self>>, ProviderError> {
+    pub(crate) fn of(
+        grants: &Grants,
+        person: &mut Person,
+    ) -> Result<Option<Arc<Self>>, ProviderError> {
         if !grants.network.ends_tls() {
             return Ok(None);
         }
         let hint = match &person.certificates {
             Some(_) => format!("let {VARIABLE} name a file with certificates, or unset it"),
-            None => format!("install the package `ca-certificates`, or let {VARIABLE} name a file with certificates"),
+            None => format!(
+                "install the package `ca-certificates`, or let {VARIABLE} name a file with certificates"
+            ),
         };
         let bundle = Bundle::of_host(person.certificates.as_deref());
-        let bundle = bundle.map_err(|source| ProviderError::NoTrust { hint, source: source.into() })?;
-        let ender = Ender::new(&bundle).map_err(|source| ProviderError::System { what: "make certificates", source })?;
-        let mut places: Vec<AbsPath> = PLACES.iter().filter_map(|place| AbsPath::new(fs::canonicalize(place).ok()?)).collect();
+        let bundle =
+            bundle.map_err(|source| ProviderError::NoTrust { hint, source: source.into() })?;
+        let ender = Ender::new(&bundle)
+            .map_err(|source| ProviderError::System { what: "make certificates", source })?;
+        let mut places: Vec<AbsPath> =
+            PLACES.iter().filter_map(|place| AbsPath::new(fs::canonicalize(place).ok()?)).collect();
         places.sort();
         places.dedup();
         person.trust = Some(Trust { bundle: bundle.with(&ender.certificate()), places });
@@ -42,7 +50,12 @@ impl Seal {
     /// What is to be put in for `secret`.
     pub(super) fn swap(&self, secret: &Secret) -> Option<Swap> {
         let value = self.values.get(&secret.env)?.clone();
-        Some(Swap { name: secret.env.clone(), header: secret.header.clone(), placeholder: secret.placeholder(), value })
+        Some(Swap {
+            name: secret.env.clone(),
+            header: secret.header.clone(),
+            placeholder: secret.placeholder(),
+            value,
+        })
     }
 
     /// Exchanges a connection to a host for one by which values are put in.

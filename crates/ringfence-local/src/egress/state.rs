@@ -20,7 +20,8 @@ pub(super) fn refusal(socket: BorrowedFd<'_>) -> Option<i32> {
         Ok(SYN_SENT) => Some(libc::EALREADY),
         Ok(_) => Some(libc::EISCONN),
         // Of another protocol.
-        Err(_) => (getpeername(socket).is_ok() || sockopt::socket_acceptconn(socket) == Ok(true)).then_some(libc::EISCONN),
+        Err(_) => (getpeername(socket).is_ok() || sockopt::socket_acceptconn(socket) == Ok(true))
+            .then_some(libc::EISCONN),
     }
 }
 
@@ -31,7 +32,8 @@ pub(super) struct Deadline(Option<Instant>);
 
 impl Deadline {
     pub(super) fn of(socket: BorrowedFd<'_>) -> Self {
-        let waits = rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+        let waits =
+            rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
         let limit = sockopt::socket_timeout(socket, Timeout::Send).ok().flatten().filter(|_| waits);
         Self(limit.and_then(|limit| Instant::now().checked_add(limit)))
     }

@@ -46,7 +46,9 @@ impl Window {
     fn passage(&self, host: &Host, port: u16) -> Passage {
         match host {
             Host::Name(name) if name.is_localhost() => self.gate.hosts_loopback(LOOPBACK, port),
-            Host::Address(address) if address.is_loopback() || address.is_unspecified() => self.gate.hosts_loopback(*address, port),
+            Host::Address(address) if address.is_loopback() || address.is_unspecified() => {
+                self.gate.hosts_loopback(*address, port)
+            }
             _ => self.gate.host(host, port, None),
         }
     }
@@ -75,7 +77,8 @@ impl Asks for Window {
         let (port, caller) = (wish.port, Caller::default());
         let host = self.meant(wish.host)?;
         let admitted = self.gate.admit(self.passage(&host, port), None, &caller);
-        let Admitted { passage, also, .. } = admitted.map_err(|passage| denied(passage.to_string()))?;
+        let Admitted { passage, also, .. } =
+            admitted.map_err(|passage| denied(passage.to_string()))?;
         let (dialed, name) = match &host {
             Host::Name(name) if name.is_localhost() => (Dialed::Address(LOOPBACK), None),
             Host::Name(name) => (Dialed::Name(name.to_string()), Some(name)),
@@ -83,14 +86,24 @@ impl Asks for Window {
         };
         let judge = |address: IpAddr| {
             let named = name.map(|name| self.gate.address_of(name, address, port, also.as_ref()));
-            named.filter(|passage| !passage.is_open()).map_or(Ok(()), |passage| Err(Box::new(passage)))
+            named
+                .filter(|passage| !passage.is_open())
+                .map_or(Ok(()), |passage| Err(Box::new(passage)))
         };
         // What is sent in the clear carries no secret.
-        let sealing = name.filter(|_| wish.speech == Speech::Tunnel).and_then(|name| self.gate.sealing(name, port));
+        let sealing = name
+            .filter(|_| wish.speech == Speech::Tunnel)
+            .and_then(|name| self.gate.sealing(name, port));
         let goal = Goal { host: dialed, port, judge: &judge, caller, passage: &passage, sealing };
         let attempt = self.pending.begin(goal.unfinished());
         let is_wanted = || !self.pending.is_closed();
-        let reached = match self.dialer.connect_while(&is_wanted, &goal.host, port, &Options::default(), goal.judge) {
+        let reached = match self.dialer.connect_while(
+            &is_wanted,
+            &goal.host,
+            port,
+            &Options::default(),
+            goal.judge,
+        ) {
             Ok(reached) => reached,
             Err(failure) => {
                 attempt.settle(|| goal.missed(&self.gate, &failure));
@@ -100,16 +113,28 @@ impl Asks for Window {
         // A request was read already, and names the host that was asked for.
         let check = match (passage.way, name, wish.speech) {
             _ if goal.sealing.is_some() => None,
-            (Some(Way::Checked(check)), Some(name), Speech::Tunnel) => Some(look(check, name, port)),
+            (Some(Way::Checked(check)), Some(name), Speech::Tunnel) => {
+                Some(look(check, name, port))
+            }
             _ => None,
         };
-        let unreachable = |error: io::Error| Refusal { kind: RefusalKind::Unreachable, sentence: error.to_string() };
+        let unreachable = |error: io::Error| Refusal {
+            kind: RefusalKind::Unreachable,
+            sentence: error.to_string(),
+        };
         let carried = attempt.settle(|| goal.carried(&self.gate, reached));
-        let (outside, ended) = carried.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into())).map_err(unreachable)?;
+        let (outside, ended) = carried
+            .unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()))
+            .map_err(unreachable)?;
         Ok(Connection { outside, check, ended })
     }
 
     fn objected(&self, _client: SocketAddr, reason: &str) {
-        self.gate.refuse_talk("localhost", PROXY_PORT, &format!("the proxy does not listen to that: {reason}"), &Caller::default());
+        self.gate.refuse_talk(
+            "localhost",
+            PROXY_PORT,
+            &format!("the proxy does not listen to that: {reason}"),
+            &Caller::default(),
+        );
     }
 }

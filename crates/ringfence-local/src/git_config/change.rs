@@ -62,9 +62,15 @@ const REFS: &[&str] = &["init.defaultbranch"];
 const OF_REMOTE: &[&str] = &["remote.*.url", "remote.*.pushurl", "remote.*.fetch"];
 
 /// The key of the first change that a command may not make; `None` if it may make them all.
-pub(super) fn first_refused(before: &[Entry], after: &[Entry], repository: &Repository) -> Option<String> {
+pub(super) fn first_refused(
+    before: &[Entry],
+    after: &[Entry],
+    repository: &Repository,
+) -> Option<String> {
     let change = Change { before, after, user: &repository.user, repository };
-    let frozen = |entries: &[Entry]| entries.iter().filter(|entry| !is_listed(entry)).cloned().collect::<Vec<_>>();
+    let frozen = |entries: &[Entry]| {
+        entries.iter().filter(|entry| !is_listed(entry)).cloned().collect::<Vec<_>>()
+    };
     let (was, is) = (frozen(before), frozen(after));
     if was != is {
         let changed = is.iter().zip(&was).find(|(is, was)| is != was).map(|(is, _)| is);
@@ -72,24 +78,41 @@ pub(super) fn first_refused(before: &[Entry], after: &[Entry], repository: &Repo
         return changed.or(more).map(Entry::name);
     }
     let names = before.iter().chain(after).filter(|entry| is_listed(entry));
-    names.into_iter().find(|entry| change.differs(entry) && !change.may_become(entry)).map(Entry::name)
+    names
+        .into_iter()
+        .find(|entry| change.differs(entry) && !change.may_become(entry))
+        .map(Entry::name)
 }
 
 /// The same for `config.worktree`, which overrides the config: it names no other address.
 pub(super) fn first_refused_of_worktree(before: &[Entry], after: &[Entry]) -> Option<String> {
-    let names_address = |entry: &&Entry| matches!(entry.section.as_str(), "remote" | "branch" | "submodule" | "url" | "lfs");
+    let names_address = |entry: &&Entry| {
+        matches!(entry.section.as_str(), "remote" | "branch" | "submodule" | "url" | "lfs")
+    };
     let of = |entries: &[Entry]| entries.iter().filter(names_address).cloned().collect::<Vec<_>>();
     let (was, is) = (of(before), of(after));
-    let changed = is.iter().find(|entry| !was.contains(entry)).or_else(|| was.iter().find(|entry| !is.contains(entry)));
-    let changed = changed.or_else(|| is.first().filter(|_| was != is)).or_else(|| was.first().filter(|_| was != is));
-    changed.map(Entry::name).or_else(|| first_refused(before, after, &Repository { user: before.to_vec(), ..Repository::default() }))
+    let changed = is
+        .iter()
+        .find(|entry| !was.contains(entry))
+        .or_else(|| was.iter().find(|entry| !is.contains(entry)));
+    let changed = changed
+        .or_else(|| is.first().filter(|_| was != is))
+        .or_else(|| was.first().filter(|_| was != is));
+    changed.map(Entry::name).or_else(|| {
+        first_refused(before, after, &Repository { user: before.to_vec(), ..Repository::default() })
+    })
 }
 
 /// Answers whether a setting is of a kind that a command may change at all.
 fn is_listed(entry: &Entry) -> bool {
     let pattern = entry.pattern();
     let is_one = |list: &[&str]| list.contains(&pattern.as_str());
-    is_one(TEXTS) || is_one(REFS) || is_one(UPSTREAM) || is_one(OF_REMOTE) || words(&pattern).is_some() || pattern == "submodule.*.url"
+    is_one(TEXTS)
+        || is_one(REFS)
+        || is_one(UPSTREAM)
+        || is_one(OF_REMOTE)
+        || words(&pattern).is_some()
+        || pattern == "submodule.*.url"
 }
 
 fn words(pattern: &str) -> Option<&'static [&'static str]> {
@@ -142,10 +165,13 @@ impl Change<'_> {
         match pattern {
             "remote.*.url" | "remote.*.pushurl" => is_name(name) && url::is_plain(value),
             "remote.*.fetch" => is_name(name) && is_refspec(value),
-            "submodule.*.url" => modules::is_below(name) && url::is_plain(value) && self.is_address(name, value),
+            "submodule.*.url" => {
+                modules::is_below(name) && url::is_plain(value) && self.is_address(name, value)
+            }
             _ if REFS.contains(&pattern) => is_ref(value),
             _ if TEXTS.contains(&pattern) => !value.chars().any(|c| c.is_control() && c != '\n'),
-            _ => words(pattern).is_some_and(|words| matches!(value, "true" | "false") || words.contains(&value)),
+            _ => words(pattern)
+                .is_some_and(|words| matches!(value, "true" | "false") || words.contains(&value)),
         }
     }
 
@@ -153,27 +179,44 @@ impl Change<'_> {
     fn is_address(&self, name: &str, value: &str) -> bool {
         let bases = self.bases();
         let is_meant = |written: &str| {
-            value == written || bases.iter().any(|base| url::resolve(base, written).as_deref() == Some(value.trim_end_matches('/')))
+            value == written
+                || bases.iter().any(|base| {
+                    url::resolve(base, written).as_deref() == Some(value.trim_end_matches('/'))
+                })
         };
-        let written: Vec<&str> = self.repository.modules.iter().filter_map(|modules| modules::address(modules, name)).collect();
+        let written: Vec<&str> = self
+            .repository
+            .modules
+            .iter()
+            .filter_map(|modules| modules::address(modules, name))
+            .collect();
         !written.is_empty() && written.into_iter().all(is_meant)
     }
 
     /// Addresses that a relative one is relative to: those of the user's `origin` or only remote, and the
     /// working trees if the user has no remote. A remote that a command added is none of them.
     fn bases(&self) -> Vec<&str> {
-        let remotes: Vec<&Entry> = self.user.iter().filter(|entry| entry.pattern() == "remote.*.url").collect();
+        let remotes: Vec<&Entry> =
+            self.user.iter().filter(|entry| entry.pattern() == "remote.*.url").collect();
         let is_origin = |entry: &&&Entry| entry.subsection.as_deref() == Some("origin");
         let is_only = remotes.iter().all(|entry| entry.subsection == remotes[0].subsection);
         if remotes.is_empty() {
             return self.repository.trees.iter().map(String::as_str).collect();
         }
-        remotes.iter().filter(|entry| is_only || is_origin(entry)).filter_map(|entry| entry.value.as_deref()).collect()
+        remotes
+            .iter()
+            .filter(|entry| is_only || is_origin(entry))
+            .filter_map(|entry| entry.value.as_deref())
+            .collect()
     }
 }
 
 pub(super) fn values<'a>(entries: &'a [Entry], wanted: &Entry) -> Vec<Option<&'a str>> {
-    let is_it = |entry: &&Entry| entry.section == wanted.section && entry.subsection == wanted.subsection && entry.key == wanted.key;
+    let is_it = |entry: &&Entry| {
+        entry.section == wanted.section
+            && entry.subsection == wanted.subsection
+            && entry.key == wanted.key
+    };
     entries.iter().filter(is_it).map(|entry| entry.value.as_deref()).collect()
 }
 
@@ -188,14 +231,23 @@ fn is_name(name: &str) -> bool {
 
 pub(super) fn is_ref(name: &str) -> bool {
     let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with('.');
-    let is_plain = |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, '~' | '^' | ':' | '?' | '*' | '[' | '\\' | '"' | '\'');
-    !name.starts_with('-') && !name.contains("..") && name.chars().all(is_plain) && name.split('/').all(is_part)
+    let is_plain = |c: char| {
+        !c.is_control()
+            && !c.is_whitespace()
+            && !matches!(c, '~' | '^' | ':' | '?' | '*' | '[' | '\\' | '"' | '\'')
+    };
+    !name.starts_with('-')
+        && !name.contains("..")
+        && name.chars().all(is_plain)
+        && name.split('/').all(is_part)
 }
 
 /// Answers whether a value is `+refs/a/*:refs/remotes/b/*` or the like: fetched into remotes or tags only,
 /// never over a branch of the user.
 fn is_refspec(value: &str) -> bool {
-    let Some((from, to)) = value.strip_prefix('+').unwrap_or(value).split_once(':') else { return false };
+    let Some((from, to)) = value.strip_prefix('+').unwrap_or(value).split_once(':') else {
+        return false;
+    };
     let is_side = |side: &str| side.matches('*').count() <= 1 && is_ref(&side.replace('*', "x"));
     let is_own = to.starts_with("refs/remotes/") || to.starts_with("refs/tags/");
     is_own && from.starts_with("refs/") && is_side(from) && is_side(to)
@@ -223,28 +275,55 @@ mod tests {
     #[track_caller]
     fn check_step(user: &str, before: &str, after: &str, refused: Option<&str>) {
         let read = |text: &str| parse(text.as_bytes()).unwrap();
-        let modules = vec![read("[submodule \"lib\"]\npath = lib\nurl = ../lib.git\n[submodule \"b\"]\nurl = https://b.org/b\n")];
+        let modules = vec![read(
+            "[submodule \"lib\"]\npath = lib\nurl = ../lib.git\n[submodule \"b\"]\nurl = https://b.org/b\n",
+        )];
         let repository = Repository { user: read(user), modules, trees: vec!["/srv/x".into()] };
-        assert_eq!(first_refused(&read(before), &read(after), &repository).as_deref(), refused, "{after}");
+        assert_eq!(
+            first_refused(&read(before), &read(after), &repository).as_deref(),
+            refused,
+            "{after}"
+        );
     }
 
     #[test]
     fn settings_of_everyday_commands_pass() {
         check("", None);
-        check("[branch \"dev\"]\n\tremote = origin\n\tmerge = refs/heads/dev\n\trebase = true\n", None);
-        check("[branch \"dev\"]\n\tremote = .\n\tmerge = refs/heads/main\n\tdescription = a\\nb\n", None);
+        check(
+            "[branch \"dev\"]\n\tremote = origin\n\tmerge = refs/heads/dev\n\trebase = true\n",
+            None,
+        );
+        check(
+            "[branch \"dev\"]\n\tremote = .\n\tmerge = refs/heads/main\n\tdescription = a\\nb\n",
+            None,
+        );
         check(
             "[remote \"fork\"]\n\turl = git@a.org:you/x.git\n\tfetch = +refs/heads/*:refs/remotes/fork/*\n[branch \"d\"]\n\tremote = fork\n",
             None,
         );
-        check("[user]\n\tname = A B\n\temail = a@b\n[pull]\n\trebase = true\n[push]\n\tautoSetupRemote\n", None);
-        check("[submodule \"lib\"]\n\tactive = true\n\turl = https://a.org/me/lib.git\n\tupdate = none\n", None);
+        check(
+            "[user]\n\tname = A B\n\temail = a@b\n[pull]\n\trebase = true\n[push]\n\tautoSetupRemote\n",
+            None,
+        );
+        check(
+            "[submodule \"lib\"]\n\tactive = true\n\turl = https://a.org/me/lib.git\n\tupdate = none\n",
+            None,
+        );
         check("[submodule \"b\"]\n\turl = https://b.org/b\n", None);
         check_change("", "[submodule \"lib\"]\n\turl = /srv/lib.git\n", None);
-        check_change("[remote \"n\"]\n\turl = x\n", "[remote \"n\"]\n\turl = x\n\tfetch = +refs/heads/*:refs/remotes/n/*\n", None);
+        check_change(
+            "[remote \"n\"]\n\turl = x\n",
+            "[remote \"n\"]\n\turl = x\n\tfetch = +refs/heads/*:refs/remotes/n/*\n",
+            None,
+        );
         // `git branch -m` and `-d`.
         check_change(BEFORE, &BEFORE.replace("\"main\"", "\"trunk\""), None);
-        check_change(BEFORE, &BEFORE.replace("[branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n", ""), None);
+        check_change(
+            BEFORE,
+            &BEFORE
+                .replace("[branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n", ""),
+            None,
+        );
     }
 
     #[test]
@@ -292,7 +371,10 @@ mod tests {
             ("[branch \"m\"]\n\tremote = /srv/evil\n", "branch.m.remote"),
             ("[branch \"m\"]\n\tremote = ext::sh\n", "branch.m.remote"),
             ("[remote \"n\"]\n\turl = x\n[branch \"main\"]\n\tremote = n\n", "branch.main.remote"),
-            ("[remote \"n\"]\n\turl = x\n[branch \"main\"]\n\tpushRemote = n\n", "branch.main.pushremote"),
+            (
+                "[remote \"n\"]\n\turl = x\n[branch \"main\"]\n\tpushRemote = n\n",
+                "branch.main.pushremote",
+            ),
             ("[submodule \"lib\"]\n\turl = https://b.org/lib.git\n", "submodule.lib.url"),
             ("[submodule \"other\"]\n\turl = https://b.org/b\n", "submodule.other.url"),
             ("[submodule \"lib\"]\n\tupdate = !x\n", "submodule.lib.update"),
@@ -305,11 +387,19 @@ mod tests {
     #[test]
     fn settings_of_the_user_stay_as_they_are_and_where_they_are() {
         check_change(BEFORE, &BEFORE.replace("\tst = status\n", ""), Some("alias.st"));
-        check_change(BEFORE, &BEFORE.replace("https://a.org", "https://b.org"), Some("remote.origin.url"));
+        check_change(
+            BEFORE,
+            &BEFORE.replace("https://a.org", "https://b.org"),
+            Some("remote.origin.url"),
+        );
         check_change(BEFORE, "", Some("core.bare"));
         let before = "[core]\n\tpager = a\n\tpager = b\n";
         check_change(before, "[core]\n\tpager = b\n\tpager = a\n", Some("core.pager"));
-        check_change(before, "[core]\n\tpager = a\n[user]\n\tname = x\n[core]\n\tpager = b\n", None);
+        check_change(
+            before,
+            "[core]\n\tpager = a\n[user]\n\tname = x\n[core]\n\tpager = b\n",
+            None,
+        );
         let without =
             BEFORE.replace("[remote \"origin\"]\n\turl = https://a.org/me/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", "");
         check_change(BEFORE, &without, Some("remote.origin.url"));
@@ -320,35 +410,94 @@ mod tests {
     fn several_steps_lead_nothing_of_the_user_elsewhere() {
         let evil = "[remote \"evil\"]\n\turl = https://b.org/x\n";
         let added = format!("{BEFORE}{evil}");
-        let without = added.replace("[branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n", "");
+        let without =
+            added.replace("[branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n", "");
         let unset = added.replace("\tremote = origin\n", "");
-        check_step(BEFORE, &added, &added.replace("= origin\n", "= evil\n"), Some("branch.main.remote"));
+        check_step(
+            BEFORE,
+            &added,
+            &added.replace("= origin\n", "= evil\n"),
+            Some("branch.main.remote"),
+        );
         check_step(BEFORE, &added, &unset, Some("branch.main.remote"));
-        check_step(BEFORE, &added, &added.replace("\tmerge = refs/heads/main\n", ""), Some("branch.main.merge"));
-        check_step(BEFORE, &added, &format!("{added}[branch \"main\"]\n\tpushRemote = evil\n"), Some("branch.main.pushremote"));
-        check_step(BEFORE, &without, &format!("{without}[branch \"main\"]\n\tremote = evil\n"), Some("branch.main.remote"));
-        check_step(BEFORE, &without, &format!("{without}[branch \"main\"]\n\tremote = origin\n"), None);
+        check_step(
+            BEFORE,
+            &added,
+            &added.replace("\tmerge = refs/heads/main\n", ""),
+            Some("branch.main.merge"),
+        );
+        check_step(
+            BEFORE,
+            &added,
+            &format!("{added}[branch \"main\"]\n\tpushRemote = evil\n"),
+            Some("branch.main.pushremote"),
+        );
+        check_step(
+            BEFORE,
+            &without,
+            &format!("{without}[branch \"main\"]\n\tremote = evil\n"),
+            Some("branch.main.remote"),
+        );
+        check_step(
+            BEFORE,
+            &without,
+            &format!("{without}[branch \"main\"]\n\tremote = origin\n"),
+            None,
+        );
         let half = BEFORE.replace("\tremote = origin\n", "");
-        check_step(&half, &unset, &added.replace("= origin\n", "= evil\n"), Some("branch.main.remote"));
+        check_step(
+            &half,
+            &unset,
+            &added.replace("= origin\n", "= evil\n"),
+            Some("branch.main.remote"),
+        );
         check_step(&half, &unset, &added, None);
         // A branch that a command made.
         let dev = format!("{added}[branch \"dev\"]\n\tremote = origin\n");
-        check_step(BEFORE, &dev, &dev.replace("\"dev\"]\n\tremote = origin", "\"dev\"]\n\tremote = evil"), None);
-        check_step(BEFORE, &dev, &format!("{dev}\tpushRemote = evil\n"), Some("branch.dev.pushremote"));
-        check_step(BEFORE, &added, &format!("{added}[submodule \"lib\"]\n\turl = https://b.org/lib.git\n"), Some("submodule.lib.url"));
+        check_step(
+            BEFORE,
+            &dev,
+            &dev.replace("\"dev\"]\n\tremote = origin", "\"dev\"]\n\tremote = evil"),
+            None,
+        );
+        check_step(
+            BEFORE,
+            &dev,
+            &format!("{dev}\tpushRemote = evil\n"),
+            Some("branch.dev.pushremote"),
+        );
+        check_step(
+            BEFORE,
+            &added,
+            &format!("{added}[submodule \"lib\"]\n\turl = https://b.org/lib.git\n"),
+            Some("submodule.lib.url"),
+        );
         let user = format!("{BEFORE}[submodule \"b\"]\n\turl = https://a.org/old\n");
-        check_step(&user, BEFORE, &format!("{BEFORE}[submodule \"b\"]\n\turl = https://b.org/b\n"), Some("submodule.b.url"));
+        check_step(
+            &user,
+            BEFORE,
+            &format!("{BEFORE}[submodule \"b\"]\n\turl = https://b.org/b\n"),
+            Some("submodule.b.url"),
+        );
         check_step(&user, BEFORE, &user, None);
         // The user's branch waits for a remote of this name.
         let waiting = "[branch \"main\"]\n\tremote = later\n";
-        check_change(waiting, &format!("{waiting}[remote \"later\"]\n\turl = https://b.org/x\n"), Some("remote.later.url"));
+        check_change(
+            waiting,
+            &format!("{waiting}[remote \"later\"]\n\turl = https://b.org/x\n"),
+            Some("remote.later.url"),
+        );
     }
 
     #[test]
     fn config_of_a_worktree_names_no_address() {
         let check = |before: &str, after: &str, refused: Option<&str>| {
             let read = |text: &str| parse(text.as_bytes()).unwrap();
-            assert_eq!(first_refused_of_worktree(&read(before), &read(after)).as_deref(), refused, "{after}");
+            assert_eq!(
+                first_refused_of_worktree(&read(before), &read(after)).as_deref(),
+                refused,
+                "{after}"
+            );
         };
         check("", "[user]\nname = x\n", None);
         check("", "[core]\nfsmonitor = x\n", Some("core.fsmonitor"));

@@ -34,7 +34,8 @@ impl KnownConfig {
 
     /// Takes over what the user changed since a command wrote it last.
     fn update(&mut self, present: &[Entry]) {
-        let removed: Vec<&Entry> = self.last.iter().filter(|entry| !present.contains(entry)).collect();
+        let removed: Vec<&Entry> =
+            self.last.iter().filter(|entry| !present.contains(entry)).collect();
         self.user.retain(|entry| !removed.contains(&entry));
         self.user.extend(present.iter().filter(|entry| !self.last.contains(entry)).cloned());
         self.last = present.to_vec();
@@ -44,12 +45,22 @@ impl KnownConfig {
     /// is still the user's.
     fn note(&mut self, after: &[Entry]) {
         let branches = |entries: &[Entry], of: &[Entry]| -> Vec<Entry> {
-            let is_there = |entry: &Entry| of.iter().any(|other| other.section == "branch" && other.subsection == entry.subsection);
-            entries.iter().filter(|entry| entry.section == "branch" && !is_there(entry)).cloned().collect()
+            let is_there = |entry: &Entry| {
+                of.iter()
+                    .any(|other| other.section == "branch" && other.subsection == entry.subsection)
+            };
+            entries
+                .iter()
+                .filter(|entry| entry.section == "branch" && !is_there(entry))
+                .cloned()
+                .collect()
         };
         let gone = branches(&self.last, after);
         if gone.iter().any(|entry| self.user.contains(entry)) {
-            let renamed = branches(after, &self.last).into_iter().filter(|entry| !self.user.contains(entry)).collect::<Vec<_>>();
+            let renamed = branches(after, &self.last)
+                .into_iter()
+                .filter(|entry| !self.user.contains(entry))
+                .collect::<Vec<_>>();
             self.user.extend(renamed);
         }
         self.last = after.to_vec();
@@ -70,7 +81,9 @@ impl KnownConfigs {
     /// `quarantine` tells where the project's store is, if there is one.
     pub(crate) fn at_start(plan: &Plan, quarantine: Option<AbsPath>) -> Self {
         let modules = plan.steps.iter().filter_map(|step| match step {
-            Step::Cover { path, .. } if path.name().is_some_and(|name| name == ".gitmodules") => Some(path.clone()),
+            Step::Cover { path, .. } if path.name().is_some_and(|name| name == ".gitmodules") => {
+                Some(path.clone())
+            }
             _ => None,
         });
         Self { configs: HashMap::new(), quarantine, modules: modules.collect() }
@@ -79,13 +92,18 @@ impl KnownConfigs {
     /// Settings of the config at `path`, which has the settings `present` now.
     pub(super) fn look_up(&mut self, path: &AbsPath, present: &[Entry]) -> KnownConfig {
         self.load();
-        let known = self.configs.entry(path.clone()).or_insert_with(|| KnownConfig::first_seen(present));
+        let known =
+            self.configs.entry(path.clone()).or_insert_with(|| KnownConfig::first_seen(present));
         known.update(present);
         known.clone()
     }
 
     /// The user's settings of a config that is not about to change, if a command changed it before.
-    pub(super) fn user_settings(&mut self, path: &AbsPath, present: &[Entry]) -> Option<Vec<Entry>> {
+    pub(super) fn user_settings(
+        &mut self,
+        path: &AbsPath,
+        present: &[Entry],
+    ) -> Option<Vec<Entry>> {
         let known = self.configs.get_mut(path)?;
         known.update(present);
         Some(known.user.clone())
@@ -113,17 +131,20 @@ impl KnownConfigs {
         let fields: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
         for fields in fields.chunks_exact(3) {
             let path = std::str::from_utf8(fields[0]).ok().and_then(AbsPath::new);
-            if let (Some(path), Some(user), Some(last)) = (path, parse(fields[1]), parse(fields[2])) {
+            if let (Some(path), Some(user), Some(last)) = (path, parse(fields[1]), parse(fields[2]))
+            {
                 self.configs.insert(path, KnownConfig { user, last });
             }
         }
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        let is_there = |path: &AbsPath| path.parent().is_some_and(|directory| directory.as_path().is_dir());
+        let is_there =
+            |path: &AbsPath| path.parent().is_some_and(|directory| directory.as_path().is_dir());
         let kept = self.configs.iter().filter(|(path, _)| is_there(path)).take(MOST);
-        let fields =
-            kept.filter_map(|(path, known)| Some([path.as_path().to_str()?.to_owned(), written(&known.user), written(&known.last)]));
+        let fields = kept.filter_map(|(path, known)| {
+            Some([path.as_path().to_str()?.to_owned(), written(&known.user), written(&known.last)])
+        });
         fields.flat_map(|fields| fields.join("\0").into_bytes().into_iter().chain([0])).collect()
     }
 }
@@ -139,7 +160,11 @@ mod tests {
 
     #[test]
     fn settings_are_read_back() {
-        for text in ["", "[a]\nb\nc = \n", "[a \"x \\\"y\\\\\"]\nk = \" a;b#\\n\\t\\\\ \\\"\\b \"\n[a]\nk = x\n"] {
+        for text in [
+            "",
+            "[a]\nb\nc = \n",
+            "[a \"x \\\"y\\\\\"]\nk = \" a;b#\\n\\t\\\\ \\\"\\b \"\n[a]\nk = x\n",
+        ] {
             assert_eq!(read(&written(&read(text))), read(text), "{text}");
         }
     }
@@ -159,7 +184,8 @@ mod tests {
 
     #[test]
     fn renamed_branch_stays_the_users() {
-        let (main, trunk) = ("[branch \"main\"]\nremote = origin\n", "[branch \"trunk\"]\nremote = origin\n");
+        let (main, trunk) =
+            ("[branch \"main\"]\nremote = origin\n", "[branch \"trunk\"]\nremote = origin\n");
         let mut known = KnownConfig::first_seen(&read(main));
         known.note(&read(trunk));
         assert_eq!(known.user, read(&format!("{main}{trunk}")));

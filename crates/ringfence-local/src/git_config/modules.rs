@@ -14,11 +14,16 @@ pub(super) fn first_refused(user: &[Entry], before: &[Entry], after: &[Entry]) -
     };
     // So would the address of another name at the same path.
     let is_replaced = |entry: &&Entry| {
-        let has_path = |known: &&Entry| known.section == "submodule" && known.key == "path" && known.value == entry.value;
+        let has_path = |known: &&Entry| {
+            known.section == "submodule" && known.key == "path" && known.value == entry.value
+        };
         let is_other = |known: &Entry| known.subsection != entry.subsection;
         entry.key == "path" && !is_kept(entry) && user.iter().filter(has_path).any(is_other)
     };
-    refused.or_else(|| after.iter().find(is_moved)).or_else(|| after.iter().find(is_replaced)).map(Entry::name)
+    refused
+        .or_else(|| after.iter().find(is_moved))
+        .or_else(|| after.iter().find(is_replaced))
+        .map(Entry::name)
 }
 
 fn is_harmless(entry: &Entry) -> bool {
@@ -29,8 +34,12 @@ fn is_harmless(entry: &Entry) -> bool {
     match entry.key.as_str() {
         "path" => is_below(value),
         "url" => url::is_plain(value),
-        "branch" => !value.is_empty() && !value.starts_with('-') && !value.chars().any(|c| c.is_control()),
-        "shallow" | "fetchrecursesubmodules" => matches!(value.as_str(), "true" | "false" | "on-demand"),
+        "branch" => {
+            !value.is_empty() && !value.starts_with('-') && !value.chars().any(|c| c.is_control())
+        }
+        "shallow" | "fetchrecursesubmodules" => {
+            matches!(value.as_str(), "true" | "false" | "on-demand")
+        }
         "ignore" => matches!(value.as_str(), "none" | "untracked" | "dirty" | "all"),
         "update" => is_update(value),
         _ => false,
@@ -44,13 +53,25 @@ pub(super) fn is_update(value: &str) -> bool {
 
 /// Answers whether a path leads to something below where it begins, and not into a git directory.
 pub(super) fn is_below(path: &str) -> bool {
-    let is_part = |part: &str| !matches!(part, "" | "." | "..") && !part.to_ascii_lowercase().starts_with(".git") && !part.contains(':');
-    !path.starts_with('-') && !path.contains('\\') && !path.chars().any(char::is_control) && path.split('/').all(is_part)
+    let is_part = |part: &str| {
+        !matches!(part, "" | "." | "..")
+            && !part.to_ascii_lowercase().starts_with(".git")
+            && !part.contains(':')
+    };
+    !path.starts_with('-')
+        && !path.contains('\\')
+        && !path.chars().any(char::is_control)
+        && path.split('/').all(is_part)
 }
 
 /// The address of a submodule by its name; the last one counts.
 pub(super) fn address<'a>(entries: &'a [Entry], name: &str) -> Option<&'a str> {
-    entries.iter().rev().find(|entry| entry.is_in("submodule", name) && entry.key == "url")?.value.as_deref()
+    entries
+        .iter()
+        .rev()
+        .find(|entry| entry.is_in("submodule", name) && entry.key == "url")?
+        .value
+        .as_deref()
 }
 
 #[cfg(test)]
@@ -66,7 +87,11 @@ mod tests {
     #[track_caller]
     fn check_step(user: &str, before: &str, after: &str, refused: Option<&str>) {
         let read = |text: &str| parse(text.as_bytes()).unwrap();
-        assert_eq!(first_refused(&read(user), &read(before), &read(after)).as_deref(), refused, "{after}");
+        assert_eq!(
+            first_refused(&read(user), &read(before), &read(after)).as_deref(),
+            refused,
+            "{after}"
+        );
     }
 
     #[test]
@@ -74,7 +99,12 @@ mod tests {
         let one = "[submodule \"a\"]\npath = a\nurl = https://a.org/a\n";
         check_step(one, "", one, None);
         check_step(one, "", "[submodule \"a\"]\nurl = https://b.org/a\n", Some("submodule.a.url"));
-        check_step(one, "", "[submodule \"b\"]\npath = a\nurl = https://b.org/a\n", Some("submodule.b.path"));
+        check_step(
+            one,
+            "",
+            "[submodule \"b\"]\npath = a\nurl = https://b.org/a\n",
+            Some("submodule.b.path"),
+        );
     }
 
     #[test]
@@ -82,7 +112,13 @@ mod tests {
         let one = "[submodule \"a/b\"]\n\tpath = a/b\n\turl = ../lib\n";
         check("", one, None);
         check(one, "", None);
-        check(one, &format!("{one}[submodule \"c\"]\n\tpath = c\n\turl = https://a.org/c\n\tbranch = x\n\tupdate = rebase\n"), None);
+        check(
+            one,
+            &format!(
+                "{one}[submodule \"c\"]\n\tpath = c\n\turl = https://a.org/c\n\tbranch = x\n\tupdate = rebase\n"
+            ),
+            None,
+        );
     }
 
     #[test]
@@ -100,6 +136,10 @@ mod tests {
         check(one, "[submodule \"a\"]\nurl = https://b.org/a\n", Some("submodule.a.url"));
         check(one, &format!("{one}url = https://b.org/a\n"), Some("submodule.a.url"));
         // An entry that stands there already is the user's.
-        check("[submodule \"a\"]\nupdate = !x\n", &format!("[submodule \"a\"]\nupdate = !x\n{one}"), None);
+        check(
+            "[submodule \"a\"]\nupdate = !x\n",
+            &format!("[submodule \"a\"]\nupdate = !x\n{one}"),
+            None,
+        );
     }
 }

@@ -33,7 +33,9 @@ impl fmt::Display for Refusal {
     /// Behind the rule that protects the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Key(key) => write!(f, ", setting {}", key.chars().take(80).collect::<String>()),
+            Refusal::Key(key) => {
+                write!(f, ", setting {}", key.chars().take(80).collect::<String>())
+            }
             Refusal::Unreadable => f.write_str(", not in the form that git writes"),
             Refusal::Failed => Ok(()),
         }
@@ -48,7 +50,11 @@ impl<T: Into<std::io::Error>> From<T> for Refusal {
 
 /// Replaces the config that `wanted` names, if the change is harmless, and removes the lock file.
 /// `cover` protects the new file in the sandbox: the mount on the old one is gone with it.
-pub(crate) fn replace(wanted: &ConfigChange, known: &mut KnownConfigs, cover: impl Fn(&AbsPath)) -> Result<(), Refusal> {
+pub(crate) fn replace(
+    wanted: &ConfigChange,
+    known: &mut KnownConfigs,
+    cover: impl Fn(&AbsPath),
+) -> Result<(), Refusal> {
     let path = wanted.path();
     let place = path.parent().ok_or(Refusal::Failed)?;
     let own = identity(wanted.directory()).ok_or(Refusal::Failed)?;
@@ -66,7 +72,11 @@ pub(crate) fn replace(wanted: &ConfigChange, known: &mut KnownConfigs, cover: im
     let refused = match name {
         ".gitmodules" => modules::first_refused(&user, &before, &after),
         "config.worktree" => change::first_refused_of_worktree(&before, &after),
-        _ => change::first_refused(&before, &after, &Repository { user, ..repository((&directory, &place), &before, known) }),
+        _ => change::first_refused(
+            &before,
+            &after,
+            &Repository { user, ..repository((&directory, &place), &before, known) },
+        ),
     };
     if let Some(key) = refused {
         return Err(Refusal::Key(key));
@@ -104,14 +114,24 @@ impl Present {
             Ok(file) => File::from(file),
             // Without a config a directory is no repository of the user.
             Err(rustix::io::Errno::NOENT) if name != "config" => {
-                return Ok(Self { is_there: false, content: Vec::new(), mode: Mode::from_raw_mode(0o644), owner: None });
+                return Ok(Self {
+                    is_there: false,
+                    content: Vec::new(),
+                    mode: Mode::from_raw_mode(0o644),
+                    owner: None,
+                });
             }
             Err(_) => return Err(Refusal::Failed),
         };
         let status = rustix::fs::fstat(&file)?;
         let content = read(&file)?;
         let owner = Some((Uid::from_raw(status.st_uid), Gid::from_raw(status.st_gid)));
-        Ok(Self { is_there: true, content, mode: Mode::from_raw_mode(status.st_mode & 0o777), owner })
+        Ok(Self {
+            is_there: true,
+            content,
+            mode: Mode::from_raw_mode(status.st_mode & 0o777),
+            owner,
+        })
     }
 }
 
@@ -131,14 +151,21 @@ fn read(file: &File) -> Result<Vec<u8>, Refusal> {
 
 /// Puts a file with this content in the place of the present one. The notify handler lets no program
 /// write, move or link a file of the staged name.
-fn put(directory: &OwnedFd, name: &str, content: &[u8], present: &Present) -> Result<OwnedFd, Refusal> {
+fn put(
+    directory: &OwnedFd,
+    name: &str,
+    content: &[u8],
+    present: &Present,
+) -> Result<OwnedFd, Refusal> {
     let staged = format!("{STAGED_CONFIG}{}", std::process::id());
     // Left by a run that was killed.
     let _ = rustix::fs::unlinkat(directory, staged.as_str(), AtFlags::empty());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::openat(directory, staged.as_str(), flags, Mode::RUSR | Mode::WUSR)?);
-    let written = write(&mut file, content, present)
-        .and_then(|()| rustix::fs::renameat(directory, staged.as_str(), directory, name).map_err(Refusal::from));
+    let mut file =
+        File::from(rustix::fs::openat(directory, staged.as_str(), flags, Mode::RUSR | Mode::WUSR)?);
+    let written = write(&mut file, content, present).and_then(|()| {
+        rustix::fs::renameat(directory, staged.as_str(), directory, name).map_err(Refusal::from)
+    });
     if written.is_err() {
         let _ = rustix::fs::unlinkat(directory, staged.as_str(), AtFlags::empty());
     }
@@ -158,14 +185,24 @@ fn write(file: &mut File, content: &[u8], present: &Present) -> Result<(), Refus
 }
 
 /// The `.gitmodules` of the working trees of a git directory.
-fn repository((git, path): (&OwnedFd, &AbsPath), config: &[Entry], known: &mut KnownConfigs) -> Repository {
-    let named = config.iter().rev().find(|entry| entry.name() == "core.worktree").and_then(|entry| entry.value.as_ref());
+fn repository(
+    (git, path): (&OwnedFd, &AbsPath),
+    config: &[Entry],
+    known: &mut KnownConfigs,
+) -> Repository {
+    let named = config
+        .iter()
+        .rev()
+        .find(|entry| entry.name() == "core.worktree")
+        .and_then(|entry| entry.value.as_ref());
     let own = match named {
         Some(tree) => Some(path.join(tree)),
         None => path.name().filter(|name| *name == ".git").and_then(|_| path.parent()),
     };
     // A command can make a tree and list it.
-    let linked = linked_trees(git, path).into_iter().filter(|tree| known.modules.contains(&tree.join(".gitmodules")));
+    let linked = linked_trees(git, path)
+        .into_iter()
+        .filter(|tree| known.modules.contains(&tree.join(".gitmodules")));
     let trees: Vec<AbsPath> = own.into_iter().chain(linked).collect();
     let mut modules = Vec::new();
     for tree in &trees {
@@ -173,11 +210,20 @@ fn repository((git, path): (&OwnedFd, &AbsPath), config: &[Entry], known: &mut K
         modules.extend(known.user_settings(&tree.join(".gitmodules"), &present));
         modules.push(present);
     }
-    Repository { user: Vec::new(), modules, trees: trees.iter().map(|tree| tree.to_string_lossy().into_owned()).collect() }
+    Repository {
+        user: Vec::new(),
+        modules,
+        trees: trees.iter().map(|tree| tree.to_string_lossy().into_owned()).collect(),
+    }
 }
 
 fn modules_of(tree: &AbsPath) -> Option<Vec<Entry>> {
-    let tree = rustix::fs::open(tree.as_path(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let tree = rustix::fs::open(
+        tree.as_path(),
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .ok()?;
     parse(&read(&File::from(open(&tree, ".gitmodules").ok()?)).ok()?)
 }
 
@@ -185,9 +231,13 @@ fn modules_of(tree: &AbsPath) -> Option<Vec<Entry>> {
 fn linked_trees(git: &OwnedFd, path: &AbsPath) -> Vec<AbsPath> {
     const MANY: usize = 64;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(worktrees) = rustix::fs::openat(git, "worktrees", flags, Mode::empty()) else { return Vec::new() };
+    let Ok(worktrees) = rustix::fs::openat(git, "worktrees", flags, Mode::empty()) else {
+        return Vec::new();
+    };
     let Ok(entries) = rustix::fs::Dir::read_from(&worktrees) else { return Vec::new() };
-    let line = |directory: &OwnedFd, name: &str| String::from_utf8(read(&File::from(open(directory, name).ok()?)).ok()?).ok();
+    let line = |directory: &OwnedFd, name: &str| {
+        String::from_utf8(read(&File::from(open(directory, name).ok()?)).ok()?).ok()
+    };
     let tree = |name: &std::ffi::CStr| {
         let own = rustix::fs::openat(worktrees.as_fd(), name, flags, Mode::empty()).ok()?;
         let tree = AbsPath::new(line(&own, "gitdir")?.trim_end())?.parent()?;
@@ -195,6 +245,9 @@ fn linked_trees(git: &OwnedFd, path: &AbsPath) -> Vec<AbsPath> {
         let back = AbsPath::new(line(&there, ".git")?.strip_prefix("gitdir: ")?.trim_end())?;
         (back == path.join("worktrees").join(name.to_str().ok()?)).then_some(tree)
     };
-    let names = entries.flatten().filter(|entry| !entry.file_name().to_bytes().starts_with(b".")).take(MANY);
+    let names = entries
+        .flatten()
+        .filter(|entry| !entry.file_name().to_bytes().starts_with(b"."))
+        .take(MANY);
     names.filter_map(|entry| tree(entry.file_name())).collect()
 }

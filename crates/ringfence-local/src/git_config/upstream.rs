@@ -13,18 +13,27 @@ impl Change<'_> {
         let name = entry.subsection.as_deref().unwrap_or_default();
         let (after, user) = (values(self.after, entry), values(self.user, entry));
         let is_gone = !self.after.iter().any(|other| other.is_in("branch", name));
-        let is_of_user = self.user.iter().any(|other| other.is_in("branch", name) && UPSTREAM.contains(&other.pattern().as_str()));
+        let is_of_user = self.user.iter().any(|other| {
+            other.is_in("branch", name) && UPSTREAM.contains(&other.pattern().as_str())
+        });
         if is_gone || (is_of_user && !user.is_empty() && after == user) {
             return true;
         }
         match entry.key.as_str() {
             // One value: git pulls from all of them.
-            "merge" => (!is_of_user || after.len() == 1) && after.iter().all(|value| value.is_some_and(super::change::is_ref)),
+            "merge" => {
+                (!is_of_user || after.len() == 1)
+                    && after.iter().all(|value| value.is_some_and(super::change::is_ref))
+            }
             "remote" if !user.is_empty() => false,
             "pushremote" if !user.is_empty() => false,
-            "remote" if is_of_user => after.iter().all(|value| value.is_some_and(|value| value == "." || has_remote(self.user, value))),
+            "remote" if is_of_user => after.iter().all(|value| {
+                value.is_some_and(|value| value == "." || has_remote(self.user, value))
+            }),
             _ if !is_of_user && self.is_copy(name) => true,
-            "remote" => after.iter().all(|value| value.is_some_and(|value| value == "." || has_remote(self.after, value))),
+            "remote" => after.iter().all(|value| {
+                value.is_some_and(|value| value == "." || has_remote(self.after, value))
+            }),
             _ => {
                 let own = Entry { key: "remote".into(), ..entry.clone() };
                 let remotes = values(self.after, &own);
@@ -36,17 +45,29 @@ impl Change<'_> {
     /// Answers whether a new branch has all settings of another, as `git branch -m` and `-c` give it.
     fn is_copy(&self, name: &str) -> bool {
         let of = |entries: &[Entry], name: &str| -> Vec<(String, Option<String>)> {
-            entries.iter().filter(|entry| entry.is_in("branch", name)).map(|entry| (entry.key.clone(), entry.value.clone())).collect()
+            entries
+                .iter()
+                .filter(|entry| entry.is_in("branch", name))
+                .map(|entry| (entry.key.clone(), entry.value.clone()))
+                .collect()
         };
         let own = of(self.after, name);
-        let others = self.before.iter().filter(|entry| entry.section == "branch").filter_map(|entry| entry.subsection.as_deref());
-        of(self.before, name).is_empty() && others.into_iter().any(|other| of(self.before, other) == own)
+        let others = self
+            .before
+            .iter()
+            .filter(|entry| entry.section == "branch")
+            .filter_map(|entry| entry.subsection.as_deref());
+        of(self.before, name).is_empty()
+            && others.into_iter().any(|other| of(self.before, other) == own)
     }
 
     /// Answers whether a branch of the config, or a default, names this remote although it is not there.
     pub(super) fn is_awaited(&self, remote: &str) -> bool {
         let names = |entry: &&Entry| {
-            let is_upstream = matches!(entry.pattern().as_str(), "branch.*.remote" | "branch.*.pushremote" | "remote.pushdefault");
+            let is_upstream = matches!(
+                entry.pattern().as_str(),
+                "branch.*.remote" | "branch.*.pushremote" | "remote.pushdefault"
+            );
             is_upstream && entry.value.as_deref() == Some(remote)
         };
         self.before.iter().chain(self.user).any(|entry| names(&entry))

@@ -13,7 +13,8 @@ pub(super) fn is_plain(address: &str) -> bool {
         None => true,
     };
     // `user@-option:path` reaches ssh as an option.
-    let is_option = address.starts_with('-') || address.split(['@', ':', '/']).next().is_some_and(|first| first.starts_with('-'));
+    let is_option = address.starts_with('-')
+        || address.split(['@', ':', '/']).next().is_some_and(|first| first.starts_with('-'));
     is_text && is_known && !is_option && !address.contains("::") && !address.contains("@-")
 }
 
@@ -49,7 +50,15 @@ mod tests {
 
     #[test]
     fn programs_and_options_are_no_addresses() {
-        for good in ["https://a.org/x.git", "git@a.org:x/y.git", "ssh://me@a.org:22/x", "/srv/x", "../x", "file:///srv/x", "a.org:x"] {
+        for good in [
+            "https://a.org/x.git",
+            "git@a.org:x/y.git",
+            "ssh://me@a.org:22/x",
+            "/srv/x",
+            "../x",
+            "file:///srv/x",
+            "a.org:x",
+        ] {
             assert!(is_plain(good), "{good}");
         }
         for bad in [

@@ -11,13 +11,22 @@ use super::{ASKED, Guess};
 /// A home with a project in it, removed when dropped.
 struct Home(PathBuf);
 
-const FILES: &[&str] =
-    &["app/.env", "app/README", "app/a b.pem", "app/.mcp.json", "app/sub/.env", "other/notes.txt", ".ssh/id_rsa", "app/odd'name.pem"];
+const FILES: &[&str] = &[
+    "app/.env",
+    "app/README",
+    "app/a b.pem",
+    "app/.mcp.json",
+    "app/sub/.env",
+    "other/notes.txt",
+    ".ssh/id_rsa",
+    "app/odd'name.pem",
+];
 
 impl Home {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("guess-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("guess-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let home = Home(std::env::temp_dir().canonicalize().unwrap().join(name));
         for file in FILES {
             let file = home.0.join(file);
@@ -59,9 +68,22 @@ fn check(text: &str, expect: &[&str]) {
     let home = Home::new();
     let base = home.0.to_string_lossy().into_owned();
     let guessed = home.guessed(&output(text.replace("HOME", &base)), &[]);
-    assert!(guessed.iter().all(|denial| denial.evidence == Evidence::Guessed && !denial.rule.is_empty()), "{guessed:?}");
-    let told: Vec<String> =
-        guessed.iter().map(|denial| format!("{} {}", denial.operation.word(), denial.target.replace(&format!("{base}/"), ""))).collect();
+    assert!(
+        guessed
+            .iter()
+            .all(|denial| denial.evidence == Evidence::Guessed && !denial.rule.is_empty()),
+        "{guessed:?}"
+    );
+    let told: Vec<String> = guessed
+        .iter()
+        .map(|denial| {
+            format!(
+                "{} {}",
+                denial.operation.word(),
+                denial.target.replace(&format!("{base}/"), "")
+            )
+        })
+        .collect();
     assert_eq!(told, expect, "{text}");
 }
 
@@ -72,14 +94,23 @@ fn what_programs_say_of_what_the_policy_shuts_is_a_denial() {
     check("sh: 1: cannot open .env: Permission denied", &["read app/.env"]);
     check("bash: line 1: ./.env: Permission denied", &["read app/.env"]);
     check("cat: 'a b.pem': Permission denied", &["read app/a b.pem"]);
-    check("tail: cannot open \u{2018}sub/.env\u{2019} for reading: Permission denied", &["read app/sub/.env"]);
-    check("mv: cannot move 'README' to 'sub/.env': Operation not permitted", &["read app/sub/.env"]);
+    check(
+        "tail: cannot open \u{2018}sub/.env\u{2019} for reading: Permission denied",
+        &["read app/sub/.env"],
+    );
+    check(
+        "mv: cannot move 'README' to 'sub/.env': Operation not permitted",
+        &["read app/sub/.env"],
+    );
     check("PermissionError: [Errno 13] Permission denied: '.env'", &["read app/.env"]);
     check("Error: EACCES: permission denied, open 'HOME/.ssh/id_rsa'", &["read .ssh/id_rsa"]);
     check("open HOME/.ssh/id_rsa: permission denied", &["read .ssh/id_rsa"]);
     check("error: couldn't read `.env`: Permission denied (os error 13)", &["read app/.env"]);
     check("sh: 1: cannot create .mcp.json: Read-only file system", &["write app/.mcp.json"]);
-    check("ls: cannot access 'HOME/other/notes.txt': No such file or directory", &["read other/notes.txt"]);
+    check(
+        "ls: cannot access 'HOME/other/notes.txt': No such file or directory",
+        &["read other/notes.txt"],
+    );
     check("ls: cannot access '../other': No such file or directory", &["read other"]);
     check("\x1b[1mcat: .env: \x1b[31mPermission denied\x1b[0m\r\n", &["read app/.env"]);
     check("cat: link: Permission denied", &["read .ssh/id_rsa"]);
@@ -125,15 +156,26 @@ fn hostile_text_is_bounded_work() {
     for number in 0..ASKED + 500 {
         fs::write(home.0.join(format!("app/{number}.pem")), "x").unwrap();
     }
-    let many: String = (0..100_000).map(|number| format!("cat: {number}.pem: Permission denied\n")).collect();
+    let many: String =
+        (0..100_000).map(|number| format!("cat: {number}.pem: Permission denied\n")).collect();
     let guessed = home.guessed(&output(many), &[]).len();
     assert!(guessed > 0 && guessed <= ASKED, "{guessed}");
     // One line without an end, and one that is all quotes and colons.
     assert_eq!(home.guessed(&output(vec![b':'; 16 << 20]), &[]), []);
-    assert_eq!(home.guessed(&output(format!("{}.env: Permission denied", "x:'".repeat(1 << 20))), &[]), []);
-    assert_eq!(home.guessed(&output(format!("{} .env: Permission denied", "':".repeat(1000))), &[]), []);
+    assert_eq!(
+        home.guessed(&output(format!("{}.env: Permission denied", "x:'".repeat(1 << 20))), &[]),
+        []
+    );
+    assert_eq!(
+        home.guessed(&output(format!("{} .env: Permission denied", "':".repeat(1000))), &[]),
+        []
+    );
     // What is no text at all.
-    let odd = [b"\xff\xfe\x80\x98\x99 \x1b]0;".as_slice(), b"\xe2\x80: .env: Permission denied\n\xe2\x80\x98"].concat();
+    let odd = [
+        b"\xff\xfe\x80\x98\x99 \x1b]0;".as_slice(),
+        b"\xe2\x80: .env: Permission denied\n\xe2\x80\x98",
+    ]
+    .concat();
     assert_eq!(home.guessed(&output(odd), &[]).len(), 1);
 }
 
@@ -148,8 +190,16 @@ fn the_ends_of_long_output_are_read_and_cut_lines_are_not() {
     let middle = output(format!("{filling}cat: .env: Permission denied\n{filling}"));
     assert_eq!(home.guessed(&middle, &[]), []);
     // The tail began in the middle of `other.env`.
-    let cut = Output { head: b"x\n".to_vec(), tail: b".env: Permission denied\ny\n".to_vec(), dropped: 9 };
+    let cut = Output {
+        head: b"x\n".to_vec(),
+        tail: b".env: Permission denied\ny\n".to_vec(),
+        dropped: 9,
+    };
     assert_eq!(home.guessed(&cut, &[]), []);
-    let whole = Output { head: b"x\n".to_vec(), tail: b"y\ncat: .env: Permission denied\n".to_vec(), dropped: 9 };
+    let whole = Output {
+        head: b"x\n".to_vec(),
+        tail: b"y\ncat: .env: Permission denied\n".to_vec(),
+        dropped: 9,
+    };
     assert_eq!(home.guessed(&whole, &[]).len(), 1);
 }

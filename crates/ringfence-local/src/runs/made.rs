@@ -35,7 +35,8 @@ const NEXT: &str = ".made.next";
 const CONTENTS: &str = ".contents";
 
 /// Names in a git directory by which git chooses settings and programs.
-const OBEYED: [&str; 6] = ["config", "config.worktree", "commondir", "gitdir", "hooks", "info/attributes"];
+const OBEYED: [&str; 6] =
+    ["config", "config.worktree", "commondir", "gitdir", "hooks", "info/attributes"];
 
 /// Names that change when the user works in a repository, beside the ref that `HEAD` names. The index
 /// is not one of them: every `git status` may write it, and a prompt asks for that in each directory
@@ -126,7 +127,12 @@ impl Runs {
                 continue;
             }
             match spot.open() {
-                Some(directory) => made.push(Made { directory: Some(directory), path: spot.directory(), what: spot.what, birth: None }),
+                Some(directory) => made.push(Made {
+                    directory: Some(directory),
+                    path: spot.directory(),
+                    what: spot.what,
+                    birth: None,
+                }),
                 None => drop(moved.insert(spot.identity)),
             }
         }
@@ -139,9 +145,12 @@ impl Runs {
             return;
         }
         let Ok(_turn) = self.turn() else { return };
-        let itself = |entry: &Entry| (entry.spot.identity, entry.spot.what, entry.record.as_ref().map(|record| record.birth));
+        let itself = |entry: &Entry| {
+            (entry.spot.identity, entry.spot.what, entry.record.as_ref().map(|record| record.birth))
+        };
         let (noted, _) = self.entries(Cursor::default());
-        let since: HashMap<_, Moment> = noted.iter().map(|entry| (itself(entry), entry.spot.since)).collect();
+        let since: HashMap<_, Moment> =
+            noted.iter().map(|entry| (itself(entry), entry.spot.since)).collect();
         let known: HashSet<&Entry> = listed.entries.iter().collect();
         let mut entries: Vec<Entry> = spotted.into_iter().map(Entry::of).collect();
         for entry in &mut entries {
@@ -153,7 +162,11 @@ impl Runs {
             return;
         }
         // A list that cannot be written is as one that there is no store for.
-        let _ = if self.others_go_on(own) { self.append(LIST, entries.iter()) } else { self.rewrite(entries) };
+        let _ = if self.others_go_on(own) {
+            self.append(LIST, entries.iter())
+        } else {
+            self.rewrite(entries)
+        };
     }
 
     /// Remembers the contents of files with a denied name that a command made or wrote.
@@ -167,7 +180,12 @@ impl Runs {
 
     fn append<'a>(&self, name: &str, entries: impl Iterator<Item = &'a Entry>) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | PLAIN;
-        let mut file = fs::File::from(rustix::fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let mut file = fs::File::from(rustix::fs::openat(
+            &self.directory,
+            name,
+            flags,
+            Mode::RUSR | Mode::WUSR,
+        )?);
         file.write_all(&entries.flat_map(written).collect::<Vec<u8>>())
     }
 
@@ -178,7 +196,9 @@ impl Runs {
         kept.retain(|Entry { spot, .. }| {
             let directory = spot.open();
             // A setting that is gone is not made again without being listed.
-            directory.is_some_and(|directory| spot.what != Planted::Setting || Record::of(&directory, spot).is_some())
+            directory.is_some_and(|directory| {
+                spot.what != Planted::Setting || Record::of(&directory, spot).is_some()
+            })
         });
         let _ = rustix::fs::unlinkat(&self.directory, NEXT, AtFlags::empty());
         self.append(NEXT, kept.iter())?;
@@ -189,7 +209,12 @@ impl Runs {
     fn entries(&self, cursor: Cursor) -> (Vec<Entry>, Cursor) {
         let mut text = Vec::new();
         let read = |text: &mut Vec<u8>| -> io::Result<Cursor> {
-            let file = rustix::fs::openat(&self.directory, LIST, OFlags::RDONLY | OFlags::NONBLOCK | PLAIN, Mode::empty())?;
+            let file = rustix::fs::openat(
+                &self.directory,
+                LIST,
+                OFlags::RDONLY | OFlags::NONBLOCK | PLAIN,
+                Mode::empty(),
+            )?;
             let mut file = fs::File::from(file);
             let inode = file.metadata()?.ino();
             if inode == cursor.inode {
@@ -240,7 +265,9 @@ impl Record {
             Planted::DotGit => rustix::fs::openat(directory, ".git", flags, Mode::empty()).ok()?,
             Planted::Setting => return Self::of_setting(directory, spot.path.name()?),
             Planted::File => return None,
-            Planted::Head | Planted::Store | Planted::Tree => rustix::io::fcntl_dupfd_cloexec(directory, 3).ok()?,
+            Planted::Head | Planted::Store | Planted::Tree => {
+                rustix::io::fcntl_dupfd_cloexec(directory, 3).ok()?
+            }
         };
         let status = rustix::fs::fstat(&git).ok()?;
         let stamp = match what {
@@ -248,7 +275,10 @@ impl Record {
             Planted::Store => stamp(git.as_fd(), &[]),
             Planted::DotGit | Planted::Head | Planted::Tree | Planted::Setting | Planted::File => {
                 let branch = branch(&git);
-                stamp(git.as_fd(), &USED.iter().copied().chain(branch.as_deref()).collect::<Vec<_>>())
+                stamp(
+                    git.as_fd(),
+                    &USED.iter().copied().chain(branch.as_deref()).collect::<Vec<_>>(),
+                )
             }
         };
         Some(Self { birth: Birth::of_open(&git)?, stamp })
@@ -258,7 +288,8 @@ impl Record {
     fn of_setting(directory: &OwnedFd, name: &OsStr) -> Option<Self> {
         let birth = Birth::of(directory, name)?;
         let (mut hasher, mut left) = (DefaultHasher::new(), SMALL);
-        let stamp = hash_tree(directory, name, &mut hasher, &mut left).map_or(LARGE.to_owned(), |()| hasher.finish().to_string());
+        let stamp = hash_tree(directory, name, &mut hasher, &mut left)
+            .map_or(LARGE.to_owned(), |()| hasher.finish().to_string());
         Some(Self { birth, stamp })
     }
 }
@@ -270,7 +301,12 @@ const SMALL: usize = 1024;
 const LARGE: &str = "large";
 
 /// Adds inode and change time of an entry and of all below it; `None` if there are too many.
-fn hash_tree(directory: &OwnedFd, name: &OsStr, hasher: &mut DefaultHasher, left: &mut usize) -> Option<()> {
+fn hash_tree(
+    directory: &OwnedFd,
+    name: &OsStr,
+    hasher: &mut DefaultHasher,
+    left: &mut usize,
+) -> Option<()> {
     *left = left.checked_sub(1)?;
     let status = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     (name, changed(&status)).hash(hasher);
@@ -280,7 +316,8 @@ fn hash_tree(directory: &OwnedFd, name: &OsStr, hasher: &mut DefaultHasher, left
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | PLAIN;
     let inner = rustix::fs::openat(directory, name, flags, Mode::empty()).ok()?;
     let entries = rustix::fs::Dir::read_from(&inner).ok()?;
-    let names = entries.map(|entry| Some(OsStr::from_bytes(entry.ok()?.file_name().to_bytes()).to_owned()));
+    let names =
+        entries.map(|entry| Some(OsStr::from_bytes(entry.ok()?.file_name().to_bytes()).to_owned()));
     let mut names = names.take(*left + 3).collect::<Option<Vec<_>>>()?;
     names.retain(|name| name != "." && name != "..");
     names.sort();
@@ -305,7 +342,8 @@ fn branch(git: &OwnedFd) -> Option<String> {
     let mut text = vec![0; LONGEST];
     let length = rustix::io::read(&head, text.as_mut_slice()).ok()?;
     let name = std::str::from_utf8(&text[..length]).ok()?.strip_prefix("ref:")?.trim().to_owned();
-    (name.starts_with("refs/") && !name.split('/').any(|part| part == "..") && !name.contains('\0')).then_some(name)
+    (name.starts_with("refs/") && !name.split('/').any(|part| part == "..") && !name.contains('\0'))
+        .then_some(name)
 }
 
 fn changed(status: &rustix::fs::Stat) -> String {
@@ -354,7 +392,15 @@ fn parsed(line: &[u8]) -> Option<Entry> {
     let since = std::str::from_utf8(&rest[..from]).ok()?.trim_end();
     // Absent in lists of earlier versions.
     let since = if since.is_empty() { Moment::new(0, 0) } else { Moment::parse(since)? };
-    Some(Entry { spot: Spotted { path: AbsPath::new(OsStr::from_bytes(&rest[from..]))?, identity, what, since }, record })
+    Some(Entry {
+        spot: Spotted {
+            path: AbsPath::new(OsStr::from_bytes(&rest[from..]))?,
+            identity,
+            what,
+            since,
+        },
+        record,
+    })
 }
 
 #[cfg(test)]
@@ -384,17 +430,24 @@ mod tests {
             assert_eq!(parsed(line.strip_suffix(b"\0").unwrap()), Some(entry));
         }
         let old = parsed(b"git 1 2 1:2:3:4:5 stamp /x").unwrap();
-        assert_eq!((old.spot.since, old.spot.path.as_bytes()), (Moment::new(0, 0), b"/x".as_slice()));
+        assert_eq!(
+            (old.spot.since, old.spot.path.as_bytes()),
+            (Moment::new(0, 0), b"/x".as_slice())
+        );
         assert_eq!(parsed(b"git 1 2 3 4 /x"), None);
         assert_eq!(parsed(b"else 1 2 /x"), None);
     }
 
     #[test]
     fn later_entries_replace_earlier_ones() {
-        let (old, new) = (entry(Planted::DotGit, "/a", Some("1")), entry(Planted::DotGit, "/b", Some("2")));
+        let (old, new) =
+            (entry(Planted::DotGit, "/a", Some("1")), entry(Planted::DotGit, "/b", Some("2")));
         let other = entry(Planted::Head, "/a", None);
         assert_eq!(newest(vec![old, other.clone(), new.clone()]), [other, new]);
-        let (one, two) = (entry(Planted::Setting, "/a/.vscode", None), entry(Planted::Setting, "/a/.claude", None));
+        let (one, two) = (
+            entry(Planted::Setting, "/a/.vscode", None),
+            entry(Planted::Setting, "/a/.claude", None),
+        );
         assert_eq!(newest(vec![one.clone(), two.clone(), one.clone()]), [two, one]);
     }
 }

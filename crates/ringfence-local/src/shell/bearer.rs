@@ -78,9 +78,15 @@ const FIRST: i32 = 3;
 
 impl Bearer {
     /// By the same program as the shell, which is there.
-    pub(super) fn start(place: &Arc<dyn Place>, program: &[u8], path: &[u8], given: &[BorrowedFd<'_>]) -> Result<Self, ProviderError> {
+    pub(super) fn start(
+        place: &Arc<dyn Place>,
+        program: &[u8],
+        path: &[u8],
+        given: &[BorrowedFd<'_>],
+    ) -> Result<Self, ProviderError> {
         let system = |what| move |source: std::io::Error| ProviderError::System { what, source };
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| system("make a pipe")(error.into()));
+        let pipe =
+            || pipe_with(PipeFlags::CLOEXEC).map_err(|error| system("make a pipe")(error.into()));
         let ((breath_end, breath), (ready, ready_end)) = (pipe()?, pipe()?);
         let start = Start {
             command: [program, b"-c", b"echo; read x"].map(<[u8]>::to_vec).into(),
@@ -90,9 +96,14 @@ impl Bearer {
             terminal: None,
             orphans: Orphans::Left,
         };
-        let descriptors: Vec<_> = [breath_end.as_fd(), ready_end.as_fd()].into_iter().chain(given.iter().copied()).collect();
+        let descriptors: Vec<_> = [breath_end.as_fd(), ready_end.as_fd()]
+            .into_iter()
+            .chain(given.iter().copied())
+            .collect();
         let (job, started) = place.start(&start, &descriptors)?;
-        let pid = number(&started.pidfd).and_then(innermost).ok_or(ProviderError::Gone { what: "sandbox" })?;
+        let pid = number(&started.pidfd)
+            .and_then(innermost)
+            .ok_or(ProviderError::Gone { what: "sandbox" })?;
         let bearer = Self { place: place.clone(), job, pid, _breath: breath };
         drop(ready_end);
         // Until it is what it was to become, nobody may look at it.
@@ -100,7 +111,9 @@ impl Bearer {
         let limit = Timespec { tv_sec: GRACE.as_secs() as i64, tv_nsec: 0 };
         let _ = poll(waits, Some(&limit));
         if rustix::io::ioctl_fionread(&ready) != Ok(1) {
-            return Err(ProviderError::Gone { what: "process that was to give a shell its streams" });
+            return Err(ProviderError::Gone {
+                what: "process that was to give a shell its streams",
+            });
         }
         Ok(bearer)
     }
@@ -120,5 +133,10 @@ impl Drop for Bearer {
 /// The number that a process has where it is.
 fn innermost(pid: i32) -> Option<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().last()?.parse().ok()
+    text.lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?
+        .split_whitespace()
+        .last()?
+        .parse()
+        .ok()
 }

@@ -117,7 +117,8 @@ impl<'a> Course<'a> {
         let script = script(shell.kind, told, &word, shell.place.runner());
         let script = script.map_err(|error| ProviderError::NoLine { source: Box::new(error) })?;
         let fed = shell.feed.take();
-        let (intake, input) = Intake::open(&line.input, fed).map_err(system("make a pipe"))?.unzip();
+        let (intake, input) =
+            Intake::open(&line.input, fed).map_err(system("make a pipe"))?.unzip();
         shell.refresh(input)?;
         let mut course = Self::new(shell, script, word);
         course.kept = [Capture::new(line.limit), Capture::new(line.limit)];
@@ -126,13 +127,16 @@ impl<'a> Course<'a> {
         course.spent = Spent::within(&course.shell.place.limits());
         course.shell.place.begin();
         course.intake = intake;
-        *course.shell.beginning.lock().unwrap_or_else(PoisonError::into_inner) = course.beginning.clone();
+        *course.shell.beginning.lock().unwrap_or_else(PoisonError::into_inner) =
+            course.beginning.clone();
         Ok(course)
     }
 
     /// Something that is nobody's command.
     pub(super) fn aside(shell: &'a mut Persistent, text: &str) -> Result<Self, ProviderError> {
-        let word = shell.word().map_err(|source| ProviderError::System { what: "make up a word", source })?;
+        let word = shell
+            .word()
+            .map_err(|source| ProviderError::System { what: "make up a word", source })?;
         let script = [text.as_bytes(), &telling(shell.kind, &word)].concat();
         let mut course = Self::new(shell, script, word);
         course.deadline = Some(course.begun + GRACE);
@@ -183,7 +187,11 @@ impl<'a> Course<'a> {
                 // A program with the shell's descriptor may have woken us: then the shell wrote more, and
                 // told of its end, after its streams were looked at.
                 self.read([true; 2], sink);
-                return Ok(End { status: Status::Exited(status), shell: Afterwards::LivesOn, all: None });
+                return Ok(End {
+                    status: Status::Exited(status),
+                    shell: Afterwards::LivesOn,
+                    all: None,
+                });
             }
             if ready.gone {
                 return self.gone(sink);
@@ -219,11 +227,20 @@ impl<'a> Course<'a> {
         // What is closed at the other end would be ready at once and for ever.
         waits.extend((!self.is_shut).then(|| PollFd::new(&ends.report, PollFlags::IN)));
         let first = waits.len();
-        waits.extend(ends.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
-        waits.extend((self.told < self.script.len()).then(|| PollFd::new(&ends.script, PollFlags::OUT)));
-        waits.extend(self.intake.as_ref().and_then(Intake::waits).map(|(what, flags)| PollFd::from_borrowed_fd(what, flags)));
+        waits
+            .extend(ends.streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
+        waits.extend(
+            (self.told < self.script.len()).then(|| PollFd::new(&ends.script, PollFlags::OUT)),
+        );
+        waits.extend(
+            self.intake
+                .as_ref()
+                .and_then(Intake::waits)
+                .map(|(what, flags)| PollFd::from_borrowed_fd(what, flags)),
+        );
         let next = [self.deadline, self.again, Some(self.peak.next)].into_iter().flatten().min();
-        let left = next.map_or(LOOK, |next| LOOK.min(next.saturating_duration_since(Instant::now())));
+        let left =
+            next.map_or(LOOK, |next| LOOK.min(next.saturating_duration_since(Instant::now())));
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut waits, Some(&left)) {
             Ok(ready) => {
@@ -233,18 +250,26 @@ impl<'a> Course<'a> {
                     nothing: ready == 0,
                     report: !self.is_shut && is_ready(&waits[1]),
                     gone: is_ready(&waits[0]),
-                    streams: ends.streams.each_ref().map(|stream| stream.is_some() && streams.next() == Some(true)),
+                    streams: ends
+                        .streams
+                        .each_ref()
+                        .map(|stream| stream.is_some() && streams.next() == Some(true)),
                 })
             }
-            Err(Errno::INTR) => Ok(Ready { nothing: false, report: false, gone: false, streams: [false; 2] }),
-            Err(error) => Err(ProviderError::System { what: "wait for the shell", source: error.into() }),
+            Err(Errno::INTR) => {
+                Ok(Ready { nothing: false, report: false, gone: false, streams: [false; 2] })
+            }
+            Err(error) => {
+                Err(ProviderError::System { what: "wait for the shell", source: error.into() })
+            }
         }
     }
 
     /// All that was written so far to those of the streams that are `ready`.
     fn read(&mut self, ready: [bool; 2], sink: &mut Sink<'_>) {
         let Persistent { ends, buffer, .. } = &mut *self.shell;
-        let streams = ends.streams.iter_mut().zip([Stream::Out, Stream::Err]).zip(&mut self.kept).zip(ready);
+        let streams =
+            ends.streams.iter_mut().zip([Stream::Out, Stream::Err]).zip(&mut self.kept).zip(ready);
         for (((end, stream), kept), _) in streams.filter(|(_, is_ready)| *is_ready) {
             while let Some(open) = end {
                 match read(open, buffer) {
@@ -309,7 +334,11 @@ impl<'a> Course<'a> {
         }
         let Self { shell: persistent, kept, timed_out, spent, .. } = self;
         let over = Over { status, usage, duration, timed_out, kept, spent };
-        let mut ran = Ran { shell, background: persistent.late.take(), ..ran(persistent.place.as_ref(), over) };
+        let mut ran = Ran {
+            shell,
+            background: persistent.late.take(),
+            ..ran(persistent.place.as_ref(), over)
+        };
         if status != Status::Exited(0) {
             let at = persistent.cwd().unwrap_or_else(AbsPath::root);
             ran.denials.extend(persistent.place.guess(&at, &ran.stderr, &ran.denials));
@@ -321,7 +350,9 @@ impl<'a> Course<'a> {
     fn usage(&mut self, duration: Duration, all: Option<Usage>) -> Usage {
         let now = match all {
             Some(all) => all,
-            None if duration < SHORT => return Usage { max_rss_kb: self.peak(), ..Usage::default() },
+            None if duration < SHORT => {
+                return Usage { max_rss_kb: self.peak(), ..Usage::default() };
+            }
             None => family::facts(self.shell.pid).map_or(self.shell.used, |facts| facts.used),
         };
         let before = std::mem::replace(&mut self.shell.used, now);
@@ -386,7 +417,8 @@ impl<'a> Course<'a> {
     fn next_deadline(&self) -> Instant {
         /// For a shell to tell of the end of a command that was killed, before it is killed itself.
         const TELLING: Duration = Duration::from_millis(500);
-        let own = self.allowed.filter(|_| self.timed_out).map(|limit| Deadline::new(self.begun, limit));
+        let own =
+            self.allowed.filter(|_| self.timed_out).map(|limit| Deadline::new(self.begun, limit));
         match (own, self.ending) {
             (Some(deadline), Ending::Interrupted) => deadline.firm(),
             (Some(deadline), Ending::Terminated) => deadline.hard,
@@ -419,7 +451,12 @@ fn heard(report: &OwnedFd, buffer: &mut [u8]) -> Result<(usize, Option<i32>), Er
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
-        match recvmsg(report, &mut [IoSliceMut::new(buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+        match recvmsg(
+            report,
+            &mut [IoSliceMut::new(buffer)],
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        ) {
             Err(Errno::INTR) => {}
             other => break other?,
         }

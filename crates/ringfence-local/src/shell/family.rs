@@ -62,7 +62,13 @@ pub(crate) fn peak(pid: i32) -> Option<u64> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
     // A process may call itself what is no text.
     let status = String::from_utf8_lossy(&status);
-    status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.split_whitespace().next()?.parse().ok()
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// The most that one process below a shell has had that was started since.
@@ -89,7 +95,11 @@ pub(crate) fn facts(pid: i32) -> Option<Facts> {
     let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).and_then(|field| field.parse::<u64>().ok());
     let us = |ticks: u64| ticks * (1_000_000 / TICKS);
-    let used = Usage { user_us: us(field(14)? + field(16)?), system_us: us(field(15)? + field(17)?), max_rss_kb: 0 };
+    let used = Usage {
+        user_us: us(field(14)? + field(16)?),
+        system_us: us(field(15)? + field(17)?),
+        max_rss_kb: 0,
+    };
     Some(Facts { started: field(22)?, used })
 }
 

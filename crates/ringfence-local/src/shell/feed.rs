@@ -78,7 +78,10 @@ pub(crate) struct Intake {
 impl Intake {
     /// With the command's end of it; `None` for a command that reads nothing. `fed` is what
     /// somebody else has, if they were to feed it.
-    pub(crate) fn open(input: &Input, fed: Option<Arc<Feed>>) -> io::Result<Option<(Self, OwnedFd)>> {
+    pub(crate) fn open(
+        input: &Input,
+        fed: Option<Arc<Feed>>,
+    ) -> io::Result<Option<(Self, OwnedFd)>> {
         let (piece, feed) = match input {
             Input::Nothing => return Ok(None),
             Input::Given(bytes) => {
@@ -120,7 +123,11 @@ impl Intake {
     pub(crate) fn waits(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let pipe = self.pipe.as_ref()?;
         let has_more = self.given < self.piece.len();
-        Some(if has_more { (pipe.as_fd(), PollFlags::OUT) } else { (self.feed.wake.as_fd(), PollFlags::IN) })
+        Some(if has_more {
+            (pipe.as_fd(), PollFlags::OUT)
+        } else {
+            (self.feed.wake.as_fd(), PollFlags::IN)
+        })
     }
 
     fn stop(&mut self) {

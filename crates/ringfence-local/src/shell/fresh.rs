@@ -25,7 +25,10 @@ enum Opens {
 
 /// A pipe that is read by us; other ends of it are told by its number.
 pub(super) fn stream() -> Result<(OwnedFd, OwnedFd), ProviderError> {
-    let system = |error: rustix::io::Errno| ProviderError::System { what: "make the pipes of a shell", source: error.into() };
+    let system = |error: rustix::io::Errno| ProviderError::System {
+        what: "make the pipes of a shell",
+        source: error.into(),
+    };
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
     rustix::io::ioctl_fionbio(&ours, true).map_err(system)?;
     // Only a matter of speed.
@@ -57,7 +60,8 @@ impl Persistent {
             return Ok(());
         }
         if is_shared {
-            let failed = |source| ProviderError::System { what: "hear what was left running", source };
+            let failed =
+                |source| ProviderError::System { what: "hear what was left running", source };
             self.late.hear(&mut self.ends.streams).map_err(failed)?;
         }
         let has = self.has()?;
@@ -65,12 +69,18 @@ impl Persistent {
         let mut places = Vec::new();
         let mut streams = [None, None];
         for (stream, shared) in streams.iter_mut().zip(self.ends.shared) {
-            let numbers: Vec<i32> = has.iter().filter(|(_, pipe)| Some(*pipe) == shared).map(|(number, _)| *number).collect();
+            let numbers: Vec<i32> = has
+                .iter()
+                .filter(|(_, pipe)| Some(*pipe) == shared)
+                .map(|(number, _)| *number)
+                .collect();
             // It may have sent it elsewhere, to stay.
             if shared.is_some() && !numbers.is_empty() {
                 let (ours, theirs) = self::stream()?;
                 *stream = Some((ours, numbers[0]));
-                places.extend(numbers.into_iter().map(|number| (number, Opens::ToWrite, given.len())));
+                places.extend(
+                    numbers.into_iter().map(|number| (number, Opens::ToWrite, given.len())),
+                );
                 given.push(theirs);
             }
         }
@@ -80,7 +90,10 @@ impl Persistent {
         }
         let offer = Offer::make(&self.place, self.pid, (&self.program, &self.path), &given)?;
         let how = |opens| if opens == Opens::ToRead { offer.reading() } else { ">>" };
-        let places: Vec<_> = places.into_iter().map(|(number, opens, index)| (number, how(opens), offer.path(index))).collect();
+        let places: Vec<_> = places
+            .into_iter()
+            .map(|(number, opens, index)| (number, how(opens), offer.path(index)))
+            .collect();
         let told = Course::aside(self, &refitting(self.kind, &places))?.run(&mut |_, _| {});
         if let Err(error) = told {
             self.give_up();
@@ -88,7 +101,9 @@ impl Persistent {
         }
         drop((offer, given));
         let has = self.has()?;
-        for ((end, shared), stream) in self.ends.streams.iter_mut().zip(&mut self.ends.shared).zip(streams) {
+        for ((end, shared), stream) in
+            self.ends.streams.iter_mut().zip(&mut self.ends.shared).zip(streams)
+        {
             *shared = None;
             let Some((ours, number)) = stream else { continue };
             if !has.iter().any(|(has, pipe)| *has == number && Some(*pipe) == inode(&ours)) {
@@ -114,7 +129,10 @@ impl Persistent {
         }
         let all = fs::read_dir(format!("/proc/{}/fd", self.pid)).into_iter().flatten().flatten();
         let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-        Ok(all.filter_map(number).filter_map(|number| Some((number, pipe_at(self.pid, number)?))).collect())
+        Ok(all
+            .filter_map(number)
+            .filter_map(|number| Some((number, pipe_at(self.pid, number)?)))
+            .collect())
     }
 
     /// Whether the shell has read all that it was told, and waits for what comes next.

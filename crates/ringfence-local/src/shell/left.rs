@@ -20,12 +20,18 @@ pub(super) struct Left {
 
 impl Left {
     pub(super) fn by(shell: i32) -> Self {
-        Self { list: File::open(format!("/proc/{shell}/task/{shell}/children")).ok(), known: Vec::new() }
+        Self {
+            list: File::open(format!("/proc/{shell}/task/{shell}/children")).ok(),
+            known: Vec::new(),
+        }
     }
 
     /// Those that were there when it was asked last.
     pub(super) fn known(&self) -> Vec<i32> {
-        String::from_utf8_lossy(&self.known).split_whitespace().filter_map(|number| number.parse().ok()).collect()
+        String::from_utf8_lossy(&self.known)
+            .split_whitespace()
+            .filter_map(|number| number.parse().ok())
+            .collect()
     }
 
     /// Whether there is one that was not there when this was asked last, or nobody can tell.
@@ -85,7 +91,10 @@ impl Late {
                 let state = State { streams: Vec::new(), kept: Capture::new(KEPT), is_over: false };
                 let heard = Arc::new(Heard { state: Mutex::new(state), wake });
                 let kept = heard.clone();
-                thread::Builder::new().name("late".into()).stack_size(8 * PIECE).spawn(move || kept.listen())?;
+                thread::Builder::new()
+                    .name("late".into())
+                    .stack_size(8 * PIECE)
+                    .spawn(move || kept.listen())?;
                 self.0.insert(heard).clone()
             }
         };

@@ -37,10 +37,22 @@ impl Ledger {
     ///
     /// Of too many processes no more is found out than that: there are those who make them faster
     /// than all can be looked at.
-    pub(super) fn look(&mut self, warden: i32, most: &Limits, told: Account, counted: Counted) -> Tally {
-        let Family { members, outer, threads, is_whole } = Family::of(warden, most.processes.unwrap_or(u64::MAX));
+    pub(super) fn look(
+        &mut self,
+        warden: i32,
+        most: &Limits,
+        told: Account,
+        counted: Counted,
+    ) -> Tally {
+        let Family { members, outer, threads, is_whole } =
+            Family::of(warden, most.processes.unwrap_or(u64::MAX));
         let memory_so_far = counted.memory.unwrap_or_default();
-        let mut tally = Tally { processes: threads, cpu_ms: counted.cpu_ms.unwrap_or_default(), memory: memory_so_far, ..Tally::default() };
+        let mut tally = Tally {
+            processes: threads,
+            cpu_ms: counted.cpu_ms.unwrap_or_default(),
+            memory: memory_so_far,
+            ..Tally::default()
+        };
         let counts_cpu = counted.cpu_ms.is_none() && (most.cpu_ms.is_some() || share::is_shared());
         if !is_whole {
             return tally;
@@ -48,7 +60,8 @@ impl Ledger {
         for pid in &members {
             tally.cpu_ms += counts_cpu.then(|| tally::cpu_ms(*pid)).flatten().unwrap_or_default();
             tally.disk += most.disk.and_then(|_| tally::written(*pid)).unwrap_or_default();
-            tally.open_files = tally.open_files.max(most.open_files.map_or(0, |_| tally::open_files(*pid)));
+            tally.open_files =
+                tally.open_files.max(most.open_files.map_or(0, |_| tally::open_files(*pid)));
         }
         tally.disk = self.disk(tally.disk + told.written);
         if let Some(limit) = most.memory.filter(|_| counted.memory.is_none()) {
@@ -69,8 +82,11 @@ impl Ledger {
     /// and then anew: one may have come from another that had not given way yet.
     pub(super) fn give_way(&mut self) {
         const SELDOM: u64 = 25;
-        if self.demand.exceeds_cpus(&self.inside) && self.gave_way.is_none_or(|last| self.looks >= last + SELDOM) {
-            self.gave_way = Some(self.looks).filter(|_| share::give_way(&self.inside) == Lowered::All);
+        if self.demand.exceeds_cpus(&self.inside)
+            && self.gave_way.is_none_or(|last| self.looks >= last + SELDOM)
+        {
+            self.gave_way =
+                Some(self.looks).filter(|_| share::give_way(&self.inside) == Lowered::All);
         }
     }
 
@@ -103,7 +119,8 @@ fn memory_files(all: &[i32]) -> u64 {
     let mut found = HashMap::new();
     for pid in all {
         for file in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
-            let is_memory = fs::read_link(file.path()).is_ok_and(|name| name.as_os_str().as_encoded_bytes().starts_with(b"/memfd:"));
+            let is_memory = fs::read_link(file.path())
+                .is_ok_and(|name| name.as_os_str().as_encoded_bytes().starts_with(b"/memfd:"));
             if let Some(status) = is_memory.then(|| fs::metadata(file.path()).ok()).flatten() {
                 found.insert((status.dev(), status.ino()), status.blocks() * 512);
             }
@@ -130,10 +147,14 @@ impl Family {
         let mut inside = 0;
         let mut waiting = vec![(pid, 0)];
         while let Some((pid, generation)) = waiting.pop() {
-            for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten()
+            {
                 family.threads += u64::from(generation > 1);
-                let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-                for child in children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()) {
+                let children =
+                    fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+                for child in
+                    children.split_whitespace().filter_map(|child| child.parse::<i32>().ok())
+                {
                     family.members.push(child);
                     inside += u64::from(generation > 0);
                     family.outer += usize::from(generation == 0);
@@ -157,7 +178,9 @@ mod tests {
     #[test]
     fn what_was_written_is_never_less() {
         let mut ledger = Ledger::default();
-        let mut see = |written: &[u64]| written.iter().map(|written| ledger.disk(*written)).collect::<Vec<u64>>();
+        let mut see = |written: &[u64]| {
+            written.iter().map(|written| ledger.disk(*written)).collect::<Vec<u64>>()
+        };
         assert_eq!(see(&[10, 30, 5, 5, 35]), [10, 30, 30, 30, 35], "told of later");
         assert_eq!(see(&[5, 5, 5, 5, 5, 5, 25]), [35, 35, 35, 35, 35, 35, 55], "lost");
     }

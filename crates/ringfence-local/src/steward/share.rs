@@ -77,13 +77,21 @@ pub(super) fn give_way(members: &[i32]) -> Lowered {
     let mut lowered = Lowered::All;
     for pid in members {
         for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-            let thread = thread.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+            let thread = thread
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+                .and_then(Pid::from_raw);
             // A program may have lowered itself further. One that has ended meanwhile needs no place.
-            let higher = thread.filter(|thread| getpriority_process(Some(*thread)).is_ok_and(|nice| nice < NICE));
+            let higher = thread
+                .filter(|thread| getpriority_process(Some(*thread)).is_ok_and(|nice| nice < NICE));
             let _ = higher.map(|thread| setpriority_process(Some(thread), NICE));
         }
         let Some((session, nice)) = autogroup(&pid.to_string()) else { continue };
-        if Some(&session) != own.as_ref() && nice < NICE && fs::write(format!("/proc/{pid}/autogroup"), NICE.to_string()).is_err() {
+        if Some(&session) != own.as_ref()
+            && nice < NICE
+            && fs::write(format!("/proc/{pid}/autogroup"), NICE.to_string()).is_err()
+        {
             lowered = Lowered::Partly;
         }
     }
@@ -110,7 +118,8 @@ mod tests {
         drop(second);
         assert_eq!(RUNNABLE.load(Ordering::Relaxed), 0);
         let mut child = std::process::Command::new("sleep").arg("100").spawn().expect("it starts");
-        let exceeds = || Demand::default().exceeds_cpus(&[i32::try_from(child.id()).expect("a pid")]);
+        let exceeds =
+            || Demand::default().exceeds_cpus(&[i32::try_from(child.id()).expect("a pid")]);
         let is_idle = (0..100).any(|_| {
             !exceeds() || {
                 std::thread::sleep(std::time::Duration::from_millis(50));

@@ -25,7 +25,10 @@ impl Spent {
     pub(crate) fn wrote(&mut self, length: usize) {
         self.wrote += length as u64;
         if let Some(configured) = self.output.filter(|most| self.wrote > *most) {
-            note(&mut self.breaches, Breach { limit: Limit::Output, configured, observed: self.wrote });
+            note(
+                &mut self.breaches,
+                Breach { limit: Limit::Output, configured, observed: self.wrote },
+            );
         }
     }
 
@@ -36,10 +39,14 @@ impl Spent {
 
     /// It was told to end because its time is up. The polite signal comes a little before the limit.
     pub(crate) fn took(&mut self, duration: Duration, most: Option<Duration>) {
-        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let milliseconds =
+            |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         if let Some(most) = most {
             let observed = milliseconds(duration.max(most));
-            note(&mut self.breaches, Breach { limit: Limit::Wall, configured: milliseconds(most), observed });
+            note(
+                &mut self.breaches,
+                Breach { limit: Limit::Wall, configured: milliseconds(most), observed },
+            );
         }
     }
 
@@ -54,7 +61,10 @@ impl Spent {
         const BY_SHELL: i32 = 128 + libc::SIGXFSZ;
         let is_cut = matches!(status, Status::Killed(libc::SIGXFSZ) | Status::Exited(BY_SHELL));
         if let Some(most) = self.file_size.filter(|_| is_cut) {
-            note(&mut self.breaches, Breach { limit: Limit::FileSize, configured: most, observed: most });
+            note(
+                &mut self.breaches,
+                Breach { limit: Limit::FileSize, configured: most, observed: most },
+            );
         }
         self.note(others);
         self.breaches

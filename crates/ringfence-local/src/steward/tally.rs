@@ -29,7 +29,12 @@ pub(super) fn runnable(pid: i32) -> usize {
         let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
         state == Some(&b'R')
     };
-    fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten().filter(is_runnable).count()
+    fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(is_runnable)
+        .count()
 }
 
 fn parse(stat: &str) -> Option<u64> {
@@ -45,14 +50,27 @@ fn parse(stat: &str) -> Option<u64> {
 /// from a large mapping has them and nothing else.
 pub(super) fn roughly(pid: i32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    ["RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:"].iter().map(|name| kilobytes(&text, name)).sum::<u64>() * 1024
+    ["RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:"]
+        .iter()
+        .map(|name| kilobytes(&text, name))
+        .sum::<u64>()
+        * 1024
 }
 
 /// The same, where what is shared counts for each in part. It takes the kernel a while.
 pub(super) fn exactly(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let tables = kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), "VmPTE:") * 1024;
-    Some(tables + ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"].iter().map(|name| kilobytes(&text, name)).sum::<u64>() * 1024)
+    let tables =
+        kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), "VmPTE:")
+            * 1024;
+    Some(
+        tables
+            + ["Pss_Anon:", "Pss_Shmem:", "SwapPss:"]
+                .iter()
+                .map(|name| kilobytes(&text, name))
+                .sum::<u64>()
+                * 1024,
+    )
 }
 
 fn kilobytes(text: &str, name: &str) -> u64 {
@@ -63,7 +81,9 @@ fn kilobytes(text: &str, name: &str) -> u64 {
 /// Bytes that it, and those it has waited for, have written to disks.
 pub(super) fn written(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    let field = |name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+    };
     field("write_bytes:")
 }
 

@@ -24,7 +24,10 @@ pub(super) fn merge(from: &OwnedFd, into: &OwnedFd) {
 
 fn merge_levels(from: &OwnedFd, into: &OwnedFd, levels: usize) {
     let Ok(entries) = readable(from).and_then(Dir::new) else { return };
-    let names = entries.flatten().map(|entry| entry.file_name().to_owned()).filter(|name| !matches!(name.to_bytes(), b"." | b".."));
+    let names = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_owned())
+        .filter(|name| !matches!(name.to_bytes(), b"." | b".."));
     for name in names.collect::<Vec<_>>() {
         if shift(from, into, &name, RenameFlags::NOREPLACE) == Err(Errno::EXIST) {
             let _ = reconcile(from, into, &name, levels);
@@ -49,7 +52,9 @@ fn reconcile(from: &OwnedFd, into: &OwnedFd, name: &CStr, levels: usize) -> rust
             rustix::fs::unlinkat(into, name, AtFlags::empty())?;
             shift(from, into, name, RenameFlags::NOREPLACE)
         }
-        (false, false) if is_whiteout(&ours) || is_newer(&theirs, &ours) => shift(from, into, name, RenameFlags::empty()),
+        (false, false) if is_whiteout(&ours) || is_newer(&theirs, &ours) => {
+            shift(from, into, name, RenameFlags::empty())
+        }
         (false, _) => rustix::fs::unlinkat(from, name, AtFlags::empty()),
         // A directory against a file: neither can be had with the other.
         (true, false) => Err(Errno::EXIST),
@@ -58,7 +63,8 @@ fn reconcile(from: &OwnedFd, into: &OwnedFd, name: &CStr, levels: usize) -> rust
 
 /// Merges two directories, which keep their modes (a module of Go's may not be written to).
 fn merge_directories(from: &OwnedFd, into: &OwnedFd, levels: usize) {
-    let modes = [from, into].map(|directory| rustix::fs::fstat(directory).map(|status| status.st_mode & 0o7777));
+    let modes = [from, into]
+        .map(|directory| rustix::fs::fstat(directory).map(|status| status.st_mode & 0o7777));
     [from, into].iter().for_each(|directory| set_mode(directory, 0o700));
     merge_levels(from, into, levels);
     if let Ok(mode) = modes[1] {
@@ -67,7 +73,12 @@ fn merge_directories(from: &OwnedFd, into: &OwnedFd, levels: usize) {
 }
 
 /// Renames, also a directory that may not be written to: its entry for the one above it changes.
-fn shift(from: &OwnedFd, into: &OwnedFd, name: &CStr, flags: RenameFlags) -> rustix::io::Result<()> {
+fn shift(
+    from: &OwnedFd,
+    into: &OwnedFd,
+    name: &CStr,
+    flags: RenameFlags,
+) -> rustix::io::Result<()> {
     match rustix::fs::renameat_with(from, name, into, name, flags) {
         Err(Errno::ACCESS) => {
             let directory = plain(from, name)?;
@@ -83,7 +94,10 @@ fn shift(from: &OwnedFd, into: &OwnedFd, name: &CStr, flags: RenameFlags) -> rus
 
 /// A descriptor that only names a directory cannot change it but by that name.
 fn set_mode(directory: &OwnedFd, mode: u32) {
-    let _ = fs::set_permissions(format!("/proc/self/fd/{}", directory.as_raw_fd()), fs::Permissions::from_mode(mode));
+    let _ = fs::set_permissions(
+        format!("/proc/self/fd/{}", directory.as_raw_fd()),
+        fs::Permissions::from_mode(mode),
+    );
 }
 
 fn is_directory(status: &Stat) -> bool {
@@ -138,7 +152,10 @@ mod tests {
         fs::set_permissions(from.join("shut"), fs::Permissions::from_mode(0o555)).unwrap();
         merge(&plain(CWD, &from).unwrap(), &plain(CWD, &into).unwrap());
         let read = |name: &str| fs::read_to_string(into.join(name)).unwrap();
-        assert_eq!([read("both/old"), read("both/ours"), read("both/theirs"), read("both/newer")], ["theirs", "ours", "theirs", "ours"]);
+        assert_eq!(
+            [read("both/old"), read("both/ours"), read("both/theirs"), read("both/newer")],
+            ["theirs", "ours", "theirs", "ours"]
+        );
         assert_eq!(read("shut/in/file"), "theirs");
         assert_eq!(fs::metadata(into.join("shut")).unwrap().permissions().mode() & 0o777, 0o555);
         assert!(fs::symlink_metadata(into.join("link")).unwrap().is_dir());

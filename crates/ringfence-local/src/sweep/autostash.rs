@@ -35,7 +35,10 @@ impl Sweep<'_> {
         let Some(id) = object_id(text) else { return false };
         let around = if kind(git, "commondir").is_some() { repository_around(git) } else { None };
         let (common, path) = match around {
-            Some(around) => match (held::hold(around, Want::Look), path.parent().and_then(|above| above.parent())) {
+            Some(around) => match (
+                held::hold(around, Want::Look),
+                path.parent().and_then(|above| above.parent()),
+            ) {
                 (Ok(common), Some(path)) => (common, path),
                 _ => return false,
             },
@@ -70,10 +73,13 @@ fn has_substitutes(common: &Held) -> bool {
     let Ok(refs) = held::enter(common, "refs", Want::Look, Mounts::Cross) else { return true };
     let is_replaced = kind(&refs, "replace").is_some_and(|_| {
         let replace = held::enter(&refs, "replace", Want::Look, Mounts::Cross);
-        replace.and_then(|replace| held::entries(&replace)).map_or(true, |entries| !entries.is_empty())
+        replace
+            .and_then(|replace| held::entries(&replace))
+            .map_or(true, |entries| !entries.is_empty())
     });
     let packed = kind(common, "packed-refs").is_some_and(|_| {
-        let text = held::open_file(common, "packed-refs").and_then(|file| held::read_all(file, LONGEST));
+        let text =
+            held::open_file(common, "packed-refs").and_then(|file| held::read_all(file, LONGEST));
         let name = b" refs/replace/";
         text.map_or(true, |text| text.windows(name.len()).any(|part| part == name))
     });
@@ -84,7 +90,8 @@ fn has_substitutes(common: &Held) -> bool {
 
 /// The first git on `PATH` that no command could have written.
 fn program(roots: &Roots) -> Option<PathBuf> {
-    let is_outside = |path: &Path| AbsPath::new(path).is_some_and(|path| roots.around(&path).is_none());
+    let is_outside =
+        |path: &Path| AbsPath::new(path).is_some_and(|path| roots.around(&path).is_none());
     let directories = std::env::var_os("PATH")?;
     let found = std::env::split_paths(&directories).filter(|directory| directory.is_absolute());
     let programs = found.filter_map(|directory| fs::canonicalize(directory.join("git")).ok());
@@ -104,10 +111,21 @@ impl Bare {
         for name in ["objects", "refs"] {
             rustix::fs::mkdirat(&bare.directory, name, Mode::RWXU)?;
         }
-        let format = if id_length == 64 { "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n" } else { "" };
+        let format = if id_length == 64 {
+            "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n"
+        } else {
+            ""
+        };
         for (name, text) in [("HEAD", "ref: refs/heads/main\n"), ("config", format)] {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            fs::File::from(rustix::fs::openat(&bare.directory, name, flags, Mode::RUSR | Mode::WUSR)?).write_all(text.as_bytes())?;
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            fs::File::from(rustix::fs::openat(
+                &bare.directory,
+                name,
+                flags,
+                Mode::RUSR | Mode::WUSR,
+            )?)
+            .write_all(text.as_bytes())?;
         }
         Ok(bare)
     }
@@ -115,9 +133,12 @@ impl Bare {
 
 impl Drop for Bare {
     fn drop(&mut self) {
-        for (name, flags) in
-            [("HEAD", AtFlags::empty()), ("config", AtFlags::empty()), ("objects", AtFlags::REMOVEDIR), ("refs", AtFlags::REMOVEDIR)]
-        {
+        for (name, flags) in [
+            ("HEAD", AtFlags::empty()),
+            ("config", AtFlags::empty()),
+            ("objects", AtFlags::REMOVEDIR),
+            ("refs", AtFlags::REMOVEDIR),
+        ] {
             let _ = rustix::fs::unlinkat(&self.directory, name, flags);
         }
         let _ = fs::remove_dir(self.path.as_path());
@@ -138,14 +159,18 @@ fn changed(question: &Question<'_>) -> io::Result<Vec<PathBuf>> {
     // A commit graph and an index of packs say what an object is, and need not be right. Git believes
     // them unless the user's settings say otherwise.
     for believes in ["true", "false"] {
-        let parents = question.ask(believes, &["rev-list", "--parents", "--max-count=1", question.id])?;
+        let parents =
+            question.ask(believes, &["rev-list", "--parents", "--max-count=1", question.id])?;
         let parents = String::from_utf8(parents).map_err(|_| io::ErrorKind::InvalidData)?;
         // The files of a third one would be put into the working tree as well.
-        let [id, base, _] = parents.split_whitespace().collect::<Vec<_>>()[..] else { return Err(io::ErrorKind::InvalidData.into()) };
+        let [id, base, _] = parents.split_whitespace().collect::<Vec<_>>()[..] else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
         if id != question.id {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let names = question.ask(believes, &["diff-tree", "-r", "-z", "--no-renames", "--name-only", base, id])?;
+        let names = question
+            .ask(believes, &["diff-tree", "-r", "-z", "--no-renames", "--name-only", base, id])?;
         let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
         found.extend(names.map(|name| PathBuf::from(OsStr::from_bytes(name))));
     }
@@ -156,7 +181,12 @@ impl Question<'_> {
     /// Runs git with nothing of the caller's environment; an error unless it ends well and in time.
     fn ask(&self, believes: &str, words: &[&str]) -> io::Result<Vec<u8>> {
         let mut child = Command::new(self.program)
-            .args(["-c", &format!("core.commitGraph={believes}"), "-c", &format!("core.multiPackIndex={believes}")])
+            .args([
+                "-c",
+                &format!("core.commitGraph={believes}"),
+                "-c",
+                &format!("core.multiPackIndex={believes}"),
+            ])
             .args(words)
             .env_clear()
             .env("GIT_DIR", self.bare.path.as_path())
@@ -178,7 +208,8 @@ impl Question<'_> {
             let read = output.take(MANY + 1).read_to_end(&mut text).map(|_| text);
             let _ = tell.send(read);
         });
-        let text = told.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let text =
+            told.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let is_whole = text.as_ref().is_ok_and(|text| text.len() as u64 <= MANY);
         if !is_whole {
             let _ = child.kill();

@@ -127,7 +127,9 @@ pub(super) fn filter(text: &[u8], tree: Option<&str>) -> Filtered {
             }
             let name = section.as_ref().map(|section| setting(section, bare));
             match name {
-                Some((name, value)) if is_plain && (may_stay(&name, &value) || is_tree(&name, &value, tree)) => {
+                Some((name, value))
+                    if is_plain && (may_stay(&name, &value) || is_tree(&name, &value, tree)) =>
+                {
                     filtered.kept.extend_from_slice(line.as_bytes())
                 }
                 Some((name, _)) => filtered.dropped.push(name.display()),
@@ -145,7 +147,9 @@ pub(super) fn worktree(text: &[u8]) -> Option<String> {
 
 /// The directory of hooks that a config file names, as it is written.
 pub(super) fn hooks_path(text: &[u8]) -> Option<String> {
-    let is_it = |name: &Name, _: &str| (name.section.as_str(), &name.sub, name.key.as_str()) == ("core", &None, "hookspath");
+    let is_it = |name: &Name, _: &str| {
+        (name.section.as_str(), &name.sub, name.key.as_str()) == ("core", &None, "hookspath")
+    };
     last(text, is_it).map(|value| value.trim_matches('"').to_owned())
 }
 
@@ -168,7 +172,9 @@ fn last(text: &[u8], is_wanted: impl Fn(&Name, &str) -> bool) -> Option<String> 
 
 fn is_tree(name: &Name, value: &str, tree: Option<&str>) -> bool {
     let is_plain = !value.contains(['"', '\\', '#', ';']);
-    (name.section.as_str(), &name.sub, name.key.as_str()) == ("core", &None, "worktree") && is_plain && tree == Some(value)
+    (name.section.as_str(), &name.sub, name.key.as_str()) == ("core", &None, "worktree")
+        && is_plain
+        && tree == Some(value)
 }
 
 /// Every setting of a file, as `section.key` and its value; `None` if it is not as plain as git
@@ -225,7 +231,11 @@ impl Name {
 
 fn setting(section: &(String, Option<String>), line: &str) -> (Name, String) {
     let (key, value) = line.split_once('=').unwrap_or((line, "true"));
-    let name = Name { section: section.0.clone(), sub: section.1.clone(), key: key.trim().to_ascii_lowercase() };
+    let name = Name {
+        section: section.0.clone(),
+        sub: section.1.clone(),
+        key: key.trim().to_ascii_lowercase(),
+    };
     (name, value.trim().to_owned())
 }
 
@@ -238,7 +248,8 @@ fn may_stay(name: &Name, value: &str) -> bool {
     // Quotes and backslashes could stand between the two colons. A remote need not be a
     // name: git takes an address as well.
     let is_address = ["url", "remote", "partialclone"].iter().any(|end| name.key.ends_with(end));
-    let is_harmless_address = !value.contains("::") && !value.starts_with('-') && !value.contains(['"', '\\']);
+    let is_harmless_address =
+        !value.contains("::") && !value.starts_with('-') && !value.contains(['"', '\\']);
     HARMLESS.contains(&pattern.as_str()) && (!is_address || is_harmless_address)
 }
 
@@ -259,18 +270,42 @@ mod tests {
 
     #[test]
     fn what_runs_programs_goes() {
-        check("[core]\n\tfsmonitor = ./x\n\tbare = false\n", "[core]\n\tbare = false\n", &["core.fsmonitor"]);
-        check("[core]\n\thooksPath = h\n\tsshCommand = x\n\tpager=x\n", "[core]\n", &["core.hookspath", "core.sshcommand", "core.pager"]);
+        check(
+            "[core]\n\tfsmonitor = ./x\n\tbare = false\n",
+            "[core]\n\tbare = false\n",
+            &["core.fsmonitor"],
+        );
+        check(
+            "[core]\n\thooksPath = h\n\tsshCommand = x\n\tpager=x\n",
+            "[core]\n",
+            &["core.hookspath", "core.sshcommand", "core.pager"],
+        );
         check("[filter \"x\"]\n\tclean = y\n", "[filter \"x\"]\n", &["filter.x.clean"]);
         check("[alias]\n\tst = !sh\n", "[alias]\n", &["alias.st"]);
         check("[include]\n\tpath = x\n", "[include]\n", &["include.path"]);
         check("[remote \"o\"]\n\turl = ext::sh -c x\n", "[remote \"o\"]\n", &["remote.o.url"]);
         check("[remote \"o\"]\n\turl = ext:\"\":sh\n", "[remote \"o\"]\n", &["remote.o.url"]);
-        check("[branch \"m\"]\n\tremote = ext::sh\n\tpushRemote = x::y\n", "[branch \"m\"]\n", &["branch.m.remote", "branch.m.pushremote"]);
-        check("[remote \"o\"]\n\tpushurl = \"-upload\"\n", "[remote \"o\"]\n", &["remote.o.pushurl"]);
-        check("[submodule \"o\"]\n\turl = ext:\\\":\n", "[submodule \"o\"]\n", &["submodule.o.url"]);
+        check(
+            "[branch \"m\"]\n\tremote = ext::sh\n\tpushRemote = x::y\n",
+            "[branch \"m\"]\n",
+            &["branch.m.remote", "branch.m.pushremote"],
+        );
+        check(
+            "[remote \"o\"]\n\tpushurl = \"-upload\"\n",
+            "[remote \"o\"]\n",
+            &["remote.o.pushurl"],
+        );
+        check(
+            "[submodule \"o\"]\n\turl = ext:\\\":\n",
+            "[submodule \"o\"]\n",
+            &["submodule.o.url"],
+        );
         check("[remote \"o\"]\n\turl = -upload\n", "[remote \"o\"]\n", &["remote.o.url"]);
-        check("[diff \"x\"]\n\ttextconv = y\n[gpg]\n\tprogram = z\n", "[diff \"x\"]\n[gpg]\n", &["diff.x.textconv", "gpg.program"]);
+        check(
+            "[diff \"x\"]\n\ttextconv = y\n[gpg]\n\tprogram = z\n",
+            "[diff \"x\"]\n[gpg]\n",
+            &["diff.x.textconv", "gpg.program"],
+        );
     }
 
     #[test]
@@ -280,17 +315,28 @@ mod tests {
         assert_eq!(super::filter(text.as_bytes(), Some("../../../sub")).dropped, [""; 0]);
         assert_eq!(super::filter(text.as_bytes(), Some("../../other")).dropped, ["core.worktree"]);
         check(text, "[core]\n\tbare = false\n", &["core.worktree"]);
-        assert_eq!(super::worktree(b"[core \"x\"]\n\tworktree = a\n[core]\n\tworktree = \"a\"\n"), None);
+        assert_eq!(
+            super::worktree(b"[core \"x\"]\n\tworktree = a\n[core]\n\tworktree = \"a\"\n"),
+            None
+        );
     }
 
     #[test]
     fn what_is_not_understood_goes() {
         check("[core] fsmonitor = x\n", "", &["[core] fsmonitor = x"]);
-        check("[includeIf \"gitdir:**\"] path = \"../evil\"]\n", "", &["[includeIf \"gitdir:**\"] path = \"../evil\"]"]);
+        check(
+            "[includeIf \"gitdir:**\"] path = \"../evil\"]\n",
+            "",
+            &["[includeIf \"gitdir:**\"] path = \"../evil\"]"],
+        );
         check("[filter \"x\"] clean = \"y\"]\n", "", &["[filter \"x\"] clean = \"y\"]"]);
         check("loose = x\n", "", &["loose = x"]);
         check("[core]\n\tbare = fal\\\nse\n", "[core]\n", &["core.bare"]);
-        check("[core]\n\tbare = x \\\n[core]\n\tfsmonitor = y\n", "[core]\n", &["core.bare", "core.fsmonitor"]);
+        check(
+            "[core]\n\tbare = x \\\n[core]\n\tfsmonitor = y\n",
+            "[core]\n",
+            &["core.bare", "core.fsmonitor"],
+        );
         check("# note\n\n[core]\n", "# note\n\n[core]\n", &[]);
         assert_eq!(super::filter(b"[core]\n\xff = x\n", None).dropped, ["(not text)"]);
     }

@@ -18,7 +18,8 @@ impl Sweep<'_> {
     pub(super) fn entered_by_git(&mut self) {
         let mut seen = HashSet::new();
         let before: Vec<AbsPath> = self.ground.trees.clone();
-        let mut waiting: Vec<AbsPath> = before.iter().flat_map(|tree| self.gitlinks(tree, Which::Changed)).collect();
+        let mut waiting: Vec<AbsPath> =
+            before.iter().flat_map(|tree| self.gitlinks(tree, Which::Changed)).collect();
         while let Some(path) = waiting.pop() {
             if !seen.insert(path.clone()) || self.ground.covered.contains(&path.join(".git")) {
                 continue;
@@ -28,7 +29,15 @@ impl Sweep<'_> {
             if git.is_ok_and(|git| self.was_before(&git)) {
                 continue;
             }
-            self.look_at(&Spot { directory, path: path.clone(), standing: Standing::OnHost, came: Came::Alone }, Planted::DotGit);
+            self.look_at(
+                &Spot {
+                    directory,
+                    path: path.clone(),
+                    standing: Standing::OnHost,
+                    came: Came::Alone,
+                },
+                Planted::DotGit,
+            );
             waiting.extend(self.gitlinks(&path, Which::All));
         }
     }
@@ -38,10 +47,17 @@ impl Sweep<'_> {
         /// The largest there are have some hundred megabytes.
         const LONGEST: u64 = 1 << 30;
         let Some(git) = self.git_of(tree) else { return Vec::new() };
-        let names = held::entries(&git).unwrap_or_default().into_iter().map(|(name, _)| name).filter(|name| is_index(name.as_bytes()));
+        let names = held::entries(&git)
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(name, _)| name)
+            .filter(|name| is_index(name.as_bytes()));
         let files = names.filter_map(|name| held::open_file(&git, Path::new(&name)).ok());
-        let wanted = files.filter(|file| which == Which::All || self.ground.begun.may_precede_change_of(file));
-        let links = wanted.filter_map(|file| held::read_all(file, LONGEST).ok()).flat_map(|index| gitlinks(&index));
+        let wanted = files
+            .filter(|file| which == Which::All || self.ground.begun.may_precede_change_of(file));
+        let links = wanted
+            .filter_map(|file| held::read_all(file, LONGEST).ok())
+            .flat_map(|index| gitlinks(&index));
         links.map(|link| tree.join(link)).collect()
     }
 

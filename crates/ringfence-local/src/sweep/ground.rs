@@ -45,22 +45,39 @@ pub(crate) struct Ground {
 impl Ground {
     /// `begun` is a moment before the host was looked at for `plan`; earlier commands made the
     /// `heads`, and directories of the `skipped` names were not looked into.
-    pub(crate) fn of(plan: &Plan, begun: Moment, heads: HashMap<Identity, Moment>, skipped: BTreeSet<OsString>) -> Self {
+    pub(crate) fn of(
+        plan: &Plan,
+        begun: Moment,
+        heads: HashMap<Identity, Moment>,
+        skipped: BTreeSet<OsString>,
+    ) -> Self {
         let guards = || plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git);
         let cover = |step: &Step| match step {
             Step::Cover { path, .. } if is_looked_for(path) => Some(path.clone()),
             _ => None,
         };
         // A link has no cover, and stays all the same.
-        let links = plan.guards().iter().filter(|guard| guard.kind == GuardKind::Link && is_looked_for(&guard.path));
+        let links = plan
+            .guards()
+            .iter()
+            .filter(|guard| guard.kind == GuardKind::Link && is_looked_for(&guard.path));
         let links = links.map(|guard| guard.path.clone());
         let covered: HashSet<AbsPath> = plan.steps.iter().filter_map(cover).chain(links).collect();
-        let walked = plan.steps.iter().filter_map(|step| if let Step::Lookout { trees } = step { Some(trees.clone()) } else { None });
-        let dot_gits = guards().map(|guard| &guard.path).chain(&covered).filter(|path| path.name().is_some_and(|name| name == ".git"));
+        let walked = plan.steps.iter().filter_map(|step| {
+            if let Step::Lookout { trees } = step { Some(trees.clone()) } else { None }
+        });
+        let dot_gits = guards()
+            .map(|guard| &guard.path)
+            .chain(&covered)
+            .filter(|path| path.name().is_some_and(|name| name == ".git"));
         let roots = Roots::of(plan);
         let gits: Vec<AbsPath> = guards().map(|guard| guard.path.clone()).collect();
         Self {
-            programs: gits.iter().filter_map(|path| roots.open(path)).flat_map(|git| state::programs(&git)).collect(),
+            programs: gits
+                .iter()
+                .filter_map(|path| roots.open(path))
+                .flat_map(|git| state::programs(&git))
+                .collect(),
             heads,
             walked: walked.flatten().collect(),
             skipped,
@@ -109,8 +126,11 @@ impl Ground {
     /// Answers whether a directory lies in a vendored tree, where agents are not started. A project
     /// that lies in `~/vendor` itself does not.
     pub(super) fn is_vendored(&self, directory: &AbsPath) -> bool {
-        let ways: Vec<_> = self.walked.iter().filter_map(|tree| directory.relative_to(tree)).collect();
-        let is_vendored = |below: &&Path| below.iter().any(|name| builtin::vendored_names().any(|vendored| name == vendored));
+        let ways: Vec<_> =
+            self.walked.iter().filter_map(|tree| directory.relative_to(tree)).collect();
+        let is_vendored = |below: &&Path| {
+            below.iter().any(|name| builtin::vendored_names().any(|vendored| name == vendored))
+        };
         !ways.is_empty() && ways.iter().all(is_vendored)
     }
 
@@ -165,8 +185,10 @@ impl Ground {
 
     /// `None` if nothing is known: not even when it began.
     pub(crate) fn read(text: &[u8]) -> Option<Self> {
-        let (mut roots, mut before, mut heads, mut begun) = (Vec::new(), HashSet::new(), HashMap::new(), None);
-        let (mut covered, mut trees, mut gits, mut programs) = (HashSet::new(), Vec::new(), Vec::new(), HashSet::new());
+        let (mut roots, mut before, mut heads, mut begun) =
+            (Vec::new(), HashSet::new(), HashMap::new(), None);
+        let (mut covered, mut trees, mut gits, mut programs) =
+            (HashSet::new(), Vec::new(), Vec::new(), HashSet::new());
         let (mut walked, mut skipped) = (Vec::new(), BTreeSet::new());
         for line in text.split(|byte| *byte == 0) {
             let mut words = line.splitn(4, |byte| *byte == b' ');
@@ -174,12 +196,18 @@ impl Ground {
             let (what, first, second, rest) = (word(), number(word()), number(word()), word());
             let path = || AbsPath::new(OsStr::from_bytes(rest));
             match (what, first, second) {
-                (b"begun", Some(seconds), Some(nanoseconds)) => begun = Some(Moment::new(seconds, nanoseconds)),
-                (b"root", Some(device), Some(inode)) => roots.extend(path().map(|path| (path, (device, inode)))),
-                (b"git", ..) => before.extend(text_of(rest).and_then(|text| text.parse::<Birth>().ok())),
-                (b"head", Some(device), Some(inode)) => {
-                    heads.extend(text_of(rest).and_then(Moment::parse).map(|since| ((device, inode), since)))
+                (b"begun", Some(seconds), Some(nanoseconds)) => {
+                    begun = Some(Moment::new(seconds, nanoseconds))
                 }
+                (b"root", Some(device), Some(inode)) => {
+                    roots.extend(path().map(|path| (path, (device, inode))))
+                }
+                (b"git", ..) => {
+                    before.extend(text_of(rest).and_then(|text| text.parse::<Birth>().ok()))
+                }
+                (b"head", Some(device), Some(inode)) => heads.extend(
+                    text_of(rest).and_then(Moment::parse).map(|since| ((device, inode), since)),
+                ),
                 (b"cover", ..) => covered.extend(path()),
                 (b"tree", ..) => trees.extend(path()),
                 (b"at", ..) => gits.extend(path()),
@@ -189,8 +217,22 @@ impl Ground {
                 _ => {}
             }
         }
-        let (roots, foreign, begun, made) = (Roots::from_entries(roots), HashSet::new(), begun?, HashSet::new());
-        Some(Self { roots, before, foreign, covered, trees, gits, programs, heads, walked, skipped, begun, made })
+        let (roots, foreign, begun, made) =
+            (Roots::from_entries(roots), HashSet::new(), begun?, HashSet::new());
+        Some(Self {
+            roots,
+            before,
+            foreign,
+            covered,
+            trees,
+            gits,
+            programs,
+            heads,
+            walked,
+            skipped,
+            begun,
+            made,
+        })
     }
 }
 
@@ -242,13 +284,28 @@ mod tests {
         };
         let read = Ground::read(&ground.written()).unwrap();
         assert!(read.was_surveyed(&path("/a b\n/x")) && read.was_surveyed(&path("/a b\n")));
-        assert!(!read.was_surveyed(&path("/a b\n/node modules/x")) && !read.was_surveyed(&path("/other")));
-        assert!(read.was_skipped(&path("/a b\n/node modules/x")) && !read.was_skipped(&path("/other/node modules")));
-        assert!(read.is_vendored(&path("/a b\n/node_modules/x")) && !read.is_vendored(&path("/a b\n/x")));
+        assert!(
+            !read.was_surveyed(&path("/a b\n/node modules/x"))
+                && !read.was_surveyed(&path("/other"))
+        );
+        assert!(
+            read.was_skipped(&path("/a b\n/node modules/x"))
+                && !read.was_skipped(&path("/other/node modules"))
+        );
+        assert!(
+            read.is_vendored(&path("/a b\n/node_modules/x"))
+                && !read.is_vendored(&path("/a b\n/x"))
+        );
         assert!(!read.is_vendored(&path("/node_modules/x")));
         assert_eq!(format!("{:?}", read.roots), format!("{:?}", ground.roots));
-        assert_eq!((read.before, read.covered, read.trees, read.begun), (ground.before, ground.covered, ground.trees, ground.begun));
-        assert_eq!((read.gits, read.programs, read.heads), (ground.gits, ground.programs, ground.heads));
+        assert_eq!(
+            (read.before, read.covered, read.trees, read.begun),
+            (ground.before, ground.covered, ground.trees, ground.begun)
+        );
+        assert_eq!(
+            (read.gits, read.programs, read.heads),
+            (ground.gits, ground.programs, ground.heads)
+        );
         assert_eq!((&read.walked, &read.skipped), (&ground.walked, &ground.skipped));
         assert!(Ground::read(b"").is_none());
     }

@@ -36,8 +36,10 @@ pub(super) enum Mounts {
     Stay,
 }
 
-const PASS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-const ONLY_LOOK: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+const PASS: OFlags =
+    OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const ONLY_LOOK: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
 
 impl AsFd for Held {
@@ -76,7 +78,12 @@ pub(super) fn hold(directory: impl AsFd, want: Want) -> Result<Held> {
 }
 
 /// Opens a directory by one name.
-pub(super) fn enter(directory: impl AsFd, name: impl AsRef<Path>, want: Want, mounts: Mounts) -> Result<Held> {
+pub(super) fn enter(
+    directory: impl AsFd,
+    name: impl AsRef<Path>,
+    want: Want,
+    mounts: Mounts,
+) -> Result<Held> {
     let resolve = match mounts {
         Mounts::Cross => NO_LINKS,
         Mounts::Stay => NO_LINKS | ResolveFlags::NO_XDEV,
@@ -108,7 +115,8 @@ pub(super) fn open_at(path: &Path) -> Result<Held> {
 
 /// The directory at `path`, only to go on from, if it is this very one and no link is on the way.
 pub(crate) fn led_to(path: &AbsPath, expected: Identity) -> Option<OwnedFd> {
-    let directory = rustix::fs::openat2(rustix::fs::CWD, path.as_path(), PASS, Mode::empty(), NO_LINKS).ok()?;
+    let directory =
+        rustix::fs::openat2(rustix::fs::CWD, path.as_path(), PASS, Mode::empty(), NO_LINKS).ok()?;
     (identity(&directory) == Some(expected)).then_some(directory)
 }
 
@@ -152,7 +160,13 @@ pub(super) fn entries(directory: &Held) -> Result<Vec<(OsString, FileType)>> {
 
 /// Opens a plain file to read. A pipe or a device is none, and is not waited for.
 pub(super) fn open_file(directory: impl AsFd, name: impl AsRef<Path>) -> std::io::Result<fs::File> {
-    let file = fs::File::from(rustix::fs::openat2(directory, name.as_ref(), ONLY_LOOK, Mode::empty(), NO_LINKS)?);
+    let file = fs::File::from(rustix::fs::openat2(
+        directory,
+        name.as_ref(),
+        ONLY_LOOK,
+        Mode::empty(),
+        NO_LINKS,
+    )?);
     if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
 }
 
@@ -165,7 +179,11 @@ pub(super) fn read(directory: impl AsFd, name: impl AsRef<Path>) -> std::io::Res
 pub(super) fn read_all(file: fs::File, longest: u64) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     file.take(longest + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > longest { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
+    if text.len() as u64 > longest {
+        Err(std::io::ErrorKind::FileTooLarge.into())
+    } else {
+        Ok(text)
+    }
 }
 
 /// Does something that changes `directory`, also if whoever made it took that right away.
@@ -192,7 +210,11 @@ pub(super) enum Next {
 /// Goes through a whole tree. One directory is open at a time, however deep it is.
 ///
 /// An error says that not all of it was seen: somebody moved things meanwhile.
-pub(super) fn walk(top: Held, mounts: Mounts, mut visit: impl FnMut(&Held, &Path) -> Result<Next>) -> Result<()> {
+pub(super) fn walk(
+    top: Held,
+    mounts: Mounts,
+    mut visit: impl FnMut(&Held, &Path) -> Result<Next>,
+) -> Result<()> {
     let mut levels: Vec<(Identity, Vec<OsString>)> = Vec::new();
     let (mut here, mut way) = (top, PathBuf::new());
     loop {
@@ -200,7 +222,8 @@ pub(super) fn walk(top: Held, mounts: Mounts, mut visit: impl FnMut(&Held, &Path
             Next::Below => entries(&here).unwrap_or_default(),
             Next::Past => Vec::new(),
         };
-        let mut below: Vec<_> = below.into_iter().filter(|(_, kind)| kind.is_dir()).map(|(name, _)| name).collect();
+        let mut below: Vec<_> =
+            below.into_iter().filter(|(_, kind)| kind.is_dir()).map(|(name, _)| name).collect();
         loop {
             let Some(name) = below.pop() else {
                 let Some((identity, rest)) = levels.pop() else { return Ok(()) };

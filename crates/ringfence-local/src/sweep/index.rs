@@ -23,12 +23,23 @@ pub(super) struct BadIndex {
 /// Looks through the indexes of a git directory that changed since the command began.
 pub(super) fn bad_indexes(ground: &Ground, git: &Held) -> Vec<BadIndex> {
     let names = object_names(git);
-    let entries = held::entries(git).unwrap_or_default().into_iter().filter(|(name, _)| is_index(name.as_bytes()));
-    let bad = |(name, kind): (OsString, FileType)| reason(ground, git, &name, kind, names).map(|reason| BadIndex { name, reason });
+    let entries = held::entries(git)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|(name, _)| is_index(name.as_bytes()));
+    let bad = |(name, kind): (OsString, FileType)| {
+        reason(ground, git, &name, kind, names).map(|reason| BadIndex { name, reason })
+    };
     entries.filter_map(bad).collect()
 }
 
-fn reason(ground: &Ground, git: &Held, name: &OsString, kind: FileType, names: ObjectNames) -> Option<String> {
+fn reason(
+    ground: &Ground,
+    git: &Held,
+    name: &OsString,
+    kind: FileType,
+    names: ObjectNames,
+) -> Option<String> {
     if kind != FileType::RegularFile {
         return Some("is not a plain file".to_owned());
     }
@@ -36,7 +47,9 @@ fn reason(ground: &Ground, git: &Held, name: &OsString, kind: FileType, names: O
     if !ground.begun.may_precede_change_of(&file) {
         return None;
     }
-    let Ok(index) = held::read_all(file, LONGEST) else { return Some("is too large to be looked through".to_owned()) };
+    let Ok(index) = held::read_all(file, LONGEST) else {
+        return Some("is too large to be looked through".to_owned());
+    };
     let anew = "`git reset` makes a new one";
     index_fault(&index, names).map(|fault| match fault {
         IndexFault::Path(path) => format!("makes git follow the path {path:?}, which leads out of the working tree or into .git; {anew}"),
@@ -47,7 +60,8 @@ fn reason(ground: &Ground, git: &Held, name: &OsString, kind: FileType, names: O
 /// The length of object names, by the configuration of the repository or the one around a worktree.
 fn object_names(git: &Held) -> ObjectNames {
     let around = || repository_around(git).and_then(|git| held::read(git, "config").ok());
-    let config = held::read(git, "config").ok().or_else(around).unwrap_or_default().to_ascii_lowercase();
+    let config =
+        held::read(git, "config").ok().or_else(around).unwrap_or_default().to_ascii_lowercase();
     let is_mentioned = config.windows(6).any(|word| word == b"sha256");
     if is_mentioned { ObjectNames::Either } else { ObjectNames::Sha1 }
 }

@@ -18,7 +18,12 @@ impl Sweep<'_> {
                 }
                 for (name, kind) in held::entries(directory)? {
                     if !matches!(kind, FileType::RegularFile | FileType::Directory) {
-                        self.move_away(directory, &name, &path.join(way).join(&name), "leads git somewhere else");
+                        self.move_away(
+                            directory,
+                            &name,
+                            &path.join(way).join(&name),
+                            "leads git somewhere else",
+                        );
                     }
                 }
                 Ok(Next::Below)

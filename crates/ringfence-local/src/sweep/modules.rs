@@ -15,7 +15,10 @@ impl Sweep<'_> {
             if !identity(directory).is_some_and(|identity| self.done.insert(identity)) {
                 return Ok(Next::Past);
             }
-            if looks_like_git(directory) && repository_around(directory).is_none() && !self.was_before(directory) {
+            if looks_like_git(directory)
+                && repository_around(directory).is_none()
+                && !self.was_before(directory)
+            {
                 let path = path.join(way);
                 self.settings(directory, &path);
                 self.links(directory, &path);
@@ -36,9 +39,13 @@ impl Sweep<'_> {
             self.module_stores(modules, &at);
         }
         let at = path.join("worktrees");
-        let Ok(worktrees) = held::enter(git, "worktrees", Want::Look, Mounts::Cross) else { return };
+        let Ok(worktrees) = held::enter(git, "worktrees", Want::Look, Mounts::Cross) else {
+            return;
+        };
         for (name, _) in held::entries(&worktrees).unwrap_or_default() {
-            let Ok(own) = held::enter(&worktrees, &name, Want::Look, Mounts::Cross) else { continue };
+            let Ok(own) = held::enter(&worktrees, &name, Want::Look, Mounts::Cross) else {
+                continue;
+            };
             if !self.was_before(&own) {
                 self.worktree(&own, &at.join(&name));
                 self.stores(&own, &at.join(&name));
@@ -48,7 +55,8 @@ impl Sweep<'_> {
 
     fn module_stores(&mut self, modules: Held, path: &AbsPath) {
         let seen = held::walk(modules, Mounts::Cross, |directory, way| {
-            let is_git = ["HEAD", "config", "objects"].iter().any(|name| kind(directory, name).is_some());
+            let is_git =
+                ["HEAD", "config", "objects"].iter().any(|name| kind(directory, name).is_some());
             if way.as_os_str().is_empty() || !is_git {
                 return Ok(Next::Below);
             }

@@ -42,14 +42,18 @@ impl Moment {
     /// Answers whether a file was made before. Where the file system does not record that, it
     /// was not.
     pub(super) fn follows(self, birth: Birth) -> bool {
-        birth.born().is_some_and(|(seconds, nanoseconds)| Self(seconds as u64, nanoseconds.into()) < self)
+        birth
+            .born()
+            .is_some_and(|(seconds, nanoseconds)| Self(seconds as u64, nanoseconds.into()) < self)
     }
 
     /// Whether a name may have been made in `directory` since. The time of its last change
     /// cannot be set back.
     pub(super) fn may_precede_change_of(self, directory: impl AsFd) -> bool {
-        let has_own_clock = rustix::fs::fstatfs(&directory).is_ok_and(|status| OWN_CLOCK.contains(&(status.f_type as u32)));
-        let changed = rustix::fs::fstat(&directory).map(|status| Self(status.st_ctime as u64, status.st_ctime_nsec));
+        let has_own_clock = rustix::fs::fstatfs(&directory)
+            .is_ok_and(|status| OWN_CLOCK.contains(&(status.f_type as u32)));
+        let changed = rustix::fs::fstat(&directory)
+            .map(|status| Self(status.st_ctime as u64, status.st_ctime_nsec));
         !has_own_clock || changed.is_ok_and(|changed| changed >= self)
     }
 }

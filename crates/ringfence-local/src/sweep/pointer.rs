@@ -23,9 +23,12 @@ impl Sweep<'_> {
     /// before, where no command can make what git obeys, or in one that a command made, which
     /// is looked through, if the submodule's config names the directory of the pointer.
     fn is_submodule(&mut self, at: &AbsPath, spot: &Spot) -> bool {
-        let modules = at.ancestors().skip(1).find(|above| above.name().is_some_and(|name| name == "modules"));
+        let modules =
+            at.ancestors().skip(1).find(|above| above.name().is_some_and(|name| name == "modules"));
         let Some(git) = modules.and_then(|modules| modules.parent()) else { return false };
-        let (Some(own), Some(opened)) = (self.roots.open(at), self.roots.open(&git)) else { return false };
+        let (Some(own), Some(opened)) = (self.roots.open(at), self.roots.open(&git)) else {
+            return false;
+        };
         let ups = at.depth() - git.depth();
         let mut here = held::around(&own).ok();
         for _ in 1..ups {
@@ -40,9 +43,13 @@ impl Sweep<'_> {
         }
         let is_repository = |git: &Held| looks_like_git(git) && kind(git, "commondir").is_none();
         // A linked worktree has submodules of its own.
-        let is_worktree = looks_like_git(&opened) && is_two_up(&opened) && repository_around(&opened).is_some();
+        let is_worktree =
+            looks_like_git(&opened) && is_two_up(&opened) && repository_around(&opened).is_some();
         let is_around = is_worktree || is_repository(&opened);
-        if !is_repository(&own) || !is_around || self.tree_of(&own, at).is_none_or(|(_, tree)| tree != spot.path) {
+        if !is_repository(&own)
+            || !is_around
+            || self.tree_of(&own, at).is_none_or(|(_, tree)| tree != spot.path)
+        {
             return false;
         }
         if is_worktree {
@@ -57,7 +64,9 @@ impl Sweep<'_> {
     /// The working tree that a submodule's config names, as it is written and where it is, if
     /// the `.git` there leads back to the submodule's directory `git`.
     pub(super) fn tree_of(&self, git: &Held, path: &AbsPath) -> Option<(String, AbsPath)> {
-        path.ancestors().skip(1).find(|above| above.name().is_some_and(|name| name == "modules"))?;
+        path.ancestors()
+            .skip(1)
+            .find(|above| above.name().is_some_and(|name| name == "modules"))?;
         let written = super::config::worktree(&held::read(git, "config").ok()?)?;
         let tree = lead(path, written.as_bytes())?;
         let back = target(&self.roots.open(&tree)?, &tree)?;
@@ -75,9 +84,15 @@ impl Sweep<'_> {
         if self.is_submodule(&at, spot) {
             return true;
         }
-        let Some(worktrees) = at.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees")) else { return false };
+        let Some(worktrees) =
+            at.parent().filter(|above| above.name().is_some_and(|name| name == "worktrees"))
+        else {
+            return false;
+        };
         let Some(common) = worktrees.parent() else { return false };
-        let (Some(own), Some(git)) = (self.roots.open(&at), self.roots.open(&common)) else { return false };
+        let (Some(own), Some(git)) = (self.roots.open(&at), self.roots.open(&common)) else {
+            return false;
+        };
         let is_around = || {
             let above = held::around(&own).ok()?;
             (held::identity(held::around(&above).ok()?) == held::identity(&git)).then_some(())
@@ -85,7 +100,8 @@ impl Sweep<'_> {
         let points_back = || {
             let back = lead(&at, &held::read(&own, "gitdir").ok()?)?;
             let directory = self.roots.open(&back.parent()?)?;
-            let is_it = back.name()? == ".git" && held::identity(&directory) == held::identity(&spot.directory);
+            let is_it = back.name()? == ".git"
+                && held::identity(&directory) == held::identity(&spot.directory);
             is_it.then_some(())
         };
         if is_around().is_none() || points_back().is_none() || !is_two_up(&own) {
@@ -122,7 +138,10 @@ pub(super) fn lead(path: &AbsPath, text: &[u8]) -> Option<AbsPath> {
         match part {
             Component::ParentDir if has_gone_down || text.is_absolute() => return None,
             Component::Normal(_) => has_gone_down = true,
-            Component::ParentDir | Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            Component::ParentDir
+            | Component::RootDir
+            | Component::CurDir
+            | Component::Prefix(_) => {}
         }
     }
     let is_text = !text.as_os_str().is_empty() && !text.as_os_str().as_bytes().contains(&0);
@@ -131,7 +150,8 @@ pub(super) fn lead(path: &AbsPath, text: &[u8]) -> Option<AbsPath> {
 
 /// As git takes it off, and nothing else: a name may end in a space.
 pub(super) fn without_line_end(text: &[u8]) -> &[u8] {
-    let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    let end =
+        text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
     &text[..end]
 }
 
@@ -142,7 +162,11 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: Option<&str>) {
         let path = AbsPath::new("/p/sub").unwrap();
-        assert_eq!(super::lead(&path, text.as_bytes()).map(|lead| lead.to_string()), expected.map(str::to_owned), "{text:?}");
+        assert_eq!(
+            super::lead(&path, text.as_bytes()).map(|lead| lead.to_string()),
+            expected.map(str::to_owned),
+            "{text:?}"
+        );
     }
 
     #[test]

@@ -22,8 +22,11 @@ fn key(name: &[u8]) -> Vec<u8> {
 
 /// Replacements that are there.
 pub(super) fn known(git: &Held) -> Vec<Vec<u8>> {
-    let loose = directory(git).and_then(|directory| held::entries(&directory).ok()).unwrap_or_default();
-    let packed = held::open_file(git, "packed-refs").and_then(|file| held::read_all(file, LONGEST)).unwrap_or_default();
+    let loose =
+        directory(git).and_then(|directory| held::entries(&directory).ok()).unwrap_or_default();
+    let packed = held::open_file(git, "packed-refs")
+        .and_then(|file| held::read_all(file, LONGEST))
+        .unwrap_or_default();
     let packed = packed.split_inclusive(|byte| *byte == b'\n').filter_map(replaced).map(key);
     loose.iter().map(|(name, _)| key(name.as_bytes())).chain(packed).collect()
 }
@@ -74,8 +77,13 @@ mod tests {
 
     #[test]
     fn only_new_replacements_are_taken_out_of_packed_refs() {
-        let text: &[&[u8]] =
-            &[b"# pack-refs\n", b"aa refs/heads/main\n", b"bb refs/replace/11\n", b"cc refs/replace/22\n", b"dd refs/tags/replace\n"];
+        let text: &[&[u8]] = &[
+            b"# pack-refs\n",
+            b"aa refs/heads/main\n",
+            b"bb refs/replace/11\n",
+            b"cc refs/replace/22\n",
+            b"dd refs/tags/replace\n",
+        ];
         let mut lines = text.to_vec();
         let before = HashSet::from([key(b"11")]);
         assert_eq!(take_new(&mut lines, &before), ["22"]);

@@ -55,8 +55,14 @@ impl Roots {
 
     /// Opens a directory within them by a path that leads through no link.
     pub(super) fn open(&self, path: &AbsPath) -> Option<Held> {
-        let (root, identity) = self.0.iter().filter(|(root, _)| path.is_within(root)).max_by_key(|(root, _)| root.depth())?;
-        let top = held::open_at(root.as_path()).ok().filter(|top| held::identity(top) == Some(*identity))?;
+        let (root, identity) = self
+            .0
+            .iter()
+            .filter(|(root, _)| path.is_within(root))
+            .max_by_key(|(root, _)| root.depth())?;
+        let top = held::open_at(root.as_path())
+            .ok()
+            .filter(|top| held::identity(top) == Some(*identity))?;
         held::open_below(&top, path.relative_to(root)?).ok()
     }
 
@@ -67,8 +73,12 @@ impl Roots {
     /// below the mount. Whatever a path says, it is believed only of the same directory.
     pub(super) fn find(&self, directory: &OwnedFd, reported: &AbsPath) -> Option<(Held, AbsPath)> {
         let own = held::identity(directory)?;
-        let now = fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok().and_then(AbsPath::new);
-        let below = now.as_ref().map(|now| now.relative_to(&AbsPath::root()).unwrap_or(Path::new("")).to_owned());
+        let now = fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+            .ok()
+            .and_then(AbsPath::new);
+        let below = now
+            .as_ref()
+            .map(|now| now.relative_to(&AbsPath::root()).unwrap_or(Path::new("")).to_owned());
         let partly = below.iter().flat_map(|below| self.iter().map(move |root| root.join(below)));
         now.iter().cloned().chain(partly).chain([reported.clone()]).find_map(|path| {
             let found = self.open(&path).filter(|found| held::identity(found) == Some(own))?;

@@ -75,11 +75,15 @@ impl Sweep<'_> {
                     let reason = "an agent or editor that is started there would run what it names";
                     return self.move_away(&directory, name, &path, reason);
                 }
-                (Some(_), Some(FileType::Symlink)) if is_new => return self.move_away(&directory, name, &path, ELSEWHERE),
+                (Some(_), Some(FileType::Symlink)) if is_new => {
+                    return self.move_away(&directory, name, &path, ELSEWHERE);
+                }
                 (Some(_), Some(FileType::Directory)) => {}
                 _ => return,
             }
-            let Ok(inner) = held::enter(&directory, name, Want::Look, Mounts::Cross) else { return };
+            let Ok(inner) = held::enter(&directory, name, Want::Look, Mounts::Cross) else {
+                return;
+            };
             directory = inner;
         }
     }
@@ -88,7 +92,10 @@ impl Sweep<'_> {
     /// settings are looked for: a workspace points to the repository that it belongs to.
     fn pointer(&mut self, spot: &Spot, name: &OsStr, path: &AbsPath) {
         let is_new = spot.came == Came::Whole || self.has_changed(&spot.directory, Path::new(name));
-        if !is_new || self.is_of_user(path) || matches!(kind(&spot.directory, name), None | Some(FileType::Directory)) {
+        if !is_new
+            || self.is_of_user(path)
+            || matches!(kind(&spot.directory, name), None | Some(FileType::Directory))
+        {
             return;
         }
         let target = held::read(&spot.directory, name).ok().and_then(|text| {
@@ -97,7 +104,8 @@ impl Sweep<'_> {
             has_name.then(|| resolved(&spot.path, &text)).flatten()
         });
         let is_looked_at = |target: &AbsPath| {
-            let is_named = builtin::pointer_at(names(target)).is_some() && self.roots.around(target).is_some();
+            let is_named =
+                builtin::pointer_at(names(target)).is_some() && self.roots.around(target).is_some();
             // Opened without following a link on the way.
             is_named && !self.ground.is_vendored(target) && self.roots.open(target).is_some()
         };
@@ -110,10 +118,16 @@ impl Sweep<'_> {
     fn list_setting(&mut self, spot: &Spot, name: &OsStr, path: AbsPath) {
         if spot.standing == Standing::OnHost
             && !self.is_of_user(&path)
-            && Birth::of(&spot.directory, name).is_some_and(|birth| self.ground.is_of_command(birth))
+            && Birth::of(&spot.directory, name)
+                .is_some_and(|birth| self.ground.is_of_command(birth))
             && let Some(identity) = identity(&spot.directory)
         {
-            self.swept.spotted.push(Spotted { path, identity, what: Planted::Setting, since: self.ground.begun });
+            self.swept.spotted.push(Spotted {
+                path,
+                identity,
+                what: Planted::Setting,
+                since: self.ground.begun,
+            });
         }
     }
 
@@ -146,9 +160,17 @@ fn sought(path: &AbsPath, name: &OsStr) -> Vec<Sought<'static>> {
     let found = whole.into_iter().chain(builtin::settings_below(names(path)));
     let files = |(setting, count): (&'static builtin::Setting, usize)| {
         let rest: PathBuf = setting.names().skip(count).collect();
-        let below =
-            move |planted: &PlantedFile| [Path::new(name), &rest, Path::new(planted.file)].iter().flat_map(|way| way.iter()).collect();
-        setting.planted.iter().map(|planted| Sought { way: below(planted), planted }).collect::<Vec<_>>()
+        let below = move |planted: &PlantedFile| {
+            [Path::new(name), &rest, Path::new(planted.file)]
+                .iter()
+                .flat_map(|way| way.iter())
+                .collect()
+        };
+        setting
+            .planted
+            .iter()
+            .map(|planted| Sought { way: below(planted), planted })
+            .collect::<Vec<_>>()
     };
     found.flat_map(files).collect()
 }
@@ -174,7 +196,9 @@ fn starts_programs(directory: &Held, name: &Path, planted: &PlantedFile) -> bool
     let text = || held::read(directory, name);
     match planted.content {
         Content::Word(words) if is_file => text().map_or(true, |text| holds_word(&text, words)),
-        Content::SectionBeside(sections) if is_file => text().map_or(true, |text| has_other_section(&text, sections)),
+        Content::SectionBeside(sections) if is_file => {
+            text().map_or(true, |text| has_other_section(&text, sections))
+        }
         Content::Any | Content::Word(_) | Content::SectionBeside(_) => true,
     }
 }
@@ -182,7 +206,9 @@ fn starts_programs(directory: &Held, name: &Path, planted: &PlantedFile) -> bool
 /// Tells whether a JSON text holds one of the words, also written with escapes. Text in another
 /// encoding may.
 fn holds_word(text: &[u8], words: &[&str]) -> bool {
-    let Some(text) = std::str::from_utf8(text).ok().filter(|text| !text.contains('\0')) else { return true };
+    let Some(text) = std::str::from_utf8(text).ok().filter(|text| !text.contains('\0')) else {
+        return true;
+    };
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("\\u") {
@@ -198,7 +224,9 @@ fn holds_word(text: &[u8], words: &[&str]) -> bool {
 
 /// Tells whether a configuration has a section other than these, or a directive.
 fn has_other_section(text: &[u8], sections: &[&str]) -> bool {
-    let Some(text) = std::str::from_utf8(text).ok().filter(|text| !text.contains('\0')) else { return true };
+    let Some(text) = std::str::from_utf8(text).ok().filter(|text| !text.contains('\0')) else {
+        return true;
+    };
     let is_other = |line: &str| {
         let line = line.trim_start_matches('\u{feff}').trim();
         let section = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
@@ -211,8 +239,15 @@ fn has_other_section(text: &[u8], sections: &[&str]) -> bool {
 /// Whether a directory has a name of one of these settings. Paths are looked at later: a tree may be
 /// thousands of directories deep.
 pub(super) fn may_have_settings(directory: &Held) -> bool {
-    let planted = || builtin::SETTINGS.iter().chain(builtin::POINTERS).filter(|setting| !setting.planted.is_empty());
-    let is_name = |name: &OsStr| planted().flat_map(|setting| setting.names()).any(|known| name.eq_ignore_ascii_case(known));
+    let planted = || {
+        builtin::SETTINGS
+            .iter()
+            .chain(builtin::POINTERS)
+            .filter(|setting| !setting.planted.is_empty())
+    };
+    let is_name = |name: &OsStr| {
+        planted().flat_map(|setting| setting.names()).any(|known| name.eq_ignore_ascii_case(known))
+    };
     held::entries(directory).unwrap_or_default().iter().any(|(name, _)| is_name(name))
 }
 
@@ -222,11 +257,20 @@ mod tests {
 
     #[test]
     fn words_are_found_in_any_spelling() {
-        for text in [r#""folderOpen""#, r#""FOLDEROPEN""#, r#""folder\u004fpen""#, r#""\u0066\u006F\u006cderOpen""#, "\0", "\u{e9}\u{0}"] {
+        for text in [
+            r#""folderOpen""#,
+            r#""FOLDEROPEN""#,
+            r#""folder\u004fpen""#,
+            r#""\u0066\u006F\u006cderOpen""#,
+            "\0",
+            "\u{e9}\u{0}",
+        ] {
             assert!(holds_word(text.as_bytes(), &["folderOpen"]), "{text}");
         }
         assert!(holds_word(b"\xff\xfe", &["folderOpen"]));
-        for text in ["", r#""folder""#, r#""\u""#, r#""\u00""#, r#""\u00e9""#, r#""folder\u0020Open""#] {
+        for text in
+            ["", r#""folder""#, r#""\u""#, r#""\u00""#, r#""\u00e9""#, r#""folder\u0020Open""#]
+        {
             assert!(!holds_word(text.as_bytes(), &["folderOpen"]), "{text}");
         }
     }
@@ -236,7 +280,16 @@ mod tests {
         for text in ["", "[paths]\ndefault = x\n", "# [hooks]\n[paths]\r\na=b", "; x\n"] {
             assert!(!has_other_section(text.as_bytes(), &["paths"]), "{text}");
         }
-        for text in ["[hooks]", "[paths]\n[pager]\n", "%include x", "[paths]\r[ui]", "\u{feff}[ui]", "[paths] \n [ui]", "[ui", "\0"] {
+        for text in [
+            "[hooks]",
+            "[paths]\n[pager]\n",
+            "%include x",
+            "[paths]\r[ui]",
+            "\u{feff}[ui]",
+            "[paths] \n [ui]",
+            "[ui",
+            "\0",
+        ] {
             assert!(has_other_section(text.as_bytes(), &["paths"]), "{text}");
         }
     }

@@ -60,8 +60,22 @@ impl std::fmt::Debug for Place {
 
 /// Directories of state in a git directory; the empty name is the git directory itself.
 const PLACES: &[(&str, &[(&str, Check)])] = &[
-    ("rebase-merge", &[("git-rebase-todo", Check::Lines), STRATEGY, OPTIONS, SIGN, RERERE, AUTHOR, STASH]),
-    ("rebase-apply", &[STRATEGY, OPTIONS, SIGN, RERERE, AUTHOR, STASH, ("apply-opt", Check::Whole(is_apply_options))]),
+    (
+        "rebase-merge",
+        &[("git-rebase-todo", Check::Lines), STRATEGY, OPTIONS, SIGN, RERERE, AUTHOR, STASH],
+    ),
+    (
+        "rebase-apply",
+        &[
+            STRATEGY,
+            OPTIONS,
+            SIGN,
+            RERERE,
+            AUTHOR,
+            STASH,
+            ("apply-opt", Check::Whole(is_apply_options)),
+        ],
+    ),
     ("sequencer", &[("todo", Check::Lines), ("opts", Check::Whole(is_sequencer_options))]),
     (
         "",
@@ -92,7 +106,9 @@ pub(super) fn programs(git: &Held) -> HashSet<Vec<u8>> {
         let Ok(text) = held::read(directory, place.name) else { return };
         match place.check {
             Check::Refs => {}
-            Check::Lines => found.extend(lines(&text).filter(|line| is_program(line)).map(<[u8]>::to_vec)),
+            Check::Lines => {
+                found.extend(lines(&text).filter(|line| is_program(line)).map(<[u8]>::to_vec))
+            }
             check if !is_harmless(check, &text) => drop(found.insert(key(place, &text))),
             _ => {}
         }
@@ -103,14 +119,20 @@ pub(super) fn programs(git: &Held) -> HashSet<Vec<u8>> {
 
 /// A file without what runs programs and was not there before: the lines that stay, or nothing of
 /// it. `None` if all of it may stay for now.
-pub(super) fn without_programs(known: &HashSet<Vec<u8>>, place: Place, text: &[u8]) -> Option<Option<Vec<u8>>> {
+pub(super) fn without_programs(
+    known: &HashSet<Vec<u8>>,
+    place: Place,
+    text: &[u8],
+) -> Option<Option<Vec<u8>>> {
     match place.check {
         Check::Lines => {
             let is_new = |line: &&[u8]| is_program(line) && !known.contains(*line);
             let kept = || lines(text).filter(|line| !is_new(line)).collect::<Vec<_>>().concat();
             lines(text).any(|line| is_new(&line)).then(|| Some(kept()))
         }
-        Check::Whole(is_allowed) => (!is_allowed(text) && !known.contains(&key(place, text))).then_some(None),
+        Check::Whole(is_allowed) => {
+            (!is_allowed(text) && !known.contains(&key(place, text))).then_some(None)
+        }
         // No command can write these in a repository of the user, or git applies them only when told to.
         Check::Paths | Check::Stash | Check::Refs => None,
     }
@@ -133,7 +155,9 @@ impl Sweep<'_> {
             if matches!(check, Check::Refs) {
                 return self.packed_refs(git, &at);
             }
-            let Ok(text) = held::read(directory, name) else { return self.move_away(directory, name, &at, "cannot be read") };
+            let Ok(text) = held::read(directory, name) else {
+                return self.move_away(directory, name, &at, "cannot be read");
+            };
             let is_known = self.ground.programs.contains(&key(file, &text));
             let reason = match check {
                 Check::Lines => return self.todo(directory, name, &at, &text),
@@ -143,7 +167,9 @@ impl Sweep<'_> {
                 Check::Whole(_) | Check::Stash if is_known => return,
                 Check::Stash if self.is_plain_autostash(git, path, &text) => return,
                 Check::Stash => autostash_reason(&text),
-                Check::Whole(_) | Check::Refs => "makes git run programs or obey options when it continues".to_owned(),
+                Check::Whole(_) | Check::Refs => {
+                    "makes git run programs or obey options when it continues".to_owned()
+                }
             };
             self.move_away(directory, name, &at, &reason);
         });
@@ -171,7 +197,10 @@ impl Sweep<'_> {
         }
         if self.was_before(git) {
             let replaced = replacements::take_new(&mut kept, &self.ground.programs);
-            reasons.extend((!replaced.is_empty()).then(|| format!("{}: {}", replacements::REASON, listed(&replaced))));
+            reasons.extend(
+                (!replaced.is_empty())
+                    .then(|| format!("{}: {}", replacements::REASON, listed(&replaced))),
+            );
         }
         if !reasons.is_empty() {
             self.replace(git, "packed-refs", at, &kept.concat(), &reasons.join("; "));
@@ -182,7 +211,11 @@ impl Sweep<'_> {
     /// the working tree is not found, it may.
     fn leads_away(&self, git: &Held, path: &AbsPath, text: &[u8]) -> bool {
         let is_dot_git = path.name().is_some_and(|name| name == ".git");
-        let tree = if is_dot_git { held::around(git).and_then(|tree| held::hold(tree, Want::Look)).ok() } else { self.tree_at(git, path) };
+        let tree = if is_dot_git {
+            held::around(git).and_then(|tree| held::hold(tree, Want::Look)).ok()
+        } else {
+            self.tree_at(git, path)
+        };
         tree.is_none_or(|tree| has_link(&tree, text))
     }
 
@@ -198,10 +231,19 @@ impl Sweep<'_> {
     /// Takes out lines that run programs and were not there before.
     fn todo(&mut self, directory: &Held, name: &str, at: &AbsPath, text: &[u8]) {
         let is_new = |line: &&[u8]| is_program(line) && !self.ground.programs.contains(*line);
-        let dropped: Vec<String> = lines(text).filter(is_new).map(|line| String::from_utf8_lossy(line).trim().to_owned()).collect();
+        let dropped: Vec<String> = lines(text)
+            .filter(is_new)
+            .map(|line| String::from_utf8_lossy(line).trim().to_owned())
+            .collect();
         if !dropped.is_empty() {
             let kept = lines(text).filter(|line| !is_new(line)).collect::<Vec<_>>().concat();
-            self.replace(directory, name, at, &kept, &format!("makes git rebase run programs: {}", listed(&dropped)));
+            self.replace(
+                directory,
+                name,
+                at,
+                &kept,
+                &format!("makes git rebase run programs: {}", listed(&dropped)),
+            );
         }
     }
 
@@ -222,7 +264,9 @@ pub(super) fn each(git: &Held, mut look: impl FnMut(&Held, Place)) {
         let directory = if place.is_empty() {
             git
         } else {
-            let Ok(directory) = held::enter(git, place, Want::Look, Mounts::Cross) else { continue };
+            let Ok(directory) = held::enter(git, place, Want::Look, Mounts::Cross) else {
+                continue;
+            };
             entered = directory;
             &entered
         };
@@ -248,8 +292,14 @@ fn is_harmless(check: Check, text: &[u8]) -> bool {
 fn autostash_reason(text: &[u8]) -> String {
     let id = text.trim_ascii();
     let is_id = matches!(id.len(), 40 | 64) && id.iter().all(u8::is_ascii_hexdigit);
-    let look = if is_id { format!("; to look at it: git show --stat {}", String::from_utf8_lossy(id)) } else { String::new() };
-    format!("git would apply its changes by itself, to protected files or in a way that is not known{look}")
+    let look = if is_id {
+        format!("; to look at it: git show --stat {}", String::from_utf8_lossy(id))
+    } else {
+        String::new()
+    };
+    format!(
+        "git would apply its changes by itself, to protected files or in a way that is not known{look}"
+    )
 }
 
 /// A file as it was: without NUL, which ends a field in the mark of a run.
@@ -262,10 +312,13 @@ fn key(place: Place, text: &[u8]) -> Vec<u8> {
 fn refs(text: &[u8]) -> (Vec<&[u8]>, Vec<String>) {
     let (mut kept, mut dropped, mut is_kept) = (Vec::new(), Vec::new(), true);
     for line in lines(text) {
-        let name = line.iter().position(|byte| *byte == b' ').map_or(line, |space| &line[space + 1..]);
+        let name =
+            line.iter().position(|byte| *byte == b' ').map_or(line, |space| &line[space + 1..]);
         // The object of a tag goes with the ref on the line before.
         if line[0] != b'^' {
-            is_kept = line[0] == b'#' || line == b"\n" || (name.len() < line.len() && name.starts_with(b"refs/"));
+            is_kept = line[0] == b'#'
+                || line == b"\n"
+                || (name.len() < line.len() && name.starts_with(b"refs/"));
             if !is_kept {
                 dropped.push(String::from_utf8_lossy(name).trim().to_owned());
             }
@@ -292,7 +345,9 @@ fn is_strategy(text: &[u8]) -> bool {
 /// Options of a merge strategy, each in quotes or not.
 fn is_strategy_options(text: &[u8]) -> bool {
     let bare = |word: &[u8]| -> Vec<u8> {
-        let quoted = [b'"', b'\''].iter().find_map(|quote| word.strip_prefix(&[*quote])?.strip_suffix(&[*quote]));
+        let quoted = [b'"', b'\'']
+            .iter()
+            .find_map(|quote| word.strip_prefix(&[*quote])?.strip_suffix(&[*quote]));
         quoted.unwrap_or(word).to_vec()
     };
     // Newer versions of git leave the dashes out.
@@ -320,9 +375,14 @@ fn is_strategy_option(option: &[u8]) -> bool {
         b"no-renames",
         b"find-renames",
     ];
-    const VALUED: &[&[u8]] = &[b"subtree=", b"diff-algorithm=", b"find-renames=", b"rename-threshold="];
-    let is_value = |value: &[u8]| value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._/%-".contains(byte)) && !has_dots(value);
-    PLAIN.contains(&option) || VALUED.iter().any(|name| option.strip_prefix(*name).is_some_and(is_value))
+    const VALUED: &[&[u8]] =
+        &[b"subtree=", b"diff-algorithm=", b"find-renames=", b"rename-threshold="];
+    let is_value = |value: &[u8]| {
+        value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._/%-".contains(byte))
+            && !has_dots(value)
+    };
+    PLAIN.contains(&option)
+        || VALUED.iter().any(|name| option.strip_prefix(*name).is_some_and(is_value))
 }
 
 fn has_dots(value: &[u8]) -> bool {
@@ -345,7 +405,8 @@ fn is_sequencer_options(text: &[u8]) -> bool {
         "default-msg-cleanup",
         "commit-use-reference",
     ];
-    let is_word = |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let is_word =
+        |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     config::settings(text).is_some_and(|settings| {
         settings.iter().all(|(name, value)| match name.strip_prefix("options.") {
             Some("strategy") => is_strategy(value.as_bytes()),
@@ -359,12 +420,15 @@ fn is_sequencer_options(text: &[u8]) -> bool {
 
 fn is_signing(text: &[u8]) -> bool {
     let text = text.trim_ascii();
-    let key = [b"-S".as_slice(), b"--gpg-sign=", b"--gpg-sign"].iter().find_map(|option| text.strip_prefix(*option));
+    let key = [b"-S".as_slice(), b"--gpg-sign=", b"--gpg-sign"]
+        .iter()
+        .find_map(|option| text.strip_prefix(*option));
     matches!(text, b"" | b"--no-gpg-sign") || key.is_some_and(is_key)
 }
 
 fn is_key(key: &[u8]) -> bool {
-    !key.starts_with(b"-") && key.iter().all(|byte| byte.is_ascii_alphanumeric() || b" @.<>_+=:/-".contains(byte))
+    !key.starts_with(b"-")
+        && key.iter().all(|byte| byte.is_ascii_alphanumeric() || b" @.<>_+=:/-".contains(byte))
 }
 
 fn is_rerere(text: &[u8]) -> bool {
@@ -373,7 +437,10 @@ fn is_rerere(text: &[u8]) -> bool {
 
 fn is_revision(text: &[u8]) -> bool {
     let text = text.trim_ascii();
-    !text.starts_with(b"-") && text.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte > 127 || b"._/@{}^~+=,#%:-".contains(byte))
+    !text.starts_with(b"-")
+        && text.iter().all(|byte| {
+            byte.is_ascii_alphanumeric() || *byte > 127 || b"._/@{}^~+=,#%:-".contains(byte)
+        })
 }
 
 /// Accepts lines that each set a variable of the author to one quoted word.
@@ -381,7 +448,9 @@ fn is_author_script(text: &[u8]) -> bool {
     const NAMES: [&[u8]; 3] = [b"GIT_AUTHOR_NAME=", b"GIT_AUTHOR_EMAIL=", b"GIT_AUTHOR_DATE="];
     let mut rest = text;
     while !rest.trim_ascii().is_empty() {
-        let Some(value) = NAMES.iter().find_map(|name| rest.strip_prefix(*name)) else { return false };
+        let Some(value) = NAMES.iter().find_map(|name| rest.strip_prefix(*name)) else {
+            return false;
+        };
         match quoted(value) {
             Some((_, [])) => return true,
             Some((_, [b'\n', after @ ..])) => rest = after,
@@ -392,7 +461,8 @@ fn is_author_script(text: &[u8]) -> bool {
 }
 
 fn is_apply_options(text: &[u8]) -> bool {
-    const PLAIN: &[&[u8]] = &[b"--ignore-whitespace", b"--ignore-space-change", b"--reject", b"--3way"];
+    const PLAIN: &[&[u8]] =
+        &[b"--ignore-whitespace", b"--ignore-space-change", b"--reject", b"--3way"];
     let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let is_word = |text: &[u8]| text.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'-');
     let is_below = |path: &[u8]| {
@@ -403,7 +473,9 @@ fn is_apply_options(text: &[u8]) -> bool {
         let has_path = |option: &[u8]| word.strip_prefix(option).is_some_and(is_below);
         PLAIN.contains(&word.as_slice())
             || [b"--directory=".as_slice(), b"--include=", b"--exclude="].into_iter().any(has_path)
-            || [b"-C", b"-p"].iter().any(|option| word.strip_prefix(option.as_slice()).is_some_and(is_number))
+            || [b"-C", b"-p"]
+                .iter()
+                .any(|option| word.strip_prefix(option.as_slice()).is_some_and(is_number))
             || word.strip_prefix(b"--whitespace=").is_some_and(is_word)
     };
     quoted_words(text).is_some_and(|words| words.iter().all(is_option))
@@ -415,7 +487,9 @@ fn is_quoted_words(text: &[u8]) -> bool {
 
 /// Comments, and commands of `git bisect` in which a shell finds nothing but words.
 fn is_bisect_log(text: &[u8]) -> bool {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte > 127 || b" ._/@{}^~+=,%:-".contains(byte);
+    let is_plain = |byte: &u8| {
+        byte.is_ascii_alphanumeric() || *byte > 127 || b" ._/@{}^~+=,%:-".contains(byte)
+    };
     lines(text).all(|line| {
         let line = line.trim_ascii();
         let mut rest = line;
@@ -468,8 +542,15 @@ fn has_link(tree: &Held, text: &[u8]) -> bool {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     text.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).any(|entry| {
         let Some(at) = entry.iter().position(|byte| *byte == b'\t') else { return true };
-        match rustix::fs::openat2(tree, OsStr::from_bytes(&entry[at + 1..]), flags, Mode::empty(), resolve) {
-            Ok(file) => rustix::fs::fstat(&file).is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_symlink()),
+        match rustix::fs::openat2(
+            tree,
+            OsStr::from_bytes(&entry[at + 1..]),
+            flags,
+            Mode::empty(),
+            resolve,
+        ) {
+            Ok(file) => rustix::fs::fstat(&file)
+                .is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_symlink()),
             Err(error) => error != Errno::NOENT,
         }
     })
@@ -505,9 +586,25 @@ mod tests {
 
     #[test]
     fn only_strategies_of_git_are_allowed() {
-        check(is_strategy, &["ort\n", "recursive", "ours\n"], &["../../x", "-x", "", "ort x", "x/ort", "ort\nx"]);
-        let options = ["", "--theirs", "\"theirs\"\n", "ours", "\"--ours\" \"--find-renames=50%\"\n", " '--patience'", "--subtree=a/b"];
-        check(is_strategy_options, &options, &["--theirs; x", "\"--x\"", "--subtree=../x", "--theirs $(x)", "\"--ours\"\"x\"", "x"]);
+        check(
+            is_strategy,
+            &["ort\n", "recursive", "ours\n"],
+            &["../../x", "-x", "", "ort x", "x/ort", "ort\nx"],
+        );
+        let options = [
+            "",
+            "--theirs",
+            "\"theirs\"\n",
+            "ours",
+            "\"--ours\" \"--find-renames=50%\"\n",
+            " '--patience'",
+            "--subtree=a/b",
+        ];
+        check(
+            is_strategy_options,
+            &options,
+            &["--theirs; x", "\"--x\"", "--subtree=../x", "--theirs $(x)", "\"--ours\"\"x\"", "x"],
+        );
     }
 
     #[test]
@@ -534,11 +631,25 @@ mod tests {
         check(
             is_author_script,
             &[author, ""],
-            &["GIT_AUTHOR_NAME='a';x\n", "PATH='x'\n", "GIT_AUTHOR_NAME=$(x)\n", "GIT_AUTHOR_NAME='a\n", "GIT_AUTHOR_NAME='a'\\\nx"],
+            &[
+                "GIT_AUTHOR_NAME='a';x\n",
+                "PATH='x'\n",
+                "GIT_AUTHOR_NAME=$(x)\n",
+                "GIT_AUTHOR_NAME='a\n",
+                "GIT_AUTHOR_NAME='a'\\\nx",
+            ],
         );
-        check(is_quoted_words, &["", "\n", " '--' 'a b' 'it'\\''s'\n"], &["a", "'a'; x", "'a'x", "'a' `x`", "'a"]);
+        check(
+            is_quoted_words,
+            &["", "\n", " '--' 'a b' 'it'\\''s'\n"],
+            &["a", "'a'; x", "'a'x", "'a' `x`", "'a"],
+        );
         let log = "git bisect start '--' 'a;b'\n# bad: [12] x; y\ngit bisect bad 1234\n\ngit bisect good v1.0~2\n";
-        check(is_bisect_log, &[log, ""], &["git bisect start; x\n", "x\n", "git bisect good $(x)\n", "git bisect good 'x\n"]);
+        check(
+            is_bisect_log,
+            &[log, ""],
+            &["git bisect start; x\n", "x\n", "git bisect good $(x)\n", "git bisect good 'x\n"],
+        );
     }
 
     #[test]
@@ -546,9 +657,20 @@ mod tests {
         check(
             is_apply_options,
             &["", " '--whitespace=fix' '-C3'\n", "'--directory=sub/x'"],
-            &["'--build-fake-ancestor=x'", "--reject", "'-Cx'", "'--directory=../x'", "'--directory=/x'", "'--include=a/.git/x'"],
+            &[
+                "'--build-fake-ancestor=x'",
+                "--reject",
+                "'-Cx'",
+                "'--directory=../x'",
+                "'--directory=/x'",
+                "'--include=a/.git/x'",
+            ],
         );
-        check(is_signing, &["-S", "-SA B <a@b>\n", "--no-gpg-sign", ""], &["-S--x", "-S$(x)", "x", "--exec=x"]);
+        check(
+            is_signing,
+            &["-S", "-SA B <a@b>\n", "--no-gpg-sign", ""],
+            &["-S--x", "-S$(x)", "x", "--exec=x"],
+        );
         check(is_rerere, &["--rerere-autoupdate\n"], &["--exec"]);
         check(is_revision, &["main\n", "feature/x"], &["-f", "a b", "$(x)"]);
     }

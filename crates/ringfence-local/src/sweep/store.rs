@@ -24,29 +24,42 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new(quarantine: &AbsPath) -> Self {
-        let moment = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let moment = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos());
         Self { path: quarantine.join(moment.to_string()), directory: None, kept: 0 }
     }
 
     /// A path beside it, for files that are needed only during the sweep.
     pub(super) fn scratch(&self) -> AbsPath {
         let name = self.path.name().unwrap_or_default().to_string_lossy().into_owned();
-        self.path.parent().unwrap_or_else(AbsPath::root).join(format!(".{name}-{}", std::process::id()))
+        self.path
+            .parent()
+            .unwrap_or_else(AbsPath::root)
+            .join(format!(".{name}-{}", std::process::id()))
     }
 
     /// Moves what stands at `name` here; `path` is where a person would look for it.
-    pub(super) fn take(&mut self, directory: &Held, name: &Path, path: &AbsPath, roots: &Roots) -> Result<AbsPath> {
+    pub(super) fn take(
+        &mut self,
+        directory: &Held,
+        name: &Path,
+        path: &AbsPath,
+        roots: &Roots,
+    ) -> Result<AbsPath> {
         if self.directory.is_none() {
             self.directory = Some(make(&self.path, roots)?);
         }
         let Some(store) = &self.directory else { return Err(Errno::NOENT) };
         self.kept += 1;
         let place = label(self.kept, path);
-        let moved = held::change(directory, || rustix::fs::renameat(directory, name, store, &place));
+        let moved =
+            held::change(directory, || rustix::fs::renameat(directory, name, store, &place));
         // Between file systems nothing can be renamed. Nor can a directory that is not ours
         // to change; its files may be.
         if moved.is_err() {
-            let copied = copy(directory, name, store, Path::new(&place)).and_then(|()| held::remove(directory, name));
+            let copied = copy(directory, name, store, Path::new(&place))
+                .and_then(|()| held::remove(directory, name));
             if let Err(error) = copied {
                 if let Ok(store) = held::hold(store, Want::Look) {
                     let _ = held::remove(&store, Path::new(&place));
@@ -80,15 +93,26 @@ fn label(number: usize, path: &AbsPath) -> OsString {
 /// Makes the directory at `path`. Links on the way are the person's own, but for those
 /// below a tree that commands write to.
 pub(super) fn make(path: &AbsPath, roots: &Roots) -> Result<OwnedFd> {
-    const STEP: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-    let there = path.ancestors().find(|above| above.as_path().symlink_metadata().is_ok()).unwrap_or_else(AbsPath::root);
+    const STEP: OFlags =
+        OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+    let there = path
+        .ancestors()
+        .find(|above| above.as_path().symlink_metadata().is_ok())
+        .unwrap_or_else(AbsPath::root);
     let start = if roots.around(path).is_some() {
         AbsPath::root()
     } else {
         fs::canonicalize(there.as_path()).ok().and_then(AbsPath::new).ok_or(Errno::NOENT)?
     };
-    let rest = if start == AbsPath::root() { path.relative_to(&start) } else { path.relative_to(&there) };
-    let mut here = rustix::fs::openat2(rustix::fs::CWD, start.as_path(), STEP, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let rest =
+        if start == AbsPath::root() { path.relative_to(&start) } else { path.relative_to(&there) };
+    let mut here = rustix::fs::openat2(
+        rustix::fs::CWD,
+        start.as_path(),
+        STEP,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS,
+    )?;
     for name in rest.unwrap_or(Path::new("")) {
         match rustix::fs::mkdirat(&here, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -114,7 +138,8 @@ fn copy(directory: &Held, name: &Path, store: &OwnedFd, place: &Path) -> Result<
         Some(FileType::Directory) => {
             let top = held::enter(directory, name, Want::Look, Mounts::Stay)?;
             held::walk(top, Mounts::Stay, |here, way| {
-                let at = if way.as_os_str().is_empty() { place.to_owned() } else { place.join(way) };
+                let at =
+                    if way.as_os_str().is_empty() { place.to_owned() } else { place.join(way) };
                 rustix::fs::mkdirat(store, &at, Mode::RWXU)?;
                 for (name, kind) in held::entries(here)? {
                     if kind != FileType::Directory {
@@ -129,7 +154,13 @@ fn copy(directory: &Held, name: &Path, store: &OwnedFd, place: &Path) -> Result<
     }
 }
 
-fn entry(directory: &Held, name: &Path, store: &OwnedFd, place: &Path, budget: &mut Budget) -> Result<()> {
+fn entry(
+    directory: &Held,
+    name: &Path,
+    store: &OwnedFd,
+    place: &Path,
+    budget: &mut Budget,
+) -> Result<()> {
     budget.entries = budget.entries.checked_sub(1).ok_or(Errno::FBIG)?;
     match held::kind(directory, name) {
         Some(FileType::RegularFile) => file(directory, name, store, place, budget),
@@ -141,13 +172,20 @@ fn entry(directory: &Held, name: &Path, store: &OwnedFd, place: &Path, budget: &
     }
 }
 
-fn file(directory: &Held, name: &Path, store: &OwnedFd, place: &Path, budget: &mut Budget) -> Result<()> {
+fn file(
+    directory: &Held,
+    name: &Path,
+    store: &OwnedFd,
+    place: &Path,
+    budget: &mut Budget,
+) -> Result<()> {
     let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let from = held::open_file(directory, name).map_err(errno)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let into = rustix::fs::openat2(store.as_fd(), place, flags, Mode::RUSR | Mode::WUSR, resolve)?;
-    let copied = std::io::copy(&mut from.take(budget.bytes + 1), &mut fs::File::from(into)).map_err(errno)?;
+    let copied = std::io::copy(&mut from.take(budget.bytes + 1), &mut fs::File::from(into))
+        .map_err(errno)?;
     budget.bytes = budget.bytes.checked_sub(copied).ok_or(Errno::FBIG)?;
     Ok(())
 }
@@ -163,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_link_counts_only_where_no_command_could_have_made_it() {
-        let base = std::env::temp_dir().join(format!("quarantine-of-a-test-{}", std::process::id()));
+        let base =
+            std::env::temp_dir().join(format!("quarantine-of-a-test-{}", std::process::id()));
         let _ = fs::remove_dir_all(&base);
         fs::create_dir_all(base.join("elsewhere")).unwrap();
         fs::create_dir_all(base.join("home")).unwrap();
@@ -179,7 +218,8 @@ mod tests {
 
     #[test]
     fn a_label_tells_where_it_came_from() {
-        let label = |path: &str| super::label(7, &AbsPath::new(path).unwrap()).into_string().unwrap();
+        let label =
+            |path: &str| super::label(7, &AbsPath::new(path).unwrap()).into_string().unwrap();
         assert_eq!(label("/p/own/.git/hooks/x"), "7-.git+hooks+x");
         assert_eq!(label("/x"), "7-++x");
         assert!(label(&format!("/{}/{}", "a".repeat(250), "b".repeat(250))).len() < 255);

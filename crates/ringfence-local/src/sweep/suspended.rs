@@ -52,18 +52,33 @@ impl Suspension {
                     return;
                 }
                 let file = held::open_file(directory, place.name);
-                let Ok(original) = file.and_then(|file| held::read_all(file, LARGEST)) else { return };
+                let Ok(original) = file.and_then(|file| held::read_all(file, LARGEST)) else {
+                    return;
+                };
                 let Some(left) = state::without_programs(&known, place, &original) else { return };
                 if put(directory, place.name, left.as_deref()).is_ok() {
-                    self.taken.push(Suspended { git: path.clone(), directory: place.directory, name: place.name.into(), original, left });
+                    self.taken.push(Suspended {
+                        git: path.clone(),
+                        directory: place.directory,
+                        name: place.name.into(),
+                        original,
+                        left,
+                    });
                 }
             });
             for BadIndex { name, .. } in bad_indexes(ground, &git) {
                 let file = held::open_file(&git, &name);
                 // One that is too large to be kept in memory goes: git never writes such an index.
-                let original = file.and_then(|file| held::read_all(file, LARGEST)).unwrap_or_default();
+                let original =
+                    file.and_then(|file| held::read_all(file, LARGEST)).unwrap_or_default();
                 if put(&git, &name, None).is_ok() {
-                    self.taken.push(Suspended { git: path.clone(), directory: "", name, original, left: None });
+                    self.taken.push(Suspended {
+                        git: path.clone(),
+                        directory: "",
+                        name,
+                        original,
+                        left: None,
+                    });
                 }
             }
         }
@@ -80,7 +95,10 @@ impl Suspension {
 /// Puts files back that were not changed since.
 fn put_back(ground: &Ground, taken: Vec<Suspended>) {
     for Suspended { git, directory, name, original, left } in taken {
-        let Some(directory) = ground.roots.open(&git).and_then(|git| entered(&git, directory)) else { continue };
+        let Some(directory) = ground.roots.open(&git).and_then(|git| entered(&git, directory))
+        else {
+            continue;
+        };
         let is_unchanged = match &left {
             Some(left) => held::read(&directory, &name).is_ok_and(|now| now == *left),
             None => kind(&directory, &name).is_none(),
@@ -105,9 +123,13 @@ fn put(directory: &Held, name: impl AsRef<OsStr>, content: Option<&[u8]>) -> std
     new.push(".ringfence");
     remove(directory, &new)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let made = held::change(directory, || rustix::fs::openat(directory, &new, flags, Mode::from_raw_mode(0o644)))?;
+    let made = held::change(directory, || {
+        rustix::fs::openat(directory, &new, flags, Mode::from_raw_mode(0o644))
+    })?;
     let written = fs::File::from(made).write_all(content);
-    let placed = written.and_then(|()| Ok(held::change(directory, || rustix::fs::renameat(directory, &new, directory, name))?));
+    let placed = written.and_then(|()| {
+        Ok(held::change(directory, || rustix::fs::renameat(directory, &new, directory, name))?)
+    });
     placed.inspect_err(|_| drop(remove(directory, &new)))
 }
 

@@ -18,17 +18,22 @@ impl Sweep<'_> {
     /// Moves hooks away that differ from those in the main working tree. `git` is the repository at
     /// `common`, and `spot` the new worktree.
     pub(super) fn worktree_hooks(&mut self, git: &Held, common: &AbsPath, spot: &Spot) {
-        let Some(hooks) = held::read(git, "config").ok().and_then(|text| hooks_path(&text)) else { return };
+        let Some(hooks) = held::read(git, "config").ok().and_then(|text| hooks_path(&text)) else {
+            return;
+        };
         let hooks = Path::new(&hooks);
         let main = common.parent().filter(|_| common.name().is_some_and(|name| name == ".git"));
-        let above = hooks.parent().filter(|above| hooks.ends_with(HUSKY) && !above.as_os_str().is_empty());
+        let above =
+            hooks.parent().filter(|above| hooks.ends_with(HUSKY) && !above.as_os_str().is_empty());
         for directory in [Some(hooks), above].into_iter().flatten() {
             let Ok(own) = held::open_below(&spot.directory, directory) else { continue };
             let theirs = main.as_ref().and_then(|main| self.roots.open(&main.join(directory)));
             for (name, kind) in held::entries(&own).unwrap_or_default() {
                 let is_same = || {
                     let theirs = theirs.as_ref().and_then(|theirs| held::read(theirs, &name).ok());
-                    kind == FileType::RegularFile && theirs.is_some() && theirs == held::read(&own, &name).ok()
+                    kind == FileType::RegularFile
+                        && theirs.is_some()
+                        && theirs == held::read(&own, &name).ok()
                 };
                 if kind != FileType::Directory && !is_same() {
                     let reason = "git would run it on the host: core.hooksPath names its directory, and the main worktree has another";
@@ -42,6 +47,9 @@ impl Sweep<'_> {
 /// A relative path of hooks, below the working tree.
 fn hooks_path(text: &[u8]) -> Option<String> {
     let value = config::hooks_path(text)?;
-    let is_below = !value.is_empty() && Path::new(&value).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    let is_below = !value.is_empty()
+        && Path::new(&value)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     is_below.then_some(value)
 }

@@ -21,7 +21,13 @@ use stage::Stage;
 type Test = (&'static str, fn(&Stage));
 
 fn tests() -> impl Iterator<Item = Test> {
-    once::TESTS.iter().chain(session::TESTS).chain(waiting::TESTS).chain(writing::TESTS).chain(swaps::TESTS).copied()
+    once::TESTS
+        .iter()
+        .chain(session::TESTS)
+        .chain(waiting::TESTS)
+        .chain(writing::TESTS)
+        .chain(swaps::TESTS)
+        .copied()
 }
 
 fn main() -> ExitCode {

@@ -41,14 +41,16 @@ impl Stage {
             stage.write(name, content);
         }
         let program = stage.base.join("home/tool");
-        fs::set_permissions(program.as_path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is there");
+        fs::set_permissions(program.as_path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("it is there");
         fs::create_dir_all(stage.base.join("store").as_path()).expect("the directory is ours");
         stage
     }
 
     pub(crate) fn write(&self, name: &str, content: &str) {
         let path = self.base.join(name);
-        fs::create_dir_all(path.parent().expect("not the root").as_path()).expect("the directory is ours");
+        fs::create_dir_all(path.parent().expect("not the root").as_path())
+            .expect("the directory is ours");
         fs::write(path.as_path(), content).expect("the directory is ours");
     }
 
@@ -58,8 +60,10 @@ impl Stage {
 
     /// What the built-in policy comes to here.
     pub(crate) fn grants(&self) -> Grants {
-        let facts = Facts::plain(self.workspace.clone(), self.home.clone(), self.base.join("store"));
-        resolve(&[], &Flags::none(self.workspace.clone()), &facts).expect("the built-in policy resolves")
+        let facts =
+            Facts::plain(self.workspace.clone(), self.home.clone(), self.base.join("store"));
+        resolve(&[], &Flags::none(self.workspace.clone()), &facts)
+            .expect("the built-in policy resolves")
     }
 
     pub(crate) fn open(&self, grants: &Grants, asker: Arc<dyn Asker>) -> Box<dyn Session> {
@@ -73,13 +77,18 @@ impl Stage {
     pub(crate) fn shell(&self, asker: Arc<dyn Asker>) -> Living {
         let standing = self.open(&self.grants(), asker).raise(&self.workspace).expect("it stands");
         let Request { variables, cwd, .. } = self.request("");
-        let shell = standing.shell(&ShellStart { program: "bash".into(), variables, cwd }).expect("there is a shell");
+        let shell = standing
+            .shell(&ShellStart { program: "bash".into(), variables, cwd })
+            .expect("there is a shell");
         Living { shell, standing }
     }
 
     pub(crate) fn request(&self, line: &str) -> Request {
-        let variables =
-            [("PATH", "/usr/local/bin:/usr/bin:/bin".into()), ("HOME", self.home.as_path().as_os_str().to_owned()), ("LC_ALL", "C".into())];
+        let variables = [
+            ("PATH", "/usr/local/bin:/usr/bin:/bin".into()),
+            ("HOME", self.home.as_path().as_os_str().to_owned()),
+            ("LC_ALL", "C".into()),
+        ];
         Request {
             command: ["/bin/sh", "-c", line].map(Into::into).into(),
             cwd: self.workspace.clone(),
@@ -90,7 +99,12 @@ impl Stage {
     }
 
     /// A line of shell, and what it came to. Nothing may take as long as the limit.
-    pub(crate) fn run(&self, grants: &Grants, asker: &Arc<impl Asker + 'static>, line: &str) -> Ran {
+    pub(crate) fn run(
+        &self,
+        grants: &Grants,
+        asker: &Arc<impl Asker + 'static>,
+        line: &str,
+    ) -> Ran {
         let begun = Instant::now();
         let outcome = self.open(grants, asker.clone()).run(&self.request(line)).expect("it runs");
         assert!(!outcome.timed_out, "{line}: {:?}", outcome.stderr);
@@ -101,7 +115,11 @@ impl Stage {
     /// The same where nobody can be asked.
     pub(crate) fn unasked(&self, line: &str) -> Ran {
         let person = Person::plain(self.base.join("store/quarantine"));
-        let outcome = Local::default().open(&self.grants(), &person).expect("it opens").run(&self.request(line)).expect("it runs");
+        let outcome = Local::default()
+            .open(&self.grants(), &person)
+            .expect("it opens")
+            .run(&self.request(line))
+            .expect("it runs");
         Ran { home: self.home.to_string_lossy().into_owned(), outcome }
     }
 
@@ -128,14 +146,24 @@ impl Ran {
 
     /// What was refused, each as `operation target`.
     pub(crate) fn refused(&self) -> Vec<String> {
-        self.outcome.denials.iter().map(|one| format!("{} {}", one.operation.word(), one.target.replace(&self.home, "~"))).collect()
+        self.outcome
+            .denials
+            .iter()
+            .map(|one| format!("{} {}", one.operation.word(), one.target.replace(&self.home, "~")))
+            .collect()
     }
 
     /// What went through because somebody said so, each as `answer operation target count`.
     pub(crate) fn granted(&self) -> Vec<String> {
         let told = self.outcome.granted.iter().map(|one| {
             let denial = &one.denial;
-            format!("{} {} {} {}", one.answer, denial.operation.word(), denial.target.replace(&self.home, "~"), denial.count)
+            format!(
+                "{} {} {} {}",
+                one.answer,
+                denial.operation.word(),
+                denial.target.replace(&self.home, "~"),
+                denial.count
+            )
         });
         told.collect()
     }
@@ -151,8 +179,15 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    pub(crate) fn new(stage: &Stage, rule: impl Fn(&Ask) -> Answer + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { home: stage.home.to_string_lossy().into_owned(), rule: Box::new(rule), asked: Mutex::default() })
+    pub(crate) fn new(
+        stage: &Stage,
+        rule: impl Fn(&Ask) -> Answer + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            home: stage.home.to_string_lossy().into_owned(),
+            rule: Box::new(rule),
+            asked: Mutex::default(),
+        })
     }
 
     pub(crate) fn always(stage: &Stage, answer: Answer) -> Arc<Self> {
@@ -173,7 +208,11 @@ impl fmt::Debug for Scripted {
 
 impl Asker for Scripted {
     fn ask(&self, ask: &Ask) -> Answer {
-        let question = format!("{} {}", ask.denial.operation.word(), ask.denial.target.replace(&self.home, "~"));
+        let question = format!(
+            "{} {}",
+            ask.denial.operation.word(),
+            ask.denial.target.replace(&self.home, "~")
+        );
         self.asked.lock().expect("nobody panics with it").push(question);
         (self.rule)(ask)
     }
@@ -189,7 +228,11 @@ impl Living {
     /// What a line says, how much of it was refused, and how much was granted.
     pub(crate) fn say(&mut self, text: &str) -> (String, usize, usize) {
         let ran = self.shell.execute(&Line::new(text), &mut |_, _| {}).expect("it runs");
-        (String::from_utf8_lossy(&ran.stdout.bytes()).into_owned(), ran.denials.len(), ran.granted.len())
+        (
+            String::from_utf8_lossy(&ran.stdout.bytes()).into_owned(),
+            ran.denials.len(),
+            ran.granted.len(),
+        )
     }
 
     pub(crate) fn end(self) {

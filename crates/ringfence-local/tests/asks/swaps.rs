@@ -14,19 +14,46 @@ use crate::Test;
 use crate::stage::{Scripted, Stage};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("swaps::a_path_that_is_written_over_changes_nothing", a_path_that_is_written_over_changes_nothing),
-    ("swaps::a_directory_that_becomes_a_link_is_not_written_to", a_directory_that_becomes_a_link_is_not_written_to),
-    ("swaps::a_link_that_the_command_puts_there_is_not_followed", a_link_that_the_command_puts_there_is_not_followed),
-    ("swaps::whoever_swaps_all_the_time_gets_nothing_more", whoever_swaps_all_the_time_gets_nothing_more),
-    ("swaps::who_asks_again_at_once_is_asked_about_again", who_asks_again_at_once_is_asked_about_again),
-    ("swaps::what_takes_the_place_of_a_file_is_not_written_to", what_takes_the_place_of_a_file_is_not_written_to),
+    (
+        "swaps::a_path_that_is_written_over_changes_nothing",
+        a_path_that_is_written_over_changes_nothing,
+    ),
+    (
+        "swaps::a_directory_that_becomes_a_link_is_not_written_to",
+        a_directory_that_becomes_a_link_is_not_written_to,
+    ),
+    (
+        "swaps::a_link_that_the_command_puts_there_is_not_followed",
+        a_link_that_the_command_puts_there_is_not_followed,
+    ),
+    (
+        "swaps::whoever_swaps_all_the_time_gets_nothing_more",
+        whoever_swaps_all_the_time_gets_nothing_more,
+    ),
+    (
+        "swaps::who_asks_again_at_once_is_asked_about_again",
+        who_asks_again_at_once_is_asked_about_again,
+    ),
+    (
+        "swaps::what_takes_the_place_of_a_file_is_not_written_to",
+        what_takes_the_place_of_a_file_is_not_written_to,
+    ),
     ("swaps::what_is_made_meanwhile_is_not_written_to", what_is_made_meanwhile_is_not_written_to),
     ("swaps::what_was_handed_over_leads_nowhere_else", what_was_handed_over_leads_nowhere_else),
     ("swaps::whoever_is_killed_leaves_nothing", whoever_is_killed_leaves_nothing),
-    ("swaps::an_answer_that_nobody_waits_for_opens_nothing", an_answer_that_nobody_waits_for_opens_nothing),
-    ("swaps::whoever_has_a_signal_to_handle_leaves_nothing", whoever_has_a_signal_to_handle_leaves_nothing),
+    (
+        "swaps::an_answer_that_nobody_waits_for_opens_nothing",
+        an_answer_that_nobody_waits_for_opens_nothing,
+    ),
+    (
+        "swaps::whoever_has_a_signal_to_handle_leaves_nothing",
+        whoever_has_a_signal_to_handle_leaves_nothing,
+    ),
     ("swaps::nobody_else_waits", nobody_else_waits),
-    ("swaps::the_same_file_is_made_once_for_all_who_wait", the_same_file_is_made_once_for_all_who_wait),
+    (
+        "swaps::the_same_file_is_made_once_for_all_who_wait",
+        the_same_file_is_made_once_for_all_who_wait,
+    ),
     ("swaps::there_is_an_end_to_how_many_wait", there_is_an_end_to_how_many_wait),
 ];
 
@@ -69,12 +96,18 @@ open('go', 'w')
 thread.join()
 print(done[0] >= 0, os.readlink('/proc/self/fd/%d' % done[0]).endswith('/papers/aaa'))";
     let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\""));
-    assert_eq!((ran.out().as_str(), asker.asked()), ("True True\n", vec!["create ~/papers/aaa".to_owned()]), "{}", ran.talk());
+    assert_eq!(
+        (ran.out().as_str(), asker.asked()),
+        ("True True\n", vec!["create ~/papers/aaa".to_owned()]),
+        "{}",
+        ran.talk()
+    );
     assert!(is_there(&stage.at("home/papers/aaa")) && !is_there(&stage.at("home/.ssh/aaa")));
 }
 
 fn a_directory_that_becomes_a_link_is_not_written_to(stage: &Stage) {
-    let (papers, away, ssh) = (stage.at("home/papers"), stage.at("home/away"), stage.at("home/.ssh"));
+    let (papers, away, ssh) =
+        (stage.at("home/papers"), stage.at("home/away"), stage.at("home/.ssh"));
     let asker = Scripted::new(stage, move |_| {
         if is_there(&papers) && !is_there(&away) {
             fs::rename(papers.as_path(), away.as_path()).expect("it is there");
@@ -83,7 +116,12 @@ fn a_directory_that_becomes_a_link_is_not_written_to(stage: &Stage) {
         Answer::AllowOnce
     });
     let ran = stage.sh(&asker, "echo x > ~/papers/new");
-    assert_eq!((ran.refused(), ran.granted().len()), (vec!["create ~/papers/new".to_owned()], 0), "{}", ran.talk());
+    assert_eq!(
+        (ran.refused(), ran.granted().len()),
+        (vec!["create ~/papers/new".to_owned()], 0),
+        "{}",
+        ran.talk()
+    );
     assert!(!is_there(&stage.at("home/.ssh/new")) && !is_there(&stage.at("home/away/new")));
     // The same of a file that is there.
     let ran = stage.sh(&asker, "echo x > ~/away/plan.txt");
@@ -94,16 +132,24 @@ fn a_link_that_the_command_puts_there_is_not_followed(stage: &Stage) {
     stage.write("home/code/app/conf/x", "");
     stage.write("home/code/app/other/x", "");
     let asker = when(stage, "go");
-    let line =
-        format!("(echo x > conf/new.pem) & {UNTIL_ASKED}; mv conf away; ln -s other conf; touch go; wait; ls other away; rm conf go");
+    let line = format!(
+        "(echo x > conf/new.pem) & {UNTIL_ASKED}; mv conf away; ln -s other conf; touch go; wait; ls other away; rm conf go"
+    );
     let ran = stage.sh(&asker, &line);
     assert_eq!(ran.out(), "away:\nx\n\nother:\nx\n", "{}", ran.talk());
     assert_eq!(asker.asked(), ["create ~/code/app/conf/new.pem"]);
     // By a link that leads out of the project.
     let ssh = stage.at("home/.ssh");
-    let line = format!("mv away conf; (echo x > conf/new.pem) & {UNTIL_ASKED}; mv conf away; ln -s {ssh} conf; touch go; wait");
+    let line = format!(
+        "mv away conf; (echo x > conf/new.pem) & {UNTIL_ASKED}; mv conf away; ln -s {ssh} conf; touch go; wait"
+    );
     let ran = stage.sh(&asker, &line);
-    assert_eq!((ran.granted().len(), is_there(&stage.at("home/.ssh/new.pem"))), (0, false), "{}", ran.talk());
+    assert_eq!(
+        (ran.granted().len(), is_there(&stage.at("home/.ssh/new.pem"))),
+        (0, false),
+        "{}",
+        ran.talk()
+    );
 }
 
 fn what_takes_the_place_of_a_file_is_not_written_to(stage: &Stage) {
@@ -116,14 +162,21 @@ fn what_takes_the_place_of_a_file_is_not_written_to(stage: &Stage) {
             match how {
                 "link" => symlink(key.as_path(), notes.as_path()),
                 "hard link" => fs::hard_link(key.as_path(), notes.as_path()),
-                "pipe" => std::process::Command::new("mkfifo").arg(notes.as_path()).status().map(drop),
+                "pipe" => {
+                    std::process::Command::new("mkfifo").arg(notes.as_path()).status().map(drop)
+                }
                 _ => fs::write(notes.as_path(), "another\n"),
             }
             .expect("the home is ours");
             Answer::AllowOnce
         });
         let ran = stage.sh(&asker, "echo x > ~/notes.txt");
-        assert_eq!((ran.refused(), asker.asked().len()), (vec!["write ~/notes.txt".to_owned()], 1), "{how}: {}", ran.talk());
+        assert_eq!(
+            (ran.refused(), asker.asked().len()),
+            (vec!["write ~/notes.txt".to_owned()], 1),
+            "{how}: {}",
+            ran.talk()
+        );
         assert_eq!(read(&stage.at("home/.ssh/id_test")).as_deref(), Some("the key\n"), "{how}");
         if how == "file" {
             assert_eq!(read(&stage.at("home/notes.txt")).as_deref(), Some("another\n"));
@@ -139,12 +192,19 @@ fn what_is_made_meanwhile_is_not_written_to(stage: &Stage) {
         Answer::AllowOnce
     });
     let ran = stage.sh(&asker, "echo x > ~/papers/new");
-    assert_eq!((ran.refused(), ran.granted().len()), (vec!["create ~/papers/new".to_owned()], 0), "{}", ran.talk());
+    assert_eq!(
+        (ran.refused(), ran.granted().len()),
+        (vec!["create ~/papers/new".to_owned()], 0),
+        "{}",
+        ran.talk()
+    );
     assert_eq!(read(&stage.at("home/papers/new")).as_deref(), Some("the person's\n"));
 }
 
 fn what_was_handed_over_leads_nowhere_else(stage: &Stage) {
-    let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("notes.txt") { Answer::AllowOnce } else { Answer::Deny });
+    let asker = Scripted::new(stage, |ask| {
+        if ask.denial.target.ends_with("notes.txt") { Answer::AllowOnce } else { Answer::Deny }
+    });
     let probe = "import os
 fd = os.open(os.environ['HOME'] + '/notes.txt', os.O_RDWR)
 def tries(what, *arguments, **named):
@@ -156,17 +216,32 @@ tries(os.rename, '/proc/self/fd/%d' % fd, 'stolen')
 tries(os.open, '/proc/self/fd/%d/../.ssh/id_test' % fd, os.O_RDONLY)
 print(os.read(fd, 6))";
     let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\"; ls"));
-    assert_eq!(ran.out(), "NotADirectoryError\nOSError\nOSError\nNotADirectoryError\nb'notes\\n'\nREADME\n", "{}", ran.talk());
+    assert_eq!(
+        ran.out(),
+        "NotADirectoryError\nOSError\nOSError\nNotADirectoryError\nb'notes\\n'\nREADME\n",
+        "{}",
+        ran.talk()
+    );
 }
 
 fn whoever_is_killed_leaves_nothing(stage: &Stage) {
     for how in ["KILL", "TERM"] {
         let asker = when(stage, "go");
-        let line = format!("touch ~/papers/new & {UNTIL_ASKED}; kill -{how} $!; wait $!; echo $?; touch go; sleep 1; rm go; cat README");
+        let line = format!(
+            "touch ~/papers/new & {UNTIL_ASKED}; kill -{how} $!; wait $!; echo $?; touch go; sleep 1; rm go; cat README"
+        );
         let ran = stage.sh(&asker, &line);
         let status = if how == "KILL" { 137 } else { 143 };
-        assert_eq!((ran.out(), asker.asked().len()), (format!("{status}\nhello\n"), 1), "{}", ran.talk());
-        assert_eq!((ran.refused().len(), ran.granted().len(), is_there(&stage.at("home/papers/new"))), (0, 0, false));
+        assert_eq!(
+            (ran.out(), asker.asked().len()),
+            (format!("{status}\nhello\n"), 1),
+            "{}",
+            ran.talk()
+        );
+        assert_eq!(
+            (ran.refused().len(), ran.granted().len(), is_there(&stage.at("home/papers/new"))),
+            (0, 0, false)
+        );
     }
 }
 
@@ -201,11 +276,19 @@ try: open(os.environ['HOME'] + '/papers/new', 'w')
 except KeyError: print('called away')";
     let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\" & {UNTIL_ASKED}; kill -USR1 $!; wait $!; touch go; sleep 1; rm go"));
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("called away\n", 1), "{}", ran.talk());
-    assert_eq!((ran.refused().len(), ran.granted().len(), is_there(&stage.at("home/papers/new"))), (0, 0, false));
+    assert_eq!(
+        (ran.refused().len(), ran.granted().len(), is_there(&stage.at("home/papers/new"))),
+        (0, 0, false)
+    );
     // Whoever goes on afterwards calls again, waits for the same answer, and is let through.
     let asker = when(stage, "go");
     let probe = probe.replace("raise KeyError", "print('handled')");
-    let ran = stage.sh(&asker, &format!("python3 -uc \"{probe}\" & {UNTIL_ASKED}; kill -USR1 $!; sleep 0.2; touch go; wait $!"));
+    let ran = stage.sh(
+        &asker,
+        &format!(
+            "python3 -uc \"{probe}\" & {UNTIL_ASKED}; kill -USR1 $!; sleep 0.2; touch go; wait $!"
+        ),
+    );
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("handled\n", 1), "{}", ran.talk());
     assert_eq!((ran.granted().len(), is_there(&stage.at("home/papers/new"))), (1, true));
 }
@@ -221,13 +304,24 @@ fn nobody_else_waits(stage: &Stage) {
     let line = "echo a > ~/slow & for i in 1 2 3; do echo $i > in$i; mkdir d$i; done; echo b > ~/quick; cat ~/notes.txt; touch go; wait; cat in1 in2 in3";
     let ran = stage.sh(&asker, line);
     assert_eq!(ran.out(), "notes\n1\n2\n3\n", "{}", ran.talk());
-    assert_eq!((read(&stage.at("home/slow")).as_deref(), read(&stage.at("home/quick")).as_deref()), (Some("a\n"), Some("b\n")));
+    assert_eq!(
+        (read(&stage.at("home/slow")).as_deref(), read(&stage.at("home/quick")).as_deref()),
+        (Some("a\n"), Some("b\n"))
+    );
 }
 
 fn the_same_file_is_made_once_for_all_who_wait(stage: &Stage) {
     let asker = when(stage, "go");
-    let ran = stage.sh(&asker, "for i in 1 2 3 4 5; do echo x >> ~/papers/new & done; sleep 2; touch go; wait");
-    assert_eq!((ran.granted(), asker.asked().len()), (vec!["allow_once create ~/papers/new 5".to_owned()], 1), "{}", ran.talk());
+    let ran = stage.sh(
+        &asker,
+        "for i in 1 2 3 4 5; do echo x >> ~/papers/new & done; sleep 2; touch go; wait",
+    );
+    assert_eq!(
+        (ran.granted(), asker.asked().len()),
+        (vec!["allow_once create ~/papers/new 5".to_owned()], 1),
+        "{}",
+        ran.talk()
+    );
     assert_eq!(read(&stage.at("home/papers/new")).as_deref(), Some("x\nx\nx\nx\nx\n"));
 }
 
@@ -253,7 +347,10 @@ for thread in threads: thread.join()
 print('done')";
     let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\""));
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("done\n", 16), "{}", ran.talk());
-    assert_eq!((ran.outcome.denials.iter().map(|denial| denial.count).sum::<u64>(), ran.granted().len()), (200, 0));
+    assert_eq!(
+        (ran.outcome.denials.iter().map(|denial| denial.count).sum::<u64>(), ran.granted().len()),
+        (200, 0)
+    );
 }
 
 fn whoever_swaps_all_the_time_gets_nothing_more(stage: &Stage) {
@@ -283,7 +380,11 @@ for thread in threads: thread.join()";
     // What was made is what was asked about, and where a question named the keys, that was its
     // answer.
     let asked = asker.asked();
-    for name in fs::read_dir(stage.at("home/.ssh").as_path()).expect("it is there").flatten().map(|entry| entry.file_name()) {
+    for name in fs::read_dir(stage.at("home/.ssh").as_path())
+        .expect("it is there")
+        .flatten()
+        .map(|entry| entry.file_name())
+    {
         let name = name.to_string_lossy().into_owned();
         let is_old = ["id_test", "other"].contains(&name.as_str());
         assert!(is_old || asked.contains(&format!("create ~/.ssh/{name}")), "{name} {asked:?}");

@@ -17,7 +17,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("waiting::whoever_is_killed_waits_no_longer", whoever_is_killed_waits_no_longer),
     ("waiting::whoever_is_stopped_goes_on_waiting", whoever_is_stopped_goes_on_waiting),
     ("waiting::an_asker_that_panics_refuses", an_asker_that_panics_refuses),
-    ("waiting::an_asker_that_never_answers_does_not_hold_up_the_end", an_asker_that_never_answers_does_not_hold_up_the_end),
+    (
+        "waiting::an_asker_that_never_answers_does_not_hold_up_the_end",
+        an_asker_that_never_answers_does_not_hold_up_the_end,
+    ),
     ("waiting::a_flood_of_questions_is_bounded", a_flood_of_questions_is_bounded),
 ];
 
@@ -63,14 +66,16 @@ fn the_same_question_is_asked_once(stage: &Stage) {
         thread::sleep(Duration::from_millis(100));
         Answer::AllowOnce
     });
-    let ran = stage.sh(&asker, "for i in 1 2 3 4 5; do cat ~/.ssh/id_test & done; sleep 2; touch go; wait");
+    let ran = stage
+        .sh(&asker, "for i in 1 2 3 4 5; do cat ~/.ssh/id_test & done; sleep 2; touch go; wait");
     assert_eq!((ran.out(), asker.asked().len()), ("the key\n".repeat(5), 1), "{}", ran.talk());
     assert_eq!(ran.granted(), ["allow_once read ~/.ssh/id_test 5"]);
 }
 
 fn whoever_is_killed_waits_no_longer(stage: &Stage) {
     for how in ["KILL", "TERM"] {
-        let line = format!("cat ~/.ssh/id_test & sleep 0.2; kill -{how} $!; wait $!; echo $?; cat README");
+        let line =
+            format!("cat ~/.ssh/id_test & sleep 0.2; kill -{how} $!; wait $!; echo $?; cat README");
         let ran = stage.sh(&Arc::new(Silent), &line);
         let status = if how == "KILL" { 137 } else { 143 };
         assert_eq!(ran.out(), format!("{status}\nhello\n"), "{}", ran.talk());
@@ -96,11 +101,17 @@ fn whoever_is_stopped_goes_on_waiting(stage: &Stage) {
 fn an_asker_that_panics_refuses(stage: &Stage) {
     let asker = Scripted::new(stage, |_| panic!("as it is meant to"));
     let ran = stage.sh(&asker, "cat ~/.ssh/id_test; cat README");
-    assert_eq!((ran.out().as_str(), ran.refused()), ("hello\n", vec!["read ~/.ssh/id_test".to_owned()]), "{}", ran.talk());
+    assert_eq!(
+        (ran.out().as_str(), ran.refused()),
+        ("hello\n", vec!["read ~/.ssh/id_test".to_owned()]),
+        "{}",
+        ran.talk()
+    );
 }
 
 fn an_asker_that_never_answers_does_not_hold_up_the_end(stage: &Stage) {
-    let ran = stage.sh(&Arc::new(Silent), "cat ~/.ssh/id_test & cat ~/notes.txt & sleep 0.2; echo done");
+    let ran =
+        stage.sh(&Arc::new(Silent), "cat ~/.ssh/id_test & cat ~/notes.txt & sleep 0.2; echo done");
     assert_eq!(ran.out(), "done\n", "{}", ran.talk());
 }
 

@@ -11,15 +11,36 @@ use crate::stage::{Ran, Scripted, Stage};
 
 pub(crate) const TESTS: &[Test] = &[
     ("writing::one_answer_makes_one_file", one_answer_makes_one_file),
-    ("writing::what_is_there_is_written_as_it_was_wanted", what_is_there_is_written_as_it_was_wanted),
-    ("writing::what_is_made_has_the_mode_that_was_wanted", what_is_made_has_the_mode_that_was_wanted),
+    (
+        "writing::what_is_there_is_written_as_it_was_wanted",
+        what_is_there_is_written_as_it_was_wanted,
+    ),
+    (
+        "writing::what_is_made_has_the_mode_that_was_wanted",
+        what_is_made_has_the_mode_that_was_wanted,
+    ),
     ("writing::a_refusal_is_the_one_it_was", a_refusal_is_the_one_it_was),
     ("writing::what_is_protected_is_asked_about", what_is_protected_is_asked_about),
-    ("writing::what_is_locked_or_ours_is_never_asked_about", what_is_locked_or_ours_is_never_asked_about),
-    ("writing::what_is_no_single_name_is_refused_as_ever", what_is_no_single_name_is_refused_as_ever),
-    ("writing::for_the_session_is_for_that_file_and_not_asked_about_again", for_the_session_is_for_that_file_and_not_asked_about_again),
-    ("writing::what_was_opened_for_the_session_is_that_file_alone", what_was_opened_for_the_session_is_that_file_alone),
-    ("writing::what_the_host_replaces_is_written_where_it_is_now", what_the_host_replaces_is_written_where_it_is_now),
+    (
+        "writing::what_is_locked_or_ours_is_never_asked_about",
+        what_is_locked_or_ours_is_never_asked_about,
+    ),
+    (
+        "writing::what_is_no_single_name_is_refused_as_ever",
+        what_is_no_single_name_is_refused_as_ever,
+    ),
+    (
+        "writing::for_the_session_is_for_that_file_and_not_asked_about_again",
+        for_the_session_is_for_that_file_and_not_asked_about_again,
+    ),
+    (
+        "writing::what_was_opened_for_the_session_is_that_file_alone",
+        what_was_opened_for_the_session_is_that_file_alone,
+    ),
+    (
+        "writing::what_the_host_replaces_is_written_where_it_is_now",
+        what_the_host_replaces_is_written_where_it_is_now,
+    ),
     ("writing::a_shell_lives_on", a_shell_lives_on),
     ("writing::a_directory_is_made_once", a_directory_is_made_once),
     ("writing::links_lead_to_what_is_asked_about", links_lead_to_what_is_asked_about),
@@ -79,9 +100,12 @@ os.open(home + '/f', os.O_CREAT | os.O_WRONLY, 0o6755)";
     let ran =
         stage.sh(&asker, &format!("umask 027; touch ~/a; mkdir ~/b; umask 0; touch ~/c; python3 -c \"{probe}\"; umask 077; mkdir ~/e"));
     assert_eq!(ran.talk(), "");
-    let mode =
-        |name: &str| fs::metadata(stage.at("home").join(name).as_path()).map(|found| format!("{:o}", found.permissions().mode() & 0o7777));
-    let modes: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(|name| mode(name).expect("it was made")).into();
+    let mode = |name: &str| {
+        fs::metadata(stage.at("home").join(name).as_path())
+            .map(|found| format!("{:o}", found.permissions().mode() & 0o7777))
+    };
+    let modes: Vec<_> =
+        ["a", "b", "c", "d", "e", "f"].map(|name| mode(name).expect("it was made")).into();
     assert_eq!(modes, ["640", "750", "666", "1777", "700", "700"]);
 }
 
@@ -90,7 +114,12 @@ fn a_refusal_is_the_one_it_was(stage: &Stage) {
     let silent = stage.sh(&Scripted::always(stage, Answer::Deny), line);
     let bare = stage.unasked(line);
     assert_eq!(silent.talk(), bare.talk());
-    let targets = |ran: &Ran| ran.refused().iter().map(|told| told.split(' ').nth(1).unwrap_or_default().to_owned()).collect::<Vec<_>>();
+    let targets = |ran: &Ran| {
+        ran.refused()
+            .iter()
+            .map(|told| told.split(' ').nth(1).unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
     assert_eq!((targets(&silent), silent.granted().len()), (targets(&bare), 0));
     assert_eq!(read(stage, "home/notes.txt").as_deref(), Some("notes\n"));
 }
@@ -106,7 +135,8 @@ fn repository(stage: &Stage) {
         stage.write(&format!("home/code/app/{name}"), content);
     }
     for name in ["objects", "refs"] {
-        fs::create_dir_all(stage.workspace.join(".git").join(name).as_path()).expect("the project is ours");
+        fs::create_dir_all(stage.workspace.join(".git").join(name).as_path())
+            .expect("the project is ours");
     }
 }
 
@@ -119,7 +149,8 @@ fn what_is_protected_is_asked_about(stage: &Stage) {
     let content = |name: &str| read(stage, &format!("home/code/app/{name}"));
     assert_eq!(content(".git/config").as_deref(), Some("f\n"));
     assert_eq!(
-        [".git/hooks/old", ".git/hooks/new", ".vscode/settings.json", ".vscode/tasks.json"].map(|name| content(name).unwrap_or_default()),
+        [".git/hooks/old", ".git/hooks/new", ".vscode/settings.json", ".vscode/tasks.json"]
+            .map(|name| content(name).unwrap_or_default()),
         ["b\n", "c\n", "d\n", "e\n"]
     );
     let asked = [
@@ -133,8 +164,12 @@ fn what_is_protected_is_asked_about(stage: &Stage) {
     ];
     assert_eq!(asker.asked(), asked.map(|one| one.replace(' ', " ~/code/app/")));
     // What was answered once says nothing about the next.
-    let ran = stage.sh(&Scripted::always(stage, Answer::Deny), "echo g > .git/config; touch .git/hooks/more");
-    assert_eq!(ran.refused(), ["write ~/code/app/.git/config", "create ~/code/app/.git/hooks/more"]);
+    let ran = stage
+        .sh(&Scripted::always(stage, Answer::Deny), "echo g > .git/config; touch .git/hooks/more");
+    assert_eq!(
+        ran.refused(),
+        ["write ~/code/app/.git/config", "create ~/code/app/.git/hooks/more"]
+    );
     assert_eq!(content(".git/config").as_deref(), Some("f\n"));
 }
 
@@ -142,7 +177,12 @@ fn what_is_locked_or_ours_is_never_asked_about(stage: &Stage) {
     stage.write("home/code/app/.ringfence/policy.toml", "version = 1\n");
     let asker = Scripted::always(stage, Answer::AllowOnce);
     let mut grants = stage.grants();
-    let managed = |root: AbsPath, effect: Effect| Rule { root, effect, origin: Origin::new(Source::Managed, "locked"), locked: true };
+    let managed = |root: AbsPath, effect: Effect| Rule {
+        root,
+        effect,
+        origin: Origin::new(Source::Managed, "locked"),
+        locked: true,
+    };
     grants.rules.push(managed(stage.at("home/notes.txt"), Effect::Deny));
     grants.rules.push(managed(stage.at("home/code/app/kept"), Effect::Protect));
     stage.write("home/code/app/kept/file", "kept\n");
@@ -150,17 +190,33 @@ fn what_is_locked_or_ours_is_never_asked_about(stage: &Stage) {
     let ran = stage.run(&grants, &asker, line);
     assert_eq!(asker.asked(), ["write ~/papers/plan.txt"], "{}", ran.talk());
     assert_eq!(
-        (read(stage, "home/notes.txt").as_deref(), read(stage, "home/code/app/kept/file").as_deref()),
+        (
+            read(stage, "home/notes.txt").as_deref(),
+            read(stage, "home/code/app/kept/file").as_deref()
+        ),
         (Some("notes\n"), Some("kept\n"))
     );
-    assert_eq!(read(stage, "home/code/app/.ringfence/policy.toml").as_deref(), Some("version = 1\n"));
-    let told: Vec<_> = ran.refused().into_iter().map(|told| told.replace("~/code/app/", "")).collect();
-    assert_eq!(&told[1..5], ["write kept/file", "create kept/new", "write .ringfence/policy.toml", "create .ringfence/more"]);
+    assert_eq!(
+        read(stage, "home/code/app/.ringfence/policy.toml").as_deref(),
+        Some("version = 1\n")
+    );
+    let told: Vec<_> =
+        ran.refused().into_iter().map(|told| told.replace("~/code/app/", "")).collect();
+    assert_eq!(
+        &told[1..5],
+        [
+            "write kept/file",
+            "create kept/new",
+            "write .ringfence/policy.toml",
+            "create .ringfence/more"
+        ]
+    );
 }
 
 fn what_is_no_single_name_is_refused_as_ever(stage: &Stage) {
     repository(stage);
-    fs::hard_link(stage.at("home/.ssh/id_test").as_path(), stage.at("home/alias").as_path()).expect("the home is ours");
+    fs::hard_link(stage.at("home/.ssh/id_test").as_path(), stage.at("home/alias").as_path())
+        .expect("the home is ours");
     let asker = Scripted::always(stage, Answer::AllowOnce);
     let line = "mv README ~/papers/; mv ~/notes.txt .; rm ~/notes.txt .vscode/settings.json; ln README ~/l; ln -s README ~/s; mkfifo ~/p; chmod 600 .git/config; python3 -c \"import os; os.truncate(os.environ['HOME'] + '/notes.txt', 0)\"; rmdir ~/papers/deep; mkdir ~/papers/.git; touch ~/papers/HEAD; echo x > ~/alias; mkdir ~/papers; touch ~/nowhere/x; : > ~/papers";
     let ran = stage.sh(&asker, line);
@@ -177,9 +233,15 @@ fn links_lead_to_what_is_asked_about(stage: &Stage) {
     symlink("nothing", stage.at("home/dangling").as_path()).expect("the home is ours");
     let asker = Scripted::always(stage, Answer::AllowOnce);
     let ran = stage.sh(&asker, "echo x > ~/link; echo y > ~/keys/new; touch ~/dangling; echo z > ~/papers/../notes.txt; mkdir ~/link");
-    assert_eq!(asker.asked(), ["write ~/papers/plan.txt", "create ~/.ssh/new", "write ~/notes.txt"], "{}", ran.talk());
+    assert_eq!(
+        asker.asked(),
+        ["write ~/papers/plan.txt", "create ~/.ssh/new", "write ~/notes.txt"],
+        "{}",
+        ran.talk()
+    );
     assert!(ran.outcome.granted[1].denial.rule.contains(".ssh"), "{:?}", ran.outcome.granted);
-    let found = ["papers/plan.txt", ".ssh/new", "notes.txt"].map(|name| read(stage, &format!("home/{name}")).unwrap_or_default());
+    let found = ["papers/plan.txt", ".ssh/new", "notes.txt"]
+        .map(|name| read(stage, &format!("home/{name}")).unwrap_or_default());
     assert_eq!(found, ["x\n", "y\n", "z\n"]);
     assert!(fs::symlink_metadata(stage.at("home/nothing").as_path()).is_err());
 }
@@ -206,10 +268,24 @@ fn for_the_session_is_for_that_file_and_not_asked_about_again(stage: &Stage) {
             let before = fs::read_to_string(path.as_path()).unwrap_or_default();
             let asker = Scripted::always(stage, answer);
             let ran = stage.sh(&asker, &THRICE.replace("FILE", name));
-            assert_eq!(ran.out(), format!("{before}a\nb\nc\nsame\n"), "{name}: {} {:?}", ran.talk(), asker.asked());
-            assert_eq!((asker.asked(), ran.refused()), (vec![format!("{operation} {name}")], Vec::new()), "{name}");
+            assert_eq!(
+                ran.out(),
+                format!("{before}a\nb\nc\nsame\n"),
+                "{name}: {} {:?}",
+                ran.talk(),
+                asker.asked()
+            );
+            assert_eq!(
+                (asker.asked(), ran.refused()),
+                (vec![format!("{operation} {name}")], Vec::new()),
+                "{name}"
+            );
             assert_eq!(ran.granted(), [format!("{answer} {operation} {name} 1")]);
-            assert_eq!(fs::read_to_string(path.as_path()).unwrap_or_default(), format!("{before}a\nb\nc\n"), "{name}");
+            assert_eq!(
+                fs::read_to_string(path.as_path()).unwrap_or_default(),
+                format!("{before}a\nb\nc\n"),
+                "{name}"
+            );
             if operation == "create" {
                 fs::remove_file(path.as_path()).expect("it was made");
             }
@@ -219,8 +295,14 @@ fn for_the_session_is_for_that_file_and_not_asked_about_again(stage: &Stage) {
 
 fn what_was_opened_for_the_session_is_that_file_alone(stage: &Stage) {
     repository(stage);
-    let is_first = |target: &str| target.ends_with("/papers/new") || target.ends_with(".git/config") || target.ends_with("/.ssh/id_test");
-    let asker = Scripted::new(stage, move |ask| if is_first(&ask.denial.target) { Answer::AllowSession } else { Answer::Deny });
+    let is_first = |target: &str| {
+        target.ends_with("/papers/new")
+            || target.ends_with(".git/config")
+            || target.ends_with("/.ssh/id_test")
+    };
+    let asker = Scripted::new(stage, move |ask| {
+        if is_first(&ask.denial.target) { Answer::AllowSession } else { Answer::Deny }
+    });
     let line = "set -C; echo a > ~/papers/new; set +C; echo b >> .git/config; echo c >> ~/.ssh/id_test; cat ~/papers/new;
         echo x > ~/papers/plan.txt; touch ~/papers/more .git/hooks/x; cat ~/.ssh/other; rm ~/papers/new .git/config; mv README .git/config; ls ~/papers; chmod +x ~/papers/new";
     let ran = stage.sh(&asker, line);
@@ -229,18 +311,32 @@ fn what_was_opened_for_the_session_is_that_file_alone(stage: &Stage) {
     assert_eq!(read(stage, "home/papers/plan.txt").as_deref(), Some("the plan\n"));
     assert_eq!(read(stage, "home/code/app/.git/config").as_deref(), Some("[core]\nb\n"));
     let denied: Vec<_> = asker.asked().into_iter().skip(3).collect();
-    assert_eq!(denied, ["write ~/papers/plan.txt", "create ~/papers/more", "create ~/code/app/.git/hooks/x", "read ~/.ssh/other"]);
+    assert_eq!(
+        denied,
+        [
+            "write ~/papers/plan.txt",
+            "create ~/papers/more",
+            "create ~/code/app/.git/hooks/x",
+            "read ~/.ssh/other"
+        ]
+    );
     // The next sandbox knows nothing of it.
-    let ran = stage.sh(&Scripted::always(stage, Answer::Deny), "echo x > ~/papers/new; echo x > .git/config");
+    let ran = stage
+        .sh(&Scripted::always(stage, Answer::Deny), "echo x > ~/papers/new; echo x > .git/config");
     assert_eq!(ran.refused(), ["write ~/papers/new", "write ~/code/app/.git/config"]);
 }
 
 fn a_shell_lives_on(stage: &Stage) {
-    let asker = Scripted::new(stage, |ask| if ask.denial.target.ends_with("other") { Answer::Deny } else { Answer::AllowSession });
+    let asker = Scripted::new(stage, |ask| {
+        if ask.denial.target.ends_with("other") { Answer::Deny } else { Answer::AllowSession }
+    });
     let mut living = stage.shell(asker.clone());
     let pid = living.shell.pid();
     assert_eq!(living.say("cd /tmp; kept=1; echo a > ~/papers/new"), (String::new(), 0, 1));
-    assert_eq!(living.say("echo b >> ~/papers/new; cat ~/papers/new; echo $kept; pwd"), ("a\nb\n1\n/tmp\n".into(), 0, 0));
+    assert_eq!(
+        living.say("echo b >> ~/papers/new; cat ~/papers/new; echo $kept; pwd"),
+        ("a\nb\n1\n/tmp\n".into(), 0, 0)
+    );
     // The shell itself holds it open.
     assert_eq!(living.say("exec 7>> ~/notes.txt; echo c >&7"), (String::new(), 0, 1));
     assert_eq!(living.say("echo d >&7; echo x > ~/.ssh/other"), (String::new(), 1, 0));
@@ -253,20 +349,31 @@ fn a_shell_lives_on(stage: &Stage) {
 }
 
 fn a_directory_is_made_once(stage: &Stage) {
-    let asker = Scripted::new(stage, |ask| if ask.options.contains(&Answer::AllowSession) { Answer::Deny } else { Answer::AllowOnce });
-    let ran = stage.sh(&asker, "mkdir ~/papers/dir; mkdir ~/papers/dir/more; touch ~/papers/dir/file");
-    assert_eq!(ran.granted(), ["allow_once create ~/papers/dir 1", "allow_once create ~/papers/dir/more 1"], "{}", ran.talk());
+    let asker = Scripted::new(stage, |ask| {
+        if ask.options.contains(&Answer::AllowSession) { Answer::Deny } else { Answer::AllowOnce }
+    });
+    let ran =
+        stage.sh(&asker, "mkdir ~/papers/dir; mkdir ~/papers/dir/more; touch ~/papers/dir/file");
+    assert_eq!(
+        ran.granted(),
+        ["allow_once create ~/papers/dir 1", "allow_once create ~/papers/dir/more 1"],
+        "{}",
+        ran.talk()
+    );
     assert_eq!(ran.refused(), ["create ~/papers/dir/file"]);
 }
 
 fn what_the_host_replaces_is_written_where_it_is_now(stage: &Stage) {
-    let (notes, draft, go) = (stage.at("home/notes.txt"), stage.at("home/draft"), stage.workspace.join("go"));
+    let (notes, draft, go) =
+        (stage.at("home/notes.txt"), stage.at("home/draft"), stage.workspace.join("go"));
     // As an editor saves.
     let editor = std::thread::spawn(move || {
         while fs::symlink_metadata(go.as_path()).is_err() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        fs::write(draft.as_path(), "saved\n").and_then(|()| fs::rename(draft.as_path(), notes.as_path())).expect("the home is ours");
+        fs::write(draft.as_path(), "saved\n")
+            .and_then(|()| fs::rename(draft.as_path(), notes.as_path()))
+            .expect("the home is ours");
         fs::remove_file(go.as_path()).expect("it is there");
     });
     let asker = Scripted::always(stage, Answer::AllowSession);

@@ -32,13 +32,19 @@ impl Token {
     pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut said = headers.get_all(AUTHORIZATION).iter();
         let (Some(said), None) = (said.next(), said.next()) else { return false };
-        let Some((scheme, word)) = said.as_bytes().split_at_checked("Bearer ".len()) else { return false };
+        let Some((scheme, word)) = said.as_bytes().split_at_checked("Bearer ".len()) else {
+            return false;
+        };
         scheme.eq_ignore_ascii_case(b"Bearer ") && self.is(word)
     }
 
     /// Digests are compared, and all of them: how long it takes says nothing of the word.
     fn is(&self, word: &[u8]) -> bool {
-        let differs = self.0.iter().zip(digest(word)).fold(0, |differs, (one, other)| black_box(differs | (one ^ other)));
+        let differs = self
+            .0
+            .iter()
+            .zip(digest(word))
+            .fold(0, |differs, (one, other)| black_box(differs | (one ^ other)));
         differs == 0
     }
 }

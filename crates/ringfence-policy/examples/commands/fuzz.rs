@@ -105,8 +105,10 @@ pub(crate) fn run(long: Duration, seed: u64) -> Result<(), Box<dyn Error>> {
     while began.elapsed() < long {
         let text = made(&lines, &mut chance);
         let start = Instant::now();
-        let checked = std::panic::catch_unwind(|| check(&text)).unwrap_or_else(|_| Err("it breaks the parser".into()));
-        let is_read = checked.map_err(|why| format!("{why}: {text:?} (seed {seed}, line {tried})"))?;
+        let checked = std::panic::catch_unwind(|| check(&text))
+            .unwrap_or_else(|_| Err("it breaks the parser".into()));
+        let is_read =
+            checked.map_err(|why| format!("{why}: {text:?} (seed {seed}, line {tried})"))?;
         if start.elapsed() > PATIENCE {
             return Err(format!("it takes {:?}: {text:?} (seed {seed})", start.elapsed()).into());
         }
@@ -131,19 +133,30 @@ fn check(text: &str) -> Result<bool, String> {
     rules.rulings(line.as_ref());
     let by = excluded(line.as_ref(), &["docker*", "npm run test:*"]);
     match &line {
-        Err(problem) if text.get(..problem.position).is_none() => return Err("the problem is nowhere".into()),
+        Err(problem) if text.get(..problem.position).is_none() => {
+            return Err("the problem is nowhere".into());
+        }
         Err(_) => return Ok(false),
-        Ok(line) if line.parts.iter().any(|part| text.get(part.span.clone()).is_none() || part.layers.is_empty()) => {
+        Ok(line)
+            if line
+                .parts
+                .iter()
+                .any(|part| text.get(part.span.clone()).is_none() || part.layers.is_empty()) =>
+        {
             return Err("a part is nowhere".into());
         }
-        Ok(line) if matches!(&by, Exclusion::Outside(by) if by.len() != line.parts.len()) => return Err("a part was forgotten".into()),
+        Ok(line) if matches!(&by, Exclusion::Outside(by) if by.len() != line.parts.len()) => {
+            return Err("a part was forgotten".into());
+        }
         Ok(_) => {}
     }
     // Whatever stands before it, another command is another command.
     let longer = format!("{text}\nstranger x");
     if let Ok(line) = Line::parse(&longer) {
         let is_seen = line.parts.iter().any(|part| part.shown() == "stranger x");
-        if is_seen && matches!(excluded(Ok(&line), &["docker*", "npm run test:*"]), Exclusion::Outside(_)) {
+        if is_seen
+            && matches!(excluded(Ok(&line), &["docker*", "npm run test:*"]), Exclusion::Outside(_))
+        {
             return Err("a stranger is excluded".into());
         }
     }
@@ -164,8 +177,15 @@ fn made(lines: &[String], chance: &mut Chance) -> String {
             3 => text.insert_str(at, &chance.of(lines).clone()),
             4 => text = format!("{}{}", &text[..at], chance.of(lines)),
             _ => {
-                let (before, after) =
-                    *chance.of(&[("$(", ")"), ("`", "`"), ("\"", "\""), ("(", ")"), ("{ ", "; }"), ("'", "'"), ("eval '", "'")]);
+                let (before, after) = *chance.of(&[
+                    ("$(", ")"),
+                    ("`", "`"),
+                    ("\"", "\""),
+                    ("(", ")"),
+                    ("{ ", "; }"),
+                    ("'", "'"),
+                    ("eval '", "'"),
+                ]);
                 text = format!("{before}{text}{after}");
             }
         }
@@ -177,7 +197,8 @@ fn made(lines: &[String], chance: &mut Chance) -> String {
 fn bash_reads(text: &str) -> Result<bool, Box<dyn Error>> {
     let mut bash = Command::new("bash");
     bash.args(["--norc", "--noprofile", "-n"]).env_clear().env("LC_ALL", "C.UTF-8");
-    let mut child = bash.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let mut child =
+        bash.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(text.as_bytes())?;
     }

@@ -36,14 +36,27 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// All rules there are, and ten patterns.
 fn rules() -> CommandRules {
-    let origins = |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
-    let deny = ["git push:*", "rm -rf*", "curl *", "wget *", "sudo:*", "docker run:*", "npm publish", "*--force*", "chmod 777 *", "dd *"];
+    let origins =
+        |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
+    let deny = [
+        "git push:*",
+        "rm -rf*",
+        "curl *",
+        "wget *",
+        "sudo:*",
+        "docker run:*",
+        "npm publish",
+        "*--force*",
+        "chmod 777 *",
+        "dd *",
+    ];
     CommandRules {
         doubt: ringfence_policy::Doubt::Refuse,
         deny: origins(&deny),
         allow_binaries: origins(STRICT_BINARIES),
         deny_arguments: origins(STRICT_ARGUMENTS),
-        anchor_arguments: AbsPath::new("/skill").map(|root| Anchor { root, origin: Origin::new(Source::User, "/skill") }),
+        anchor_arguments: AbsPath::new("/skill")
+            .map(|root| Anchor { root, origin: Origin::new(Source::User, "/skill") }),
         excluded: origins(&["docker*"]),
     }
 }

@@ -6,25 +6,40 @@ use crate::testing::path;
 use crate::tools::ToolRules;
 
 fn read(head: &str) -> Result<Agent, PolicyError> {
-    Agent::parse(format!("---\n{head}\n---\nDo.\n").as_bytes(), &path("/home/me/p/.ringfence/agents/file.md"), Source::Project)
+    Agent::parse(
+        format!("---\n{head}\n---\nDo.\n").as_bytes(),
+        &path("/home/me/p/.ringfence/agents/file.md"),
+        Source::Project,
+    )
 }
 
 #[track_caller]
 fn check_error(head: &str, place: &str, says: &str) {
     let error = read(head).unwrap_err();
     let said = format!("{error}, {}", error.hint().unwrap_or_default());
-    assert!(said.starts_with(&format!("/home/me/p/.ringfence/agents/file.md:{place}: ")) && said.contains(says), "{head}: {said}");
+    assert!(
+        said.starts_with(&format!("/home/me/p/.ringfence/agents/file.md:{place}: "))
+            && said.contains(says),
+        "{head}: {said}"
+    );
 }
 
 #[test]
 fn a_definition_is_read_as_others_write_it() {
     let agent = read("name: code-reviewer\ndescription: Use this: \"x\"\ntools: Read, Grep, Bash\nmodel: opus\ncolor: blue").unwrap();
-    assert_eq!((agent.name.as_str(), agent.description.as_deref()), ("code-reviewer", Some("Use this: \"x\"")));
+    assert_eq!(
+        (agent.name.as_str(), agent.description.as_deref()),
+        ("code-reviewer", Some("Use this: \"x\""))
+    );
     assert_eq!(agent.tools, Some(vec!["Read".into(), "Grep".into(), "Bash".into()]));
-    let agent = read("disallowedTools:\n  - Write\n  - mcp__github\ncommand: [claude, -p]").unwrap();
+    let agent =
+        read("disallowedTools:\n  - Write\n  - mcp__github\ncommand: [claude, -p]").unwrap();
     assert_eq!((agent.name.as_str(), agent.disallowed.len()), ("file", 2));
     assert_eq!(agent.command, Some(AgentCommand::Words(vec!["claude".into(), "-p".into()])));
-    assert_eq!(read("command: make -j2 test").unwrap().command, Some(AgentCommand::Line("make -j2 test".into())));
+    assert_eq!(
+        read("command: make -j2 test").unwrap().command,
+        Some(AgentCommand::Line("make -j2 test".into()))
+    );
     assert_eq!(read("tools: []").unwrap().tools, Some(Vec::new()));
 }
 
@@ -53,7 +68,8 @@ fn what_would_leave_an_agent_more_than_was_meant_is_refused() {
 /// Whether an agent of the project with this head may use a tool, and write in the project.
 #[track_caller]
 fn check(head: &str, tool: &str, expect: (bool, bool)) {
-    let layers: Vec<Layer> = with(&[("user", "")]).into_iter().chain([read(head).unwrap().layer()]).collect();
+    let layers: Vec<Layer> =
+        with(&[("user", "")]).into_iter().chain([read(head).unwrap().layer()]).collect();
     let grants = resolve(&layers, &flags(), &facts()).unwrap();
     let writes = grants.verdict(&path("/home/me/p/x"), Access::Write) == Verdict::Allowed;
     assert_eq!((grants.tools.against(tool).is_none(), writes), expect, "{head}, {tool}");
@@ -78,7 +94,10 @@ fn tools_that_are_not_listed_are_taken_away() {
 
 #[test]
 fn lists_of_several_narrow_each_other() {
-    let layers = [read("tools: Read, Write, Grep").unwrap().layer(), read("tools: Read, Bash").unwrap().layer()];
+    let layers = [
+        read("tools: Read, Write, Grep").unwrap().layer(),
+        read("tools: Read, Bash").unwrap().layer(),
+    ];
     let rules = ToolRules::of(&layers);
     for (tool, expect) in [("Read", true), ("Write", false), ("Grep", false), ("Bash", false)] {
         assert_eq!(rules.against(tool).is_none(), expect, "{tool}");
@@ -89,7 +108,10 @@ fn lists_of_several_narrow_each_other() {
 #[test]
 fn without_tools_that_write_nothing_that_a_policy_opens_is_written_and_the_tool_is_named() {
     let user = "[filesystem]\nwrite = [\"~/out\"]";
-    let layers: Vec<Layer> = with(&[("user", user)]).into_iter().chain([read("disallowed-tools: [Edit]").unwrap().layer()]).collect();
+    let layers: Vec<Layer> = with(&[("user", user)])
+        .into_iter()
+        .chain([read("disallowed-tools: [Edit]").unwrap().layer()])
+        .collect();
     let mut flags = flags();
     flags.write = vec!["/home/me/own".into()];
     let grants = resolve(&layers, &flags, &facts()).unwrap();
@@ -97,6 +119,9 @@ fn without_tools_that_write_nothing_that_a_policy_opens_is_written_and_the_tool_
     assert_eq!(grants.verdict(&path("/home/me/own/x"), Access::Write), Verdict::Allowed);
     let decision = grants.decide(&path("/home/me/p/x"), Access::Write);
     let origin = decision.rule.unwrap().origin().clone();
-    assert_eq!((origin.text.as_str(), origin.to_string().as_str()), ("Edit", "/home/me/p/.ringfence/agents/file.md:2 (tools)"));
+    assert_eq!(
+        (origin.text.as_str(), origin.to_string().as_str()),
+        ("Edit", "/home/me/p/.ringfence/agents/file.md:2 (tools)")
+    );
     assert!(grants.tools.behind(&origin.text, &origin.to_string()).is_some());
 }

@@ -13,8 +13,11 @@ fn file() -> AbsPath {
 /// `text` with `/data/x` to be read; written with `|` at the start of each line.
 #[track_caller]
 fn check(text: &str, expect: &str) {
-    let lines =
-        |text: &str| text.lines().map(|line| line.trim_start().strip_prefix('|').unwrap_or(line).to_owned() + "\n").collect::<String>();
+    let lines = |text: &str| {
+        text.lines()
+            .map(|line| line.trim_start().strip_prefix('|').unwrap_or(line).to_owned() + "\n")
+            .collect::<String>()
+    };
     let (text, expect) = (lines(text), lines(expect));
     let permit = permit("/data/x", Access::Read).unwrap();
     let amended = amend(Some(&text), &file(), &permit).unwrap().unwrap();
@@ -32,13 +35,19 @@ fn a_file_that_is_not_there_is_begun() {
     assert_eq!(text, "version = 1\n\n[filesystem]\nread = [\"~/.ssh/id\"]\n");
     let write = permit("/home/me/.ssh/id", Access::Write).unwrap();
     let both = amend(Some(&text), &file(), &write).unwrap().unwrap();
-    assert_eq!(both, "version = 1\n\n[filesystem]\nread = [\"~/.ssh/id\"]\nwrite = [\"~/.ssh/id\"]\n");
+    assert_eq!(
+        both,
+        "version = 1\n\n[filesystem]\nread = [\"~/.ssh/id\"]\nwrite = [\"~/.ssh/id\"]\n"
+    );
 }
 
 #[test]
 fn a_section_comes_behind_what_is_there() {
     check("version = 1", "version = 1\n|\n[filesystem]\nread = [\"/data/x\"]");
-    check("version = 1 # mine\n# the end", "version = 1 # mine\n# the end\n|\n[filesystem]\nread = [\"/data/x\"]");
+    check(
+        "version = 1 # mine\n# the end",
+        "version = 1 # mine\n# the end\n|\n[filesystem]\nread = [\"/data/x\"]",
+    );
     check(
         "# top\nversion = 1\n\n[audit] # a\nfsync = \"end\" # f\n\n# the end",
         "# top\nversion = 1\n|\n[audit] # a\nfsync = \"end\" # f\n|\n# the end\n|\n[filesystem]\nread = [\"/data/x\"]",
@@ -51,8 +60,14 @@ fn a_list_comes_behind_the_others() {
         "version = 1\n[filesystem] # mine\n# why\ndeny = [\"*.sqlite\"] # no\n\n# net\n[network]\nmode = \"none\"",
         "version = 1\n[filesystem] # mine\n# why\ndeny = [\"*.sqlite\"] # no\nread = [\"/data/x\"]\n|\n# net\n[network]\nmode = \"none\"",
     );
-    check("version = 1\nfilesystem = { deny = [\"a\"] } # x", "version = 1\nfilesystem = { deny = [\"a\"] , read = [\"/data/x\"] } # x");
-    check("version = 1\nfilesystem.deny = [\"a\"] # x", "version = 1\nfilesystem.deny = [\"a\"] # x\nfilesystem.read = [\"/data/x\"]");
+    check(
+        "version = 1\nfilesystem = { deny = [\"a\"] } # x",
+        "version = 1\nfilesystem = { deny = [\"a\"] , read = [\"/data/x\"] } # x",
+    );
+    check(
+        "version = 1\nfilesystem.deny = [\"a\"] # x",
+        "version = 1\nfilesystem.deny = [\"a\"] # x\nfilesystem.read = [\"/data/x\"]",
+    );
 }
 
 #[test]
@@ -66,11 +81,23 @@ fn an_entry_comes_behind_the_others_of_its_list() {
         ("read = [ \"a\" ] # r", "read = [ \"a\", \"/data/x\" ] # r"),
         ("read = [\"a\", ] # r", "read = [\"a\", \"/data/x\", ] # r"),
         ("read = [ # none\n] # r", "read = [ # none\n  \"/data/x\",\n] # r"),
-        ("read = [\n    \"a\", # one\n    \"c\", # two\n] # r", "read = [\n    \"a\", # one\n    \"c\", # two\n    \"/data/x\",\n] # r"),
-        ("read = [\n\t\"a\", # one\n\t\"c\" # two\n] # r", "read = [\n\t\"a\", # one\n\t\"c\", # two\n\t\"/data/x\"\n] # r"),
-        ("read = [\n  \"a\",\n  # the last\n  ]", "read = [\n  \"a\",\n  # the last\n  \"/data/x\",\n  ]"),
+        (
+            "read = [\n    \"a\", # one\n    \"c\", # two\n] # r",
+            "read = [\n    \"a\", # one\n    \"c\", # two\n    \"/data/x\",\n] # r",
+        ),
+        (
+            "read = [\n\t\"a\", # one\n\t\"c\" # two\n] # r",
+            "read = [\n\t\"a\", # one\n\t\"c\", # two\n\t\"/data/x\"\n] # r",
+        ),
+        (
+            "read = [\n  \"a\",\n  # the last\n  ]",
+            "read = [\n  \"a\",\n  # the last\n  \"/data/x\",\n  ]",
+        ),
         ("read = [\"a\",\n        \"c\"]", "read = [\"a\",\n        \"c\",\n        \"/data/x\"]"),
-        ("read = [{ path = \"a\", reason = \"é\" }]", "read = [{ path = \"a\", reason = \"é\" }, \"/data/x\"]"),
+        (
+            "read = [{ path = \"a\", reason = \"é\" }]",
+            "read = [{ path = \"a\", reason = \"é\" }, \"/data/x\"]",
+        ),
     ] {
         check(&section(before), &section(after));
     }
@@ -89,7 +116,8 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % sides
     }
 
@@ -123,12 +151,17 @@ fn any_list(dice: &mut Dice, number: &mut usize) -> String {
 fn any_file(dice: &mut Dice) -> String {
     let mut number = 0;
     let comment = |dice: &mut Dice| dice.pick(&["", " #N behind = \"x\"", "\t#N"]).to_owned();
-    let mut text = dice.pick(&["", "#N top\n", "\n\n"]).to_owned() + "version = 1" + &comment(dice) + "\n";
+    let mut text =
+        dice.pick(&["", "#N top\n", "\n\n"]).to_owned() + "version = 1" + &comment(dice) + "\n";
     let inline = dice.roll(5);
     if inline < 2 {
         let list = any_list(dice, &mut number);
         let key = dice.pick(&["read", "deny"]);
-        text += &if inline == 0 { format!("filesystem.{key} = {list}\n") } else { format!("filesystem = {{ {key} = {list} }}\n") };
+        text += &if inline == 0 {
+            format!("filesystem.{key} = {list}\n")
+        } else {
+            format!("filesystem = {{ {key} = {list} }}\n")
+        };
     }
     for section in ["network", "filesystem", "audit"] {
         if dice.roll(3) == 0 || (section == "filesystem" && inline < 2) {
@@ -142,7 +175,11 @@ fn any_file(dice: &mut Dice) -> String {
             _ => {
                 for key in ["write", "read", "deny"].into_iter().skip(dice.roll(3)) {
                     let list = any_list(dice, &mut number);
-                    text += &format!("{}{key} = {list}{}\n", dice.pick(&["", "#N of it\n", "  "]), comment(dice));
+                    text += &format!(
+                        "{}{key} = {list}{}\n",
+                        dice.pick(&["", "#N of it\n", "  "]),
+                        comment(dice)
+                    );
                 }
             }
         }
@@ -156,9 +193,12 @@ fn any_file(dice: &mut Dice) -> String {
 /// Each comment with what stands before it on its line. Behind the end
 /// of a list it is about all of it.
 fn comments(text: &str) -> Vec<(String, String)> {
-    let marks = |line: &str| line.find("#c").map(|at| (line[..at].to_owned(), line[at..].to_owned()));
+    let marks =
+        |line: &str| line.find("#c").map(|at| (line[..at].to_owned(), line[at..].to_owned()));
     let plain = |before: String| before.replace([' ', ',', '\t'], "");
-    let plain = |before: String| if plain(before.clone()).ends_with(']') { "]".into() } else { plain(before) };
+    let plain = |before: String| {
+        if plain(before.clone()).ends_with(']') { "]".into() } else { plain(before) }
+    };
     text.lines().filter_map(marks).map(|(before, comment)| (plain(before), comment)).collect()
 }
 
@@ -173,13 +213,23 @@ fn whatever_the_file_nothing_else_changes() {
         }
         tried += 1;
         let permit = permit("/home/me/x y", [Access::Read, Access::Write][dice.roll(2)]).unwrap();
-        let amended = amend(Some(&text), &file(), &permit).unwrap_or_else(|error| panic!("{error}\n{text}")).unwrap();
-        let solid = |text: &str| text.chars().filter(|c| !c.is_whitespace() && *c != ',').collect::<String>();
+        let amended = amend(Some(&text), &file(), &permit)
+            .unwrap_or_else(|error| panic!("{error}\n{text}"))
+            .unwrap();
+        let solid = |text: &str| {
+            text.chars().filter(|c| !c.is_whitespace() && *c != ',').collect::<String>()
+        };
         // Each character is there in its order: all that was done is to put something between.
         let (before, after) = (solid(&text), solid(&amended));
         let mut rest = after.chars();
-        assert!(before.chars().all(|c| rest.any(|other| other == c)), "from\n{text}\nto\n{amended}");
-        assert!(after.len() <= before.len() + "[filesystem]write=[]\"~/xy\"".len(), "from\n{text}\nto\n{amended}");
+        assert!(
+            before.chars().all(|c| rest.any(|other| other == c)),
+            "from\n{text}\nto\n{amended}"
+        );
+        assert!(
+            after.len() <= before.len() + "[filesystem]write=[]\"~/xy\"".len(),
+            "from\n{text}\nto\n{amended}"
+        );
         // A comment stays behind what it is about.
         assert_eq!(comments(&text), comments(&amended), "from\n{text}\nto\n{amended}");
         assert_eq!(amend(Some(&amended), &file(), &permit), Ok(None));
@@ -190,16 +240,24 @@ fn whatever_the_file_nothing_else_changes() {
 #[test]
 fn a_file_that_is_wrong_is_told_where() {
     let permit = permit("/data/x", Access::Read).unwrap();
-    let place = |text: &str| amend(Some(text), &file(), &permit).map_err(|error| (error.code(), error.line(), error.column()));
+    let place = |text: &str| {
+        amend(Some(text), &file(), &permit)
+            .map_err(|error| (error.code(), error.line(), error.column()))
+    };
     assert_eq!(place("version = 1\n[filesystem\n"), Err(("policy-syntax", Some(2), Some(12))));
-    assert_eq!(place("version = 1\n[filesystem]\n  raed = []"), Err(("policy-unknown-key", Some(3), Some(3))));
+    assert_eq!(
+        place("version = 1\n[filesystem]\n  raed = []"),
+        Err(("policy-unknown-key", Some(3), Some(3)))
+    );
     assert_eq!(place("mode = 'read-only'"), Err(("policy-no-version", Some(1), Some(1))));
     assert_eq!(place("version = 1\n[filesystem]\nread = 'x'").unwrap_err().0, "policy-wrong-type");
 }
 
 #[test]
 fn an_entry_means_the_very_path_or_is_none() {
-    let text = |target: &str| permit(target, Access::Execute).map(|permit| (permit.key(), permit.text().to_owned()));
+    let text = |target: &str| {
+        permit(target, Access::Execute).map(|permit| (permit.key(), permit.text().to_owned()))
+    };
     assert_eq!(text("/home/me/x"), Some(("read", "~/x".into())));
     // Not from the project: that would be another path in the next.
     assert_eq!(text("/home/me/p/.env"), Some(("read", "~/p/.env".into())));
@@ -224,12 +282,16 @@ fn an_entry_means_the_very_path_or_is_none() {
 #[test]
 fn a_host_is_added_to_those_that_are_allowed() {
     let permit = Permit::host(&HostRule::parse("A.org:443").unwrap());
-    let text =
-        "version = 1\n\n[network] # n\nallow = [\n  \"b.org\", # b\n]\n\n[[secrets]]\nenv = \"T\"\nhosts = [\"b.org\"]\nheader = \"X\"\n";
+    let text = "version = 1\n\n[network] # n\nallow = [\n  \"b.org\", # b\n]\n\n[[secrets]]\nenv = \"T\"\nhosts = [\"b.org\"]\nheader = \"X\"\n";
     let amended = amend(Some(text), &file(), &permit).unwrap().unwrap();
     assert_eq!(amended, text.replace("# b\n", "# b\n  \"a.org:443\",\n"));
     assert_eq!(amend(Some(&amended), &file(), &permit), Ok(None));
-    let begun =
-        amend(Some("version = 1\n[[secrets]]\nenv = \"T\"\nhosts = [\"b.org\"]\nheader = \"X\"\n"), &file(), &permit).unwrap().unwrap();
+    let begun = amend(
+        Some("version = 1\n[[secrets]]\nenv = \"T\"\nhosts = [\"b.org\"]\nheader = \"X\"\n"),
+        &file(),
+        &permit,
+    )
+    .unwrap()
+    .unwrap();
     assert!(begun.ends_with("header = \"X\"\n\n[network]\nallow = [\"a.org:443\"]\n"), "{begun}");
 }

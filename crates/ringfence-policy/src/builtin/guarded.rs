@@ -39,7 +39,9 @@ impl GuardedNames {
 
 fn ends_with(names: &[&OsStr], wanted: &[&str]) -> bool {
     let last = names.len().checked_sub(wanted.len()).map(|from| &names[from..]);
-    last.is_some_and(|last| last.iter().zip(wanted).all(|(name, wanted)| name.eq_ignore_ascii_case(wanted)))
+    last.is_some_and(|last| {
+        last.iter().zip(wanted).all(|(name, wanted)| name.eq_ignore_ascii_case(wanted))
+    })
 }
 
 #[cfg(test)]
@@ -51,10 +53,27 @@ mod tests {
     #[test]
     fn settings_and_secrets_are_guarded_at_any_depth() {
         let names = GuardedNames::default();
-        for path in [".mcp.json", ".claude/settings.json", "a/.Claude/x", ".hg", ".hg/hgrc", ".env", "a/b.pem", ".ringfence/policy.toml"] {
+        for path in [
+            ".mcp.json",
+            ".claude/settings.json",
+            "a/.Claude/x",
+            ".hg",
+            ".hg/hgrc",
+            ".env",
+            "a/b.pem",
+            ".ringfence/policy.toml",
+        ] {
             assert!(names.hold(Path::new(path)), "{path}");
         }
-        for path in ["README", "src/main.rs", "a/claude/x", "src/secrets.rs", "hgrc", ".env.example", "vendor/x.pem"] {
+        for path in [
+            "README",
+            "src/main.rs",
+            "a/claude/x",
+            "src/secrets.rs",
+            "hgrc",
+            ".env.example",
+            "vendor/x.pem",
+        ] {
             assert!(!names.hold(Path::new(path)), "{path}");
         }
     }

@@ -69,29 +69,50 @@ const ITSELF: &[PlantedFile] = &[file("")];
 const SHELL: &str = "a shell runs it at start or end";
 /// A Mercurial or Sapling configuration. A clone writes the section `paths`; most others can name
 /// programs, by an option or an extension.
-const HG_CONFIG: &[PlantedFile] = &[PlantedFile { file: "", content: Content::SectionBeside(&["paths"]) }];
+const HG_CONFIG: &[PlantedFile] =
+    &[PlantedFile { file: "", content: Content::SectionBeside(&["paths"]) }];
 
 /// Names that other programs of the user obey.
 pub const SETTINGS: &[Setting] = &[
     s(".ringfence", "the policy itself"),
-    p(".claude", "Claude Code: hooks, permissions, agents, commands", &[file("settings.json"), file("settings.local.json")]),
+    p(
+        ".claude",
+        "Claude Code: hooks, permissions, agents, commands",
+        &[file("settings.json"), file("settings.local.json")],
+    ),
     p(".mcp.json", "Claude Code and others: programs that an agent starts", ITSELF),
     p(".codex", "Codex: programs that it starts", &[file("config.toml"), file("hooks.json")]),
     s(".agents", "skills that agents run"),
-    p(".cursor", "Cursor: hooks, rules, programs that it starts", &[file("mcp.json"), file("hooks.json")]),
+    p(
+        ".cursor",
+        "Cursor: hooks, rules, programs that it starts",
+        &[file("mcp.json"), file("hooks.json")],
+    ),
     p(".gemini", "Gemini CLI: hooks, programs that it starts", &[file("settings.json")]),
     p(".qwen", "Qwen Code: programs that it starts", &[file("settings.json")]),
     p(".windsurf", "Windsurf: hooks, rules", &[file("hooks.json")]),
     p(".roo", "Roo Code: rules, programs that it starts", &[file("mcp.json")]),
     p(".kilocode", "Kilo Code: rules, programs that it starts", &[file("mcp.json")]),
     p(".kiro", "Kiro: hooks, programs that it starts", &[file("settings/mcp.json"), file("hooks")]),
-    p(".amazonq", "Amazon Q: agents, programs that it starts", &[file("mcp.json"), file("cli-agents")]),
+    p(
+        ".amazonq",
+        "Amazon Q: agents, programs that it starts",
+        &[file("mcp.json"), file("cli-agents")],
+    ),
     p(".junie", "Junie: guidelines, programs that it starts", &[file("mcp/mcp.json")]),
-    p(".factory", "Factory: hooks, programs that it starts", &[file("mcp.json"), file("settings.json"), file("hooks.json")]),
+    p(
+        ".factory",
+        "Factory: hooks, programs that it starts",
+        &[file("mcp.json"), file("settings.json"), file("hooks.json")],
+    ),
     p(".trae", "Trae: rules, programs that it starts", &[file("mcp.json")]),
     p(".continue", "Continue: programs that it starts", &[file("mcpServers"), file("config.yaml")]),
     p(".continuerc.json", "Continue: programs that it starts", ITSELF),
-    p(".opencode", "opencode: plugins that it runs", &[file("plugin"), file("plugins"), file("opencode.json"), file("opencode.jsonc")]),
+    p(
+        ".opencode",
+        "opencode: plugins that it runs",
+        &[file("plugin"), file("plugins"), file("opencode.json"), file("opencode.jsonc")],
+    ),
     p("opencode.json", "opencode: programs that it starts", ITSELF),
     p("opencode.jsonc", "opencode: programs that it starts", ITSELF),
     p("crush.json", "Crush: language servers and other programs that it starts", ITSELF),
@@ -101,10 +122,18 @@ pub const SETTINGS: &[Setting] = &[
     p(".clinerules/hooks", "Cline: hooks that it runs", ITSELF),
     s(".devcontainer", "commands that an editor runs on the host"),
     s(".devcontainer.json", "commands that an editor runs on the host"),
-    p(".vscode", "VS Code: tasks, programs that it starts", &[holding("tasks.json", &["folderOpen"]), file("mcp.json")]),
+    p(
+        ".vscode",
+        "VS Code: tasks, programs that it starts",
+        &[holding("tasks.json", &["folderOpen"]), file("mcp.json")],
+    ),
     s(".idea", "JetBrains: run configurations"),
     s(".zed", "Zed: tasks, language servers"),
-    p(".helix", "Helix: language servers that it starts", &[file("languages.toml"), file("config.toml")]),
+    p(
+        ".helix",
+        "Helix: language servers that it starts",
+        &[file("languages.toml"), file("config.toml")],
+    ),
     s(".nvim.lua", "Neovim runs it, with `exrc`"),
     s(".nvimrc", "Neovim runs it, with `exrc`"),
     s(".exrc", "vi runs it, with `exrc`"),
@@ -145,7 +174,8 @@ pub const SETTINGS: &[Setting] = &[
 
 /// Paths at which a program expects a directory of its own, and follows a file to another one. Such
 /// a directory is not protected as a whole: the program writes its data there.
-pub const POINTERS: &[Setting] = &[p(".jj/repo", "as a file, leads Jujutsu to a repository with tools of its own", ITSELF)];
+pub const POINTERS: &[Setting] =
+    &[p(".jj/repo", "as a file, leads Jujutsu to a repository with tools of its own", ITSELF)];
 
 const fn l(text: &'static str, reason: &'static str) -> LeftAlone {
     LeftAlone { text, reason }
@@ -153,14 +183,29 @@ const fn l(text: &'static str, reason: &'static str) -> LeftAlone {
 
 /// Names that were considered and are not protected.
 pub const LEFT_ALONE: &[LeftAlone] = &[
-    l(".cargo/config.toml", "obeyed by `cargo build`, which runs the project's own code (build.rs) anyway"),
+    l(
+        ".cargo/config.toml",
+        "obeyed by `cargo build`, which runs the project's own code (build.rs) anyway",
+    ),
     l(".yarnrc.yml", "obeyed by `yarn install`, which runs the scripts of package.json anyway"),
     l(".pnpmfile.cjs", "obeyed by `pnpm install`, which runs the scripts of package.json anyway"),
     l(".npmrc", "obeyed by npm, which runs the scripts of package.json anyway"),
-    l("Makefile, justfile, package.json, conftest.py", "source code of the project: a person who runs it has to read it"),
-    l("CLAUDE.md, AGENTS.md, .cursorrules, .clinerules", "text for a model, not a program; agents edit it as part of their work"),
-    l(".editorconfig, .prettierrc, .eslintrc.*", "format and lint settings; plugins are code of the project"),
-    l("*.code-workspace", "VS Code obeys it when the user opens this very file; a clone that ships one has to write it"),
+    l(
+        "Makefile, justfile, package.json, conftest.py",
+        "source code of the project: a person who runs it has to read it",
+    ),
+    l(
+        "CLAUDE.md, AGENTS.md, .cursorrules, .clinerules",
+        "text for a model, not a program; agents edit it as part of their work",
+    ),
+    l(
+        ".editorconfig, .prettierrc, .eslintrc.*",
+        "format and lint settings; plugins are code of the project",
+    ),
+    l(
+        "*.code-workspace",
+        "VS Code obeys it when the user opens this very file; a clone that ships one has to write it",
+    ),
 ];
 
 impl Setting {
@@ -173,40 +218,58 @@ impl Setting {
     fn ends<'a>(&self, path: impl DoubleEndedIterator<Item = &'a [u8]>, count: usize) -> bool {
         let (mut path, count) = (path.rev(), count.min(self.names().count()));
         let mut names = self.text.split('/').rev().skip(self.names().count() - count);
-        names.all(|name| path.next().is_some_and(|found| found.eq_ignore_ascii_case(name.as_bytes())))
+        names.all(|name| {
+            path.next().is_some_and(|found| found.eq_ignore_ascii_case(name.as_bytes()))
+        })
     }
 }
 
 /// The setting that `names`, the last names of a path, are; ASCII case does not matter.
 ///
 /// Answers the number of names that the setting has as well.
-pub fn setting_at<'a>(names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone) -> Option<(&'static Setting, usize)> {
+pub fn setting_at<'a>(
+    names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone,
+) -> Option<(&'static Setting, usize)> {
     let setting = SETTINGS.iter().find(|setting| setting.ends(names.clone(), usize::MAX))?;
     Some((setting, setting.names().count()))
 }
 
 /// The pointer that `names`, the last names of a path, are, and the number of its names.
-pub fn pointer_at<'a>(names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone) -> Option<(&'static Setting, usize)> {
+pub fn pointer_at<'a>(
+    names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone,
+) -> Option<(&'static Setting, usize)> {
     let pointer = POINTERS.iter().find(|pointer| pointer.ends(names.clone(), usize::MAX))?;
     Some((pointer, pointer.names().count()))
 }
 
 /// The setting that starts programs from what `names`, the last names of a path, are. Answers the
 /// number of names as well, from the first one of the setting on.
-pub fn planted_at<'a>(names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone) -> Option<(&'static Setting, usize)> {
-    let files = SETTINGS.iter().chain(POINTERS).flat_map(|setting| setting.planted.iter().map(move |planted| (setting, planted)));
+pub fn planted_at<'a>(
+    names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone,
+) -> Option<(&'static Setting, usize)> {
+    let files = SETTINGS
+        .iter()
+        .chain(POINTERS)
+        .flat_map(|setting| setting.planted.iter().map(move |planted| (setting, planted)));
     files.into_iter().find_map(|(setting, planted)| {
-        let wanted: Vec<&str> = setting.names().chain(planted.file.split('/').filter(|name| !name.is_empty())).collect();
+        let wanted: Vec<&str> = setting
+            .names()
+            .chain(planted.file.split('/').filter(|name| !name.is_empty()))
+            .collect();
         let mut path = names.clone().rev();
         let mut backwards = wanted.iter().rev();
-        let is_one = backwards.all(|name| path.next().is_some_and(|found| found.eq_ignore_ascii_case(name.as_bytes())));
+        let is_one = backwards.all(|name| {
+            path.next().is_some_and(|found| found.eq_ignore_ascii_case(name.as_bytes()))
+        });
         is_one.then_some((setting, wanted.len()))
     })
 }
 
 /// The settings of several names that may lie below a path, as `.hg/hgrc` below `.hg`: those whose
 /// first names are the last ones of the path. With each comes the number of these names.
-pub fn settings_below<'a>(names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone) -> impl Iterator<Item = (&'static Setting, usize)> {
+pub fn settings_below<'a>(
+    names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone,
+) -> impl Iterator<Item = (&'static Setting, usize)> {
     SETTINGS.iter().filter_map(move |setting| {
         let count = setting.names().count();
         (1..count).find(|first| setting.ends(names.clone(), *first)).map(|first| (setting, first))
@@ -217,7 +280,8 @@ pub fn settings_below<'a>(names: impl DoubleEndedIterator<Item = &'a [u8]> + Clo
 pub fn page() -> String {
     let mut page = String::from(PAGE_HEAD);
     for setting in SETTINGS {
-        let files: Vec<String> = setting.planted.iter().map(|planted| planted.shown(setting.text)).collect();
+        let files: Vec<String> =
+            setting.planted.iter().map(|planted| planted.shown(setting.text)).collect();
         let moved = if files.is_empty() { "-".to_owned() } else { files.join(", ") };
         page.push_str(&format!("| `{}` | {} | {moved} |\n", setting.text, setting.reason));
     }
@@ -236,11 +300,17 @@ pub fn page() -> String {
 
 impl PlantedFile {
     fn shown(&self, setting: &str) -> String {
-        let path = if self.file.is_empty() { setting.to_owned() } else { format!("{setting}/{}", self.file) };
+        let path = if self.file.is_empty() {
+            setting.to_owned()
+        } else {
+            format!("{setting}/{}", self.file)
+        };
         match self.content {
             Content::Any => format!("`{path}`"),
             Content::Word(words) => format!("`{path}` with `{}`", words.join("` or `")),
-            Content::SectionBeside(sections) => format!("`{path}` with more than `[{}]`", sections.join("]` or `[")),
+            Content::SectionBeside(sections) => {
+                format!("`{path}` with more than `[{}]`", sections.join("]` or `["))
+            }
         }
     }
 }
@@ -283,17 +353,27 @@ mod tests {
     #[test]
     fn page_of_protected_names_is_the_table() {
         let written = include_str!("../../../../docs/protected-names.md");
-        assert!(written == page(), "renew it: cargo run -p ringfence-policy --example protected_names > docs/protected-names.md");
+        assert!(
+            written == page(),
+            "renew it: cargo run -p ringfence-policy --example protected_names > docs/protected-names.md"
+        );
     }
 
     #[test]
     fn every_name_is_listed_once_with_a_reason() {
-        let mut names: Vec<&str> = SETTINGS.iter().map(|setting| setting.text).chain(LEFT_ALONE.iter().map(|left| left.text)).collect();
+        let mut names: Vec<&str> = SETTINGS
+            .iter()
+            .map(|setting| setting.text)
+            .chain(LEFT_ALONE.iter().map(|left| left.text))
+            .collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert!(SETTINGS.iter().all(|setting| setting.reason.len() > 8) && LEFT_ALONE.iter().all(|left| left.reason.len() > 20));
+        assert!(
+            SETTINGS.iter().all(|setting| setting.reason.len() > 8)
+                && LEFT_ALONE.iter().all(|left| left.reason.len() > 20)
+        );
     }
 
     /// Names of the audit's list, each decided one way or the other.
@@ -333,7 +413,14 @@ mod tests {
         assert_eq!(at("a/.kiro/settings/mcp.json"), Some((".kiro", 3)));
         assert_eq!(at("a/.github/hooks"), Some((".github/hooks", 2)));
         assert_eq!(at("a/.jj/repo"), Some((".jj/repo", 2)));
-        for path in ["a/.claude", "a/.claude/commands/x.md", "settings.json", "hooks", ".idea", "a/.mcp.json/x"] {
+        for path in [
+            "a/.claude",
+            "a/.claude/commands/x.md",
+            "settings.json",
+            "hooks",
+            ".idea",
+            "a/.mcp.json/x",
+        ] {
             assert_eq!(at(path), None, "{path}");
         }
     }
@@ -342,7 +429,9 @@ mod tests {
     fn settings_of_several_names_are_found_by_their_first_names() {
         let below = |path: &'static str| {
             let names: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
-            settings_below(names.iter().copied()).map(|(setting, first)| (setting.text, first)).collect::<Vec<_>>()
+            settings_below(names.iter().copied())
+                .map(|(setting, first)| (setting.text, first))
+                .collect::<Vec<_>>()
         };
         assert_eq!(below("a/.sl"), [(".sl/config", 1), (".sl/sharedpath", 1)]);
         assert_eq!(below("a/.JJ/repo"), [(".jj/repo/config.toml", 2)]);

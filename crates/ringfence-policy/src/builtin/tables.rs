@@ -138,7 +138,10 @@ pub const PATTERN_EXCEPTIONS: &[Entry] = &[
         "**/*{credentials,secret}*.{pyc,pyo,pyi,pyd,o,obj,lo,a,so,dll,dylib,d,map,class,wasm,rlib,rmeta,gch,pch,beam,hi}",
         "compiled from source code that speaks of secrets",
     ),
-    e("**/__pycache__/*{credentials,secret}*.pyc.*", "bytecode that Python is about to put in place"),
+    e(
+        "**/__pycache__/*{credentials,secret}*.pyc.*",
+        "bytecode that Python is about to put in place",
+    ),
     e("**/node_modules/**", "vendored: published by others"),
     e("**/site-packages/**", "vendored: published by others"),
     e("**/.venv/**", "vendored: published by others"),
@@ -150,7 +153,10 @@ pub const PATTERN_EXCEPTIONS: &[Entry] = &[
 
 /// Readable, never writable, at any depth: what makes git run programs on the host.
 pub const PATTERN_PROTECTS: &[Entry] = &[
-    e("**/.ringfence", "a policy of its own would stand in for the project's, in the directory it is in"),
+    e(
+        "**/.ringfence",
+        "a policy of its own would stand in for the project's, in the directory it is in",
+    ),
     e("**/.git/hooks", "git runs these on the host"),
     e("**/.git/config", "names programs that git runs on the host"),
     e("**/.git/config.worktree", "names programs that git runs on the host"),
@@ -161,8 +167,14 @@ pub const PATTERN_PROTECTS: &[Entry] = &[
     e("**/.git/sl/{config,sharedpath}", "names programs that Sapling runs on the host"),
     e("**/.git/modules/**/{hooks,config,config.worktree,commondir}", "the same for submodules"),
     e("**/.git/modules/**/info/attributes", "the same for submodules"),
-    e("**/.git/worktrees/*/config.worktree", "the same for worktrees; `git worktree add` has to make the other files"),
-    e("**/.git/worktrees/*/modules/**/{hooks,config,config.worktree,commondir}", "the same for submodules of worktrees"),
+    e(
+        "**/.git/worktrees/*/config.worktree",
+        "the same for worktrees; `git worktree add` has to make the other files",
+    ),
+    e(
+        "**/.git/worktrees/*/modules/**/{hooks,config,config.worktree,commondir}",
+        "the same for submodules of worktrees",
+    ),
     e("**/.git/worktrees/*/modules/**/info/attributes", "the same for submodules of worktrees"),
 ];
 

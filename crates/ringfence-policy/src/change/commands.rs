@@ -19,30 +19,57 @@ pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<Change> {
         // The first name on the list of what may run is what shuts all others.
         let was_open = is_strict && (list(old).is_empty() || list(new).is_empty());
         let narrows = |turn: Turn| (turn == Turn::Added) == (!is_strict || was_open);
-        for (from, to, turn) in [(list(old), list(new), Turn::Added), (list(new), list(old), Turn::Removed)] {
+        for (from, to, turn) in
+            [(list(old), list(new), Turn::Added), (list(new), list(old), Turn::Removed)]
+        {
             let is_known = |origin: &&Origin| from.iter().any(|known| known.text == origin.text);
             let direction = if narrows(turn) { Direction::Narrower } else { Direction::Wider };
-            changes.extend(to.iter().filter(|origin| !is_known(origin)).map(|origin| change(word, origin, turn, direction)));
+            changes.extend(
+                to.iter()
+                    .filter(|origin| !is_known(origin))
+                    .map(|origin| change(word, origin, turn, direction)),
+            );
         }
     }
-    let roots = |rules: &CommandRules| rules.anchor_arguments.as_ref().map(|anchor| anchor.root.clone());
+    let roots =
+        |rules: &CommandRules| rules.anchor_arguments.as_ref().map(|anchor| anchor.root.clone());
     if roots(old) != roots(new) {
         let told = |rules: &CommandRules, turn, direction| {
-            rules.anchor_arguments.as_ref().map(|anchor| change("anchor-arguments", &anchor.origin, turn, direction))
+            rules
+                .anchor_arguments
+                .as_ref()
+                .map(|anchor| change("anchor-arguments", &anchor.origin, turn, direction))
         };
         changes.extend(told(old, Turn::Removed, Direction::Wider));
         changes.extend(told(new, Turn::Added, Direction::Narrower));
     }
     if old.doubt != new.doubt {
-        let direction = if new.doubt == Doubt::Refuse { Direction::Narrower } else { Direction::Wider };
-        let rule = if new.doubt == Doubt::Refuse { "commands.doubt refuse" } else { "commands.doubt warn" };
-        changes.push(Change { rule: rule.to_owned(), origin: None, turn: Turn::Added, direction, pending: None });
+        let direction =
+            if new.doubt == Doubt::Refuse { Direction::Narrower } else { Direction::Wider };
+        let rule = if new.doubt == Doubt::Refuse {
+            "commands.doubt refuse"
+        } else {
+            "commands.doubt warn"
+        };
+        changes.push(Change {
+            rule: rule.to_owned(),
+            origin: None,
+            turn: Turn::Added,
+            direction,
+            pending: None,
+        });
     }
     changes
 }
 
 fn change(word: &str, origin: &Origin, turn: Turn, direction: Direction) -> Change {
-    Change { rule: format!("commands.{word} {}", origin.text), origin: Some(origin.to_string()), turn, direction, pending: None }
+    Change {
+        rule: format!("commands.{word} {}", origin.text),
+        origin: Some(origin.to_string()),
+        turn,
+        direction,
+        pending: None,
+    }
 }
 
 #[cfg(test)]
@@ -51,14 +78,21 @@ mod tests {
     use crate::grants::Source;
 
     fn rules(deny: &[&str], binaries: &[&str]) -> CommandRules {
-        let origins = |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
-        CommandRules { deny: origins(deny), allow_binaries: origins(binaries), ..CommandRules::default() }
+        let origins =
+            |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
+        CommandRules {
+            deny: origins(deny),
+            allow_binaries: origins(binaries),
+            ..CommandRules::default()
+        }
     }
 
     #[track_caller]
     fn check(old: &CommandRules, new: &CommandRules, expect: &[&str]) {
-        let said: Vec<String> =
-            changed(old, new).iter().map(|change| format!("{:?} {:?} {}", change.direction, change.turn, change.rule)).collect();
+        let said: Vec<String> = changed(old, new)
+            .iter()
+            .map(|change| format!("{:?} {:?} {}", change.direction, change.turn, change.rule))
+            .collect();
         assert_eq!(said, expect);
         assert!(!changed(old, new).iter().any(Change::is_owed));
     }
@@ -66,10 +100,30 @@ mod tests {
     #[test]
     fn rules_on_commands_hold_at_once() {
         check(&rules(&["a"], &[]), &rules(&["a"], &[]), &[]);
-        check(&rules(&["a"], &[]), &rules(&["b"], &[]), &["Narrower Added commands.deny b", "Wider Removed commands.deny a"]);
-        check(&rules(&[], &[]), &rules(&[], &["ls"]), &["Narrower Added commands.allow-binaries ls"]);
-        check(&rules(&[], &["ls"]), &rules(&[], &["ls", "rm"]), &["Wider Added commands.allow-binaries rm"]);
-        check(&rules(&[], &["ls", "rm"]), &rules(&[], &["ls"]), &["Narrower Removed commands.allow-binaries rm"]);
-        check(&rules(&[], &["ls"]), &rules(&[], &[]), &["Wider Removed commands.allow-binaries ls"]);
+        check(
+            &rules(&["a"], &[]),
+            &rules(&["b"], &[]),
+            &["Narrower Added commands.deny b", "Wider Removed commands.deny a"],
+        );
+        check(
+            &rules(&[], &[]),
+            &rules(&[], &["ls"]),
+            &["Narrower Added commands.allow-binaries ls"],
+        );
+        check(
+            &rules(&[], &["ls"]),
+            &rules(&[], &["ls", "rm"]),
+            &["Wider Added commands.allow-binaries rm"],
+        );
+        check(
+            &rules(&[], &["ls", "rm"]),
+            &rules(&[], &["ls"]),
+            &["Narrower Removed commands.allow-binaries rm"],
+        );
+        check(
+            &rules(&[], &["ls"]),
+            &rules(&[], &[]),
+            &["Wider Removed commands.allow-binaries ls"],
+        );
     }
 }

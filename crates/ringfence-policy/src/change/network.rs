@@ -36,7 +36,8 @@ pub(super) fn revise(old: &NetworkRules, new: &NetworkRules) -> (NetworkRules, V
 fn settings(old: &NetworkRules, new: &NetworkRules) -> Vec<Change> {
     let mut changes = Vec::new();
     if old.mode != new.mode {
-        let direction = if reach(new.mode) > reach(old.mode) { Direction::Wider } else { Direction::Narrower };
+        let direction =
+            if reach(new.mode) > reach(old.mode) { Direction::Wider } else { Direction::Narrower };
         changes.push(Change::setting(format!("network.mode = {}", new.mode.word()), direction));
     }
     if old.unix_sockets != new.unix_sockets {
@@ -44,14 +45,23 @@ fn settings(old: &NetworkRules, new: &NetworkRules) -> Vec<Change> {
         let direction = if is_less { Direction::Narrower } else { Direction::Wider };
         changes.push(Change::setting("network.unix-sockets".into(), direction));
     }
-    for (key, old, new) in [("localhost", &old.localhost, &new.localhost), ("bind", &old.bind, &new.bind)] {
-        changes.extend(ports(old, new).map(|direction| Change::setting(format!("network.{key}"), direction)));
+    for (key, old, new) in
+        [("localhost", &old.localhost, &new.localhost), ("bind", &old.bind, &new.bind)]
+    {
+        changes.extend(
+            ports(old, new).map(|direction| Change::setting(format!("network.{key}"), direction)),
+        );
     }
     if old.proxy_variables != new.proxy_variables {
-        changes.push(Change::setting(format!("network.proxy-variables = {}", new.proxy_variables), Direction::Neither));
+        changes.push(Change::setting(
+            format!("network.proxy-variables = {}", new.proxy_variables),
+            Direction::Neither,
+        ));
     }
     let has = |all: &[Secret], one: &Secret| {
-        all.iter().any(|other| (&other.env, &other.hosts, &other.header) == (&one.env, &one.hosts, &one.header))
+        all.iter().any(|other| {
+            (&other.env, &other.hosts, &other.header) == (&one.env, &one.hosts, &one.header)
+        })
     };
     if old.secrets.iter().any(|secret| !has(&new.secrets, secret)) {
         changes.push(Change::setting("secrets".into(), Direction::Narrower));
@@ -65,7 +75,9 @@ fn ports(old: &OpenPorts, new: &OpenPorts) -> Option<Direction> {
     match (old.ports(), new.ports()) {
         (was, is) if was == is => None,
         (Ports::None, _) | (_, Ports::All) => Some(Direction::Wider),
-        (Ports::Some(was), Ports::Some(is)) if was.iter().all(|port| is.contains(port)) => Some(Direction::Wider),
+        (Ports::Some(was), Ports::Some(is)) if was.iter().all(|port| is.contains(port)) => {
+            Some(Direction::Wider)
+        }
         _ => Some(Direction::Narrower),
     }
 }
@@ -81,10 +93,14 @@ fn lists(old: &NetworkRules, new: &NetworkRules) -> Vec<Change> {
             pending: None,
         }
     };
-    let opened = missing(&new.allow, &old.allow).map(change("allow", Turn::Added, Direction::Wider));
-    let closed = missing(&old.allow, &new.allow).map(change("allow", Turn::Removed, Direction::Narrower));
-    let denied = missing(&new.deny, &old.deny).map(change("deny", Turn::Added, Direction::Narrower));
-    let excused = missing(&old.deny, &new.deny).map(change("deny", Turn::Removed, Direction::Wider));
+    let opened =
+        missing(&new.allow, &old.allow).map(change("allow", Turn::Added, Direction::Wider));
+    let closed =
+        missing(&old.allow, &new.allow).map(change("allow", Turn::Removed, Direction::Narrower));
+    let denied =
+        missing(&new.deny, &old.deny).map(change("deny", Turn::Added, Direction::Narrower));
+    let excused =
+        missing(&old.deny, &new.deny).map(change("deny", Turn::Removed, Direction::Wider));
     let mut changes: Vec<Change> = opened.chain(closed).chain(denied).chain(excused).collect();
     if old.sni != new.sni {
         let direction = if new.sni == Sni::Off { Direction::Wider } else { Direction::Narrower };
@@ -123,14 +139,22 @@ mod tests {
             match sign {
                 "+" => rules.allow.push(Listed { rule: text.parse().unwrap(), origin }),
                 "-" => rules.deny.push(Listed { rule: text.parse().unwrap(), origin }),
-                _ => rules.localhost.entries.push(PortEntry { ports: Ports::Some(vec![text.parse().unwrap()]), origin }),
+                _ => rules
+                    .localhost
+                    .entries
+                    .push(PortEntry { ports: Ports::Some(vec![text.parse().unwrap()]), origin }),
             }
         }
         rules
     }
 
     #[track_caller]
-    fn check((old_mode, old): (NetworkMode, &str), (new_mode, new): (NetworkMode, &str), holding: &str, expect: &[&str]) {
+    fn check(
+        (old_mode, old): (NetworkMode, &str),
+        (new_mode, new): (NetworkMode, &str),
+        holding: &str,
+        expect: &[&str],
+    ) {
         let (held, changes) = revise(&rules(old_mode, old), &rules(new_mode, new));
         let said = |change: &Change| {
             let state = if change.pending.is_some() { "later" } else { "now" };
@@ -145,26 +169,66 @@ mod tests {
     #[test]
     fn lists_are_exchanged_at_once() {
         check((LIST, "+a.org"), (LIST, "+a.org"), "+a.org", &[]);
-        check((LIST, "+a.org"), (LIST, "+b.org"), "+b.org", &["Wider Added allow b.org now", "Narrower Removed allow a.org now"]);
-        check((LIST, "+a.org"), (LIST, "+a.org -x.org"), "+a.org -x.org", &["Narrower Added deny x.org now"]);
-        check((LIST, "+a.org -x.org"), (LIST, "+a.org"), "+a.org", &["Wider Removed deny x.org now"]);
+        check(
+            (LIST, "+a.org"),
+            (LIST, "+b.org"),
+            "+b.org",
+            &["Wider Added allow b.org now", "Narrower Removed allow a.org now"],
+        );
+        check(
+            (LIST, "+a.org"),
+            (LIST, "+a.org -x.org"),
+            "+a.org -x.org",
+            &["Narrower Added deny x.org now"],
+        );
+        check(
+            (LIST, "+a.org -x.org"),
+            (LIST, "+a.org"),
+            "+a.org",
+            &["Wider Removed deny x.org now"],
+        );
         check((LIST, "+*.a.org"), (LIST, "+*.a.org +x.a.org"), "+*.a.org +x.a.org", &[]);
-        check((LIST, "+x.a.org"), (LIST, "+*.a.org"), "+*.a.org", &["Wider Added allow *.a.org now"]);
-        check((LIST, "+a.org"), (LIST, "+a.org:443"), "+a.org:443", &["Narrower Removed allow a.org now"]);
+        check(
+            (LIST, "+x.a.org"),
+            (LIST, "+*.a.org"),
+            "+*.a.org",
+            &["Wider Added allow *.a.org now"],
+        );
+        check(
+            (LIST, "+a.org"),
+            (LIST, "+a.org:443"),
+            "+a.org:443",
+            &["Narrower Removed allow a.org now"],
+        );
     }
 
     #[test]
     fn what_the_sandbox_was_made_of_waits() {
         let full = NetworkMode::Full;
-        check((NetworkMode::None, ""), (LIST, "+a.org"), "", &["Wider Added network.mode = allow-list later"]);
+        check(
+            (NetworkMode::None, ""),
+            (LIST, "+a.org"),
+            "",
+            &["Wider Added network.mode = allow-list later"],
+        );
         check(
             (LIST, "+a.org"),
             (full, "-x.org"),
             "+a.org -x.org",
             &["Wider Added network.mode = full later", "Narrower Added deny x.org now"],
         );
-        check((LIST, "+a.org"), (NetworkMode::None, ""), "+a.org", &["Narrower Added network.mode = none later"]);
-        check((full, ""), (LIST, "+a.org"), "", &["Narrower Added network.mode = allow-list later"]);
+        check(
+            (LIST, "+a.org"),
+            (NetworkMode::None, ""),
+            "+a.org",
+            &["Narrower Added network.mode = none later"],
+        );
+        check(
+            (full, ""),
+            (LIST, "+a.org"),
+            "",
+            &["Narrower Added network.mode = allow-list later"],
+        );
         check((LIST, ":80"), (LIST, ":80 :81"), ":80", &["Wider Added network.localhost later"]);
         check((LIST, ":80"), (LIST, ":81"), ":80", &["Narrower Added network.localhost later"]);
     }

@@ -16,12 +16,17 @@ pub(super) fn held(word: &Word, text: &str) -> Option<String> {
             let mut pieces = word.pieces[at..].iter();
             text.chars().all(|c| pieces.next() == Some(&Piece::Char(c)))
         };
-        return (0..word.pieces.len()).any(begins).then(|| format!("`{}` holds `{text}`", word.raw));
+        return (0..word.pieces.len())
+            .any(begins)
+            .then(|| format!("`{}` holds `{text}`", word.raw));
     }
     let needle: Vec<char> = text.chars().collect();
-    let is_open = word.pieces.iter().any(|piece| matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Tilde | Unknown::Brace)));
+    let is_open = word.pieces.iter().any(|piece| {
+        matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Tilde | Unknown::Brace))
+    });
     let may_hold = is_open || may_find(&word.pieces, &needle);
-    may_hold.then(|| format!("`{}` is not known before it runs, and it may hold `{text}`", word.raw))
+    may_hold
+        .then(|| format!("`{}` is not known before it runs, and it may hold `{text}`", word.raw))
 }
 
 /// Whether what the pieces find may hold the needle, a written character of it among them.
@@ -35,7 +40,9 @@ fn may_find(pieces: &[Piece], needle: &[char]) -> bool {
     for (at, piece) in pieces.iter().enumerate() {
         found[0][0] = true;
         let mut next = [vec![false; count + 1], vec![false; count + 1]];
-        for (written, length) in (0..2).flat_map(|written| (0..count).map(move |length| (written, length))) {
+        for (written, length) in
+            (0..2).flat_map(|written| (0..count).map(move |length| (written, length)))
+        {
             if !found[written][length] {
                 continue;
             }
@@ -43,13 +50,21 @@ fn may_find(pieces: &[Piece], needle: &[char]) -> bool {
                 Piece::Char(c) if *c == needle[length] => next[1][length + 1] = true,
                 Piece::Hole(Unknown::Glob) => {
                     // No name that a pattern finds has a slash in it, and `..` is found by `.*` alone.
-                    let is_hidden = at > 0 && pieces[at - 1] == Piece::Char('.') && (at == 1 || pieces[at - 2] == Piece::Char('/'));
-                    let most = needle[length..].iter().take_while(|c| **c != '/' && (is_hidden || **c != '.')).count();
+                    let is_hidden = at > 0
+                        && pieces[at - 1] == Piece::Char('.')
+                        && (at == 1 || pieces[at - 2] == Piece::Char('/'));
+                    let most = needle[length..]
+                        .iter()
+                        .take_while(|c| **c != '/' && (is_hidden || **c != '.'))
+                        .count();
                     next[written][length..=length + most].fill(true);
                 }
                 Piece::Hole(Unknown::Number) => {
                     next[written][length] = true;
-                    let most = needle[length..].iter().take_while(|c| c.is_ascii_digit() || **c == '-').count();
+                    let most = needle[length..]
+                        .iter()
+                        .take_while(|c| c.is_ascii_digit() || **c == '-')
+                        .count();
                     next[1][length + 1..=length + most].fill(true);
                 }
                 _ => {}
@@ -75,8 +90,11 @@ pub(super) fn outside(word: &Word, root: &AbsPath) -> Option<String> {
 /// `-r` with the relative path `t/etc` to another, and is taken for what leads outside.
 fn starts(pieces: &[Piece]) -> Vec<usize> {
     let mut starts = vec![0];
-    let after_sign =
-        pieces.iter().enumerate().filter(|(_, piece)| matches!(piece, Piece::Char('=' | ':' | ',' | '@'))).map(|(at, _)| at + 1);
+    let after_sign = pieces
+        .iter()
+        .enumerate()
+        .filter(|(_, piece)| matches!(piece, Piece::Char('=' | ':' | ',' | '@')))
+        .map(|(at, _)| at + 1);
     starts.extend(after_sign);
     if pieces.first() == Some(&Piece::Char('-')) && pieces.get(1) != Some(&Piece::Char('-')) {
         let is_letter = |piece: &Piece| matches!(piece, Piece::Char(c) if c.is_ascii_graphic() && !"/.-_~".contains(*c));
@@ -92,15 +110,31 @@ fn outside_at(pieces: &[Piece], word: &Word, root: &AbsPath) -> Option<String> {
     let open = first_hole.map(|at| pieces[at]);
     match pieces.first()? {
         Piece::Char('/') => {}
-        Piece::Char(_) | Piece::Hole(Unknown::Glob | Unknown::Input | Unknown::Number) => return None,
-        Piece::Hole(_) => return Some(format!("`{}` is not known before it runs, and it may be a path outside {root}", word.raw)),
+        Piece::Char(_) | Piece::Hole(Unknown::Glob | Unknown::Input | Unknown::Number) => {
+            return None;
+        }
+        Piece::Hole(_) => {
+            return Some(format!(
+                "`{}` is not known before it runs, and it may be a path outside {root}",
+                word.raw
+            ));
+        }
     }
-    let known: String = pieces.iter().map_while(|piece| if let Piece::Char(c) = piece { Some(*c) } else { None }).collect();
+    let known: String = pieces
+        .iter()
+        .map_while(|piece| if let Piece::Char(c) = piece { Some(*c) } else { None })
+        .collect();
     // Of a component that goes on nothing is known.
-    let whole = if open.is_some() { &known[..known.rfind('/').unwrap_or(0)] } else { known.trim_end_matches('/') };
+    let whole = if open.is_some() {
+        &known[..known.rfind('/').unwrap_or(0)]
+    } else {
+        known.trim_end_matches('/')
+    };
     let climbs = pieces.split(|piece| *piece == Piece::Char('/')).any(may_climb)
         || matches!(open, Some(Piece::Hole(why)) if !matches!(why, Unknown::Glob | Unknown::Number));
-    let is_within = !climbs && AbsPath::new(if whole.is_empty() { "/" } else { whole }).is_some_and(|path| path.is_within(root));
+    let is_within = !climbs
+        && AbsPath::new(if whole.is_empty() { "/" } else { whole })
+            .is_some_and(|path| path.is_within(root));
     (!is_within).then(|| format!("`{}` is not below {root}", word.raw))
 }
 

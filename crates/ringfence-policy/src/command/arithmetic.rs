@@ -22,12 +22,16 @@ impl Reader<'_> {
         let mut is_plain = true;
         let mut divided = 0;
         loop {
-            let Some(c) = self.peek() else { return Err(self.problem_at(start, "arithmetic that nothing closes")) };
+            let Some(c) = self.peek() else {
+                return Err(self.problem_at(start, "arithmetic that nothing closes"));
+            };
             match c {
                 '(' => open += 1,
                 ')' if open > 0 => open -= 1,
                 ')' if self.take_all("))").it() => break,
-                ')' => return Err(self.problem_at(start, "`((` that `))` does not close: write `( (`")),
+                ')' => {
+                    return Err(self.problem_at(start, "`((` that `))` does not close: write `( (`"));
+                }
                 '$' => {
                     is_plain = false;
                     self.dollar(In::Double, &mut Vec::new())?;
@@ -50,8 +54,8 @@ impl Reader<'_> {
                     continue;
                 }
                 ';' if kind == Kind::Loop && open == 0 => divided += 1,
-                ' ' | '\t' | '\n' | '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '!' | '&' | '|' | '^' | '~' | '?' | ':' | ',' | '['
-                | ']' => {}
+                ' ' | '\t' | '\n' | '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '!' | '&'
+                | '|' | '^' | '~' | '?' | ':' | ',' | '[' | ']' => {}
                 _ => return Err(self.problem(format!("`{c}` in arithmetic"))),
             }
             self.bump();

@@ -64,7 +64,9 @@ impl Reader<'_> {
                         return Err(self.problem("`)` is missing"));
                     }
                 }
-                let name = name.literal().ok_or_else(|| self.problem_at(start, "the name of a function is not plain"))?;
+                let name = name
+                    .literal()
+                    .ok_or_else(|| self.problem_at(start, "the name of a function is not plain"))?;
                 self.function_body(name)?;
                 return Ok(Took::It);
             }
@@ -98,7 +100,8 @@ impl Reader<'_> {
         loop {
             self.skip_blanks()?;
             let from = self.at;
-            let digits = self.rest().len() - self.rest().trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let digits = self.rest().len()
+                - self.rest().trim_start_matches(|c: char| c.is_ascii_digit()).len();
             if digits > 0 && self.rest()[digits..].starts_with(['<', '>']) {
                 self.at += digits;
             }
@@ -163,7 +166,9 @@ impl Reader<'_> {
             loop {
                 self.skip_blanks()?;
                 let Some(word) = self.word()? else { break };
-                self.found.bindings.push(super::Binding { name: name.clone(), raws: vec![word.raw] });
+                self.found
+                    .bindings
+                    .push(super::Binding { name: name.clone(), raws: vec![word.raw] });
             }
             if self.peek() != Some(';') && self.peek() != Some('\n') {
                 return Err(self.problem("`;` is missing"));

@@ -38,7 +38,9 @@ impl Reader<'_> {
     fn test(&mut self, start: usize) -> Read<()> {
         let mut first = None;
         // Signs in front of it do not nest: there may be any number of them.
-        while first.as_ref().is_none_or(|word: &Word| word.is_plain("!")) && self.peek() != Some('(') {
+        while first.as_ref().is_none_or(|word: &Word| word.is_plain("!"))
+            && self.peek() != Some('(')
+        {
             first = Some(self.operand()?);
             self.skip_blanks()?;
         }
@@ -50,14 +52,20 @@ impl Reader<'_> {
                 Took::Nothing => Err(self.problem_at(start, "a parenthesis that nothing closes")),
             };
         };
-        let is_unary =
-            first.is_plain(&first.bare) && first.bare.len() == 2 && first.bare.starts_with('-') && UNARY.contains(&first.bare[1..]);
+        let is_unary = first.is_plain(&first.bare)
+            && first.bare.len() == 2
+            && first.bare.starts_with('-')
+            && UNARY.contains(&first.bare[1..]);
         if is_unary {
             let operand = self.operand()?;
             if matches!(first.bare.as_str(), "-v" | "-R") {
                 self.doubt(start, "whether a variable is set may evaluate a subscript");
             }
-            return if operand.is_plain("]]") { Err(self.problem("`[[` tests nothing")) } else { Ok(()) };
+            return if operand.is_plain("]]") {
+                Err(self.problem("`[[` tests nothing"))
+            } else {
+                Ok(())
+            };
         }
         if matches!(self.peek(), Some('<' | '>')) {
             self.bump();
@@ -86,7 +94,10 @@ impl Reader<'_> {
             return Err(self.problem_at(start, "a `[[` that cannot be read"));
         }
         let second = self.operand()?;
-        let is_number = |word: &Word| word.literal().is_some_and(|text| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()));
+        let is_number = |word: &Word| {
+            word.literal()
+                .is_some_and(|text| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()))
+        };
         if is(NUMERIC) && !(is_number(first) && is_number(&second)) {
             self.doubt(start, "a comparison of numbers evaluates what variables hold");
         }

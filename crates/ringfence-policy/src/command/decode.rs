@@ -6,12 +6,15 @@ pub(super) fn escapes(text: &str) -> Result<(String, usize), (usize, &'static st
     let mut decoded = String::new();
     let mut at = 0;
     loop {
-        let Some(c) = text[at..].chars().next() else { return Err((0, "a quotation mark that nothing closes")) };
+        let Some(c) = text[at..].chars().next() else {
+            return Err((0, "a quotation mark that nothing closes"));
+        };
         at += c.len_utf8();
         match c {
             '\'' => return Ok((decoded, at)),
             '\\' => {
-                let (c, length) = escape(&text[at..]).ok_or((at, "an escape that shells may read differently"))?;
+                let (c, length) = escape(&text[at..])
+                    .ok_or((at, "an escape that shells may read differently"))?;
                 decoded.push(c);
                 at += length;
             }

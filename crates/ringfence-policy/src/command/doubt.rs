@@ -42,17 +42,29 @@ impl<'a> Reading<'a> {
         }
         let (span, reason) = self.doubt(pattern)?;
         let is_mentioned = self.texts.iter().any(|text| pattern.is_mentioned(text));
-        is_mentioned.then(|| (span, format!("it may run what is denied, which is written in it: {reason}")))
+        is_mentioned
+            .then(|| (span, format!("it may run what is denied, which is written in it: {reason}")))
     }
 
     /// Why it cannot be told whether `pattern` applies.
     fn doubt(&self, pattern: &Pattern) -> Option<(Range<usize>, String)> {
         let of_part = self.line.parts.iter().find_map(|part| {
-            let layer = part.layers.iter().find(|layer| pattern.matches(&layer.words, Certainty::Possibly))?;
+            let layer = part
+                .layers
+                .iter()
+                .find(|layer| pattern.matches(&layer.words, Certainty::Possibly))?;
             let word = layer.words.iter().find(|word| word.unknown().is_some())?;
-            Some((part.span.clone(), format!("{} is not known before it runs", super::word::named(word))))
+            Some((
+                part.span.clone(),
+                format!("{} is not known before it runs", super::word::named(word)),
+            ))
         });
-        let of_line = || self.line.doubts.first().map(|doubt| (doubt.position..doubt.position, doubt.reason.clone()));
+        let of_line = || {
+            self.line
+                .doubts
+                .first()
+                .map(|doubt| (doubt.position..doubt.position, doubt.reason.clone()))
+        };
         of_part.or_else(of_line)
     }
 }
@@ -67,13 +79,20 @@ fn part_of(line: &Line, pattern: &Pattern) -> Option<(Range<usize>, String)> {
 
 fn is_hit(words: &[Word], pattern: &Pattern) -> bool {
     let Some((program, arguments)) = words.split_first() else { return false };
-    let arguments: Vec<Word> = arguments.iter().map(|word| without_holes(word, &[Unknown::Brace])).collect();
+    let arguments: Vec<Word> =
+        arguments.iter().map(|word| without_holes(word, &[Unknown::Brace])).collect();
     let called = |program: Word| {
         // A program whose name is all unknown is a doubt, and no hit.
         let name = program.after_slash();
-        let is_named = name.pieces.iter().any(|piece| matches!(piece, Piece::Char(c) if *c != UNKNOWN));
-        let is_spelled = is_named || name.unknown() == Some(Unknown::Brace) || program.prefix().contains('/');
-        is_spelled && pattern.matches(&[program].into_iter().chain(arguments.iter().cloned()).collect::<Vec<_>>(), Certainty::Possibly)
+        let is_named =
+            name.pieces.iter().any(|piece| matches!(piece, Piece::Char(c) if *c != UNKNOWN));
+        let is_spelled =
+            is_named || name.unknown() == Some(Unknown::Brace) || program.prefix().contains('/');
+        is_spelled
+            && pattern.matches(
+                &[program].into_iter().chain(arguments.iter().cloned()).collect::<Vec<_>>(),
+                Certainty::Possibly,
+            )
     };
     let program = without_holes(program, &[Unknown::Brace, Unknown::Glob]);
     program.has_slash() && called(program.after_slash()) || called(program)
@@ -94,12 +113,16 @@ fn decoded(text: &str) -> Vec<String> {
     let is_code = |c: char| c.is_ascii_alphanumeric() || "+/=_-".contains(c);
     let codes = text.split(|c| !is_code(c)).filter(|word| word.len() >= 4);
     let words: Vec<String> = codes
-        .flat_map(|word| [output::base64(word), output::hexadecimal(word), Some(word.chars().rev().collect())])
+        .flat_map(|word| {
+            [output::base64(word), output::hexadecimal(word), Some(word.chars().rev().collect())]
+        })
         .flatten()
         .filter(|word| word.chars().all(|c| !c.is_control() || c.is_whitespace()))
         .collect();
     // A program that decodes is needed as well.
-    let decodes = ["base64", "xxd", "openssl", "rev", "tr "].iter().any(|program| text.contains(base_name(program)));
+    let decodes = ["base64", "xxd", "openssl", "rev", "tr "]
+        .iter()
+        .any(|program| text.contains(base_name(program)));
     let joined = if decodes { words.join(" ") } else { String::new() };
     vec![text.to_owned(), bare, output::unescaped(text), joined]
 }

@@ -27,16 +27,28 @@ pub enum Exclusion {
 
 /// Whether a line, as it was read, is excluded by `patterns`.
 pub fn excluded<S: AsRef<str>>(line: Result<&Line, &Problem>, patterns: &[S]) -> Exclusion {
-    let patterns: Vec<Pattern> = patterns.iter().map(|pattern| Pattern::parse(pattern.as_ref())).collect();
+    let patterns: Vec<Pattern> =
+        patterns.iter().map(|pattern| Pattern::parse(pattern.as_ref())).collect();
     let line = match line {
         Ok(line) => line,
-        Err(problem) => return inside(problem.position..problem.position, format!("it cannot be read: {}", problem.reason)),
+        Err(problem) => {
+            return inside(
+                problem.position..problem.position,
+                format!("it cannot be read: {}", problem.reason),
+            );
+        }
     };
     if let Some(doubt) = line.doubts.first() {
-        return inside(doubt.position..doubt.position, format!("it may run something else: {}", doubt.reason));
+        return inside(
+            doubt.position..doubt.position,
+            format!("it may run something else: {}", doubt.reason),
+        );
     }
     if let Some(function) = line.functions.first() {
-        return inside(0..line.text.len(), format!("it defines `{function}`, and a function takes a program's place"));
+        return inside(
+            0..line.text.len(),
+            format!("it defines `{function}`, and a function takes a program's place"),
+        );
     }
     if line.parts.is_empty() {
         return inside(0..line.text.len(), "there is no command in it".into());
@@ -57,8 +69,13 @@ fn inside(span: Range<usize>, reason: String) -> Exclusion {
 
 /// The pattern that excludes a part, or what stands in the way.
 fn by_pattern(part: &Part, patterns: &[Pattern]) -> Result<Option<usize>, (Range<usize>, String)> {
-    if let Some(assignment) = part.assignments.iter().find(|assignment| leads_elsewhere(&assignment.name)) {
-        return Err((assignment.span.clone(), format!("`{}` can lead a program elsewhere", assignment.name)));
+    if let Some(assignment) =
+        part.assignments.iter().find(|assignment| leads_elsewhere(&assignment.name))
+    {
+        return Err((
+            assignment.span.clone(),
+            format!("`{}` can lead a program elsewhere", assignment.name),
+        ));
     }
     if let Some(redirect) = part.redirects.iter().find(|redirect| !is_harmless(redirect)) {
         return Err((redirect.span.clone(), "the shell itself would open a file outside".into()));
@@ -67,7 +84,11 @@ fn by_pattern(part: &Part, patterns: &[Pattern]) -> Result<Option<usize>, (Range
         return Ok(None);
     }
     let fits = |pattern: &Pattern| fits(part, pattern);
-    patterns.iter().position(fits).map(Some).ok_or_else(|| (part.span.clone(), format!("`{}` is not excluded", part.shown())))
+    patterns
+        .iter()
+        .position(fits)
+        .map(Some)
+        .ok_or_else(|| (part.span.clone(), format!("`{}` is not excluded", part.shown())))
 }
 
 /// Whether a pattern names what runs: the command without its wrappers, or with those that it
@@ -81,7 +102,10 @@ fn fits(part: &Part, pattern: &Pattern) -> bool {
         let is_odd = program.contains(|c: char| c == '/' || c.is_whitespace() || is_hidden(c));
         let is_named = !is_odd || pattern.program().is_some_and(|named| named == program);
         let is_reached = part.layers[..=at].iter().all(|layer| layer.is_plain);
-        is_reached && is_named && pattern.matches(&layer.words, Certainty::Surely) && (at == last || names_inner(part, at, pattern))
+        is_reached
+            && is_named
+            && pattern.matches(&layer.words, Certainty::Surely)
+            && (at == last || names_inner(part, at, pattern))
     })
 }
 
@@ -98,9 +122,9 @@ fn names_inner(part: &Part, at: usize, pattern: &Pattern) -> bool {
 fn is_harmless(redirect: &Redirect) -> bool {
     match redirect.operator.as_str() {
         "<<" | "<<-" | "<<<" => true,
-        ">&" | "<&" => {
-            redirect.target.literal().is_some_and(|text| text == "-" || !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()))
-        }
+        ">&" | "<&" => redirect.target.literal().is_some_and(|text| {
+            text == "-" || !text.is_empty() && text.chars().all(|c| c.is_ascii_digit())
+        }),
         _ => redirect.target.is("/dev/null"),
     }
 }

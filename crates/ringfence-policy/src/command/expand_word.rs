@@ -53,7 +53,10 @@ impl Expander<'_> {
                 }
                 '\\' => {
                     let next = after.chars().next();
-                    (vec![next.map(String::from).unwrap_or_default()], &after[next.map_or(0, char::len_utf8)..])
+                    (
+                        vec![next.map(String::from).unwrap_or_default()],
+                        &after[next.map_or(0, char::len_utf8)..],
+                    )
                 }
                 '$' => self.dollar(after, quotes),
                 '`' => {
@@ -70,7 +73,8 @@ impl Expander<'_> {
 
     /// After a dollar sign: the texts, and what is left of the word.
     fn dollar<'r>(&self, rest: &'r str, quotes: Quotes) -> (Vec<String>, &'r str) {
-        let name_length = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let name_length =
+            rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
         match rest.chars().next() {
             Some('\'') if quotes == Quotes::Bare => match decode::escapes(&rest[1..]) {
                 Ok((text, length)) => (vec![text], &rest[1 + length..]),
@@ -84,8 +88,12 @@ impl Expander<'_> {
                 let end = closing(rest, '{', '}');
                 (self.parameter(&rest[1..end], quotes), rest.get(end + 1..).unwrap_or(""))
             }
-            Some(c) if "@*#?$!-".contains(c) || c.is_ascii_digit() => (self.value(&rest[..1], quotes), &rest[1..]),
-            Some(_) if name_length > 0 => (self.value(&rest[..name_length], quotes), &rest[name_length..]),
+            Some(c) if "@*#?$!-".contains(c) || c.is_ascii_digit() => {
+                (self.value(&rest[..1], quotes), &rest[1..])
+            }
+            Some(_) if name_length > 0 => {
+                (self.value(&rest[..name_length], quotes), &rest[name_length..])
+            }
             _ => (vec!["$".to_owned()], rest),
         }
     }
@@ -107,8 +115,11 @@ impl Expander<'_> {
                 let mut lists = vec![String::new()];
                 for (at, raw) in raws.iter().enumerate() {
                     let before = if at > 0 { joint.to_string() } else { String::new() };
-                    let words: Vec<String> =
-                        inner.word(raw, Quotes::Bare).iter().map(|text| before.clone() + &self.split(text, quotes)).collect();
+                    let words: Vec<String> = inner
+                        .word(raw, Quotes::Bare)
+                        .iter()
+                        .map(|text| before.clone() + &self.split(text, quotes))
+                        .collect();
                     lists = combined(&lists, &words);
                 }
                 texts.extend(lists);
@@ -129,20 +140,30 @@ impl Expander<'_> {
         if quotes == Quotes::Double {
             return text.replace(SPLIT, " ");
         }
-        let separators: String =
-            self.values.lists("IFS").flatten().flat_map(|raw| raw.chars()).filter(|c| !"'\"$\\".contains(*c)).collect();
-        text.chars().map(|c| if c.is_whitespace() || separators.contains(c) { SPLIT } else { c }).collect()
+        let separators: String = self
+            .values
+            .lists("IFS")
+            .flatten()
+            .flat_map(|raw| raw.chars())
+            .filter(|c| !"'\"$\\".contains(*c))
+            .collect();
+        text.chars()
+            .map(|c| if c.is_whitespace() || separators.contains(c) { SPLIT } else { c })
+            .collect()
     }
 
     /// Between `${` and `}`.
     fn parameter(&self, text: &str, quotes: Quotes) -> Vec<String> {
         let (is_indirect, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
-        let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
+        let end =
+            text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
         let end = if end == 0 { text.chars().next().map_or(0, char::len_utf8) } else { end };
         let (name, mut operator) = text.split_at(end);
         let mut item = None;
         let mut is_list = name == "@";
-        if let Some((subscript, after)) = operator.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        if let Some((subscript, after)) =
+            operator.strip_prefix('[').and_then(|rest| rest.split_once(']'))
+        {
             item = subscript.parse::<usize>().ok();
             is_list |= subscript == "@";
             operator = after;
@@ -151,29 +172,43 @@ impl Expander<'_> {
         let before = if is_list { Quotes::Bare } else { Quotes::Double };
         let values = match item {
             Some(at) => self.item(name, at, before),
-            None if is_indirect => self.value(name, before).iter().flat_map(|inner| self.value(inner, before)).collect(),
+            None if is_indirect => self
+                .value(name, before)
+                .iter()
+                .flat_map(|inner| self.value(inner, before))
+                .collect(),
             None => self.value(name, before),
         };
         let after = if is_list { Quotes::Bare } else { quotes };
-        self.changed(values, operator, quotes).iter().map(|value| self.split(value, after)).collect()
+        self.changed(values, operator, quotes)
+            .iter()
+            .map(|value| self.split(value, after))
+            .collect()
     }
 
     fn item(&self, name: &str, at: usize, quotes: Quotes) -> Vec<String> {
         let Some(inner) = self.deeper() else { return vec![HOLE.to_string()] };
         let items = self.values.lists(name).filter_map(|raws| raws.get(at));
-        let texts: Vec<String> = items.flat_map(|raw| inner.word(raw, Quotes::Bare)).map(|text| self.split(&text, quotes)).collect();
+        let texts: Vec<String> = items
+            .flat_map(|raw| inner.word(raw, Quotes::Bare))
+            .map(|text| self.split(&text, quotes))
+            .collect();
         if texts.is_empty() { vec![HOLE.to_string(), String::new()] } else { texts }
     }
 
     /// Applies the operator of `${name…}`.
     fn changed(&self, values: Vec<String>, operator: &str, quotes: Quotes) -> Vec<String> {
         let Some(inner) = self.deeper() else { return values };
-        let each = |change: &dyn Fn(&str) -> String| values.iter().map(|value| change(value)).collect();
+        let each =
+            |change: &dyn Fn(&str) -> String| values.iter().map(|value| change(value)).collect();
         let bare = operator.strip_prefix(':').unwrap_or(operator);
         match bare.chars().next() {
             None => values,
             Some('-' | '=' | '+') => {
-                let given = inner.word(&bare[1..], quotes).into_iter().map(|text| self.split(&text, quotes));
+                let given = inner
+                    .word(&bare[1..], quotes)
+                    .into_iter()
+                    .map(|text| self.split(&text, quotes));
                 given.chain(values.iter().cloned()).take(MOST_TEXTS).collect()
             }
             Some(',') => each(&|value| value.to_lowercase()),
@@ -183,11 +218,16 @@ impl Expander<'_> {
                 let (from, to) = pattern.split_once('/').unwrap_or((pattern, ""));
                 if from.is_empty() { values } else { each(&|value| value.replace(from, to)) }
             }
-            Some('#') => each(&|value| value.strip_prefix(bare.trim_start_matches('#')).unwrap_or(value).to_owned()),
-            Some('%') => each(&|value| value.strip_suffix(bare.trim_start_matches('%')).unwrap_or(value).to_owned()),
+            Some('#') => each(&|value| {
+                value.strip_prefix(bare.trim_start_matches('#')).unwrap_or(value).to_owned()
+            }),
+            Some('%') => each(&|value| {
+                value.strip_suffix(bare.trim_start_matches('%')).unwrap_or(value).to_owned()
+            }),
             Some(c) if c.is_ascii_digit() && operator.starts_with(':') => {
                 let (offset, length) = bare.split_once(':').unwrap_or((bare, ""));
-                let (offset, length) = (offset.parse().unwrap_or(0), length.parse().unwrap_or(usize::MAX));
+                let (offset, length) =
+                    (offset.parse().unwrap_or(0), length.parse().unwrap_or(usize::MAX));
                 each(&|value| value.chars().skip(offset).take(length).collect())
             }
             Some(_) => values,
@@ -200,7 +240,13 @@ fn combined(texts: &[String], found: &[String]) -> Vec<String> {
     let pairs = texts.iter().flat_map(|text| found.iter().map(move |more| (text, more)));
     pairs
         .take(MOST_TEXTS)
-        .map(|(text, more)| if text.len() + more.len() > LONGEST { HOLE.to_string() } else { format!("{text}{more}") })
+        .map(|(text, more)| {
+            if text.len() + more.len() > LONGEST {
+                HOLE.to_string()
+            } else {
+                format!("{text}{more}")
+            }
+        })
         .collect()
 }
 

@@ -32,7 +32,8 @@ impl Reader<'_> {
                 self.bash_only("`$'`")?;
                 self.bump();
                 raws.push(Raw::Nothing);
-                let (text, length) = decode::escapes(self.rest()).map_err(|(at, why)| self.problem_at(self.at + at, why))?;
+                let (text, length) = decode::escapes(self.rest())
+                    .map_err(|(at, why)| self.problem_at(self.at + at, why))?;
                 self.at += length;
                 raws.extend(text.chars().map(Raw::Quoted));
             }
@@ -105,19 +106,25 @@ impl Reader<'_> {
         let mut text = String::new();
         let mut has_escapes = false;
         loop {
-            let Some(c) = self.peek_raw() else { return Err(self.problem_at(start, "a backtick that nothing closes")) };
+            let Some(c) = self.peek_raw() else {
+                return Err(self.problem_at(start, "a backtick that nothing closes"));
+            };
             self.at += c.len_utf8();
             match c {
                 '`' => break,
                 '\\' => {
                     has_escapes = true;
                     match self.peek_raw() {
-                        Some('\n') => return Err(self.problem("a backslash before a newline in backticks")),
+                        Some('\n') => {
+                            return Err(self.problem("a backslash before a newline in backticks"));
+                        }
                         Some(next) if matches!(next, '$' | '`' | '\\') => {
                             self.at += 1;
                             text.push(next);
                         }
-                        Some('"') if place != In::Bare => return Err(self.problem("`\\\"` in backticks in quotation marks")),
+                        Some('"') if place != In::Bare => {
+                            return Err(self.problem("`\\\"` in backticks in quotation marks"));
+                        }
                         _ => text.push('\\'),
                     }
                 }
@@ -142,7 +149,12 @@ impl Reader<'_> {
                 self.bump();
                 self.doubt(start, "the name of the variable is in another variable");
             }
-            Some('#') if !matches!(self.peek_second(), Some('}' | '#' | '-' | '?' | ':' | '%' | '=' | '+' | '/')) => {
+            Some('#')
+                if !matches!(
+                    self.peek_second(),
+                    Some('}' | '#' | '-' | '?' | ':' | '%' | '=' | '+' | '/')
+                ) =>
+            {
                 self.bump();
             }
             _ => {}
@@ -150,7 +162,8 @@ impl Reader<'_> {
         match self.peek() {
             Some(c) if is_name_start(c) => {
                 let name = self.name();
-                let is_assigned = self.peek() == Some('=') || self.peek() == Some(':') && self.peek_second() == Some('=');
+                let is_assigned = self.peek() == Some('=')
+                    || self.peek() == Some(':') && self.peek_second() == Some('=');
                 if is_assigned && super::leads_elsewhere(&name) {
                     self.doubt(start, "it assigns to a variable that leads programs elsewhere");
                 }
@@ -192,7 +205,8 @@ impl Reader<'_> {
             }
         }
         self.bump();
-        let is_plain = raws.iter().all(|raw| matches!(raw, Raw::Bare(c) if c.is_ascii_digit())) && !raws.is_empty();
+        let is_plain = raws.iter().all(|raw| matches!(raw, Raw::Bare(c) if c.is_ascii_digit()))
+            && !raws.is_empty();
         if !is_plain && raws != [Raw::Bare('@')] && raws != [Raw::Bare('*')] {
             self.doubt(start, "a subscript is arithmetic, which evaluates what variables hold");
         }
@@ -230,11 +244,15 @@ impl Reader<'_> {
                 Some('\\') => {
                     self.bump();
                     match self.peek_raw() {
-                        None | Some('\n') => return Err(self.problem("a backslash with nothing after it")),
+                        None | Some('\n') => {
+                            return Err(self.problem("a backslash with nothing after it"));
+                        }
                         Some(c) => self.at += c.len_utf8(),
                     }
                 }
-                Some('\'' | '"') if place != In::Bare => return Err(self.problem("quotation marks in `${` in quotation marks")),
+                Some('\'' | '"') if place != In::Bare => {
+                    return Err(self.problem("quotation marks in `${` in quotation marks"));
+                }
                 Some('\'') => {
                     self.bump();
                     self.single_quoted(&mut raws)?;
@@ -245,7 +263,9 @@ impl Reader<'_> {
                 }
                 Some('$') => self.dollar(place, &mut raws)?,
                 Some('`') => self.backtick(place)?,
-                Some('<' | '>') if self.peek_second() == Some('(') => return Err(self.problem("a process substitution in `${`")),
+                Some('<' | '>') if self.peek_second() == Some('(') => {
+                    return Err(self.problem("a process substitution in `${`"));
+                }
                 Some(c) => {
                     self.check_shown(c)?;
                     self.bump();

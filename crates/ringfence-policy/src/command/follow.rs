@@ -8,8 +8,20 @@ use super::word::{Piece, Unknown};
 use super::{Dialect, Part, Way, Word};
 
 /// Builtins that take an argument for the name of a variable, of which a subscript is evaluated.
-const NAMING: &[&str] =
-    &["unset", "read", "mapfile", "readarray", "getopts", "wait", "printf", "declare", "typeset", "local", "export", "readonly"];
+const NAMING: &[&str] = &[
+    "unset",
+    "read",
+    "mapfile",
+    "readarray",
+    "getopts",
+    "wait",
+    "printf",
+    "declare",
+    "typeset",
+    "local",
+    "export",
+    "readonly",
+];
 /// What has `find` run a program.
 const RUNNING: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
 /// What a shell is told to obey from then on.
@@ -28,7 +40,9 @@ impl Reader<'_> {
             "zsh" | "ksh" | "mksh" | "fish" | "csh" | "tcsh" => self.shell(part, documents, None),
             "source" | "." => self.sourced(part),
             "trap" => self.trap(&words[1..], part),
-            "su" | "runuser" | "script" | "watch" | "parallel" | "entr" => self.strings(base_name(&program), part),
+            "su" | "runuser" | "script" | "watch" | "parallel" | "entr" => {
+                self.strings(base_name(&program), part)
+            }
             "alias" => self.alias(&words[1..], part),
             "find" => self.find(part),
             "sed" | "gsed" => self.sed(part),
@@ -44,7 +58,12 @@ impl Reader<'_> {
                 self.note(at, "it says by which program a name is meant");
                 Ok(())
             }
-            "set" if words[1..].iter().take_while(|word| !word.is("--")).any(|word| may_be_option(word, 'k') || word.is("keyword")) => {
+            "set"
+                if words[1..]
+                    .iter()
+                    .take_while(|word| !word.is("--"))
+                    .any(|word| may_be_option(word, 'k') || word.is("keyword")) =>
+            {
                 self.note(at, "it changes what later words mean");
                 Ok(())
             }
@@ -58,15 +77,24 @@ impl Reader<'_> {
     }
 
     /// A string that is run, if it is known.
-    pub(super) fn string(&mut self, text: Option<String>, part: &Part, dialect: Dialect, what: &str) -> Read<()> {
+    pub(super) fn string(
+        &mut self,
+        text: Option<String>,
+        part: &Part,
+        dialect: Dialect,
+        what: &str,
+    ) -> Read<()> {
         match text {
-            Some(text) => self.inner(&text, Ground::Within(part.span.clone()), dialect, Way::Followed),
+            Some(text) => {
+                self.inner(&text, Ground::Within(part.span.clone()), dialect, Way::Followed)
+            }
             None => self.unknown(part.span.clone(), what),
         }
     }
 
     fn evaluated(&mut self, words: &[Word], part: &Part) -> Read<()> {
-        let words = if words.first().is_some_and(|word| word.is("--")) { &words[1..] } else { words };
+        let words =
+            if words.first().is_some_and(|word| word.is("--")) { &words[1..] } else { words };
         let text: Option<Vec<String>> = words.iter().map(Word::literal).collect();
         self.string(text.map(|words| words.join(" ")), part, self.dialect, "what eval runs")
     }
@@ -79,7 +107,8 @@ impl Reader<'_> {
     }
 
     fn trap(&mut self, words: &[Word], part: &Part) -> Read<()> {
-        let words = if words.first().is_some_and(|word| word.is("--")) { &words[1..] } else { words };
+        let words =
+            if words.first().is_some_and(|word| word.is("--")) { &words[1..] } else { words };
         match words {
             [action, _, ..] if action.is("-") || action.is("-p") || action.is("-l") => Ok(()),
             [action, _, ..] => self.string(action.literal(), part, self.dialect, "what trap runs"),
@@ -89,9 +118,12 @@ impl Reader<'_> {
 
     /// A value may be half a command, so that it is never certain what an alias comes to.
     fn alias(&mut self, words: &[Word], part: &Part) -> Read<()> {
-        for word in words.iter().filter(|word| word.literal().is_none_or(|text| text.contains('='))) {
+        for word in words.iter().filter(|word| word.literal().is_none_or(|text| text.contains('=')))
+        {
             self.note(word.span.start, "an alias changes what later words mean");
-            let value = word.literal().and_then(|text| text.split_once('=').map(|(_, value)| value.to_owned()));
+            let value = word
+                .literal()
+                .and_then(|text| text.split_once('=').map(|(_, value)| value.to_owned()));
             let (parts, depth) = (self.found.parts.len(), self.depth);
             match self.string(value, part, self.dialect, "what an alias stands for") {
                 // What cannot be read alone is no part; the doubt stands all the same. A script of
@@ -117,7 +149,12 @@ impl Reader<'_> {
             }
             ("watch", _) if words.get(1).is_some_and(|word| !word.prefix().starts_with('-')) => {
                 let text: Option<Vec<String>> = words[1..].iter().map(Word::literal).collect();
-                self.string(text.map(|words| words.join(" ")), part, Dialect::Posix, "what watch runs")
+                self.string(
+                    text.map(|words| words.join(" ")),
+                    part,
+                    Dialect::Posix,
+                    "what watch runs",
+                )
             }
             _ => self.unknown(part.span.clone(), "what it runs"),
         }
@@ -129,7 +166,10 @@ impl Reader<'_> {
         let mut at = 1;
         while at < words.len() {
             let word = &words[at];
-            let is_open = matches!(word.unknown(), Some(Unknown::Expansion | Unknown::Input | Unknown::Brace));
+            let is_open = matches!(
+                word.unknown(),
+                Some(Unknown::Expansion | Unknown::Input | Unknown::Brace)
+            );
             let may_run = is_open && (word.prefix().is_empty() || word.prefix().starts_with('-'))
                 || RUNNING.iter().any(|action| may_find(word, action));
             if may_run {
@@ -142,13 +182,18 @@ impl Reader<'_> {
             let command = &words[at + 1..];
             let ends = |at: usize| {
                 let is_list = command[at].is("+") && at > 0 && command[at - 1].is("{}");
-                let is_open = matches!(command[at].unknown(), Some(Unknown::Expansion | Unknown::Input | Unknown::Brace));
+                let is_open = matches!(
+                    command[at].unknown(),
+                    Some(Unknown::Expansion | Unknown::Input | Unknown::Brace)
+                );
                 command[at].is(";") || is_list || is_open
             };
             let length = (0..command.len()).find(|at| ends(*at)).unwrap_or(command.len());
-            let inner: Vec<Word> = words[at + 1..at + 1 + length].iter().map(|word| with_input(word, "{}")).collect();
+            let inner: Vec<Word> =
+                words[at + 1..at + 1 + length].iter().map(|word| with_input(word, "{}")).collect();
             if let Some(first) = inner.first() {
-                let span = first.span.start..inner.last().map_or(first.span.end, |last| last.span.end.max(first.span.end));
+                let span = first.span.start
+                    ..inner.last().map_or(first.span.end, |last| last.span.end.max(first.span.end));
                 let outer = std::mem::replace(&mut self.way, Way::Followed);
                 self.finish(super::simple::Simple { span, words: inner, ..Default::default() })?;
                 self.way = outer;
@@ -159,8 +204,11 @@ impl Reader<'_> {
     }
 
     fn tested(&mut self, words: &[Word], at: usize) {
-        let may_be_subscript = |word: &Word| word.unknown().is_some() || word.prefix().contains('[');
-        let may_be_option = |word: &Word| word.is("-v") || word.is("-R") || word.unknown().is_some() && word.prefix().is_empty();
+        let may_be_subscript =
+            |word: &Word| word.unknown().is_some() || word.prefix().contains('[');
+        let may_be_option = |word: &Word| {
+            word.is("-v") || word.is("-R") || word.unknown().is_some() && word.prefix().is_empty()
+        };
         if words.windows(2).any(|pair| may_be_option(&pair[0]) && may_be_subscript(&pair[1])) {
             self.note(at, "whether a variable is set may evaluate a subscript");
         }
@@ -171,17 +219,30 @@ impl Reader<'_> {
         let is_declaring = super::variables::DECLARING.contains(&name);
         for (index, word) in words.iter().enumerate() {
             let prefix = word.prefix();
-            let is_name = name != "printf" || prefix.starts_with("-v") || index > 0 && words[index - 1].is("-v");
+            let is_name = name != "printf"
+                || prefix.starts_with("-v")
+                || index > 0 && words[index - 1].is("-v");
             let (before, value) = prefix.split_once('=').unwrap_or((&prefix, ""));
             let is_open = !prefix.contains('=') && word.unknown().is_some();
             if is_name && (before.contains('[') || is_open) {
-                self.note(part.span.start, "a subscript is arithmetic, which evaluates what variables hold");
+                self.note(
+                    part.span.start,
+                    "a subscript is arithmetic, which evaluates what variables hold",
+                );
             }
             if is_name && super::leads_elsewhere(before) && !is_declaring {
-                self.note(part.span.start, "it assigns to a variable that leads programs elsewhere");
+                self.note(
+                    part.span.start,
+                    "it assigns to a variable that leads programs elsewhere",
+                );
             }
-            if prefix.starts_with('-') && (prefix.contains('i') && is_declaring || prefix.contains('n') && name != "read") {
-                self.note(part.span.start, "what is assigned is evaluated, or assigned to another variable");
+            if prefix.starts_with('-')
+                && (prefix.contains('i') && is_declaring || prefix.contains('n') && name != "read")
+            {
+                self.note(
+                    part.span.start,
+                    "what is assigned is evaluated, or assigned to another variable",
+                );
             }
             // An array that is quoted is expanded all the same.
             if is_declaring && value.starts_with('(') {
@@ -191,8 +252,11 @@ impl Reader<'_> {
                 self.unknown(part.span.clone(), "what it calls for each line")?;
             }
         }
-        let is_array = is_declaring && words.iter().any(|word| may_be_option(word, 'a') || may_be_option(word, 'A'));
-        if is_array && words.iter().any(|word| word.prefix().ends_with('=') && word.unknown().is_some()) {
+        let is_array = is_declaring
+            && words.iter().any(|word| may_be_option(word, 'a') || may_be_option(word, 'A'));
+        if is_array
+            && words.iter().any(|word| word.prefix().ends_with('=') && word.unknown().is_some())
+        {
             self.note(part.span.start, "what is assigned is expanded if it looks like an array");
         }
         Ok(())
@@ -202,7 +266,8 @@ impl Reader<'_> {
 /// Whether a word is, or may come to be, an option of one letter, alone or among others.
 fn may_be_option(word: &Word, letter: char) -> bool {
     let prefix = word.prefix();
-    let is_one = prefix.starts_with(['-', '+']) && !prefix.starts_with("--") && prefix.contains(letter);
+    let is_one =
+        prefix.starts_with(['-', '+']) && !prefix.starts_with("--") && prefix.contains(letter);
     is_one || word.unknown().is_some() && (prefix.is_empty() || prefix.starts_with('-'))
 }
 
@@ -217,5 +282,7 @@ fn may_find(word: &Word, name: &str) -> bool {
         .filter_map(|piece| if let Piece::Char(c) = piece { Some(*c) } else { None })
         .collect();
     let end: String = end.chars().rev().collect();
-    word.unknown() == Some(Unknown::Glob) && name.starts_with(&word.prefix()) && name.ends_with(&end)
+    word.unknown() == Some(Unknown::Glob)
+        && name.starts_with(&word.prefix())
+        && name.ends_with(&end)
 }

@@ -15,10 +15,23 @@ use super::{Dialect, Line, Part, Problem, leads_elsewhere};
 use crate::grants::{CommandRules, Doubt, Origin};
 
 /// The programs of `@strict` in `allow-binaries`.
-pub const STRICT_BINARIES: &[&str] =
-    &["python3", "bash", "sh", "ls", "cat", "mkdir", "touch", "cp", "mv", "rm", "tee", "echo", "grep", "sed", "find", "chmod", "xargs"];
+pub const STRICT_BINARIES: &[&str] = &[
+    "python3", "bash", "sh", "ls", "cat", "mkdir", "touch", "cp", "mv", "rm", "tee", "echo",
+    "grep", "sed", "find", "chmod", "xargs",
+];
 /// The texts of `@strict` in `deny-arguments`.
-pub const STRICT_ARGUMENTS: &[&str] = &["..", "/etc/", "/root/", "/proc/", "/dev/", "/sys/", "/boot/", "--privileged", "eval", "exec"];
+pub const STRICT_ARGUMENTS: &[&str] = &[
+    "..",
+    "/etc/",
+    "/root/",
+    "/proc/",
+    "/dev/",
+    "/sys/",
+    "/boot/",
+    "--privileged",
+    "eval",
+    "exec",
+];
 
 /// The rule that refuses a line that cannot be read.
 pub const UNREADABLE: &str = "rules on commands need a line that can be read";
@@ -72,7 +85,11 @@ impl CommandRules {
     pub fn refusal(&self, line: Result<&Line, &Problem>) -> Option<Refusal> {
         let reading = self.reading(line);
         let refusal = self.guards().find_map(|guard| guard.refuses(line, reading.as_ref()))?;
-        Some(if line.is_err() { Refusal { rule: UNREADABLE.to_owned(), ..refusal } } else { refusal })
+        Some(if line.is_err() {
+            Refusal { rule: UNREADABLE.to_owned(), ..refusal }
+        } else {
+            refusal
+        })
     }
 
     /// What each rule says.
@@ -80,7 +97,11 @@ impl CommandRules {
         let reading = self.reading(line);
         let ruling = |guard: Guard<'_>| {
             let refusal = guard.refuses(line, reading.as_ref());
-            let doubt = if refusal.is_none() && reading.is_some() { guard.refuses(line, None) } else { None };
+            let doubt = if refusal.is_none() && reading.is_some() {
+                guard.refuses(line, None)
+            } else {
+                None
+            };
             Ruling { rule: guard.shown(), origin: guard.origin().clone(), refusal, doubt }
         };
         self.guards().map(ruling).collect()
@@ -113,7 +134,9 @@ impl CommandRules {
 
     /// True where doubt does not refuse. Every list but `deny` needs to know what a line says.
     fn is_lenient(&self) -> bool {
-        let is_plain = self.allow_binaries.is_empty() && self.deny_arguments.is_empty() && self.anchor_arguments.is_none();
+        let is_plain = self.allow_binaries.is_empty()
+            && self.deny_arguments.is_empty()
+            && self.anchor_arguments.is_none();
         self.doubt == Doubt::Warn && is_plain
     }
 
@@ -122,9 +145,12 @@ impl CommandRules {
     }
 
     fn guards(&self) -> impl Iterator<Item = Guard<'_>> {
-        let binaries = (!self.allow_binaries.is_empty()).then_some(Guard::Binaries(&self.allow_binaries));
+        let binaries =
+            (!self.allow_binaries.is_empty()).then_some(Guard::Binaries(&self.allow_binaries));
         let deny = self.deny.iter().map(Guard::Deny);
-        deny.chain(binaries).chain(self.deny_arguments.iter().map(Guard::Argument)).chain(self.anchor_arguments.iter().map(Guard::Anchor))
+        deny.chain(binaries)
+            .chain(self.deny_arguments.iter().map(Guard::Argument))
+            .chain(self.anchor_arguments.iter().map(Guard::Anchor))
     }
 }
 
@@ -141,29 +167,45 @@ impl Guard<'_> {
         match self {
             Guard::Deny(origin) => format!("deny {}", origin.text),
             Guard::Binaries(origins) => {
-                format!("allow-binaries {}", origins.iter().map(|origin| origin.text.as_str()).collect::<Vec<_>>().join(" "))
+                format!(
+                    "allow-binaries {}",
+                    origins.iter().map(|origin| origin.text.as_str()).collect::<Vec<_>>().join(" ")
+                )
             }
             Guard::Argument(origin) => format!("deny-arguments {}", origin.text),
             Guard::Anchor(anchor) => format!("anchor-arguments {}", anchor.root),
         }
     }
 
-    fn refuses(&self, line: Result<&Line, &Problem>, reading: Option<&Reading<'_>>) -> Option<Refusal> {
+    fn refuses(
+        &self,
+        line: Result<&Line, &Problem>,
+        reading: Option<&Reading<'_>>,
+    ) -> Option<Refusal> {
         let found = match line {
-            Err(problem) => Some((problem.position..problem.position, format!("the line cannot be read: {}", problem.reason))),
+            Err(problem) => Some((
+                problem.position..problem.position,
+                format!("the line cannot be read: {}", problem.reason),
+            )),
             Ok(line) => match self {
                 Guard::Deny(origin) => {
                     let pattern = Pattern::parse(&origin.text);
-                    reading.map_or_else(|| denied(line, &pattern), |reading| reading.refused(&pattern))
+                    reading
+                        .map_or_else(|| denied(line, &pattern), |reading| reading.refused(&pattern))
                 }
                 Guard::Binaries(allowed) => unlisted(line, allowed),
-                Guard::Argument(origin) => each_argument(line, |word| arguments::held(word, &origin.text)),
-                Guard::Anchor(anchor) => each_argument(line, |word| arguments::outside(word, &anchor.root)),
+                Guard::Argument(origin) => {
+                    each_argument(line, |word| arguments::held(word, &origin.text))
+                }
+                Guard::Anchor(anchor) => {
+                    each_argument(line, |word| arguments::outside(word, &anchor.root))
+                }
             },
         };
         let (span, reason) = found?;
         let text = line.map_or("", |line| line.text.as_str());
-        let what = text.get(span.clone()).filter(|what| !what.is_empty()).unwrap_or(text).to_owned();
+        let what =
+            text.get(span.clone()).filter(|what| !what.is_empty()).unwrap_or(text).to_owned();
         Some(Refusal { span, what, rule: self.shown(), origin: self.origin().clone(), reason })
     }
 }
@@ -172,29 +214,40 @@ type Found = Option<(Range<usize>, String)>;
 
 /// Whether a part may come to be what a pattern denies.
 fn denied(line: &Line, pattern: &Pattern) -> Found {
-    let by_part = line.parts.iter().find_map(|part| part.layers.iter().find_map(|layer| denied_words(part, &layer.words, pattern)));
-    let by_text = || pattern.matches_text(&line.text).then(|| (0..line.text.len(), "it reads like what is denied".to_owned()));
+    let by_part = line.parts.iter().find_map(|part| {
+        part.layers.iter().find_map(|layer| denied_words(part, &layer.words, pattern))
+    });
+    let by_text = || {
+        pattern
+            .matches_text(&line.text)
+            .then(|| (0..line.text.len(), "it reads like what is denied".to_owned()))
+    };
     // What a doubt is about may run what is written in a string.
     let by_doubt = || {
         let doubt = line.doubts.first().filter(|_| pattern.is_mentioned(&line.text))?;
-        Some((doubt.position..doubt.position, format!("it may run what is denied: {}", doubt.reason)))
+        Some((
+            doubt.position..doubt.position,
+            format!("it may run what is denied: {}", doubt.reason),
+        ))
     };
     by_part.or_else(by_text).or_else(by_doubt)
 }
 
 fn denied_words(part: &Part, words: &[Word], pattern: &Pattern) -> Found {
     // By whatever path it is called, it is the same program.
-    let named = words
-        .first()
-        .filter(|program| program.has_slash())
-        .map(|program| [program.after_slash()].into_iter().chain(words[1..].iter().cloned()).collect::<Vec<_>>());
+    let named = words.first().filter(|program| program.has_slash()).map(|program| {
+        [program.after_slash()].into_iter().chain(words[1..].iter().cloned()).collect::<Vec<_>>()
+    });
     let is_hit = |words: &[Word]| pattern.matches(words, Certainty::Possibly);
     if !is_hit(words) && !named.is_some_and(|named| is_hit(&named)) {
         return None;
     }
     let reason = match words.iter().find(|word| word.unknown().is_some()) {
         Some(word) if !pattern.matches(words, Certainty::Surely) => {
-            format!("{} is not known before it runs, and it may be what is denied", super::word::named(word))
+            format!(
+                "{} is not known before it runs, and it may be what is denied",
+                super::word::named(word)
+            )
         }
         _ => format!("`{}` is denied", super::word::shown(words)),
     };
@@ -205,30 +258,56 @@ fn denied_words(part: &Part, words: &[Word], pattern: &Pattern) -> Found {
 fn unlisted(line: &Line, allowed: &[Origin]) -> Found {
     let is_listed = |name: &str| allowed.iter().any(|origin| origin.text == name);
     for part in &line.parts {
-        if let Some(assignment) = part.assignments.iter().find(|assignment| leads_elsewhere(&assignment.name)) {
-            return Some((assignment.span.clone(), format!("`{}` can lead a program elsewhere", assignment.name)));
+        if let Some(assignment) =
+            part.assignments.iter().find(|assignment| leads_elsewhere(&assignment.name))
+        {
+            return Some((
+                assignment.span.clone(),
+                format!("`{}` can lead a program elsewhere", assignment.name),
+            ));
         }
         for program in part.layers.iter().filter_map(|layer| layer.words.first()) {
             match program.literal() {
-                None => return Some((part.span.clone(), format!("{} is not known before it runs", super::word::named(program)))),
+                None => {
+                    return Some((
+                        part.span.clone(),
+                        format!("{} is not known before it runs", super::word::named(program)),
+                    ));
+                }
                 Some(name) if is_listed(&name) || system_name(&name).is_some_and(is_listed) => {}
-                Some(name) => return Some((part.span.clone(), format!("`{name}` is not one of the programs that may run"))),
+                Some(name) => {
+                    return Some((
+                        part.span.clone(),
+                        format!("`{name}` is not one of the programs that may run"),
+                    ));
+                }
             }
         }
     }
-    line.doubts.first().map(|doubt| (doubt.position..doubt.position, format!("it may run something else: {}", doubt.reason)))
+    line.doubts.first().map(|doubt| {
+        (doubt.position..doubt.position, format!("it may run something else: {}", doubt.reason))
+    })
 }
 
 /// Asks about every argument, and every file to which a stream is led.
 fn each_argument(line: &Line, ask: impl Fn(&Word) -> Option<String>) -> Found {
     line.parts.iter().find_map(|part| {
         let words = part.layers.first().map_or(&[][..], |layer| layer.words.as_slice());
-        let files = part.redirects.iter().filter(|redirect| !redirect.operator.starts_with("<<")).map(|redirect| &redirect.target);
+        let files = part
+            .redirects
+            .iter()
+            .filter(|redirect| !redirect.operator.starts_with("<<"))
+            .map(|redirect| &redirect.target);
         let files = files.filter(|file| !file.is("/dev/null"));
         // A program of which nothing is known hides its arguments, too.
         let hidden = words.first().filter(|word| word.unknown().is_some());
-        let hidden = hidden.map(|word| (word, format!("`{}` is not known before it runs", word.raw)));
-        let held = words.iter().skip(1).chain(files).find_map(|word| ask(word).map(|reason| (word, reason)));
+        let hidden =
+            hidden.map(|word| (word, format!("`{}` is not known before it runs", word.raw)));
+        let held = words
+            .iter()
+            .skip(1)
+            .chain(files)
+            .find_map(|word| ask(word).map(|reason| (word, reason)));
         hidden.or(held).map(|(word, reason)| (word.span.clone(), reason))
     })
 }

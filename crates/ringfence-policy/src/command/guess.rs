@@ -57,10 +57,17 @@ impl Values {
             }
         }
         let words = part.words();
-        let raws = |from: usize| words.iter().skip(from).map(|word| word.raw.clone()).collect::<Vec<_>>();
+        let raws =
+            |from: usize| words.iter().skip(from).map(|word| word.raw.clone()).collect::<Vec<_>>();
         let Some(program) = words.first().and_then(Word::literal) else { return };
         match base_name(&program) {
-            "set" => self.bind_positional(&raws(if words.get(1).is_some_and(|word| word.is("--")) { 2 } else { 1 })),
+            "set" => {
+                self.bind_positional(&raws(if words.get(1).is_some_and(|word| word.is("--")) {
+                    2
+                } else {
+                    1
+                }))
+            }
             "read" => {
                 let given = part.redirects.iter().filter(|redirect| redirect.operator == "<<<");
                 for text in given.map(|redirect| redirect.target.raw.clone()) {
@@ -73,12 +80,17 @@ impl Values {
                 }
             }
             name if SHELLS.contains(&name) => {
-                if let Some(at) = words.iter().position(|word| word.prefix().starts_with('-') && word.prefix().ends_with('c')) {
+                if let Some(at) = words
+                    .iter()
+                    .position(|word| word.prefix().starts_with('-') && word.prefix().ends_with('c'))
+                {
                     raws(at + 2).into_iter().take(1).for_each(|raw| self.bind("0", vec![raw]));
                     self.bind_positional(&raws(at + 3));
                 }
             }
-            name if functions.iter().any(|function| function == name) => self.bind_positional(&raws(1)),
+            name if functions.iter().any(|function| function == name) => {
+                self.bind_positional(&raws(1))
+            }
             _ => {}
         }
     }
@@ -123,9 +135,13 @@ fn from_line(line: &Line, values: &Values) -> Vec<Line> {
     for part in &line.parts {
         let words = part.layers.first().map_or(&[][..], |layer| layer.words.as_slice());
         if words.iter().any(|word| word.unknown().is_some()) {
-            guesses.extend(filled(words, values).into_iter().filter_map(|words| Line::from_words(words).ok()));
+            guesses.extend(
+                filled(words, values).into_iter().filter_map(|words| Line::from_words(words).ok()),
+            );
         }
-        guesses.extend(strings::commands(part.words()).iter().filter_map(|text| Line::parse(text).ok()));
+        guesses.extend(
+            strings::commands(part.words()).iter().filter_map(|text| Line::parse(text).ok()),
+        );
         guesses.extend(fed(part, values));
     }
     guesses.extend(piped(line, values));
@@ -137,9 +153,15 @@ fn filled(words: &[Word], values: &Values) -> Vec<Vec<Word>> {
     let mut variants: Vec<Vec<Word>> = vec![Vec::new()];
     for word in words {
         // Words of ringfence's own, such as `<input>`, stand for what no text shows.
-        let texts = if word.raw.starts_with('<') { vec![HOLE.to_string()] } else { expand_word::texts(&word.raw, values) };
+        let texts = if word.raw.starts_with('<') {
+            vec![HOLE.to_string()]
+        } else {
+            expand_word::texts(&word.raw, values)
+        };
         let mut more = Vec::new();
-        for (variant, text) in variants.iter().flat_map(|variant| texts.iter().map(move |text| (variant, text))) {
+        for (variant, text) in
+            variants.iter().flat_map(|variant| texts.iter().map(move |text| (variant, text)))
+        {
             if more.len() < MOST_VARIANTS {
                 more.push(variant.iter().cloned().chain(fields(text)).collect());
             }
@@ -152,16 +174,23 @@ fn filled(words: &[Word], values: &Values) -> Vec<Vec<Word>> {
 
 fn fields(text: &str) -> impl Iterator<Item = Word> + '_ {
     let is_whole = !text.contains(SPLIT);
-    text.split(SPLIT).filter(move |field| is_whole && !field.is_empty() || !field.is_empty()).map(|field| {
-        let piece = |c: char| if c == HOLE { Piece::Hole(Unknown::Expansion) } else { Piece::Char(c) };
-        let word = Word::literal_of(&field.replace(HOLE, "…"), 0..0);
-        Word { pieces: field.chars().map(piece).collect(), ..word }
-    })
+    text.split(SPLIT).filter(move |field| is_whole && !field.is_empty() || !field.is_empty()).map(
+        |field| {
+            let piece =
+                |c: char| if c == HOLE { Piece::Hole(Unknown::Expansion) } else { Piece::Char(c) };
+            let word = Word::literal_of(&field.replace(HOLE, "…"), 0..0);
+            Word { pieces: field.chars().map(piece).collect(), ..word }
+        },
+    )
 }
 
 /// A shell that reads a here-string whose text has variables in it.
 fn fed(part: &Part, values: &Values) -> Vec<Line> {
-    let is_shell = part.words().first().and_then(Word::literal).is_some_and(|name| SHELLS.contains(&base_name(&name)));
+    let is_shell = part
+        .words()
+        .first()
+        .and_then(Word::literal)
+        .is_some_and(|name| SHELLS.contains(&base_name(&name)));
     let given = part.redirects.iter().filter(|redirect| is_shell && redirect.operator == "<<<");
     let texts = given.flat_map(|redirect| expand_word::texts(&redirect.target.raw, values));
     texts.filter_map(|text| Line::parse(&text.replace([SPLIT, HOLE], " ")).ok()).collect()
@@ -175,10 +204,14 @@ fn piped(line: &Line, values: &Values) -> Vec<Line> {
             let Some(text) = output::of_pipeline(&chain[..at], values) else { continue };
             let words = part.words();
             let Some(program) = words.first().and_then(Word::literal) else { continue };
-            if SHELLS.contains(&base_name(&program)) || matches!(base_name(&program), "source" | ".") {
+            if SHELLS.contains(&base_name(&program))
+                || matches!(base_name(&program), "source" | ".")
+            {
                 guesses.extend(Line::parse(&text).ok());
             }
-            if part.layers.len() > 1 && words.last().is_some_and(|word| word.unknown() == Some(Unknown::Input)) {
+            if part.layers.len() > 1
+                && words.last().is_some_and(|word| word.unknown() == Some(Unknown::Input))
+            {
                 let given = text.split_whitespace().map(|word| Word::literal_of(word, 0..0));
                 let words = words[..words.len() - 1].iter().cloned().chain(given).collect();
                 guesses.extend(Line::from_words(words).ok());

@@ -33,12 +33,18 @@ impl Reader<'_> {
     pub(super) fn announce(&mut self, tabs: Tabs) -> Read<Word> {
         self.skip_blanks()?;
         let start = self.at;
-        let word = self.word()?.ok_or_else(|| self.problem("a here-document without a delimiter"))?;
-        let delimiter = word.literal().ok_or_else(|| self.problem_at(start, "the delimiter of a here-document is not plain"))?;
+        let word =
+            self.word()?.ok_or_else(|| self.problem("a here-document without a delimiter"))?;
+        let delimiter = word.literal().ok_or_else(|| {
+            self.problem_at(start, "the delimiter of a here-document is not plain")
+        })?;
         if delimiter.contains('\n') || self.text[start..self.at].contains("\\\n") {
-            return Err(self.problem_at(start, "the delimiter of a here-document has a newline in it"));
+            return Err(
+                self.problem_at(start, "the delimiter of a here-document has a newline in it")
+            );
         }
-        let body = if word.quoting == super::word::Quoting::Bare { Body::Expanded } else { Body::Literal };
+        let body =
+            if word.quoting == super::word::Quoting::Bare { Body::Expanded } else { Body::Literal };
         self.pending.push(Pending { delimiter, body, tabs, runs: None });
         Ok(word)
     }
@@ -60,7 +66,10 @@ impl Reader<'_> {
     pub(super) fn no_heredoc_left(&self) -> Read<()> {
         match self.pending.first() {
             None => Ok(()),
-            Some(pending) => Err(self.problem(format!("the here-document that ends with `{}` has no body", pending.delimiter))),
+            Some(pending) => Err(self.problem(format!(
+                "the here-document that ends with `{}` has no body",
+                pending.delimiter
+            ))),
         }
     }
 
@@ -70,19 +79,27 @@ impl Reader<'_> {
         let end = loop {
             let from = self.at;
             if from >= self.text.len() {
-                return Err(self.problem_at(start, format!("a here-document that `{}` does not end", pending.delimiter)));
+                return Err(self.problem_at(
+                    start,
+                    format!("a here-document that `{}` does not end", pending.delimiter),
+                ));
             }
             let mut line = self.raw_line();
-            while pending.body == Body::Expanded && ends_with_backslash(&line) && self.at < self.text.len() {
+            while pending.body == Body::Expanded
+                && ends_with_backslash(&line)
+                && self.at < self.text.len()
+            {
                 line.pop();
                 line += &self.raw_line();
             }
-            let line = if pending.tabs == Tabs::Stripped { line.trim_start_matches('\t') } else { &line };
+            let line =
+                if pending.tabs == Tabs::Stripped { line.trim_start_matches('\t') } else { &line };
             if line == pending.delimiter {
                 break from;
             }
             // In a substitution bash takes this for the end, and for what closes the substitution.
-            if line.strip_prefix(pending.delimiter.as_str()).is_some_and(|rest| rest.contains(')')) {
+            if line.strip_prefix(pending.delimiter.as_str()).is_some_and(|rest| rest.contains(')'))
+            {
                 return Err(self.problem_at(from, "a line that may end the here-document"));
             }
             body += line;
@@ -96,7 +113,9 @@ impl Reader<'_> {
             self.at = after;
         }
         match pending.runs {
-            Some(_) if has_expansions => self.unknown(self.span(start, end), "what a shell reads from a here-document"),
+            Some(_) if has_expansions => {
+                self.unknown(self.span(start, end), "what a shell reads from a here-document")
+            }
             Some(dialect) => {
                 let span = self.span(start, end);
                 self.inner(&body, Ground::Within(span), dialect, Way::Followed)
@@ -122,7 +141,11 @@ impl Reader<'_> {
             self.in_double(c, In::Document, &mut raws)?;
             raws.clear();
         }
-        if self.at > end { Err(self.problem_at(end, "a substitution that goes beyond its here-document")) } else { Ok(()) }
+        if self.at > end {
+            Err(self.problem_at(end, "a substitution that goes beyond its here-document"))
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -19,7 +19,8 @@ pub(super) fn from_input(words: &[Word], at: usize, xargs: &Wrapper) -> Vec<Word
             signs.push(value.to_owned());
         }
     });
-    let replace = |word: &Word| signs.iter().fold(word.clone(), |word, sign| with_input(&word, sign));
+    let replace =
+        |word: &Word| signs.iter().fold(word.clone(), |word, sign| with_input(&word, sign));
     words[at..].iter().map(replace).chain([input()]).collect()
 }
 

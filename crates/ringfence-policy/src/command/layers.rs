@@ -15,11 +15,13 @@ const DEEPEST: usize = 32;
 /// How many words there may be in all layers of a command that has a wrapper.
 const MOST_WORDS: usize = 200_000;
 /// Where the system has its programs.
-const DIRECTORIES: &[&str] = &["/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/usr/local/sbin/"];
+const DIRECTORIES: &[&str] =
+    &["/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/usr/local/sbin/"];
 
 /// The name of a program that is called by name, or by its path in a directory of the system.
 pub(super) fn system_name(program: &str) -> Option<&str> {
-    let name = DIRECTORIES.iter().find_map(|directory| program.strip_prefix(directory)).unwrap_or(program);
+    let name =
+        DIRECTORIES.iter().find_map(|directory| program.strip_prefix(directory)).unwrap_or(program);
     (!name.contains('/')).then_some(name)
 }
 
@@ -56,7 +58,9 @@ impl Reader<'_> {
                     assignments.extend(assigned);
                 }
             }
-            if layers.len() > DEEPEST || layers.iter().map(|layer| layer.words.len()).sum::<usize>() > MOST_WORDS {
+            if layers.len() > DEEPEST
+                || layers.iter().map(|layer| layer.words.len()).sum::<usize>() > MOST_WORDS
+            {
                 return Err(self.problem("too many wrappers one inside the other"));
             }
         }
@@ -76,13 +80,22 @@ impl Reader<'_> {
     pub(super) fn unknown(&mut self, span: Range<usize>, what: &str) -> Read<()> {
         let word = Word::hole(format!("<{what}>"), span.clone(), Unknown::Input);
         let layers = vec![Layer { wrapper: String::new(), words: vec![word], is_plain: false }];
-        self.add(Part { span, assignments: Vec::new(), layers, redirects: Vec::new(), way: Way::Followed })
+        self.add(Part {
+            span,
+            assignments: Vec::new(),
+            layers,
+            redirects: Vec::new(),
+            way: Way::Followed,
+        })
     }
 }
 
 /// What `export NAME=value` and its like assign.
 fn declared(words: &[Word]) -> Vec<Assignment> {
-    let is_declaring = words.first().and_then(Word::literal).is_some_and(|name| super::variables::DECLARING.contains(&name.as_str()));
+    let is_declaring = words
+        .first()
+        .and_then(Word::literal)
+        .is_some_and(|name| super::variables::DECLARING.contains(&name.as_str()));
     let arguments = if is_declaring { &words[1..] } else { &[] };
     arguments.iter().filter_map(assigned).collect()
 }
@@ -98,9 +111,14 @@ fn assigned(word: &Word) -> Option<Assignment> {
 fn inside(layer: &Layer) -> Inside {
     let words = &layer.words;
     let Some(program) = words.first().and_then(Word::literal) else { return Inside::Nothing };
-    let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == base_name(&program)) else { return Inside::Nothing };
+    let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == base_name(&program)) else {
+        return Inside::Nothing;
+    };
     // What comes before the options.
-    let first = usize::from(wrapper.name == "setarch" && words.get(1).and_then(Word::literal).is_some_and(|word| !word.starts_with('-')));
+    let first = usize::from(
+        wrapper.name == "setarch"
+            && words.get(1).and_then(Word::literal).is_some_and(|word| !word.starts_with('-')),
+    );
     let until = match options::skip(&words[first..], wrapper.short, wrapper.long) {
         Own::Until(at) => first + at,
         Own::RunsNothing => return Inside::Nothing,
@@ -124,7 +142,9 @@ fn inside(layer: &Layer) -> Inside {
     for _ in 0..wrapper.arguments {
         match words.get(at) {
             None => return Inside::Nothing,
-            Some(word) if word.literal().is_none_or(|text| !is_argument(wrapper, &text)) => return Inside::Unknown(word.span.clone()),
+            Some(word) if word.literal().is_none_or(|text| !is_argument(wrapper, &text)) => {
+                return Inside::Unknown(word.span.clone());
+            }
             Some(_) => at += 1,
         }
     }
@@ -134,8 +154,14 @@ fn inside(layer: &Layer) -> Inside {
     if wrapper.name == "flock" && words[at].literal().is_none_or(|word| word.starts_with('-')) {
         return Inside::Unknown(words[at].span.clone());
     }
-    let is_plain = layer.is_plain && matches!(wrapper.manner, Manner::Same | Manner::Assigning) && system_name(&program).is_some();
-    let inner = if wrapper.manner == Manner::Input { input::from_input(words, at, wrapper) } else { words[at..].to_vec() };
+    let is_plain = layer.is_plain
+        && matches!(wrapper.manner, Manner::Same | Manner::Assigning)
+        && system_name(&program).is_some();
+    let inner = if wrapper.manner == Manner::Input {
+        input::from_input(words, at, wrapper)
+    } else {
+        words[at..].to_vec()
+    };
     let wrapper = word::shown(&words[..at]);
     Inside::Command(Layer { wrapper, words: inner, is_plain }, assignments)
 }

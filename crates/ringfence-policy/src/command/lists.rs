@@ -4,8 +4,8 @@ use super::reader::{Read, Reader, Took, is_separator};
 
 /// Words that mean something where a command could begin.
 pub(super) const RESERVED: &[&str] = &[
-    "if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "in", "select", "function", "coproc",
-    "time", "{", "}", "!", "[[", "]]",
+    "if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac",
+    "in", "select", "function", "coproc", "time", "{", "}", "!", "[[", "]]",
 ];
 /// Those of them that end a list.
 const CLOSING: &[&str] = &["then", "elif", "else", "fi", "do", "done", "esac", "}"];

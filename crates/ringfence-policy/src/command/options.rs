@@ -35,7 +35,12 @@ pub(super) fn skip(words: &[Word], short: &str, long: &str) -> Own {
 }
 
 /// The same, and `seen` is told each option that has a value.
-pub(super) fn each(words: &[Word], short: &str, long: &str, seen: &mut dyn FnMut(&str, &str)) -> Own {
+pub(super) fn each(
+    words: &[Word],
+    short: &str,
+    long: &str,
+    seen: &mut dyn FnMut(&str, &str),
+) -> Own {
     let mut at = 1;
     while at < words.len() {
         let Some(word) = words[at].literal() else { return Own::Unknown(at) };
@@ -53,7 +58,9 @@ pub(super) fn each(words: &[Word], short: &str, long: &str, seen: &mut dyn FnMut
             None => return Own::Unknown(at),
             Some((_, Takes::Stops)) => return Own::RunsNothing,
             Some((name, Takes::Value)) => {
-                let Some(value) = words.get(at + 1).and_then(Word::literal) else { return Own::Unknown(at) };
+                let Some(value) = words.get(at + 1).and_then(Word::literal) else {
+                    return Own::Unknown(at);
+                };
                 seen(name, &value);
                 at += 2;
             }
@@ -65,7 +72,8 @@ pub(super) fn each(words: &[Word], short: &str, long: &str, seen: &mut dyn FnMut
 
 /// What the option takes of the words after it.
 fn long_option(name: &str, long: &str, seen: &mut dyn FnMut(&str, &str)) -> Option<Takes> {
-    let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
+    let (name, value) =
+        name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
     let entry = long.split(' ').find(|entry| entry.trim_end_matches(['=', '?', '!']) == name)?;
     match (sign(entry.chars().next_back()), value) {
         (Takes::Value | Takes::Attached, Some(value)) => {
@@ -78,7 +86,11 @@ fn long_option(name: &str, long: &str, seen: &mut dyn FnMut(&str, &str)) -> Opti
 }
 
 /// The same for several letters behind one hyphen; and the last of them.
-fn short_options<'a>(letters: &'a str, short: &str, seen: &mut dyn FnMut(&str, &str)) -> Option<(&'a str, Takes)> {
+fn short_options<'a>(
+    letters: &'a str,
+    short: &str,
+    seen: &mut dyn FnMut(&str, &str),
+) -> Option<(&'a str, Takes)> {
     for (at, letter) in letters.char_indices() {
         let place = short.find(letter).filter(|_| letter.is_ascii_alphanumeric())?;
         let (name, value) = letters[at..].split_at(letter.len_utf8());

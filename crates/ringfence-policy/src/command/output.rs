@@ -17,7 +17,9 @@ pub(super) fn of_line(text: &str, values: &Values) -> Option<String> {
 pub(super) fn pipelines(line: &Line) -> Vec<Vec<&Part>> {
     let mut chains: Vec<Vec<&Part>> = Vec::new();
     let mut end = 0;
-    for part in line.parts.iter().filter(|part| part.way != Way::Followed && !part.words().is_empty()) {
+    for part in
+        line.parts.iter().filter(|part| part.way != Way::Followed && !part.words().is_empty())
+    {
         let between = line.text.get(end..part.span.start).map(str::trim);
         match chains.last_mut() {
             Some(chain) if matches!(between, Some("|" | "|&")) => chain.push(part),
@@ -43,25 +45,36 @@ fn printed(part: &Part, values: &Values) -> Option<String> {
     if let Some(redirect) = part.redirects.iter().find(|redirect| redirect.operator == "<<<") {
         return filtered(part, &known(&redirect.target, values)?);
     }
-    let arguments: Option<Vec<String>> = words[1..].iter().map(|word| known(word, values)).collect();
+    let arguments: Option<Vec<String>> =
+        words[1..].iter().map(|word| known(word, values)).collect();
     let arguments = arguments?;
     match base_name(&program) {
         "echo" => Some(echoed(&arguments)),
         "printf" => Some(formatted(&arguments)),
         "which" => arguments.into_iter().find(|argument| !argument.starts_with('-')),
-        "command" | "type" | "hash" if arguments.first().is_some_and(|option| option.starts_with('-')) => arguments.into_iter().nth(1),
+        "command" | "type" | "hash"
+            if arguments.first().is_some_and(|option| option.starts_with('-')) =>
+        {
+            arguments.into_iter().nth(1)
+        }
         _ => None,
     }
 }
 
 /// The first text of a word in which everything is known.
 fn known(word: &Word, values: &Values) -> Option<String> {
-    let texts = if word.unknown().is_none() { vec![word.literal()?] } else { expand_word::texts(&word.raw, values) };
+    let texts = if word.unknown().is_none() {
+        vec![word.literal()?]
+    } else {
+        expand_word::texts(&word.raw, values)
+    };
     texts.into_iter().find(|text| !text.contains(HOLE)).map(|text| text.replace(SPLIT, " "))
 }
 
 fn echoed(arguments: &[String]) -> String {
-    let is_option = |word: &&String| word.len() > 1 && word.starts_with('-') && word[1..].chars().all(|c| "neE".contains(c));
+    let is_option = |word: &&String| {
+        word.len() > 1 && word.starts_with('-') && word[1..].chars().all(|c| "neE".contains(c))
+    };
     let options = arguments.iter().take_while(is_option).count();
     let text = arguments[options..].join(" ");
     // Some shells decode escapes without being told.
@@ -70,7 +83,11 @@ fn echoed(arguments: &[String]) -> String {
 
 /// `printf` with `%s`, `%b` and escapes; the format is used again for arguments that are left.
 fn formatted(arguments: &[String]) -> String {
-    let arguments = if arguments.first().is_some_and(|word| word == "--") { &arguments[1..] } else { arguments };
+    let arguments = if arguments.first().is_some_and(|word| word == "--") {
+        &arguments[1..]
+    } else {
+        arguments
+    };
     let Some((format, arguments)) = arguments.split_first() else { return String::new() };
     let format = unescaped(format);
     let mut given = arguments.iter();
@@ -101,7 +118,12 @@ fn filtered(part: &Part, text: &str) -> Option<String> {
     let has = |options: &[&str]| words[1..].iter().any(|word| options.contains(&word.as_str()));
     match base_name(words.first()?) {
         "cat" | "tee" => Some(text.to_owned()),
-        "rev" => Some(text.lines().map(|line| line.chars().rev().collect::<String>()).collect::<Vec<_>>().join("\n")),
+        "rev" => Some(
+            text.lines()
+                .map(|line| line.chars().rev().collect::<String>())
+                .collect::<Vec<_>>()
+                .join("\n"),
+        ),
         "base64" | "openssl" if has(&["-d", "-D", "--decode", "-di", "-id"]) => base64(text),
         "xxd" if has(&["-r", "-rp", "-pr"]) => hexadecimal(text),
         "tr" => translated(text, words.get(1)?, words.get(2)?),
@@ -113,7 +135,9 @@ fn filtered(part: &Part, text: &str) -> Option<String> {
 fn translated(text: &str, from: &str, to: &str) -> Option<String> {
     let (from, to) = (set(from), set(to));
     let last = *to.last()?;
-    let change = |c: char| from.iter().position(|f| *f == c).map_or(c, |at| to.get(at).copied().unwrap_or(last));
+    let change = |c: char| {
+        from.iter().position(|f| *f == c).map_or(c, |at| to.get(at).copied().unwrap_or(last))
+    };
     Some(text.chars().map(change).collect())
 }
 
@@ -160,7 +184,10 @@ pub(super) fn hexadecimal(text: &str) -> Option<String> {
         .filter(|c| !c.is_whitespace())
         .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
         .collect::<Option<_>>()?;
-    String::from_utf8(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect()).ok()
+    String::from_utf8(
+        digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect(),
+    )
+    .ok()
 }
 
 /// A text with `\xHH`, `\NNN`, `\n` and `\t` decoded.
@@ -171,7 +198,8 @@ pub(super) fn unescaped(text: &str) -> String {
         decoded.push_str(&rest[..at]);
         let after = &rest[at + 1..];
         let number = |skip: usize, radix: u32, most: usize| {
-            let digits: String = after.chars().skip(skip).take(most).take_while(|c| c.is_digit(radix)).collect();
+            let digits: String =
+                after.chars().skip(skip).take(most).take_while(|c| c.is_digit(radix)).collect();
             let value = u32::from_str_radix(&digits, radix).ok().and_then(char::from_u32)?;
             Some((value, skip + digits.len()))
         };

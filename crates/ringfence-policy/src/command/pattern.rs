@@ -46,7 +46,8 @@ impl Pattern {
     /// Reads a pattern. Blanks at the ends do not count, and several are one.
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
-        let (text, is_prefix) = text.strip_suffix(":*").map_or((text, false), |text| (text.trim_end(), true));
+        let (text, is_prefix) =
+            text.strip_suffix(":*").map_or((text, false), |text| (text.trim_end(), true));
         let mut signs = Vec::new();
         for (at, word) in text.split_whitespace().enumerate() {
             if at > 0 {
@@ -71,7 +72,10 @@ impl Pattern {
     /// Whether all that is written in it stands somewhere in a text.
     pub(super) fn is_mentioned(&self, text: &str) -> bool {
         let known = |sign: &Sign| if let Sign::Char(c) = sign { Some(*c) } else { None };
-        let mut pieces = self.signs.split(|sign| known(sign).is_none()).map(|piece| piece.iter().filter_map(known).collect::<String>());
+        let mut pieces = self
+            .signs
+            .split(|sign| known(sign).is_none())
+            .map(|piece| piece.iter().filter_map(known).collect::<String>());
         !self.is_empty() && pieces.all(|piece| text.contains(&piece))
     }
 
@@ -80,11 +84,13 @@ impl Pattern {
         // Those at the start take the blank behind them along, all others the one before.
         let leading = words.iter().take_while(|word| may_vanish(word)).count();
         let units = words.iter().enumerate().flat_map(move |(at, word)| {
-            let (fork, join) = if may_vanish(word) { (Some(Unit::Fork), Some(Unit::Join)) } else { (None, None) };
+            let (fork, join) =
+                if may_vanish(word) { (Some(Unit::Fork), Some(Unit::Join)) } else { (None, None) };
             let before = (at > leading).then_some(Unit::Space);
             let behind = (at < leading && at + 1 < words.len()).then_some(Unit::Space);
             let hole = if word.is_one_field() { Unit::Field } else { Unit::Hole };
-            let pieces = word.pieces.iter().flat_map(move |piece| units_of(*piece, certainty, hole));
+            let pieces =
+                word.pieces.iter().flat_map(move |piece| units_of(*piece, certainty, hole));
             fork.into_iter().chain(before).chain(pieces).chain(behind).chain(join)
         });
         self.matches_units(units, certainty)
@@ -99,18 +105,25 @@ impl Pattern {
         self.matches_units(units, Certainty::Possibly)
     }
 
-    fn matches_units(&self, units: impl Iterator<Item = Unit> + Clone, certainty: Certainty) -> bool {
+    fn matches_units(
+        &self,
+        units: impl Iterator<Item = Unit> + Clone,
+        certainty: Certainty,
+    ) -> bool {
         if self.is_empty() || units.clone().next().is_none() {
             return false;
         }
         let more: &[Sign] = if self.is_prefix { &[Sign::Space, Sign::Star] } else { &[] };
-        has_match(&self.signs, &[], units.clone(), certainty) || self.is_prefix && has_match(&self.signs, more, units, certainty)
+        has_match(&self.signs, &[], units.clone(), certainty)
+            || self.is_prefix && has_match(&self.signs, more, units, certainty)
     }
 }
 
 /// Whether a word may come to be none at all.
 fn may_vanish(word: &Word) -> bool {
-    let is_open = |piece: &Piece| matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Input | Unknown::Number));
+    let is_open = |piece: &Piece| {
+        matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Input | Unknown::Number))
+    };
     !word.pieces.is_empty() && word.pieces.iter().all(is_open)
 }
 
@@ -118,16 +131,24 @@ fn units_of(piece: Piece, certainty: Certainty, hole: Unit) -> impl Iterator<Ite
     let (first, second) = match piece {
         Piece::Char(c) => (Unit::Char(c), None),
         // An absolute path, whosever home it is.
-        Piece::Hole(Unknown::Tilde) if certainty == Certainty::Possibly => (Unit::Char('/'), Some(Unit::Hole)),
+        Piece::Hole(Unknown::Tilde) if certainty == Certainty::Possibly => {
+            (Unit::Char('/'), Some(Unit::Hole))
+        }
         Piece::Hole(_) => (hole, None),
     };
     [first].into_iter().chain(second)
 }
 
 /// Whether the signs, and `more` behind them, match the units.
-fn has_match(signs: &[Sign], more: &[Sign], mut units: impl Iterator<Item = Unit> + Clone, certainty: Certainty) -> bool {
+fn has_match(
+    signs: &[Sign],
+    more: &[Sign],
+    mut units: impl Iterator<Item = Unit> + Clone,
+    certainty: Certainty,
+) -> bool {
     let count = signs.len() + more.len();
-    let sign = |at: usize| signs.get(at).or_else(|| more.get(at.wrapping_sub(signs.len()))).copied();
+    let sign =
+        |at: usize| signs.get(at).or_else(|| more.get(at.wrapping_sub(signs.len()))).copied();
     // Nearly all patterns differ from nearly all commands in their first characters.
     let mut start = 0;
     loop {
@@ -174,11 +195,16 @@ fn matches_rest(signs: &[Sign], units: impl Iterator<Item = Unit>, certainty: Ce
                 // A hole may be any text, the empty one, too.
                 (Unit::Hole, Certainty::Possibly) => next[at..].fill(true),
                 (Unit::Field, Certainty::Possibly) => {
-                    let end = signs[at..].iter().position(|sign| *sign == Sign::Space).map_or(count, |length| at + length);
+                    let end = signs[at..]
+                        .iter()
+                        .position(|sign| *sign == Sign::Space)
+                        .map_or(count, |length| at + length);
                     next[at..=end].fill(true);
                 }
                 (Unit::Hole | Unit::Field, Certainty::Surely) => {}
-                (unit, _) if sign.is_some_and(|sign| is_same(*sign, unit, certainty)) => next[at + 1] = true,
+                (unit, _) if sign.is_some_and(|sign| is_same(*sign, unit, certainty)) => {
+                    next[at + 1] = true
+                }
                 _ => {}
             }
         }

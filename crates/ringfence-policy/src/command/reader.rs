@@ -62,7 +62,10 @@ pub(super) type Read<T> = Result<T, Problem>;
 impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str, dialect: Dialect, found: &'a mut Found) -> Read<Self> {
         if text.len() > LONGEST {
-            return Err(Problem { position: LONGEST, reason: "the line is too long to be read".into() });
+            return Err(Problem {
+                position: LONGEST,
+                reason: "the line is too long to be read".into(),
+            });
         }
         let reader = Self {
             text,
@@ -88,7 +91,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads another text that would be run because of this one.
-    pub(super) fn inner(&mut self, text: &str, ground: Ground, dialect: Dialect, way: Way) -> Read<()> {
+    pub(super) fn inner(
+        &mut self,
+        text: &str,
+        ground: Ground,
+        dialect: Dialect,
+        way: Way,
+    ) -> Read<()> {
         self.found.followed += text.len();
         let mut reader = Reader {
             text,
@@ -124,7 +133,11 @@ impl<'a> Reader<'a> {
     /// One level down; whoever comes back up subtracts one.
     pub(super) fn deeper(&mut self) -> Read<()> {
         self.depth += 1;
-        if self.depth > DEEPEST { Err(self.problem("it is nested too deeply to be read")) } else { Ok(()) }
+        if self.depth > DEEPEST {
+            Err(self.problem("it is nested too deeply to be read"))
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn add(&mut self, part: Part) -> Read<()> {
@@ -234,7 +247,8 @@ impl<'a> Reader<'a> {
 
     /// Blanks and a comment.
     pub(super) fn skip_blanks(&mut self) -> Read<()> {
-        let mut is_word_start = self.at == 0 || !self.text[..self.at].ends_with(|c: char| !is_separator(c));
+        let mut is_word_start =
+            self.at == 0 || !self.text[..self.at].ends_with(|c: char| !is_separator(c));
         while let Some(c) = self.peek() {
             match c {
                 ' ' | '\t' => {
@@ -256,9 +270,10 @@ impl<'a> Reader<'a> {
     pub(super) fn check_shown(&self, c: char) -> Read<()> {
         match c {
             '\n' | '\t' | ' ' => Ok(()),
-            _ if is_hidden(c) || c.is_whitespace() => {
-                Err(self.problem(format!("U+{:04X} does not show, or shows as a space and is none", u32::from(c))))
-            }
+            _ if is_hidden(c) || c.is_whitespace() => Err(self.problem(format!(
+                "U+{:04X} does not show, or shows as a space and is none",
+                u32::from(c)
+            ))),
             _ => Ok(()),
         }
     }

@@ -62,7 +62,12 @@ impl Grants {
             fail_if_unavailable: self.sandbox.fail_if_unavailable,
             allow_unsandboxed_commands: self.sandbox.allow_unsandboxed,
             auto_allow_bash_if_sandboxed: self.sandbox.auto_allow,
-            excluded_commands: self.commands.excluded.iter().map(|origin| origin.text.clone()).collect(),
+            excluded_commands: self
+                .commands
+                .excluded
+                .iter()
+                .map(|origin| origin.text.clone())
+                .collect(),
         }
     }
 }
@@ -155,11 +160,19 @@ pub fn should_use_sandbox(settings: &SandboxSettings, wanted: Wanted<'_>) -> San
     if !settings.enabled {
         return Outside(Unsandboxed::Disabled);
     }
-    if settings.enabled_platforms.as_ref().is_some_and(|platforms| !platforms.contains(&wanted.platform)) {
+    if settings
+        .enabled_platforms
+        .as_ref()
+        .is_some_and(|platforms| !platforms.contains(&wanted.platform))
+    {
         return Outside(Unsandboxed::OtherPlatform);
     }
     if wanted.ability == Ability::Unavailable {
-        return if settings.fail_if_unavailable { Refused } else { Outside(Unsandboxed::Unavailable) };
+        return if settings.fail_if_unavailable {
+            Refused
+        } else {
+            Outside(Unsandboxed::Unavailable)
+        };
     }
     if wanted.wish == Wish::Unsandboxed && settings.allow_unsandboxed_commands {
         return Outside(Unsandboxed::Asked);
@@ -179,7 +192,12 @@ pub fn should_use_sandbox(settings: &SandboxSettings, wanted: Wanted<'_>) -> San
 mod tests {
     use super::*;
 
-    const WANTED: Wanted<'_> = Wanted { command: "docker ps", wish: Wish::Default, platform: Platform::Linux, ability: Ability::Available };
+    const WANTED: Wanted<'_> = Wanted {
+        command: "docker ps",
+        wish: Wish::Default,
+        platform: Platform::Linux,
+        ability: Ability::Available,
+    };
 
     #[track_caller]
     fn check(settings: &str, wanted: Wanted<'_>, expect: SandboxChoice) {
@@ -215,7 +233,8 @@ mod tests {
     #[test]
     fn what_is_excluded_runs_outside_and_nothing_beside_it() {
         use SandboxChoice::{Sandboxed, Unsandboxed as Outside};
-        let settings = r#"{"excludedCommands": ["docker", "npm:*"], "autoAllowBashIfSandboxed": false}"#;
+        let settings =
+            r#"{"excludedCommands": ["docker", "npm:*"], "autoAllowBashIfSandboxed": false}"#;
         let line = |command| Wanted { command, ..WANTED };
         check(settings, line("docker"), Outside(Unsandboxed::Excluded));
         check(settings, line("docker ps"), Sandboxed(Consent::Needed));

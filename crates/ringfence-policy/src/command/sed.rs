@@ -29,7 +29,9 @@ impl Reader<'_> {
         };
         for effect in effects {
             match effect {
-                Effect::Runs(command) => self.string(Some(command), part, Dialect::Posix, "what sed runs")?,
+                Effect::Runs(command) => {
+                    self.string(Some(command), part, Dialect::Posix, "what sed runs")?
+                }
                 Effect::RunsText => self.note(at, "sed runs the text that it reads"),
                 Effect::Reads(file) => self.opened(part, "<", &file)?,
                 Effect::Writes(file) => self.opened(part, ">", &file)?,
@@ -42,7 +44,12 @@ impl Reader<'_> {
     fn opened(&mut self, part: &Part, operator: &str, file: &str) -> Read<()> {
         let span = part.span.clone();
         let target = Word::literal_of(file, span.clone());
-        let redirect = Redirect { span: span.clone(), descriptor: String::new(), operator: operator.to_owned(), target };
+        let redirect = Redirect {
+            span: span.clone(),
+            descriptor: String::new(),
+            operator: operator.to_owned(),
+            target,
+        };
         let outer = std::mem::replace(&mut self.way, Way::Followed);
         self.finish(Simple { span, redirects: vec![redirect], ..Simple::default() })?;
         self.way = outer;
@@ -60,7 +67,10 @@ fn script(words: &[Word]) -> Option<String> {
         // A file that is named by a pattern is none of the options, unless it may begin with a dash.
         let word = &words[at];
         let Some(text) = word.literal() else {
-            if plain.is_empty() && scripts.is_empty() && !has_file || word.prefix().is_empty() || word.prefix().starts_with('-') {
+            if plain.is_empty() && scripts.is_empty() && !has_file
+                || word.prefix().is_empty()
+                || word.prefix().starts_with('-')
+            {
                 return None;
             }
             at += 1;
@@ -71,12 +81,22 @@ fn script(words: &[Word]) -> Option<String> {
             plain.extend(words[at..].iter().map_while(Word::literal));
             break;
         }
-        match text.strip_prefix("--").map(|long| long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)))) {
+        match text.strip_prefix("--").map(|long| {
+            long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)))
+        }) {
             Some(("expression", Some(value))) => scripts.push(value.to_owned()),
             Some(("file", Some(_))) => has_file = true,
             Some(("expression" | "file" | "line-length", _)) => return None,
-            Some(("quiet" | "silent" | "debug" | "follow-symlinks" | "posix" | "separate" | "sandbox" | "unbuffered", None)) => {}
-            Some(("regexp-extended" | "null-data" | "zero-terminated" | "help" | "version" | "in-place" | "binary", _)) => {}
+            Some((
+                "quiet" | "silent" | "debug" | "follow-symlinks" | "posix" | "separate" | "sandbox"
+                | "unbuffered",
+                None,
+            )) => {}
+            Some((
+                "regexp-extended" | "null-data" | "zero-terminated" | "help" | "version"
+                | "in-place" | "binary",
+                _,
+            )) => {}
             Some(_) => return None,
             None if text.starts_with('-') && text.len() > 1 => {
                 at += letters(&text[1..], words.get(at), &mut scripts, &mut has_file)?;
@@ -91,10 +111,16 @@ fn script(words: &[Word]) -> Option<String> {
 }
 
 /// Reads options of one letter; answers how many of the words behind them are theirs.
-fn letters(letters: &str, next: Option<&Word>, scripts: &mut Vec<String>, has_file: &mut bool) -> Option<usize> {
+fn letters(
+    letters: &str,
+    next: Option<&Word>,
+    scripts: &mut Vec<String>,
+    has_file: &mut bool,
+) -> Option<usize> {
     for (at, letter) in letters.char_indices() {
         let rest = &letters[at + letter.len_utf8()..];
-        let value = || if rest.is_empty() { next.and_then(Word::literal) } else { Some(rest.to_owned()) };
+        let value =
+            || if rest.is_empty() { next.and_then(Word::literal) } else { Some(rest.to_owned()) };
         let taken = usize::from(rest.is_empty());
         match letter {
             'n' | 'E' | 'r' | 's' | 'u' | 'z' | 'b' => {}
@@ -149,7 +175,8 @@ impl Script {
             let command = self.peek()?;
             self.at += 1;
             match command {
-                '{' | '}' | '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P' | 'x' | 'z' | 'F' => {}
+                '{' | '}' | '=' | 'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'n' | 'N' | 'p' | 'P'
+                | 'x' | 'z' | 'F' => {}
                 'q' | 'Q' | 'l' | 'L' => self.skip(|c| c == ' ' || c.is_ascii_digit()),
                 '#' => drop(self.line()),
                 ':' | 'b' | 't' | 'T' | 'v' => self.skip(|c| c != '\n' && c != ';' && c != '}'),
@@ -175,7 +202,11 @@ impl Script {
     fn addresses(&mut self) -> Option<()> {
         loop {
             match self.peek() {
-                Some(c) if c.is_ascii_digit() || matches!(c, '$' | '~' | '+' | ',' | ' ' | '\t') => self.at += 1,
+                Some(c)
+                    if c.is_ascii_digit() || matches!(c, '$' | '~' | '+' | ',' | ' ' | '\t') =>
+                {
+                    self.at += 1
+                }
                 Some('/') => {
                     self.at += 1;
                     self.delimited('/')?;
@@ -306,7 +337,10 @@ mod tests {
         check("s/x/id/e", Some(&[Effect::RunsText]));
         check("p;$!{e id\n}", Some(&[Effect::Runs("id".into())]));
         check("s/x/y/gw /tmp/out", Some(&[Effect::Writes("/tmp/out".into())]));
-        check("w /tmp/a\nr /tmp/b", Some(&[Effect::Writes("/tmp/a".into()), Effect::Reads("/tmp/b".into())]));
+        check(
+            "w /tmp/a\nr /tmp/b",
+            Some(&[Effect::Writes("/tmp/a".into()), Effect::Reads("/tmp/b".into())]),
+        );
         check("/x/ , $ W f", Some(&[Effect::Writes("f".into())]));
     }
 

@@ -6,19 +6,27 @@ use super::{Dialect, Part, Redirect};
 /// Whether a file is whatever somebody gives at that moment.
 pub(super) fn is_stream(file: &str) -> bool {
     let mut names = file.split('/').filter(|name| !matches!(*name, "" | "."));
-    let is_of_kernel = matches!(names.clone().next(), Some("dev" | "proc")) || names.any(|name| name == "..");
+    let is_of_kernel =
+        matches!(names.clone().next(), Some("dev" | "proc")) || names.any(|name| name == "..");
     file == "-" || file.starts_with('/') && is_of_kernel
 }
 
 impl Reader<'_> {
     /// A shell: what it is told to run, if that is known. `None` is one whose grammar is its own.
-    pub(super) fn shell(&mut self, part: &Part, documents: usize, dialect: Option<Dialect>) -> Read<()> {
+    pub(super) fn shell(
+        &mut self,
+        part: &Part,
+        documents: usize,
+        dialect: Option<Dialect>,
+    ) -> Read<()> {
         let words = part.words();
         let mut dialect = dialect;
         let mut at = 1;
         let mut source = Source::Script;
         while let Some(word) = words.get(at) {
-            let Some(text) = word.literal() else { return self.unknown(word.span.clone(), "what a shell is told to run") };
+            let Some(text) = word.literal() else {
+                return self.unknown(word.span.clone(), "what a shell is told to run");
+            };
             if text == "--" || text == "-" {
                 at += 1;
                 break;
@@ -45,14 +53,17 @@ impl Reader<'_> {
                             return self.unknown(part.span.clone(), "what a shell is told to run");
                         }
                         if words[at].is("keyword") {
-                            return self.unknown(part.span.clone(), "what a shell reads by other rules");
+                            return self
+                                .unknown(part.span.clone(), "what a shell reads by other rules");
                         }
                         if words[at].is("posix") {
                             dialect = dialect.map(|_| Dialect::Posix);
                         }
                         at += 1;
                     }
-                    'O' | 'k' => return self.unknown(word.span.clone(), "what a shell reads by other rules"),
+                    'O' | 'k' => {
+                        return self.unknown(word.span.clone(), "what a shell reads by other rules");
+                    }
                     _ if letter.is_ascii_alphabetic() => {}
                     _ => return self.unknown(word.span.clone(), "what a shell is told to run"),
                 }
@@ -61,8 +72,14 @@ impl Reader<'_> {
         let first = words.get(at);
         match (source, first, dialect) {
             (Source::Words, None, _) => Ok(()),
-            (Source::Words, Some(word), Some(dialect)) => self.string(word.literal(), part, dialect, "what a shell is told to run"),
-            (Source::Script, Some(word), _) if word.literal().is_some_and(|file| !is_stream(&file)) => Ok(()),
+            (Source::Words, Some(word), Some(dialect)) => {
+                self.string(word.literal(), part, dialect, "what a shell is told to run")
+            }
+            (Source::Script, Some(word), _)
+                if word.literal().is_some_and(|file| !is_stream(&file)) =>
+            {
+                Ok(())
+            }
             (Source::Input, ..) | (Source::Script, None, _) => match dialect {
                 Some(dialect) => self.shell_input(part, documents, dialect),
                 None => self.unknown(part.span.clone(), "what a shell reads from its input"),
@@ -73,14 +90,20 @@ impl Reader<'_> {
 
     /// What a shell reads: a here-string or a here-document, or what nobody knows.
     fn shell_input(&mut self, part: &Part, documents: usize, dialect: Dialect) -> Read<()> {
-        let is_input = |redirect: &&Redirect| redirect.operator.starts_with('<') || !matches!(redirect.descriptor.as_str(), "" | "1" | "2");
+        let is_input = |redirect: &&Redirect| {
+            redirect.operator.starts_with('<')
+                || !matches!(redirect.descriptor.as_str(), "" | "1" | "2")
+        };
         let inputs: Vec<_> = part.redirects.iter().filter(is_input).collect();
         match inputs.as_slice() {
             [redirect] if redirect.descriptor.is_empty() && redirect.operator == "<<<" => {
                 self.string(redirect.target.literal(), part, dialect, "what a shell reads")
             }
             [redirect]
-                if redirect.descriptor.is_empty() && redirect.operator.starts_with("<<") && documents == 1 && !self.pending.is_empty() =>
+                if redirect.descriptor.is_empty()
+                    && redirect.operator.starts_with("<<")
+                    && documents == 1
+                    && !self.pending.is_empty() =>
             {
                 if let Some(pending) = self.pending.last_mut() {
                     pending.runs = Some(dialect);

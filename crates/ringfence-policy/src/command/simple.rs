@@ -42,7 +42,10 @@ impl Reader<'_> {
                 }
                 self.redirect(Some(from), &mut simple)?;
             } else if self.peek() == Some('(') && !word.bare.ends_with('=') {
-                if simple.words.is_empty() && simple.assignments.is_empty() && simple.redirects.is_empty() {
+                if simple.words.is_empty()
+                    && simple.assignments.is_empty()
+                    && simple.redirects.is_empty()
+                {
                     return self.function(&word);
                 }
                 return Err(self.problem("unexpected `(`"));
@@ -51,7 +54,10 @@ impl Reader<'_> {
                 self.argument(word, from, &mut simple)?;
             }
             end = self.at;
-            if simple.words.len() == 1 && simple.assignments.is_empty() && simple.redirects.is_empty() {
+            if simple.words.len() == 1
+                && simple.assignments.is_empty()
+                && simple.redirects.is_empty()
+            {
                 self.skip_blanks()?;
                 if self.peek() == Some('(') {
                     let word = simple.words.remove(0);
@@ -74,22 +80,34 @@ impl Reader<'_> {
         self.bump();
         self.skip_blanks()?;
         let is_reserved = RESERVED.contains(&name.bare.as_str());
-        let is_plain = |name: &str| name.chars().all(|c| c.is_alphanumeric() || "_-.:+@%,^/".contains(c));
+        let is_plain =
+            |name: &str| name.chars().all(|c| c.is_alphanumeric() || "_-.:+@%,^/".contains(c));
         match name.literal().filter(|name| is_plain(name)) {
-            Some(plain) if name.quoting == Quoting::Bare && !is_reserved && self.take(')').it() => self.function_body(plain),
+            Some(plain) if name.quoting == Quoting::Bare && !is_reserved && self.take(')').it() => {
+                self.function_body(plain)
+            }
             _ => Err(self.problem("unexpected `(`")),
         }
     }
 
     /// An argument, or the program.
     fn argument(&mut self, word: Word, from: usize, simple: &mut Simple) -> Read<()> {
-        if simple.words.is_empty() && word.is_plain(&word.bare) && RESERVED.contains(&word.bare.as_str()) {
+        if simple.words.is_empty()
+            && word.is_plain(&word.bare)
+            && RESERVED.contains(&word.bare.as_str())
+        {
             return Err(self.problem_at(from, format!("unexpected `{}`", word.bare)));
         }
         if self.peek() == Some('(') {
-            let is_declaring = |word: &Word| variables::DECLARING.iter().any(|name| word.is_plain(name));
-            let declares = simple.redirects.is_empty() && simple.words.first().is_some_and(is_declaring);
-            let name = word.bare.strip_suffix("+=").or_else(|| word.bare.strip_suffix('=')).unwrap_or_default();
+            let is_declaring =
+                |word: &Word| variables::DECLARING.iter().any(|name| word.is_plain(name));
+            let declares =
+                simple.redirects.is_empty() && simple.words.first().is_some_and(is_declaring);
+            let name = word
+                .bare
+                .strip_suffix("+=")
+                .or_else(|| word.bare.strip_suffix('='))
+                .unwrap_or_default();
             let is_one = is_name(name) && word.is_plain(&word.bare);
             if !declares || !is_one {
                 return Err(self.problem("unexpected `(`"));
@@ -103,7 +121,8 @@ impl Reader<'_> {
 
     /// Takes `word` as an assignment if it is one.
     fn assignment(&mut self, word: &Word, from: usize, simple: &mut Simple) -> Read<Took> {
-        let name: String = word.bare.chars().take_while(|c| is_name_start(*c) || c.is_ascii_digit()).collect();
+        let name: String =
+            word.bare.chars().take_while(|c| is_name_start(*c) || c.is_ascii_digit()).collect();
         if !name.starts_with(is_name_start) {
             return Ok(Took::Nothing);
         }
@@ -141,8 +160,12 @@ impl Reader<'_> {
         if variables::NUMBERS.contains(&name.as_str()) {
             self.doubt(from, "what is assigned to a number of bash's own is evaluated");
         }
-        let value = || word.raw.split_once('=').map_or_else(String::new, |(_, value)| value.to_owned());
-        self.found.bindings.push(super::Binding { name: name.clone(), raws: raws.unwrap_or_else(|| vec![value()]) });
+        let value =
+            || word.raw.split_once('=').map_or_else(String::new, |(_, value)| value.to_owned());
+        self.found.bindings.push(super::Binding {
+            name: name.clone(),
+            raws: raws.unwrap_or_else(|| vec![value()]),
+        });
         simple.assignments.push(Assignment { span: self.span(from, self.at), name });
         Ok(Took::It)
     }
@@ -165,7 +188,10 @@ impl Reader<'_> {
                     return Err(self.problem("a subscript in an array that nothing closes"));
                 }
                 Some(word) if word.bare.starts_with('[') && word.raw.contains('=') => {
-                    self.doubt(from, "a subscript is arithmetic, which evaluates what variables hold");
+                    self.doubt(
+                        from,
+                        "a subscript is arithmetic, which evaluates what variables hold",
+                    );
                 }
                 Some(word) => raws.push(word.raw),
                 None => break,
@@ -179,7 +205,9 @@ impl Reader<'_> {
         }
         // What follows at once would be part of the same word.
         match self.peek() {
-            Some(c) if !is_separator(c) || c == '(' || c == '<' || c == '>' => Err(self.problem("an array with something behind it")),
+            Some(c) if !is_separator(c) || c == '(' || c == '<' || c == '>' => {
+                Err(self.problem("an array with something behind it"))
+            }
             _ => Ok(raws),
         }
     }
@@ -204,28 +232,40 @@ impl Reader<'_> {
         if operator.ends_with('&') && target.prefix().starts_with('-') && !target.is_plain("-") {
             return Err(self.problem("a redirection that shells may read differently"));
         }
-        if self.peek() == Some('(') || is_descriptor(&target) && matches!(self.peek(), Some('<' | '>')) {
+        if self.peek() == Some('(')
+            || is_descriptor(&target) && matches!(self.peek(), Some('<' | '>'))
+        {
             return Err(self.problem("a redirection that leads nowhere"));
         }
         let is_bash = match operator {
             "&>" | "&>>" | "<<<" => true,
-            ">&" | "<&" => !target.literal().is_some_and(|text| text == "-" || text.chars().all(|c| c.is_ascii_digit())),
+            ">&" | "<&" => !target
+                .literal()
+                .is_some_and(|text| text == "-" || text.chars().all(|c| c.is_ascii_digit())),
             _ => false,
         };
         if is_bash {
             self.bash_only(&format!("`{operator}`"))?;
         }
-        simple.redirects.push(Redirect { span: self.span(from, self.at), descriptor, operator: operator.to_owned(), target });
+        simple.redirects.push(Redirect {
+            span: self.span(from, self.at),
+            descriptor,
+            operator: operator.to_owned(),
+            target,
+        });
         Ok(Took::It)
     }
 
     fn redirect_operator(&mut self) -> Read<Option<&'static str>> {
         let first = self.peek();
-        if !matches!(first, Some('<' | '>' | '&')) || matches!(first, Some('<' | '>')) && self.peek_second() == Some('(') {
+        if !matches!(first, Some('<' | '>' | '&'))
+            || matches!(first, Some('<' | '>')) && self.peek_second() == Some('(')
+        {
             return Ok(None);
         }
         // The longer ones first.
-        const OPERATORS: &[&str] = &["<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">", "&>>", "&>"];
+        const OPERATORS: &[&str] =
+            &["<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">", "&>>", "&>"];
         let before = self.at;
         let found = OPERATORS.iter().find(|operator| self.take_all(operator).it()).copied();
         self.at = before;
@@ -241,6 +281,7 @@ fn is_name(name: &str) -> bool {
 fn is_descriptor(word: &Word) -> bool {
     let text = word.bare.as_str();
     let is_number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
-    let is_variable = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).is_some_and(is_name);
+    let is_variable =
+        text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).is_some_and(is_name);
     word.is_plain(text) && (is_number || is_variable)
 }

@@ -4,9 +4,13 @@ use super::Word;
 use super::layers::base_name;
 
 /// Programs that are given code as an argument.
-const INTERPRETERS: &[&str] = &["python", "pypy", "perl", "ruby", "node", "nodejs", "bun", "deno", "php", "lua", "awk", "gawk", "mawk"];
+const INTERPRETERS: &[&str] = &[
+    "python", "pypy", "perl", "ruby", "node", "nodejs", "bun", "deno", "php", "lua", "awk", "gawk",
+    "mawk",
+];
 /// Words without which code starts no program.
-const STARTING: &[&str] = &["system", "exec", "spawn", "popen", "subprocess", "Popen", "check_output", "`", "| getline"];
+const STARTING: &[&str] =
+    &["system", "exec", "spawn", "popen", "subprocess", "Popen", "check_output", "`", "| getline"];
 
 /// Lines that the code in an interpreter's arguments may run.
 ///
@@ -18,7 +22,10 @@ pub(super) fn commands(words: &[Word]) -> Vec<String> {
     if !INTERPRETERS.contains(&name) {
         return Vec::new();
     }
-    let codes = words[1..].iter().filter_map(Word::literal).filter(|code| STARTING.iter().any(|word| code.contains(word)));
+    let codes = words[1..]
+        .iter()
+        .filter_map(Word::literal)
+        .filter(|code| STARTING.iter().any(|word| code.contains(word)));
     codes
         .flat_map(|code| {
             let strings = quoted(&code);

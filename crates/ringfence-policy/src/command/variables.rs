@@ -4,7 +4,8 @@
 pub(super) const DECLARING: &[&str] = &["declare", "typeset", "local", "export", "readonly"];
 
 /// Numbers that bash keeps itself: what is assigned to them is evaluated, as arithmetic is.
-pub(super) const NUMBERS: &[&str] = &["RANDOM", "SRANDOM", "SECONDS", "LINENO", "HISTCMD", "OPTIND", "BASHPID"];
+pub(super) const NUMBERS: &[&str] =
+    &["RANDOM", "SRANDOM", "SECONDS", "LINENO", "HISTCMD", "OPTIND", "BASHPID"];
 
 /// Whole names.
 const NAMES: &str = "PATH IFS ENV CDPATH FPATH PS0 PS1 PS2 PS3 PS4 CC CXX AR LD AS RUSTC RUSTDOC GOROOT HOME TMPDIR \

@@ -78,7 +78,13 @@ impl Word {
 
     /// A word of which nothing is known; `raw` is what is shown for it.
     pub(super) fn hole(raw: impl Into<String>, span: Range<usize>, why: Unknown) -> Self {
-        Self { span, raw: raw.into(), pieces: vec![Piece::Hole(why)], bare: String::new(), quoting: Quoting::Bare }
+        Self {
+            span,
+            raw: raw.into(),
+            pieces: vec![Piece::Hole(why)],
+            bare: String::new(),
+            quoting: Quoting::Bare,
+        }
     }
 
     /// What it is, if that is known before the command runs.
@@ -121,7 +127,8 @@ impl Word {
 
     /// What comes after the last slash that is written in it.
     pub(super) fn after_slash(&self) -> Self {
-        let start = self.pieces.iter().rposition(|piece| *piece == Piece::Char('/')).map_or(0, |at| at + 1);
+        let start =
+            self.pieces.iter().rposition(|piece| *piece == Piece::Char('/')).map_or(0, |at| at + 1);
         Self { pieces: self.pieces[start..].to_vec(), ..self.clone() }
     }
 
@@ -133,7 +140,10 @@ impl Word {
     /// Whether it is exactly this, quoted or not.
     pub(super) fn is(&self, text: &str) -> bool {
         let mut characters = text.chars();
-        self.pieces.iter().all(|piece| matches!(piece, Piece::Char(c) if characters.next() == Some(*c))) && characters.next().is_none()
+        self.pieces
+            .iter()
+            .all(|piece| matches!(piece, Piece::Char(c) if characters.next() == Some(*c)))
+            && characters.next().is_none()
     }
 }
 
@@ -244,7 +254,9 @@ impl Reader<'_> {
 
     /// After the first quotation mark.
     pub(super) fn single_quoted(&mut self, raws: &mut Vec<Raw>) -> Read<()> {
-        let Some(length) = self.rest().find('\'') else { return Err(self.problem("a quotation mark that nothing closes")) };
+        let Some(length) = self.rest().find('\'') else {
+            return Err(self.problem("a quotation mark that nothing closes"));
+        };
         raws.push(Raw::Nothing);
         raws.extend(self.rest()[..length].chars().map(Raw::Quoted));
         self.at += length + 1;
@@ -272,7 +284,10 @@ impl Reader<'_> {
             '\\' => {
                 self.at += 1;
                 match self.peek_raw() {
-                    Some(next) if matches!(next, '$' | '`' | '\\') || next == '"' && place == In::Double => {
+                    Some(next)
+                        if matches!(next, '$' | '`' | '\\')
+                            || next == '"' && place == In::Double =>
+                    {
                         self.at += 1;
                         raws.push(Raw::Quoted(next));
                     }

@@ -27,7 +27,13 @@ pub(super) enum Manner {
     Input,
 }
 
-const fn w(name: &'static str, short: &'static str, long: &'static str, arguments: usize, manner: Manner) -> Wrapper {
+const fn w(
+    name: &'static str,
+    short: &'static str,
+    long: &'static str,
+    arguments: usize,
+    manner: Manner,
+) -> Wrapper {
     Wrapper { name, short, long, arguments, manner }
 }
 
@@ -41,16 +47,34 @@ pub(super) const WRAPPERS: &[Wrapper] = &[
         0,
         Manner::Assigning,
     ),
-    w("timeout", "k=s=vfp", "kill-after= signal= foreground preserve-status verbose help! version!", 1, Manner::Same),
+    w(
+        "timeout",
+        "k=s=vfp",
+        "kill-after= signal= foreground preserve-status verbose help! version!",
+        1,
+        Manner::Same,
+    ),
     w("nice", "n=0123456789", "adjustment= help! version!", 0, Manner::Same),
     w("nohup", "", "help! version!", 0, Manner::Same),
     w("stdbuf", "i=o=e=", "input= output= error= help! version!", 0, Manner::Same),
-    w("time", "f=apvqV!", "format= append portability verbose quiet help! version!", 0, Manner::Same),
+    w(
+        "time",
+        "f=apvqV!",
+        "format= append portability verbose quiet help! version!",
+        0,
+        Manner::Same,
+    ),
     w("command", "pv!V!", "", 0, Manner::Same),
     w("builtin", "", "", 0, Manner::Same),
     w("exec", "a=cl", "", 0, Manner::Same),
     w("setsid", "cfwh!V!", "ctty fork wait help! version!", 0, Manner::Same),
-    w("ionice", "c=n=tp!P!u!h!V!", "class= classdata= ignore pid! pgid! uid! help! version!", 0, Manner::Same),
+    w(
+        "ionice",
+        "c=n=tp!P!u!h!V!",
+        "class= classdata= ignore pid! pgid! uid! help! version!",
+        0,
+        Manner::Same,
+    ),
     w(
         "chrt",
         "abdfiorT=P=D=RGp!m!vh!V!",
@@ -59,7 +83,13 @@ pub(super) const WRAPPERS: &[Wrapper] = &[
         Manner::Same,
     ),
     w("taskset", "acp!h!V!", "all-tasks cpu-list pid! help! version!", 1, Manner::Same),
-    w("setarch", "vRFZLXBITS3h!V!", "verbose uname-2.6 addr-no-randomize 3gb 4gb 32bit help! version! list!", 0, Manner::Same),
+    w(
+        "setarch",
+        "vRFZLXBITS3h!V!",
+        "verbose uname-2.6 addr-no-randomize 3gb 4gb 32bit help! version! list!",
+        0,
+        Manner::Same,
+    ),
     w("linux64", "vRh!V!", "verbose addr-no-randomize help! version!", 0, Manner::Same),
     w("linux32", "vRh!V!", "verbose addr-no-randomize help! version!", 0, Manner::Same),
     w("unbuffer", "p", "", 0, Manner::Same),
@@ -114,7 +144,13 @@ pub(super) const WRAPPERS: &[Wrapper] = &[
         0,
         Manner::Elsewhere,
     ),
-    w("strace", "fFqvyYxcCtTe=s=a=p=", "follow-forks quiet? trace= help! version!", 0, Manner::Elsewhere),
+    w(
+        "strace",
+        "fFqvyYxcCtTe=s=a=p=",
+        "follow-forks quiet? trace= help! version!",
+        0,
+        Manner::Elsewhere,
+    ),
     w("ltrace", "fcSCe=s=p=", "help! version!", 0, Manner::Elsewhere),
     w(
         "systemd-run",

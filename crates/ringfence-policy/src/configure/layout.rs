@@ -4,12 +4,16 @@ use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
 
 /// The text with plain line ends, and whether all of its own were those of DOS.
 pub(super) fn plain(text: &str) -> (String, bool) {
-    let is_dos = text.contains("\r\n") && text.matches('\n').count() == text.matches("\r\n").count();
+    let is_dos =
+        text.contains("\r\n") && text.matches('\n').count() == text.matches("\r\n").count();
     (if is_dos { text.replace("\r\n", "\n") } else { text.to_owned() }, is_dos)
 }
 
 /// What is edited has plain line ends, and gets its own back.
-pub(super) fn edit(text: &str, change: impl FnOnce(&mut DocumentMut) -> Option<()>) -> Option<String> {
+pub(super) fn edit(
+    text: &str,
+    change: impl FnOnce(&mut DocumentMut) -> Option<()>,
+) -> Option<String> {
     let (plain, is_dos) = plain(text);
     let mut document: DocumentMut = plain.parse().ok()?;
     change(&mut document)?;
@@ -19,7 +23,9 @@ pub(super) fn edit(text: &str, change: impl FnOnce(&mut DocumentMut) -> Option<(
 
 /// What stands under this name.
 pub(super) fn find<'a>(item: &'a Item, key: &[String]) -> Option<&'a Item> {
-    key.iter().try_fold(item, |item, name| item.as_table_like()?.get(name)).filter(|item| !item.is_none())
+    key.iter()
+        .try_fold(item, |item, name| item.as_table_like()?.get(name))
+        .filter(|item| !item.is_none())
 }
 
 /// Sets a value; comments on the line of the old one stay.
@@ -78,7 +84,12 @@ pub(super) fn take(document: &mut DocumentMut, key: &[String]) -> Option<()> {
     match names.get(at + 1).filter(is_value) {
         Some(next) => {
             let mut next = table.key_mut(next)?;
-            let own = next.leaf_decor().prefix().and_then(|raw| raw.as_str()).unwrap_or_default().to_owned();
+            let own = next
+                .leaf_decor()
+                .prefix()
+                .and_then(|raw| raw.as_str())
+                .unwrap_or_default()
+                .to_owned();
             next.leaf_decor_mut().set_prefix(above + &own);
         }
         None => leave_behind(document, sections, &above),
@@ -98,11 +109,14 @@ fn leave_behind(document: &mut DocumentMut, sections: &[String], above: &str) {
     let own = sections.first().and_then(|section| document.get(section)).and_then(position);
     let next = document
         .iter()
-        .filter_map(|(name, item)| Some((position(item).filter(|at| own.is_none_or(|own| *at > own))?, name.to_owned())))
+        .filter_map(|(name, item)| {
+            Some((position(item).filter(|at| own.is_none_or(|own| *at > own))?, name.to_owned()))
+        })
         .min();
     match next.and_then(|(_, name)| document.get_mut(&name)?.as_table_mut()) {
         Some(table) => {
-            let own = table.decor().prefix().and_then(|raw| raw.as_str()).unwrap_or_default().to_owned();
+            let own =
+                table.decor().prefix().and_then(|raw| raw.as_str()).unwrap_or_default().to_owned();
             table.decor_mut().set_prefix(format!("{above}{own}"));
         }
         None => {

@@ -10,7 +10,11 @@ fn check_set(text: Option<&str>, key: &str, value: &str, expect: &str) {
     let set = document(text, &path("/u")).set(&Key::parse(key).unwrap(), value);
     assert_eq!(set.as_ref().map(|text| text.as_deref()), Ok(Some(expect)), "{key} {value}");
     // Once is enough.
-    assert_eq!(document(Some(expect), &path("/u")).set(&Key::parse(key).unwrap(), value), Ok(None), "{key} {value}");
+    assert_eq!(
+        document(Some(expect), &path("/u")).set(&Key::parse(key).unwrap(), value),
+        Ok(None),
+        "{key} {value}"
+    );
 }
 
 #[track_caller]
@@ -21,7 +25,9 @@ fn check_unset(text: &str, key: &str, expect: Option<&str>) {
 
 #[track_caller]
 fn check_error(text: &str, key: &str, value: &str, says: &str) {
-    let error = Key::parse(key).and_then(|key| document(Some(text), &path("/u")).set(&key, value)).unwrap_err();
+    let error = Key::parse(key)
+        .and_then(|key| document(Some(text), &path("/u")).set(&key, value))
+        .unwrap_err();
     let said = format!("{error}; {}", error.hint().unwrap_or_default());
     assert!(said.contains(says), "{key} {value}: {said}");
 }
@@ -32,34 +38,81 @@ fn a_setting_is_put_where_it_belongs() {
     check_set(None, "mode", "read-only", "version = 1\nmode = \"read-only\"\n");
     check_set(None, "limits.wall", "5m", "version = 1\n\n[limits]\nwall = \"5m\"\n");
     check_set(None, "limits.processes", "64", "version = 1\n\n[limits]\nprocesses = 64\n");
-    check_set(None, "environment.set.N", "1", "version = 1\n\n[environment]\nset = { N = \"1\" }\n");
-    check_set(None, "network.allow", "[\"a.org\"]", "version = 1\n\n[network]\nallow = [\"a.org\"]\n");
-    check_set(None, "network.localhost", "[3000]", "version = 1\n\n[network]\nlocalhost = [3000]\n");
+    check_set(
+        None,
+        "environment.set.N",
+        "1",
+        "version = 1\n\n[environment]\nset = { N = \"1\" }\n",
+    );
+    check_set(
+        None,
+        "network.allow",
+        "[\"a.org\"]",
+        "version = 1\n\n[network]\nallow = [\"a.org\"]\n",
+    );
+    check_set(
+        None,
+        "network.localhost",
+        "[3000]",
+        "version = 1\n\n[network]\nlocalhost = [3000]\n",
+    );
     check_set(None, "tools.allowed", "[]", "version = 1\n\n[tools]\nallowed = []\n");
 }
 
 #[test]
 fn everything_else_stays_as_it_was() {
-    let text =
-        "# mine\nversion = 1 # one\n\n# why not\n[sandbox] # s\n  enabled = false   # for now\n# end of it\n\n[limits]\nwall = 5\n# last";
+    let text = "# mine\nversion = 1 # one\n\n# why not\n[sandbox] # s\n  enabled = false   # for now\n# end of it\n\n[limits]\nwall = 5\n# last";
     check_set(Some(text), "sandbox.enabled", "true", &text.replace("= false ", "= true "));
-    check_set(Some(text), "mode", "read-only", &text.replace("# one\n", "# one\nmode = \"read-only\"\n"));
-    check_set(Some(text), "tools.disallowed", "['Write']", &format!("{text}\n\n[tools]\ndisallowed = ['Write']\n"));
+    check_set(
+        Some(text),
+        "mode",
+        "read-only",
+        &text.replace("# one\n", "# one\nmode = \"read-only\"\n"),
+    );
+    check_set(
+        Some(text),
+        "tools.disallowed",
+        "['Write']",
+        &format!("{text}\n\n[tools]\ndisallowed = ['Write']\n"),
+    );
     let dotted = "version = 1\nsandbox.enabled = true # x\n";
-    check_set(Some(dotted), "sandbox.enabled", "false", "version = 1\nsandbox.enabled = false # x\n");
+    check_set(
+        Some(dotted),
+        "sandbox.enabled",
+        "false",
+        "version = 1\nsandbox.enabled = false # x\n",
+    );
     let inline = "version = 1\nsandbox = { enabled = true }\n";
-    check_set(Some(inline), "sandbox.enabled", "false", "version = 1\nsandbox = { enabled = false }\n");
-    check_set(Some("version = 1\r\n[sandbox]\r\n"), "sandbox.enabled", "true", "version = 1\r\n[sandbox]\r\nenabled = true\r\n");
+    check_set(
+        Some(inline),
+        "sandbox.enabled",
+        "false",
+        "version = 1\nsandbox = { enabled = false }\n",
+    );
+    check_set(
+        Some("version = 1\r\n[sandbox]\r\n"),
+        "sandbox.enabled",
+        "true",
+        "version = 1\r\n[sandbox]\r\nenabled = true\r\n",
+    );
 }
 
 #[test]
 fn a_setting_is_taken_away_and_comments_stay() {
     let text = "version = 1\n# a\nmode = \"read-only\" # b\n# c\nask = \"never\"\n\n[sandbox]\n# d\nenabled = true\n\n[limits]\nwall = 5\n";
-    check_unset(text, "mode", Some("version = 1\n# a\n# c\nask = \"never\"\n\n[sandbox]\n# d\nenabled = true\n\n[limits]\nwall = 5\n"));
+    check_unset(
+        text,
+        "mode",
+        Some(
+            "version = 1\n# a\n# c\nask = \"never\"\n\n[sandbox]\n# d\nenabled = true\n\n[limits]\nwall = 5\n",
+        ),
+    );
     check_unset(
         text,
         "sandbox.enabled",
-        Some("version = 1\n# a\nmode = \"read-only\" # b\n# c\nask = \"never\"\n\n[sandbox]\n# d\n\n[limits]\nwall = 5\n"),
+        Some(
+            "version = 1\n# a\nmode = \"read-only\" # b\n# c\nask = \"never\"\n\n[sandbox]\n# d\n\n[limits]\nwall = 5\n",
+        ),
     );
     check_unset(text, "limits.cpu", None);
     check_unset(
@@ -72,7 +125,12 @@ fn a_setting_is_taken_away_and_comments_stay() {
 #[test]
 fn what_is_wrong_is_said_of_what_was_typed() {
     let empty = "version = 1\n";
-    check_error(empty, "sandbox.enabeld", "true", "unknown key `sandbox.enabeld`; did you mean `sandbox.enabled`?");
+    check_error(
+        empty,
+        "sandbox.enabeld",
+        "true",
+        "unknown key `sandbox.enabeld`; did you mean `sandbox.enabled`?",
+    );
     check_error(empty, "sandbx.enabled", "true", "did you mean `sandbox.enabled`?");
     check_error(empty, "enabled", "true", "did you mean `sandbox.enabled`?");
     check_error(empty, "sandbox", "true", "`sandbox` is a section, with enabled, ");
@@ -80,12 +138,22 @@ fn what_is_wrong_is_said_of_what_was_typed() {
     check_error(empty, "version", "2", "is what it is");
     check_error(empty, "secrets", "[]", "write it into the file");
     check_error(empty, "", "x", "unknown key");
-    check_error(empty, "sandbox.enabled", "yes", "`yes` is not a value for `sandbox.enabled`: invalid type");
+    check_error(
+        empty,
+        "sandbox.enabled",
+        "yes",
+        "`yes` is not a value for `sandbox.enabled`: invalid type",
+    );
     check_error(empty, "mode", "readonly", "`readonly` is not a value for `mode`");
     check_error(empty, "limits.wall", "5 parsecs", "write a duration");
     check_error(empty, "filesystem.deny", "~/x", "not a value for `filesystem.deny`");
     check_error(empty, "filesystem.deny", "[\"a[\"]", "bad glob");
-    check_error(empty, "filesystem.deny", "[{ path = \"x\", locked = true }]", "managed policy only");
+    check_error(
+        empty,
+        "filesystem.deny",
+        "[{ path = \"x\", locked = true }]",
+        "managed policy only",
+    );
     check_error(empty, "network.allow", "[\"http://x\"]", "is no host");
     check_error("version = 1\nmdoe = 1\n", "mode", "read-only", "/u:2:1: unknown key `mdoe`");
 }
@@ -95,7 +163,14 @@ fn what_a_file_says_is_shown_as_it_would_be_typed() {
     let text = "version = 1\nmode = \"read-only\" # x\n[filesystem]\ndeny = [ 'a', \"b\" ] # y\n[environment]\nset = { A = \"b c\" }\n";
     let file = path("/u");
     let document = document(Some(text), &file);
-    let expect = [("mode", "read-only"), ("filesystem.deny", "[ 'a', \"b\" ]"), ("environment.set.A", "b c")];
-    assert_eq!(document.settings().unwrap(), expect.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let expect = [
+        ("mode", "read-only"),
+        ("filesystem.deny", "[ 'a', \"b\" ]"),
+        ("environment.set.A", "b c"),
+    ];
+    assert_eq!(
+        document.settings().unwrap(),
+        expect.map(|(key, value)| (key.to_owned(), value.to_owned()))
+    );
     assert_eq!(document.get(&Key::parse("ask").unwrap()), Ok(None));
 }

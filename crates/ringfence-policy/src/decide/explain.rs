@@ -66,17 +66,28 @@ impl Decision {
         if because.is_locked() {
             return Some(format!("the rule is locked: ask whoever keeps {}", origin.place()));
         }
-        if self.access == Access::Write && matches!(because, Because::Pattern(_)) && builtin::git_protect(&self.path).is_some() {
+        if self.access == Access::Write
+            && matches!(because, Because::Pattern(_))
+            && builtin::git_protect(&self.path).is_some()
+        {
             return Some("no rule opens what git obeys: change it outside the sandbox (harmless settings pass by themselves)".into());
         }
         Some(match (because, &origin.source) {
             (Because::Pattern(_), Source::BuiltIn) => {
                 format!("{grant}, or for good: ringfence allow {flag} {path}")
             }
-            (Because::Pattern(_), _) => format!("{grant}, or add it to `except` in {}", origin.place()),
-            (Because::Rule(_), Source::Tools) => format!("give the agent the tools that write: `{}`, {}", origin.text, origin.place()),
+            (Because::Pattern(_), _) => {
+                format!("{grant}, or add it to `except` in {}", origin.place())
+            }
+            (Because::Rule(_), Source::Tools) => format!(
+                "give the agent the tools that write: `{}`, {}",
+                origin.text,
+                origin.place()
+            ),
             (Because::Rule(_), Source::Mode) => format!("{grant}, or --mode workspace-write"),
-            (Because::Rule(rule), Source::Managed | Source::User | Source::Project) if !rule.opens() => {
+            (Because::Rule(rule), Source::Managed | Source::User | Source::Project)
+                if !rule.opens() =>
+            {
                 format!("change `{}` in {}", origin.text, origin.place())
             }
             (Because::Rule(rule), Source::BuiltIn) if rule.effect == Effect::Deny => {
@@ -90,7 +101,11 @@ impl Decision {
 /// A path as one word for a shell: a command chose it, and the user may paste it.
 fn shell_word(path: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:@%+,~".contains(c);
-    if path.chars().all(is_plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
+    if path.chars().all(is_plain) {
+        path.to_owned()
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
+    }
 }
 
 fn rule_text(because: &Because) -> String {

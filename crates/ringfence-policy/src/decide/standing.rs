@@ -17,7 +17,9 @@ pub(super) struct Standing<'a> {
 impl<'a> Standing<'a> {
     pub(super) fn of(rules: &'a [Rule], path: &AbsPath) -> Self {
         let mut covering: Vec<&Rule> = rules.iter().filter(|rule| is_about(rule, path)).collect();
-        let locked = |effect: &Effect| covering.iter().copied().find(|r| r.is_locked() && r.effect == *effect);
+        let locked = |effect: &Effect| {
+            covering.iter().copied().find(|r| r.is_locked() && r.effect == *effect)
+        };
         if let Some(deny) = locked(&Effect::Deny) {
             return Self { deny: Some(deny), ..Self::default() };
         }
@@ -96,7 +98,9 @@ fn overrules(strong: &Rule, weak: &Rule) -> bool {
     match (&strong.effect, &strong.origin.source) {
         (Effect::Deny, Source::BuiltIn) => !weak_source.is_person(),
         (Effect::Protect, Source::BuiltIn) => {
-            weak.effect != Effect::Read && !weak_source.is_person() && !matches!(weak_source, Source::Mode | Source::Tools)
+            weak.effect != Effect::Read
+                && !weak_source.is_person()
+                && !matches!(weak_source, Source::Mode | Source::Tools)
         }
         (Effect::Deny, source) if source.is_person() || *source == Source::Managed => {
             matches!(weak_source, Source::Project | Source::Preset(_))

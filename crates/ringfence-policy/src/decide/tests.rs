@@ -108,7 +108,11 @@ fn a_person_opens_by_naming_that_very_path() {
     check(&format!("{base}user read /p/secrets/a"), "read /p/secrets/b", "denied");
     check(&format!("{base}session read /p"), "read /p/.env", "denied");
     check("mode write /my-secret-app\nbuiltin deny *secret*", "write /my-secret-app/a", "yes");
-    check("mode write /my-secret-app\nbuiltin deny *secret*", "write /my-secret-app/secret", "denied");
+    check(
+        "mode write /my-secret-app\nbuiltin deny *secret*",
+        "write /my-secret-app/secret",
+        "denied",
+    );
 }
 
 #[test]
@@ -119,7 +123,11 @@ fn a_project_does_not_open_what_others_shut() {
     check("mode write /p\nuser deny /p/x\nproject read /p/x/y", "read /p/x/y", "denied");
     check("mode write /p\nmanaged deny /p/x\nproject read /p/x/y", "read /p/x/y", "denied");
     check("mode write /p\nproject deny /p/x\nproject read /p/x/y", "read /p/x/y", "yes");
-    check("mode write /p\nbuiltin protect /p/.claude\nproject write /p/.claude/x", "write /p/.claude/x", "read-only");
+    check(
+        "mode write /p\nbuiltin protect /p/.claude\nproject write /p/.claude/x",
+        "write /p/.claude/x",
+        "read-only",
+    );
     check("mode write /p\nuser protect /p/x\nproject write /p/x/y", "write /p/x/y", "read-only");
     check("user deny /h/.cargo\npreset read /h/.cargo/bin", "read /h/.cargo/bin/x", "denied");
     check("mode write /p\nuser deny *.pub\nbuiltin except *.pub", "read /p/a.pub", "denied");
@@ -138,8 +146,16 @@ fn built_in_denies_yield_to_people_only() {
         check(&format!("{base}{source} write /h/.ssh"), "read /h/.ssh/id", "denied");
         check(&format!("{base}{source} write /h/.ssh/id"), "read /h/.ssh/id", "denied");
     }
-    check("mode write /p\nbuiltin protect /p/.vscode\nflag write /p/.vscode", "write /p/.vscode/x", "yes");
-    check("user write /p\nbuiltin protect /p/.claude\nmode write /p/.claude/w", "write /p/.claude/w/x", "yes");
+    check(
+        "mode write /p\nbuiltin protect /p/.vscode\nflag write /p/.vscode",
+        "write /p/.vscode/x",
+        "yes",
+    );
+    check(
+        "user write /p\nbuiltin protect /p/.claude\nmode write /p/.claude/w",
+        "write /p/.claude/w/x",
+        "yes",
+    );
 }
 
 #[test]
@@ -147,9 +163,17 @@ fn locked_stays_shut() {
     check("managed locked-deny /a\nflag read /a", "read /a", "denied");
     check("managed locked-deny /a\nsession write /a/b", "read /a/b", "denied");
     check("user locked-deny /a\nflag read /a/b", "read /a/b", "yes");
-    check("flag write /a\nmanaged locked-protect /a/b\nflag write /a/b/c", "write /a/b/c", "read-only");
+    check(
+        "flag write /a\nmanaged locked-protect /a/b\nflag write /a/b/c",
+        "write /a/b/c",
+        "read-only",
+    );
     check("flag write /a\nmanaged locked-protect /a/b\nflag write /a/b/c", "read /a/b/c", "yes");
-    check("flag write /a\nmanaged locked-deny .env\nuser except .env\nflag read /a/.env", "read /a/.env", "denied");
+    check(
+        "flag write /a\nmanaged locked-deny .env\nuser except .env\nflag read /a/.env",
+        "read /a/.env",
+        "denied",
+    );
     check("flag write /a\nmanaged deny .env\nuser except .env", "read /a/.env", "yes");
 }
 
@@ -212,10 +236,26 @@ fn a_project_in_a_directory_called_vendor_is_not_vendored() {
 
 #[test]
 fn exception_for_a_kind_of_file_opens_no_directory_of_that_name() {
-    for denied in ["secrets.d/.env", "secrets.d/db", "credentials.d/x/y", "ca-bundle/a.key", "site.pub/.env", ".env.sample/.env", ".env~"] {
+    for denied in [
+        "secrets.d/.env",
+        "secrets.d/db",
+        "credentials.d/x/y",
+        "ca-bundle/a.key",
+        "site.pub/.env",
+        ".env.sample/.env",
+        ".env~",
+    ] {
         check_built_in("", &format!("read /p/conf/{denied}"), "denied");
     }
-    for open in ["secrets.d", "secrets.rs", "ca-bundle/x.crt", "id.pub", "site.pub/x", "node_modules/x/.env", "node_modules/x.pub/.env"] {
+    for open in [
+        "secrets.d",
+        "secrets.rs",
+        "ca-bundle/x.crt",
+        "id.pub",
+        "site.pub/x",
+        "node_modules/x/.env",
+        "node_modules/x.pub/.env",
+    ] {
         check_built_in("", &format!("read /p/conf/{open}"), "yes");
     }
     check_built_in("user except **/secrets.d", "read /p/conf/secrets.d/db", "yes");
@@ -269,7 +309,9 @@ fn full_access_and_disabled_hold_nothing_back() {
 #[test]
 fn the_catching_pattern_is_named() {
     let grants = grants_with_builtins("user except keep.pem");
-    let text = |target: &str| grants.pattern_for(&path(target)).map(|pattern| pattern.glob.text().to_owned());
+    let text = |target: &str| {
+        grants.pattern_for(&path(target)).map(|pattern| pattern.glob.text().to_owned())
+    };
     assert_eq!(text("/p/a.pem").as_deref(), Some("**/*.pem"));
     assert_eq!(text("/p/.git/hooks/x").as_deref(), Some("**/.git/hooks"));
     assert_eq!(text("/p/keep.pem"), None);
@@ -280,7 +322,8 @@ fn the_catching_pattern_is_named() {
 #[track_caller]
 fn check_explained(rules: &str, target: &str, access: Access, expect: &[&str]) {
     let lines = grants_with_builtins(rules).decide(&path(target), access).explain();
-    let lines: Vec<String> = lines.iter().map(|line| format!("{}: {}", line.label, line.text)).collect();
+    let lines: Vec<String> =
+        lines.iter().map(|line| format!("{}: {}", line.label, line.text)).collect();
     assert_eq!(lines, expect);
 }
 
@@ -329,7 +372,12 @@ fn explanations_say_how_to_change_it() {
             "change: the rule is locked: ask whoever keeps managed policy",
         ],
     );
-    check_explained("", "/p/x", Access::Write, &["verdict: writing /p/x is allowed", "rule: write /p", "from: the mode"]);
+    check_explained(
+        "",
+        "/p/x",
+        Access::Write,
+        &["verdict: writing /p/x is allowed", "rule: write /p", "from: the mode"],
+    );
 }
 
 #[test]

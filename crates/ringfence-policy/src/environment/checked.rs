@@ -4,7 +4,9 @@ use super::name_matches;
 use crate::builtin::ENV_DENY;
 use crate::environment::{EnvDecision, EnvReason};
 use crate::grants::EnvironmentRules;
-use crate::public_value::{are_public_urls, is_host, is_public_url, looks_random, shown_url, shown_urls};
+use crate::public_value::{
+    are_public_urls, is_host, is_public_url, looks_random, shown_url, shown_urls,
+};
 
 /// The values with which a variable passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,22 +66,32 @@ impl ValueCheck {
         match self {
             ValueCheck::Url => shown_url(value),
             ValueCheck::Urls => shown_urls(value, &[], |_| false),
-            ValueCheck::GoProxy => shown_urls(value, &[',', '|'], |word| ["direct", "off"].contains(&word)),
-            ValueCheck::Certificates | ValueCheck::Hosts | ValueCheck::GoModules => self.holds(value).then(|| value.to_owned()),
+            ValueCheck::GoProxy => {
+                shown_urls(value, &[',', '|'], |word| ["direct", "off"].contains(&word))
+            }
+            ValueCheck::Certificates | ValueCheck::Hosts | ValueCheck::GoModules => {
+                self.holds(value).then(|| value.to_owned())
+            }
         }
     }
 
     /// True if the value can be shown. The file of [`ValueCheck::Certificates`] has to be read beside.
     pub fn holds(self, value: &str) -> bool {
         let items = |separators: &[char]| {
-            value.split(|c: char| c.is_whitespace() || separators.contains(&c)).filter(|item| !item.is_empty()).collect::<Vec<_>>()
+            value
+                .split(|c: char| c.is_whitespace() || separators.contains(&c))
+                .filter(|item| !item.is_empty())
+                .collect::<Vec<_>>()
         };
         let all = |separators: &[char], is_public: &dyn Fn(&str) -> bool| {
             let items = items(separators);
             !items.is_empty() && items.into_iter().all(is_public)
         };
-        let is_name =
-            |name: &str| !name.is_empty() && name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        let is_name = |name: &str| {
+            !name.is_empty()
+                && name.len() <= 64
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        };
         match self {
             ValueCheck::Certificates => value.starts_with('/'),
             ValueCheck::Url => is_public_url(value),
@@ -88,9 +100,12 @@ impl ValueCheck {
                 _ => is_public_url(item),
             }),
             ValueCheck::Hosts => all(&[','], &is_host),
-            ValueCheck::GoProxy => all(&[',', '|'], &|item| ["direct", "off"].contains(&item) || are_public_urls(item, &[])),
+            ValueCheck::GoProxy => all(&[',', '|'], &|item| {
+                ["direct", "off"].contains(&item) || are_public_urls(item, &[])
+            }),
             ValueCheck::GoModules => all(&[','], &|item| {
-                item.chars().all(|c| c.is_ascii_alphanumeric() || "-._*/".contains(c)) && !item.split('/').any(looks_random)
+                item.chars().all(|c| c.is_ascii_alphanumeric() || "-._*/".contains(c))
+                    && !item.split('/').any(looks_random)
             }),
         }
     }
@@ -101,7 +116,8 @@ impl EnvironmentRules {
     pub fn value_check(&self, name: &str) -> Option<ValueCheck> {
         match self.decide(name) {
             EnvDecision::Filtered { because: EnvReason::Unlisted } => {}
-            EnvDecision::Filtered { because: EnvReason::Denied(glob) } if ENV_DENY.iter().any(|entry| entry.text == glob) => {}
+            EnvDecision::Filtered { because: EnvReason::Denied(glob) }
+                if ENV_DENY.iter().any(|entry| entry.text == glob) => {}
             _ => return None,
         }
         CHECKED.iter().find(|(glob, _)| name_matches(glob, name)).map(|(_, check)| *check)
@@ -114,7 +130,8 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, value: &str, expect: bool) {
-        let passes = EnvironmentRules::built_in().value_check(name).is_some_and(|check| check.holds(value));
+        let passes =
+            EnvironmentRules::built_in().value_check(name).is_some_and(|check| check.holds(value));
         assert_eq!(passes, expect, "{name}={value}");
     }
 

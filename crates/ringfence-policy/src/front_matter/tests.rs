@@ -4,7 +4,8 @@ use crate::testing::path;
 const STRICT: &[&str] = &["tools", "command"];
 
 fn read(head: &str) -> Result<FrontMatter, String> {
-    FrontMatter::parse(&format!("---\n{head}\n---\nbody\n"), &path("/a.md"), STRICT).map_err(|error| error.to_string())
+    FrontMatter::parse(&format!("---\n{head}\n---\nbody\n"), &path("/a.md"), STRICT)
+        .map_err(|error| error.to_string())
 }
 
 /// A value in short: texts as they are, `[a|b]`, `{k=v}`, `raw:…`.
@@ -12,9 +13,13 @@ fn short(kind: &Kind) -> String {
     match kind {
         Kind::Nothing => "nothing".into(),
         Kind::Text(text) => text.clone(),
-        Kind::List(items) => format!("[{}]", items.iter().map(|item| short(&item.kind)).collect::<Vec<_>>().join("|")),
+        Kind::List(items) => format!(
+            "[{}]",
+            items.iter().map(|item| short(&item.kind)).collect::<Vec<_>>().join("|")
+        ),
         Kind::Map(entries) => {
-            let each = entries.iter().map(|entry| format!("{}={}", entry.key, short(&entry.value.kind)));
+            let each =
+                entries.iter().map(|entry| format!("{}={}", entry.key, short(&entry.value.kind)));
             format!("{{{}}}", each.collect::<Vec<_>>().join("|"))
         }
         Kind::Raw(text) => format!("raw:{text}"),
@@ -42,8 +47,14 @@ fn values_are_texts_lists_and_maps() {
     check("tools:\n  - Read\n  - \"Grep\" # why\n", "{tools=[Read|Grep]}");
     check("tools:\n- Read\n- Grep\nmodel: opus", "{tools=[Read|Grep]|model=opus}");
     check("tools: []\ncommand: \"a: b \\\"c\\\" \\n\"", "{tools=[]|command=a: b \"c\" \n}");
-    check("tools: Read # and no more\n# a comment\n\ncommand: make\n  test", "{tools=Read|command=make test}");
-    check("command: |\n  one\n    two\n\n  three\ntools: >-\n  Read,\n  Grep", "{command=one\n  two\n\nthree|tools=Read, Grep}");
+    check(
+        "tools: Read # and no more\n# a comment\n\ncommand: make\n  test",
+        "{tools=Read|command=make test}",
+    );
+    check(
+        "command: |\n  one\n    two\n\n  three\ntools: >-\n  Read,\n  Grep",
+        "{command=one\n  two\n\nthree|tools=Read, Grep}",
+    );
     check(
         "metadata:\n  version: \"1.0\"\n  deep:\n    a: b\n    c:\n      - d\nlicense: MIT",
         "{metadata={version=1.0|deep={a=b|c=[d]}}|license=MIT}",
@@ -55,10 +66,19 @@ fn values_are_texts_lists_and_maps() {
 #[test]
 fn what_nobody_relies_on_is_its_text() {
     let wild = r#"Use this agent when: (1) you "must"; <example>user: "x"\nassistant: 'y'</example> - [a, {b"#;
-    check(&format!("description: {wild}\ntools: Read"), &format!("{{description=raw:{wild}|tools=Read}}"));
-    check("description: first\nprose, not indented\ntools: Read", "{description=first prose, not indented|tools=Read}");
+    check(
+        &format!("description: {wild}\ntools: Read"),
+        &format!("{{description=raw:{wild}|tools=Read}}"),
+    );
+    check(
+        "description: first\nprose, not indented\ntools: Read",
+        "{description=first prose, not indented|tools=Read}",
+    );
     check("description: \"a\" b\ntools: Read", "{description=raw:\"a\" b|tools=Read}");
-    check("hooks:\n  a:\n    - {x: 1}\n\ttab\ntools: Read", "{hooks=raw:\n  a:\n    - {x: 1}\n\ttab|tools=Read}");
+    check(
+        "hooks:\n  a:\n    - {x: 1}\n\ttab\ntools: Read",
+        "{hooks=raw:\n  a:\n    - {x: 1}\n\ttab|tools=Read}",
+    );
 }
 
 #[test]
@@ -88,11 +108,17 @@ fn what_could_be_read_in_two_ways_is_an_error_with_its_place() {
 
 #[test]
 fn a_head_stands_between_two_fences() {
-    let fail = |text: &str| FrontMatter::parse(text, &path("/a.md"), STRICT).unwrap_err().to_string();
+    let fail =
+        |text: &str| FrontMatter::parse(text, &path("/a.md"), STRICT).unwrap_err().to_string();
     assert!(fail("").contains("does not begin"));
     assert!(fail("tools: Read\n---\n").contains("does not begin"));
     assert!(fail("---\ntools: Read\n").contains("has no end"));
-    let read = FrontMatter::parse("\u{feff}---\r\ntools: Read\r\n--- \r\nx\r\n", &path("/a.md"), STRICT).unwrap();
-    assert_eq!((short(&read.entries[0].value.kind).as_str(), read.body.as_str()), ("Read", "x\r\n"));
+    let read =
+        FrontMatter::parse("\u{feff}---\r\ntools: Read\r\n--- \r\nx\r\n", &path("/a.md"), STRICT)
+            .unwrap();
+    assert_eq!(
+        (short(&read.entries[0].value.kind).as_str(), read.body.as_str()),
+        ("Read", "x\r\n")
+    );
     assert_eq!(FrontMatter::parse("---\n---\n", &path("/a.md"), STRICT).unwrap().entries, []);
 }

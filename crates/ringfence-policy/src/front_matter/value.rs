@@ -7,7 +7,9 @@ const DEEPEST: u32 = 8;
 
 /// What stands behind a colon, and in the rows below that belong to it.
 pub(super) fn read(first: Row<'_>, below: &[Row<'_>], depth: u32) -> Result<Value, Fault> {
-    if let Some(row) = below.iter().find(|row| row.text.trim_start_matches(' ').starts_with('\t') && !row.text.trim().is_empty()) {
+    if let Some(row) = below.iter().find(|row| {
+        row.text.trim_start_matches(' ').starts_with('\t') && !row.text.trim().is_empty()
+    }) {
         return Err((row.at(), "a tab stands here: indent with blanks".into()));
     }
     let at = first.at();
@@ -17,7 +19,10 @@ pub(super) fn read(first: Row<'_>, below: &[Row<'_>], depth: u32) -> Result<Valu
         Some('[') => Kind::List(flow(first, below)?),
         Some('"' | '\'') => Kind::Text(quoted(first, below)?),
         Some(c) if "&*!%@`{}],?".contains(c) || is_item(first.text) => {
-            return Err((at, format!("what begins with `{c}` is not read here: write it in quotation marks")));
+            return Err((
+                at,
+                format!("what begins with `{c}` is not read here: write it in quotation marks"),
+            ));
         }
         Some(_) => Kind::Text(plain(first, below)?),
     };
@@ -30,7 +35,10 @@ fn nested(first: Row<'_>, below: &[Row<'_>], depth: u32) -> Result<Value, Fault>
     let Some(head) = rows.first() else { return Ok(Value { at: first.at(), kind: Kind::Nothing }) };
     let indent = head.indent();
     if let Some(row) = rows.iter().find(|row| row.indent() < indent) {
-        return Err((row.from(row.indent()).at(), "this is indented less than what stands above it".into()));
+        return Err((
+            row.from(row.indent()).at(),
+            "this is indented less than what stands above it".into(),
+        ));
     }
     let rows: Vec<Row<'_>> = rows.iter().map(|row| row.from(indent)).collect();
     let kind = if is_item(rows[0].text) {
@@ -68,7 +76,9 @@ fn items(rows: &[Row<'_>]) -> Result<Vec<Value>, Fault> {
 fn plain(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
     let mut words: Vec<&str> = Vec::new();
     let mut is_over = false;
-    for row in [first].into_iter().chain(below.iter().filter(|row| !row.text.trim().is_empty()).map(|row| row.from(row.indent()))) {
+    for row in [first].into_iter().chain(
+        below.iter().filter(|row| !row.text.trim().is_empty()).map(|row| row.from(row.indent())),
+    ) {
         if row.text.starts_with('#') {
             is_over = true;
             continue;
@@ -79,8 +89,12 @@ fn plain(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
         let comment = row.text.find(" #");
         is_over = comment.is_some();
         let text = row.text[..comment.unwrap_or(row.text.len())].trim_end();
-        if let Some(colon) = text.find(": ").or_else(|| text.ends_with(':').then(|| text.len() - 1)) {
-            return Err((row.from(colon).at(), "a colon in a text: write the text in quotation marks".into()));
+        if let Some(colon) = text.find(": ").or_else(|| text.ends_with(':').then(|| text.len() - 1))
+        {
+            return Err((
+                row.from(colon).at(),
+                "a colon in a text: write the text in quotation marks".into(),
+            ));
         }
         if is_item(text) {
             return Err((row.at(), "an item of a list behind a text".into()));
@@ -95,7 +109,10 @@ fn block(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
     let header = first.text.split(" #").next().unwrap_or_default().trim_end();
     let (style, rest) = header.split_at(1);
     if !matches!(rest, "" | "-" | "+") {
-        return Err((first.from(1).at(), "write `|` or `>`, and the text in the lines below".into()));
+        return Err((
+            first.from(1).at(),
+            "write `|` or `>`, and the text in the lines below".into(),
+        ));
     }
     let indent = below.iter().find(|row| !row.text.trim().is_empty()).map_or(0, Row::indent);
     if indent == 0 && below.iter().any(|row| !row.text.trim().is_empty()) {
@@ -115,9 +132,12 @@ fn block(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
 /// A text in quotation marks, which may go on over several rows.
 fn quoted(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
     let joined = join(first, below);
-    let (text, rest) =
-        string(&joined).ok_or_else(|| (first.at(), "this text is not closed, or has an escape that is not known".to_owned()))?;
-    nothing_behind(rest).map(|()| text).ok_or_else(|| (first.at(), "something stands behind the closing quotation mark".into()))
+    let (text, rest) = string(&joined).ok_or_else(|| {
+        (first.at(), "this text is not closed, or has an escape that is not known".to_owned())
+    })?;
+    nothing_behind(rest)
+        .map(|()| text)
+        .ok_or_else(|| (first.at(), "something stands behind the closing quotation mark".into()))
 }
 
 fn join(first: Row<'_>, below: &[Row<'_>]) -> String {
@@ -157,37 +177,58 @@ fn string(text: &str) -> Option<(String, &str)> {
 
 /// `[a, "b"]`, texts alone, over one row or several.
 fn flow(first: Row<'_>, below: &[Row<'_>]) -> Result<Vec<Value>, Fault> {
-    let mut rows = [first].into_iter().chain(below.iter().filter(|row| !row.is_blank()).map(|row| row.from(row.indent())));
+    let mut rows = [first]
+        .into_iter()
+        .chain(below.iter().filter(|row| !row.is_blank()).map(|row| row.from(row.indent())));
     let mut row = rows.next().map(|row| row.from(1)).unwrap_or(first);
     let mut items = Vec::new();
     let mut is_after_item = false;
     loop {
         row = row.from(row.text.len() - row.text.trim_start().len());
         match row.text.chars().next() {
-            None | Some('#') => row = rows.next().ok_or_else(|| (first.at(), "this list is not closed".to_owned()))?,
+            None | Some('#') => {
+                row =
+                    rows.next().ok_or_else(|| (first.at(), "this list is not closed".to_owned()))?
+            }
             Some(']') => {
                 let behind = row.from(1);
                 let is_end = nothing_behind(behind.text).is_some() && rows.next().is_none();
-                return if is_end { Ok(items) } else { Err((behind.at(), "something stands behind the end of the list".into())) };
+                return if is_end {
+                    Ok(items)
+                } else {
+                    Err((behind.at(), "something stands behind the end of the list".into()))
+                };
             }
             Some(',') if is_after_item => (is_after_item, row) = (false, row.from(1)),
             Some(c) if is_after_item || ",[{}&*!%@`|>?".contains(c) => {
                 return Err((
                     row.at(),
-                    format!("`{c}` was not expected in a list: write texts in quotation marks, and commas between them"),
+                    format!(
+                        "`{c}` was not expected in a list: write texts in quotation marks, and commas between them"
+                    ),
                 ));
             }
             Some('"' | '\'') => {
-                let (text, rest) =
-                    string(row.text).ok_or_else(|| (row.at(), "this text is not closed, or has an escape that is not known".to_owned()))?;
+                let (text, rest) = string(row.text).ok_or_else(|| {
+                    (
+                        row.at(),
+                        "this text is not closed, or has an escape that is not known".to_owned(),
+                    )
+                })?;
                 items.push(Value { at: row.at(), kind: Kind::Text(text) });
                 (is_after_item, row) = (true, row.from(row.text.len() - rest.len()));
             }
             Some(_) => {
-                let end = row.text.find([',', ']', '[', '{', '}', '"', '\'', '#']).unwrap_or(row.text.len());
+                let end = row
+                    .text
+                    .find([',', ']', '[', '{', '}', '"', '\'', '#'])
+                    .unwrap_or(row.text.len());
                 let text = row.text[..end].trim_end();
                 if text.contains(": ") || text.ends_with(':') {
-                    return Err((row.at(), "a colon in a text: write the text in quotation marks".into()));
+                    return Err((
+                        row.at(),
+                        "a colon in a text: write the text in quotation marks".into(),
+                    ));
                 }
                 items.push(Value { at: row.at(), kind: Kind::Text(text.to_owned()) });
                 (is_after_item, row) = (true, row.from(end));

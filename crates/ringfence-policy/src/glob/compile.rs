@@ -13,7 +13,11 @@ const MANY_ENDINGS: usize = 7;
 /// A character and its byte position in what was written, which is short.
 type Placed = (u16, char);
 
-pub(super) fn compile(text: &str, anchor: Option<&AbsPath>, case: Case) -> Result<Vec<Vec<Segment>>, GlobError> {
+pub(super) fn compile(
+    text: &str,
+    anchor: Option<&AbsPath>,
+    case: Case,
+) -> Result<Vec<Vec<Segment>>, GlobError> {
     if text.is_empty() {
         return Err(GlobError::Empty);
     }
@@ -34,7 +38,10 @@ fn expand(text: &[Placed]) -> Result<Vec<Vec<Placed>>, GlobError> {
         return Ok(vec![text.to_vec()]);
     };
     let (close, commas) = find_close_brace(text, open)?;
-    if close + 1 == text.len() && commas.len() >= MANY_ENDINGS && endings(last_component(text), Case::Sensitive).is_some() {
+    if close + 1 == text.len()
+        && commas.len() >= MANY_ENDINGS
+        && endings(last_component(text), Case::Sensitive).is_some()
+    {
         return Ok(vec![text.to_vec()]);
     }
     let tails = expand(&text[close + 1..])?;
@@ -48,7 +55,9 @@ fn expand(text: &[Placed]) -> Result<Vec<Vec<Placed>>, GlobError> {
         return Err(GlobError::TooManyAlternatives { limit: MOST_ALTERNATIVES });
     }
     let head = &text[..open];
-    let joined = choices.iter().flat_map(|choice| tails.iter().map(move |tail| [head, choice, tail].concat()));
+    let joined = choices
+        .iter()
+        .flat_map(|choice| tails.iter().map(move |tail| [head, choice, tail].concat()));
     Ok(joined.collect())
 }
 
@@ -103,14 +112,20 @@ fn class_end(text: &[Placed], open: usize) -> Result<usize, GlobError> {
     Err(GlobError::UnclosedClass { at: usize::from(text[open].0) })
 }
 
-fn segments(text: &[Placed], anchor: Option<&AbsPath>, case: Case) -> Result<Vec<Segment>, GlobError> {
+fn segments(
+    text: &[Placed],
+    anchor: Option<&AbsPath>,
+    case: Case,
+) -> Result<Vec<Segment>, GlobError> {
     let mut segments = Vec::new();
     let floats = text.iter().all(|&(_, c)| c != '/') || starts_with(text, "**/");
     if floats {
         segments.push(Segment::AnyDepth);
     } else if !starts_with(text, "/") {
         let anchor = anchor.ok_or(GlobError::NoAnchor)?;
-        segments.extend(super::components(anchor).into_iter().map(|part| Segment::Exact(part.to_vec())));
+        segments.extend(
+            super::components(anchor).into_iter().map(|part| Segment::Exact(part.to_vec())),
+        );
     }
     for part in text.split(|&(_, c)| c == '/') {
         push_segment(&mut segments, part, case)?;
@@ -179,7 +194,9 @@ fn tokens(part: &[Placed], case: Case) -> Result<Vec<Token>, GlobError> {
     while i < part.len() {
         let (at, c) = part[i];
         match c {
-            '*' if tokens.last() == Some(&Token::Star) => return Err(GlobError::DoubleStarInName { at: usize::from(at) - 1 }),
+            '*' if tokens.last() == Some(&Token::Star) => {
+                return Err(GlobError::DoubleStarInName { at: usize::from(at) - 1 });
+            }
             '*' => tokens.push(Token::Star),
             '?' => tokens.push(Token::One),
             '[' => {

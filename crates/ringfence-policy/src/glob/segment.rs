@@ -86,11 +86,19 @@ impl Segment {
         match self {
             Segment::AnyDepth => true,
             Segment::Exact(bytes) => bytes == name,
-            Segment::Plain { bytes, case: Case::Sensitive } => match_plain(bytes, name, |byte| byte),
-            Segment::Plain { bytes, .. } if name.is_ascii() => match_plain(bytes, name, |byte| byte.to_ascii_lowercase()),
+            Segment::Plain { bytes, case: Case::Sensitive } => {
+                match_plain(bytes, name, |byte| byte)
+            }
+            Segment::Plain { bytes, .. } if name.is_ascii() => {
+                match_plain(bytes, name, |byte| byte.to_ascii_lowercase())
+            }
             Segment::Plain { bytes, .. } => match_plain(bytes, &fold_name(name), |byte| byte),
-            Segment::Endings { stem, endings, case: Case::Sensitive } => match_endings(stem, endings, name),
-            Segment::Endings { stem, endings, .. } => match_endings(stem, endings, &fold_name(name)),
+            Segment::Endings { stem, endings, case: Case::Sensitive } => {
+                match_endings(stem, endings, name)
+            }
+            Segment::Endings { stem, endings, .. } => {
+                match_endings(stem, endings, &fold_name(name))
+            }
             Segment::Name { tokens, case } => match_tokens(tokens, name, *case),
         }
     }
@@ -103,7 +111,9 @@ impl Segment {
 pub(crate) fn match_path(segments: &[Segment], parts: &[&[u8]]) -> bool {
     // Most globs say no to most names; the directories need not be looked at then.
     match (segments, parts) {
-        ([Segment::AnyDepth, last], [.., name]) if *last != Segment::AnyDepth => return last.matches(name),
+        ([Segment::AnyDepth, last], [.., name]) if *last != Segment::AnyDepth => {
+            return last.matches(name);
+        }
         ([.., last], [.., name]) if !last.matches(name) => return false,
         _ => {}
     }
@@ -151,26 +161,36 @@ pub(crate) fn match_name(segments: &[Segment], name: &[u8]) -> NameMatch {
 
 /// `*` and characters against bytes.
 fn match_plain(pattern: &[u8], name: &[u8], fold: impl Fn(u8) -> u8) -> bool {
-    let same = |pattern: &[u8], name: &[u8]| pattern.iter().zip(name).all(|(&want, &have)| want == fold(have));
+    let same = |pattern: &[u8], name: &[u8]| {
+        pattern.iter().zip(name).all(|(&want, &have)| want == fold(have))
+    };
     let Some(first) = pattern.iter().position(|&byte| byte == b'*') else {
         return pattern.len() == name.len() && same(pattern, name);
     };
     let last = pattern.iter().rposition(|&byte| byte == b'*').unwrap_or(first);
     let (head, tail) = (&pattern[..first], &pattern[last + 1..]);
-    if name.len() < head.len() + tail.len() || !same(head, name) || !same(tail, &name[name.len() - tail.len()..]) {
+    if name.len() < head.len() + tail.len()
+        || !same(head, name)
+        || !same(tail, &name[name.len() - tail.len()..])
+    {
         return false;
     }
     // Between the ends the leftmost place of each piece is as good as any other.
     let mut rest = &name[head.len()..name.len() - tail.len()];
-    pattern[first..=last].split(|&byte| byte == b'*').filter(|piece| !piece.is_empty()).all(|piece| {
-        let found = rest.windows(piece.len()).position(|window| same(piece, window));
-        rest = found.map_or(&[], |at| &rest[at + piece.len()..]);
-        found.is_some()
-    })
+    pattern[first..=last].split(|&byte| byte == b'*').filter(|piece| !piece.is_empty()).all(
+        |piece| {
+            let found = rest.windows(piece.len()).position(|window| same(piece, window));
+            rest = found.map_or(&[], |at| &rest[at + piece.len()..]);
+            found.is_some()
+        },
+    )
 }
 
 fn match_endings(stem: &[u8], endings: &[u8], name: &[u8]) -> bool {
-    endings.split(|&byte| byte == b',').filter_map(|ending| name.strip_suffix(ending)).any(|rest| match_plain(stem, rest, |byte| byte))
+    endings
+        .split(|&byte| byte == b',')
+        .filter_map(|ending| name.strip_suffix(ending))
+        .any(|rest| match_plain(stem, rest, |byte| byte))
 }
 
 /// The name in lower case; bytes that are no character stay as they are.
@@ -180,7 +200,8 @@ fn fold_name(name: &[u8]) -> Vec<u8> {
     while at < name.len() {
         let (c, width) = decode(&name[at..]);
         match c {
-            Some(c) => folded.extend_from_slice(Case::Insensitive.fold(c).encode_utf8(&mut [0; 4]).as_bytes()),
+            Some(c) => folded
+                .extend_from_slice(Case::Insensitive.fold(c).encode_utf8(&mut [0; 4]).as_bytes()),
             None => folded.push(name[at]),
         }
         at += width;
@@ -228,7 +249,9 @@ impl Token {
         match (self, c) {
             (Token::One | Token::Star, _) => true,
             (Token::Char(want), Some(have)) => case.fold(have) == *want,
-            (Token::Class { ranges, negated }, Some(have)) => in_ranges(ranges, have, case) != *negated,
+            (Token::Class { ranges, negated }, Some(have)) => {
+                in_ranges(ranges, have, case) != *negated
+            }
             (Token::Class { negated, .. }, None) => *negated,
             (Token::Char(_), None) => false,
         }
@@ -239,7 +262,9 @@ fn in_ranges(ranges: &[(char, char)], c: char, case: Case) -> bool {
     let within = |c: char| ranges.iter().any(|&(low, high)| low <= c && c <= high);
     match case {
         Case::Sensitive => within(c),
-        Case::Insensitive => within(c) || c.to_lowercase().any(within) || c.to_uppercase().any(within),
+        Case::Insensitive => {
+            within(c) || c.to_lowercase().any(within) || c.to_uppercase().any(within)
+        }
     }
 }
 

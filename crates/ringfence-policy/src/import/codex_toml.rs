@@ -36,7 +36,11 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
         }
     };
     imported.policy.mode = Some(mode);
-    workspace_write(&mut imported, top.table("sandbox_workspace_write", "sandbox_workspace_write")?, mode)?;
+    workspace_write(
+        &mut imported,
+        top.table("sandbox_workspace_write", "sandbox_workspace_write")?,
+        mode,
+    )?;
     if mode != Mode::FullAccess {
         imported.changed("sandbox_mode", "the whole disk is readable there; here it is the project, the system and the toolchains");
     }
@@ -48,20 +52,35 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
     Ok(imported)
 }
 
-fn workspace_write(imported: &mut Imported, section: Reader<'_>, mode: Mode) -> Result<(), ImportError> {
+fn workspace_write(
+    imported: &mut Imported,
+    section: Reader<'_>,
+    mode: Mode,
+) -> Result<(), ImportError> {
     let network = section.bool("network_access")?.unwrap_or(false);
     let roots = section.strings("writable_roots")?;
     let excludes = [("exclude_tmpdir_env_var"), ("exclude_slash_tmp")];
     for key in excludes {
         if section.bool(key)?.is_some() {
-            imported.changed(section.full(key), "/tmp is private to the sandbox and writable, and TMPDIR points there");
+            imported.changed(
+                section.full(key),
+                "/tmp is private to the sandbox and writable, and TMPDIR points there",
+            );
         }
     }
-    imported.unknown(section.unknown(&["network_access", "writable_roots", excludes[0], excludes[1]]));
+    imported.unknown(section.unknown(&[
+        "network_access",
+        "writable_roots",
+        excludes[0],
+        excludes[1],
+    ]));
     imported.policy.network.mode = Some(NetworkMode::None);
     if mode != Mode::WorkspaceWrite {
         if network || !roots.is_empty() {
-            imported.not_carried("sandbox_workspace_write", "holds in the mode workspace-write only, there as well");
+            imported.not_carried(
+                "sandbox_workspace_write",
+                "holds in the mode workspace-write only, there as well",
+            );
         }
         return Ok(());
     }
@@ -70,7 +89,10 @@ fn workspace_write(imported: &mut Imported, section: Reader<'_>, mode: Mode) -> 
     }
     for root in roots {
         if Glob::is_glob(root) {
-            imported.not_carried(section.full("writable_roots"), format!("`{root}` holds characters of a glob; name a directory above it"));
+            imported.not_carried(
+                section.full("writable_roots"),
+                format!("`{root}` holds characters of a glob; name a directory above it"),
+            );
         } else {
             imported.policy.filesystem.write.push(PathEntry::from(root));
         }

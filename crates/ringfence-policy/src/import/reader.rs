@@ -27,11 +27,13 @@ pub(super) fn json(text: &str) -> Result<Value, ImportError> {
         allow_non_finite_numbers: false,
         allow_extended_string_escapes: false,
     };
-    jsonc_parser::parse_to_serde_value::<Value>(text, &options).map_err(|error| ImportError::Malformed {
-        language: "JSON",
-        line: number(error.line_display()),
-        column: number(error.column_display()),
-        message: error.kind().to_string(),
+    jsonc_parser::parse_to_serde_value::<Value>(text, &options).map_err(|error| {
+        ImportError::Malformed {
+            language: "JSON",
+            line: number(error.line_display()),
+            column: number(error.column_display()),
+            message: error.kind().to_string(),
+        }
     })
 }
 
@@ -45,7 +47,12 @@ impl<'a> Reader<'a> {
         match value {
             Value::Object(table) => Ok(Self { text, table: Some(table), path: "" }),
             Value::Null => Ok(Self { text, table: None, path: "" }),
-            _ => Err(ImportError::WrongType { key: String::new(), expected: "a table", line: 1, column: 1 }),
+            _ => Err(ImportError::WrongType {
+                key: String::new(),
+                expected: "a table",
+                line: 1,
+                column: 1,
+            }),
         }
     }
 
@@ -91,7 +98,9 @@ impl<'a> Reader<'a> {
         let wrong = || self.wrong(key, "a list of texts");
         match self.get(key) {
             None => Ok(Vec::new()),
-            Some(Value::Array(items)) => items.iter().map(|item| item.as_str().ok_or_else(wrong)).collect(),
+            Some(Value::Array(items)) => {
+                items.iter().map(|item| item.as_str().ok_or_else(wrong)).collect()
+            }
             Some(_) => Err(wrong()),
         }
     }

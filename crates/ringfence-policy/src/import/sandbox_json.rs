@@ -13,7 +13,11 @@ pub(super) fn import(text: &str) -> Imported {
         Ok(imported) => imported,
         Err(error) => {
             let mut defaults = defaults();
-            defaults.note(NoteKind::Warning, "", format!("the file is malformed ({error}), so the defaults hold"));
+            defaults.note(
+                NoteKind::Warning,
+                "",
+                format!("the file is malformed ({error}), so the defaults hold"),
+            );
             defaults
         }
     }
@@ -23,8 +27,14 @@ fn defaults() -> Imported {
     let mut imported = Imported::new();
     imported.policy.sandbox.enabled = Some(true);
     imported.policy.network.mode = Some(NetworkMode::None);
-    imported.changed("policy.filesystem.blacklist", "the default black list is built in and cannot be removed");
-    imported.changed("policy.filesystem.blacklist", "/etc/passwd is made for the sandbox's own user instead of denied");
+    imported.changed(
+        "policy.filesystem.blacklist",
+        "the default black list is built in and cannot be removed",
+    );
+    imported.changed(
+        "policy.filesystem.blacklist",
+        "/etc/passwd is made for the sandbox's own user instead of denied",
+    );
     imported
 }
 
@@ -37,7 +47,12 @@ fn read(text: &str) -> Result<Imported, ImportError> {
     })?;
     let mut imported = defaults();
     if value.is_null() {
-        return Err(ImportError::WrongType { key: String::new(), expected: "a table", line: 1, column: 1 });
+        return Err(ImportError::WrongType {
+            key: String::new(),
+            expected: "a table",
+            line: 1,
+            column: 1,
+        });
     }
     let top = Reader::top(text, &value)?;
     let policy = top.table("policy", "policy")?;
@@ -48,13 +63,20 @@ fn read(text: &str) -> Result<Imported, ImportError> {
 
     imported.policy.sandbox.enabled = Some(top.bool("enabled")?.unwrap_or(true));
     if let Some(provider) = top.string("provider")?.filter(|provider| *provider != "local") {
-        imported.not_carried("provider", format!("choose the provider `{provider}` when the sandbox is opened"));
+        imported.not_carried(
+            "provider",
+            format!("choose the provider `{provider}` when the sandbox is opened"),
+        );
     }
     if !top.table("providerOptions", "providerOptions")?.unknown(&[]).is_empty() {
-        imported.not_carried("providerOptions", "options belong to the provider, not to the policy");
+        imported
+            .not_carried("providerOptions", "options belong to the provider, not to the policy");
     }
     if network.bool("allowNetwork")? == Some(true) {
-        imported.changed("policy.network.allowNetwork", "always false: this setting cannot be configured");
+        imported.changed(
+            "policy.network.allowNetwork",
+            "always false: this setting cannot be configured",
+        );
     }
     for entry in black.iter().filter(|entry| **entry != "/etc/passwd") {
         imported.policy.filesystem.deny.push(PathEntry::from(*entry));
@@ -77,7 +99,10 @@ fn add_white(imported: &mut Imported, entry: &str, black: &[&str]) {
         entry.strip_prefix(black).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     if let Some(black) = black.iter().find(below) {
-        imported.not_carried(KEY, format!("`{entry}` lies in `{black}` of the black list, which goes before"));
+        imported.not_carried(
+            KEY,
+            format!("`{entry}` lies in `{black}` of the black list, which goes before"),
+        );
     } else if crate::glob::Glob::is_glob(entry.trim_end_matches("/**")) {
         imported.not_carried(KEY, format!("`{entry}` is a glob; name the directory"));
     } else {

@@ -88,11 +88,17 @@ fn network(imported: &mut Imported, network: Reader<'_>) -> Result<(), ImportErr
         imported.policy.network.unix_sockets.push(file_entry(socket));
     }
     if network.bool("allowAllUnixSockets")? == Some(true) {
-        imported.not_carried(network.full("allowAllUnixSockets"), "sockets are opened by path: list them in `unix-sockets`");
+        imported.not_carried(
+            network.full("allowAllUnixSockets"),
+            "sockets are opened by path: list them in `unix-sockets`",
+        );
     }
     for key in ["httpProxyPort", "socksProxyPort"] {
         if network.has(key) {
-            imported.not_carried(network.full(key), "connections are filtered without a proxy of yours");
+            imported.not_carried(
+                network.full(key),
+                "connections are filtered without a proxy of yours",
+            );
         }
     }
     imported.unknown(network.unknown(&[
@@ -110,7 +116,10 @@ fn network(imported: &mut Imported, network: Reader<'_>) -> Result<(), ImportErr
 /// A list on which nothing stands opens nothing, there and here.
 fn settle_network(imported: &mut Imported) {
     let network = &mut imported.policy.network;
-    if network.mode == Some(NetworkMode::AllowList) && network.allow.is_empty() && network.localhost.is_none() {
+    if network.mode == Some(NetworkMode::AllowList)
+        && network.allow.is_empty()
+        && network.localhost.is_none()
+    {
         network.mode = Some(NetworkMode::None);
     }
 }
@@ -138,12 +147,17 @@ fn add_domain(imported: &mut Imported, key: &str, domain: &str, list: List) {
         (Err(problem), _) => imported.not_carried(key, format!("`{domain}` is no host: {problem}")),
         (Ok(rule), List::Allow) if is_own(&rule) => {
             let ports = match (network.localhost.take(), rule.port) {
-                (Some(PortChoice::Some(ports)), Some(port)) => PortChoice::Some(ports.into_iter().chain([port]).collect()),
+                (Some(PortChoice::Some(ports)), Some(port)) => {
+                    PortChoice::Some(ports.into_iter().chain([port]).collect())
+                }
                 (None | Some(PortChoice::All(false)), Some(port)) => PortChoice::Some(vec![port]),
                 (_, None) | (Some(PortChoice::All(true)), _) => PortChoice::All(true),
             };
             network.localhost = Some(ports);
-            imported.changed(key, format!("`{domain}` is the host's own loopback, which `localhost` opens by port"));
+            imported.changed(
+                key,
+                format!("`{domain}` is the host's own loopback, which `localhost` opens by port"),
+            );
         }
         (Ok(_), List::Allow) => network.allow.push(domain.to_owned()),
         (Ok(_), List::Deny) => network.deny.push(domain.to_owned()),
@@ -172,7 +186,10 @@ fn filesystem(imported: &mut Imported, files: Reader<'_>) -> Result<(), ImportEr
         add_write(imported, &files.full("allowWrite"), file_entry(entry), &deny_write);
     }
     imported.policy.filesystem.protect.extend(deny_write.into_iter().map(PathEntry::Text));
-    imported.changed(files.full("denyRead"), "everything else is readable there; here it is the project, the system and the toolchains");
+    imported.changed(
+        files.full("denyRead"),
+        "everything else is readable there; here it is the project, the system and the toolchains",
+    );
     imported.unknown(files.unknown(&["denyRead", "allowRead", "allowWrite", "denyWrite"]));
     Ok(())
 }
@@ -190,7 +207,10 @@ fn add_write(imported: &mut Imported, key: &str, entry: String, deny_write: &[St
     if let Some(deny) = deny_write.iter().find(below) {
         imported.not_carried(key, format!("`{entry}` lies in `{deny}`, which always wins there"));
     } else if is_glob(&entry) {
-        imported.not_carried(key, format!("`{entry}` is a glob; the project is writable, name other directories"));
+        imported.not_carried(
+            key,
+            format!("`{entry}` is a glob; the project is writable, name other directories"),
+        );
     } else {
         imported.policy.filesystem.write.push(PathEntry::Text(entry));
     }
@@ -205,7 +225,12 @@ fn is_glob(entry: &str) -> bool {
 fn file_entry(text: &str) -> String {
     match text {
         _ if text.starts_with("//") => text[1..].to_owned(),
-        _ if text.starts_with(['/', '~', '$']) || text.starts_with("./") || text.starts_with("**/") => text.to_owned(),
+        _ if text.starts_with(['/', '~', '$'])
+            || text.starts_with("./")
+            || text.starts_with("**/") =>
+        {
+            text.to_owned()
+        }
         "." | "" => ".".to_owned(),
         _ => format!("./{text}"),
     }
@@ -231,10 +256,18 @@ fn permissions(imported: &mut Imported, permissions: Reader<'_>) -> Result<(), I
         allow_rule(imported, rule, &deny_write);
     }
     for rule in permissions.strings("ask")? {
-        imported.not_carried("permissions.ask", format!("`{rule}`: who is asked is the caller's business"));
+        imported.not_carried(
+            "permissions.ask",
+            format!("`{rule}`: who is asked is the caller's business"),
+        );
     }
     for directory in permissions.strings("additionalDirectories")? {
-        add_write(imported, "permissions.additionalDirectories", file_entry(directory), &deny_write);
+        add_write(
+            imported,
+            "permissions.additionalDirectories",
+            file_entry(directory),
+            &deny_write,
+        );
     }
     imported.unknown(permissions.unknown(&["allow", "deny", "ask", "additionalDirectories"]));
     Ok(())
@@ -269,7 +302,8 @@ fn deny_rule(imported: &mut Imported, rule: &str) {
         }
         (tool, None) => imported.policy.tools.disallowed.push(tool.to_owned()),
         ("Bash", Some(line)) => imported.policy.commands.deny.push(command_pattern(line)),
-        _ => imported.not_carried("permissions.deny", format!("`{rule}` is not about files or domains")),
+        _ => imported
+            .not_carried("permissions.deny", format!("`{rule}` is not about files or domains")),
     }
 }
 

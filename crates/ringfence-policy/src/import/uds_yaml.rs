@@ -14,7 +14,8 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
         // The place stands in front of the message there, too.
-        let message = first.split_once(&format!("column {column}: ")).map_or(first, |(_, message)| message);
+        let message =
+            first.split_once(&format!("column {column}: ")).map_or(first, |(_, message)| message);
         ImportError::Malformed {
             language: "YAML",
             line: number(line as usize),
@@ -30,20 +31,33 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
     network(&mut imported, sandbox.table("network", "sandbox.network")?)?;
     let tools = sandbox.table("tools", "sandbox.tools")?;
     match tools.bool("enforce-agent-permissions")? {
-        Some(false) => imported.not_carried(tools.full("enforce-agent-permissions"), "disallowed tools are always enforced"),
-        Some(true) => {
-            imported.changed(tools.full("enforce-agent-permissions"), "always so; list an agent's disallowed tools in `tools.disallowed`")
-        }
+        Some(false) => imported.not_carried(
+            tools.full("enforce-agent-permissions"),
+            "disallowed tools are always enforced",
+        ),
+        Some(true) => imported.changed(
+            tools.full("enforce-agent-permissions"),
+            "always so; list an agent's disallowed tools in `tools.disallowed`",
+        ),
         None => {}
     }
     imported.unknown(tools.unknown(&["enforce-agent-permissions"]));
-    imported.unknown(sandbox.unknown(&["enabled", "filesystem", "environment", "network", "tools"]));
+    imported.unknown(sandbox.unknown(&[
+        "enabled",
+        "filesystem",
+        "environment",
+        "network",
+        "tools",
+    ]));
     Ok(imported)
 }
 
 fn filesystem(imported: &mut Imported, files: Reader<'_>) -> Result<(), ImportError> {
     if let Some(root) = files.string("root")?.filter(|root| !matches!(*root, "." | "./")) {
-        imported.not_carried(files.full("root"), format!("start in that directory: `ringfence run -C {root}`"));
+        imported.not_carried(
+            files.full("root"),
+            format!("start in that directory: `ringfence run -C {root}`"),
+        );
     }
     for pattern in files.strings("blocked-patterns")? {
         imported.policy.filesystem.deny.push(PathEntry::from(name_or_path(pattern)));
@@ -58,7 +72,9 @@ fn filesystem(imported: &mut Imported, files: Reader<'_>) -> Result<(), ImportEr
 /// `.aws/` is a name at any depth there, and would be a path here.
 fn name_or_path(pattern: &str) -> &str {
     match pattern.strip_suffix('/') {
-        Some(name) if !name.contains('/') && !name.starts_with(['~', '$']) && !name.is_empty() => name,
+        Some(name) if !name.contains('/') && !name.starts_with(['~', '$']) && !name.is_empty() => {
+            name
+        }
         _ => pattern,
     }
 }
@@ -68,16 +84,23 @@ fn environment(imported: &mut Imported, variables: Reader<'_>) -> Result<(), Imp
     for name in variables.strings("allow")? {
         // Blocking is asked first there; here a name that a person allows goes first.
         if block.iter().any(|glob| name_matches(glob, name)) {
-            imported.not_carried(variables.full("allow"), format!("`{name}` is also in `block`, which goes before"));
+            imported.not_carried(
+                variables.full("allow"),
+                format!("`{name}` is also in `block`, which goes before"),
+            );
         } else {
             imported.policy.environment.allow.push(name.to_owned());
         }
     }
     imported.policy.environment.deny.extend(block.iter().map(|name| (*name).to_owned()));
     if variables.bool("filter-secrets")? == Some(false) {
-        imported.not_carried(variables.full("filter-secrets"), "secrets are always filtered; name a variable in `allow` to pass it");
+        imported.not_carried(
+            variables.full("filter-secrets"),
+            "secrets are always filtered; name a variable in `allow` to pass it",
+        );
     }
-    imported.changed("sandbox.environment", "a variable that no list has does not pass; there it does");
+    imported
+        .changed("sandbox.environment", "a variable that no list has does not pass; there it does");
     imported.unknown(variables.unknown(&["filter-secrets", "allow", "block"]));
     Ok(())
 }

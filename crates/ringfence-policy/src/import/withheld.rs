@@ -4,7 +4,9 @@
 //! knowing what ringfence keeps shut, and may come with a repository.
 
 use super::Imported;
-use crate::builtin::{self, Entry, HOME_DENIES, PATTERN_DENIES, PATTERN_EXCEPTIONS, PATTERN_PROTECTS, SYSTEM_DENIES};
+use crate::builtin::{
+    self, Entry, HOME_DENIES, PATTERN_DENIES, PATTERN_EXCEPTIONS, PATTERN_PROTECTS, SYSTEM_DENIES,
+};
 use crate::glob::{Case, Glob, components};
 use crate::path::AbsPath;
 use crate::policy::PathEntry;
@@ -14,7 +16,9 @@ impl Imported {
     pub(super) fn without_opened_denies(mut self) -> Self {
         let files = &mut self.policy.filesystem;
         let mut dropped: Vec<(&str, String, String)> = Vec::new();
-        let mut sift = |key: &'static str, list: &mut Vec<PathEntry>, opened: &dyn Fn(&str) -> Option<String>| {
+        let mut sift = |key: &'static str,
+                        list: &mut Vec<PathEntry>,
+                        opened: &dyn Fn(&str) -> Option<String>| {
             list.retain(|entry| {
                 let reason = opened(entry.path());
                 dropped.extend(reason.clone().map(|reason| (key, entry.path().to_owned(), reason)));
@@ -22,10 +26,14 @@ impl Imported {
             });
         };
         sift("read", &mut files.read, &withheld);
-        sift("write", &mut files.write, &|text| withheld(text).or_else(|| protected(text).map(by_rule)));
+        sift("write", &mut files.write, &|text| {
+            withheld(text).or_else(|| protected(text).map(by_rule))
+        });
         sift("except", &mut files.except, &lifts);
         for (key, entry, reason) in dropped {
-            let why = format!("`{entry}` is not opened: {reason}; only you can open it, in your own policy");
+            let why = format!(
+                "`{entry}` is not opened: {reason}; only you can open it, in your own policy"
+            );
             self.not_carried(format!("filesystem.{key}"), why);
         }
         self
@@ -39,7 +47,10 @@ fn by_rule(rule: &str) -> String {
 /// The reason to leave out a path.
 fn withheld(text: &str) -> Option<String> {
     let is_unknown = text.starts_with('$') && Written::below_home(text).is_none();
-    let unknown = || is_unknown.then(|| "its variable may stand for a path that a built-in rule shuts".to_owned());
+    let unknown = || {
+        is_unknown
+            .then(|| "its variable may stand for a path that a built-in rule shuts".to_owned())
+    };
     denied(text).map(by_rule).or_else(unknown)
 }
 
@@ -52,7 +63,9 @@ fn denied(text: &str) -> Option<&'static str> {
         Some(below) => {
             let below = AbsPath::root().join(below);
             let below = components(&below);
-            parts.windows(below.len()).any(|run| run.iter().zip(&below).all(|(one, other)| one.eq_ignore_ascii_case(other)))
+            parts.windows(below.len()).any(|run| {
+                run.iter().zip(&below).all(|(one, other)| one.eq_ignore_ascii_case(other))
+            })
         }
         None => AbsPath::new(entry.text).is_some_and(|denied| path.is_within_in_any_case(&denied)),
     };
@@ -63,16 +76,23 @@ fn denied(text: &str) -> Option<&'static str> {
 /// The built-in pattern that denies a path, or a directory on the way to it.
 fn denied_by_name(path: &AbsPath) -> Option<&'static str> {
     let parts = components(path);
-    let matches = |entry: &&Entry, parts: &[&[u8]]| glob(entry.text).is_some_and(|glob| glob.matches_components(parts));
-    PATTERN_DENIES.iter().map(|entry| (entry.text, (1..=parts.len()).find(|depth| matches(&entry, &parts[..*depth])))).find_map(
-        |(text, caught)| {
+    let matches = |entry: &&Entry, parts: &[&[u8]]| {
+        glob(entry.text).is_some_and(|glob| glob.matches_components(parts))
+    };
+    PATTERN_DENIES
+        .iter()
+        .map(|entry| {
+            (entry.text, (1..=parts.len()).find(|depth| matches(&entry, &parts[..*depth])))
+        })
+        .find_map(|(text, caught)| {
             let caught = &parts[..caught?];
             // An exception for a kind of file opens no directory of that name.
-            let may_lift = |entry: &&Entry| entry.text.ends_with("/**") || caught.len() == parts.len();
-            let is_lifted = PATTERN_EXCEPTIONS.iter().filter(may_lift).any(|entry| matches(&entry, caught));
+            let may_lift =
+                |entry: &&Entry| entry.text.ends_with("/**") || caught.len() == parts.len();
+            let is_lifted =
+                PATTERN_EXCEPTIONS.iter().filter(may_lift).any(|entry| matches(&entry, caught));
             (!is_lifted).then_some(text)
-        },
-    )
+        })
 }
 
 /// The built-in rule that keeps a path from being written.
@@ -80,9 +100,13 @@ fn protected(text: &str) -> Option<&'static str> {
     let whole = Written::of(text).whole;
     let parts = components(&whole);
     (1..=parts.len()).find_map(|depth| {
-        let setting = builtin::setting_at(parts[..depth].iter().copied()).map(|(setting, _)| setting.text);
-        let pattern =
-            || PATTERN_PROTECTS.iter().find(|entry| glob(entry.text).is_some_and(|glob| glob.matches_components(&parts[..depth])));
+        let setting =
+            builtin::setting_at(parts[..depth].iter().copied()).map(|(setting, _)| setting.text);
+        let pattern = || {
+            PATTERN_PROTECTS.iter().find(|entry| {
+                glob(entry.text).is_some_and(|glob| glob.matches_components(&parts[..depth]))
+            })
+        };
         setting.or_else(|| pattern().map(|entry| entry.text))
     })
 }
@@ -92,8 +116,10 @@ fn protected(text: &str) -> Option<&'static str> {
 fn lifts(text: &str) -> Option<String> {
     let last = text.rsplit('/').next().unwrap_or(text);
     let path = AbsPath::root().join(last);
-    let is_built_in =
-        |entry: &Entry| !entry.text.ends_with("/**") && glob(entry.text).is_some_and(|glob| glob.matches_components(&components(&path)));
+    let is_built_in = |entry: &Entry| {
+        !entry.text.ends_with("/**")
+            && glob(entry.text).is_some_and(|glob| glob.matches_components(&components(&path)))
+    };
     let is_plain = !last.is_empty() && !Glob::is_glob(last);
     let stays = is_plain && PATTERN_EXCEPTIONS.iter().any(is_built_in);
     (!stays).then(|| "an exception would lift built-in patterns as well".to_owned())
@@ -112,7 +138,11 @@ struct Written {
 impl Written {
     fn of(text: &str) -> Self {
         let text = text.trim_end_matches("/**");
-        let without_variable = if text.starts_with('$') { text.split_once('/').map_or("", |(_, rest)| rest) } else { text };
+        let without_variable = if text.starts_with('$') {
+            text.split_once('/').map_or("", |(_, rest)| rest)
+        } else {
+            text
+        };
         let below = Self::below_home(text).unwrap_or_else(|| without_variable.to_owned());
         Self { whole: AbsPath::root().join(below.trim_start_matches('/')) }
     }
@@ -129,7 +159,9 @@ impl Written {
             ("${XDG_DATA_HOME}", "/.local/share"),
         ];
         DIRECTORIES.iter().find_map(|(prefix, directory)| {
-            let rest = text.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+            let rest = text
+                .strip_prefix(prefix)
+                .filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
             Some(format!("{directory}{rest}"))
         })
     }
@@ -141,20 +173,48 @@ mod tests {
 
     #[test]
     fn paths_that_are_built_in_to_be_denied_are_known_however_they_are_written() {
-        for text in
-            ["~/.ssh", "~/.ssh/config", "$HOME/.aws", "${HOME}/.SSH", "/home/you/.gnupg/x", "/root/.netrc", "/Users/me/.kube/config"]
-        {
+        for text in [
+            "~/.ssh",
+            "~/.ssh/config",
+            "$HOME/.aws",
+            "${HOME}/.SSH",
+            "/home/you/.gnupg/x",
+            "/root/.netrc",
+            "/Users/me/.kube/config",
+        ] {
             assert!(denied(text).is_some(), "{text}");
         }
-        for text in
-            ["/etc/shadow", "/etc/../etc/shadow", ".env", "./deploy/.env.local", "a/server.pem", "/srv/x/.ssh/id", "~/.config/gh/**"]
-        {
+        for text in [
+            "/etc/shadow",
+            "/etc/../etc/shadow",
+            ".env",
+            "./deploy/.env.local",
+            "a/server.pem",
+            "/srv/x/.ssh/id",
+            "~/.config/gh/**",
+        ] {
             assert!(denied(text).is_some(), "{text}");
         }
-        for text in ["../../.config/gh", "~/../me/.config/gh", "$XDG_CONFIG_HOME/gh", "/data/home/me/.Config/gh/hosts.yml"] {
+        for text in [
+            "../../.config/gh",
+            "~/../me/.config/gh",
+            "$XDG_CONFIG_HOME/gh",
+            "/data/home/me/.Config/gh/hosts.yml",
+        ] {
             assert!(denied(text).is_some(), "{text}");
         }
-        for text in ["~", "~/projects", "/home/user/projects", "/var/data", ".", "..", "../lib", "./.env.example", "~/.sshx", "$HOME/x"] {
+        for text in [
+            "~",
+            "~/projects",
+            "/home/user/projects",
+            "/var/data",
+            ".",
+            "..",
+            "../lib",
+            "./.env.example",
+            "~/.sshx",
+            "$HOME/x",
+        ] {
             assert_eq!(withheld(text), None, "{text}");
         }
         assert!(withheld("$GNUPGHOME/x").is_some() && withheld("$DATA").is_some());

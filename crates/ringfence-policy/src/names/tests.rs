@@ -9,7 +9,8 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % below
     }
 
@@ -53,8 +54,22 @@ fn check(grants: &Grants, name: &str, expect: bool) {
 
 #[test]
 fn what_a_pattern_or_rule_could_concern_is_interesting() {
-    let grants = grants_with_builtins("user deny /p/only/This\nuser deny [ab]?c\nuser protect **/x/{one,two}");
-    for name in [".env", ".Env.local", "my-SECRETS", "a.PEM", "hooks", "this", "This", "axc", "one", "two", "id_rsa.key"] {
+    let grants = grants_with_builtins(
+        "user deny /p/only/This\nuser deny [ab]?c\nuser protect **/x/{one,two}",
+    );
+    for name in [
+        ".env",
+        ".Env.local",
+        "my-SECRETS",
+        "a.PEM",
+        "hooks",
+        "this",
+        "This",
+        "axc",
+        "one",
+        "two",
+        "id_rsa.key",
+    ] {
         check(&grants, name, true);
     }
     for name in ["main.rs", "environment", "axx", "three", "", "src", "node_modules", "keyboard"] {
@@ -71,7 +86,8 @@ fn no_name_that_matches_is_ever_missed() {
     let mut hits = 0;
     for _ in 0..50_000 {
         let name = dice.name();
-        let by_pattern = grants.patterns.iter().any(|pattern| pattern.glob.matches_name(&name) != NameMatch::No);
+        let by_pattern =
+            grants.patterns.iter().any(|pattern| pattern.glob.matches_name(&name) != NameMatch::No);
         if by_pattern {
             hits += 1;
             assert!(index.interesting(&name), "{name:?}");

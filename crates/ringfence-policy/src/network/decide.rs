@@ -74,14 +74,17 @@ pub enum Ground {
 impl NetworkRules {
     /// Whether a name may be looked up: some port of it is open.
     pub fn lookup(&self, name: &Name) -> Passage {
-        let passage = |way, ground| Passage { host: Host::Name(name.clone()), port: None, way, ground };
+        let passage =
+            |way, ground| Passage { host: Host::Name(name.clone()), port: None, way, ground };
         if name.is_localhost() {
             return passage(Some(Way::Direct), Ground::Own);
         }
         if self.mode == NetworkMode::None {
             return passage(None, self.by_mode());
         }
-        if let Some(denied) = self.deny.iter().find(|denied| denied.rule.port.is_none() && denied.rule.names(name)) {
+        if let Some(denied) =
+            self.deny.iter().find(|denied| denied.rule.port.is_none() && denied.rule.names(name))
+        {
             return passage(None, Ground::Deny(denied.clone()));
         }
         if self.mode == NetworkMode::Full {
@@ -100,10 +103,14 @@ impl NetworkRules {
     /// Whether a port of a name may be connected to, as far as the name tells: the address
     /// that it turns out to stand for is asked about by [`NetworkRules::address`].
     pub fn name(&self, name: &Name, port: u16) -> Passage {
-        let passage = |way, ground| Passage { host: Host::Name(name.clone()), port: Some(port), way, ground };
+        let passage =
+            |way, ground| Passage { host: Host::Name(name.clone()), port: Some(port), way, ground };
         if name.is_localhost() {
             let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-            return Passage { host: Host::Name(name.clone()), ..self.hosts_loopback(address, port) };
+            return Passage {
+                host: Host::Name(name.clone()),
+                ..self.hosts_loopback(address, port)
+            };
         }
         if self.mode == NetworkMode::None {
             return passage(None, self.by_mode());
@@ -114,7 +121,11 @@ impl NetworkRules {
         if self.mode == NetworkMode::Full {
             return passage(Some(Way::Direct), self.by_mode());
         }
-        match self.allow.iter().find(|allowed| allowed.rule.names(name) && allowed.rule.has_port(port)) {
+        match self
+            .allow
+            .iter()
+            .find(|allowed| allowed.rule.names(name) && allowed.rule.has_port(port))
+        {
             Some(allowed) => passage(Some(self.way(port)), Ground::Allow(allowed.clone())),
             None => passage(None, self.unlisted()),
         }
@@ -127,7 +138,13 @@ impl NetworkRules {
     /// guarded as its loopback is. An address in a guarded range has to be allowed by an entry
     /// that speaks of that range or a part of it. `0.0.0.0/0` is the internet, not the
     /// neighbours.
-    pub fn address(&self, address: IpAddr, port: u16, name: Option<&Name>, own: &[IpAddr]) -> Passage {
+    pub fn address(
+        &self,
+        address: IpAddr,
+        port: u16,
+        name: Option<&Name>,
+        own: &[IpAddr],
+    ) -> Passage {
         let address = address.to_canonical();
         let by_name = name.map(|name| self.name(name, port));
         if let Some(shut) = by_name.as_ref().filter(|passage| !passage.is_open()) {
@@ -139,9 +156,14 @@ impl NetworkRules {
             return Passage { host, port: Some(port), way: None, ground: self.unlisted() };
         }
         let passage = |way, ground| Passage { host: host.clone(), port: Some(port), way, ground };
-        let denied = self.deny.iter().find(|denied| denied.rule.has_port(port) && denied.rule.catches(address));
+        let denied = self
+            .deny
+            .iter()
+            .find(|denied| denied.rule.has_port(port) && denied.rule.catches(address));
         match (self.mode, denied) {
-            (NetworkMode::None, _) if address.is_loopback() => return self.hosts_loopback(address, port),
+            (NetworkMode::None, _) if address.is_loopback() => {
+                return self.hosts_loopback(address, port);
+            }
             (NetworkMode::None, _) => return passage(None, self.by_mode()),
             (_, Some(denied)) => return passage(None, Ground::Deny(denied.clone())),
             (NetworkMode::Full, None) => return passage(Some(Way::Direct), self.by_mode()),
@@ -156,10 +178,16 @@ impl NetworkRules {
         match (self.opener(address, port, guard.as_ref()), by_name, guard) {
             (Ok(_), Some(by_name), _) | (Err(_), Some(by_name), None) => by_name,
             (Ok(listed), None, _) => passage(Some(Way::Direct), Ground::Allow(listed.clone())),
-            (Err(_), Some(by_name), _) if address.is_loopback() && self.localhost.opener(port).is_some() => by_name,
-            (Err(_), Some(_), Some(Guard { what, .. })) | (Err(Beside::Wide), None, Some(Guard { what, .. })) => {
-                passage(None, self.locked.clone().map_or(Ground::Guarded { address, what }, Ground::Locked))
+            (Err(_), Some(by_name), _)
+                if address.is_loopback() && self.localhost.opener(port).is_some() =>
+            {
+                by_name
             }
+            (Err(_), Some(_), Some(Guard { what, .. }))
+            | (Err(Beside::Wide), None, Some(Guard { what, .. })) => passage(
+                None,
+                self.locked.clone().map_or(Ground::Guarded { address, what }, Ground::Locked),
+            ),
             (Err(_), None, _) => passage(None, self.unlisted()),
         }
     }
@@ -170,7 +198,9 @@ impl NetworkRules {
         let port = rule.port?;
         match &rule.subject {
             Subject::Name(name) => Some(self.name(name, port)),
-            Subject::Range(range) if *range == Range::of(range.first()) => Some(self.address(range.first(), port, None, &[])),
+            Subject::Range(range) if *range == Range::of(range.first()) => {
+                Some(self.address(range.first(), port, None, &[]))
+            }
             Subject::Range(_) | Subject::Below(_) => None,
         }
     }
@@ -183,19 +213,30 @@ impl NetworkRules {
         };
         let holding = |listed: &&Listed| listed.rule.has_port(port) && listed.rule.holds(address);
         let opener = self.allow.iter().filter(holding).find(|listed| speaks(&listed.rule));
-        opener.ok_or(if self.allow.iter().any(|listed| holding(&listed)) { Beside::Wide } else { Beside::Nothing })
+        opener.ok_or(if self.allow.iter().any(|listed| holding(&listed)) {
+            Beside::Wide
+        } else {
+            Beside::Nothing
+        })
     }
 
     /// Whether a port of the host's loopback may be connected to.
     pub fn hosts_loopback(&self, address: IpAddr, port: u16) -> Passage {
-        let passage = |way, ground| Passage { host: Host::Address(address), port: Some(port), way, ground };
+        let passage =
+            |way, ground| Passage { host: Host::Address(address), port: Some(port), way, ground };
         // Whichever address of it is asked for, it is one of these two that is reached.
-        let reached = if address.is_ipv6() { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
+        let reached = if address.is_ipv6() {
+            IpAddr::V6(Ipv6Addr::LOCALHOST)
+        } else {
+            IpAddr::V4(Ipv4Addr::LOCALHOST)
+        };
         let catches = |rule: &HostRule| match &rule.subject {
             Subject::Name(name) | Subject::Below(name) => name.is_localhost(),
             Subject::Range(_) => rule.catches(address) || rule.catches(reached),
         };
-        if let Some(denied) = self.deny.iter().find(|denied| denied.rule.has_port(port) && catches(&denied.rule)) {
+        if let Some(denied) =
+            self.deny.iter().find(|denied| denied.rule.has_port(port) && catches(&denied.rule))
+        {
             return passage(None, Ground::Deny(denied.clone()));
         }
         match (self.mode, self.localhost.opener(port)) {

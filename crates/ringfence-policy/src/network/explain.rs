@@ -17,7 +17,9 @@ impl Passage {
     /// `example.org:443`, `[2001:db8::1]:443`, `example.org`.
     pub fn target(&self) -> String {
         match (&self.host, self.port) {
-            (Host::Address(address), Some(port)) => std::net::SocketAddr::new(*address, port).to_string(),
+            (Host::Address(address), Some(port)) => {
+                std::net::SocketAddr::new(*address, port).to_string()
+            }
             (host, Some(port)) => format!("{host}:{port}"),
             (host, None) => host.to_string(),
         }
@@ -80,8 +82,14 @@ impl Passage {
         let subject = match (&self.ground, &self.host) {
             _ if self.is_open() || is_managed => return None,
             (Ground::Guarded { address, .. }, _) => one(*address),
-            (Ground::Unlisted | Ground::Mode { .. }, Host::Name(name)) if !name.is_localhost() => Subject::Name(name.clone()),
-            (Ground::Unlisted | Ground::Mode { .. }, Host::Address(address)) if !address.is_loopback() => one(*address),
+            (Ground::Unlisted | Ground::Mode { .. }, Host::Name(name)) if !name.is_localhost() => {
+                Subject::Name(name.clone())
+            }
+            (Ground::Unlisted | Ground::Mode { .. }, Host::Address(address))
+                if !address.is_loopback() =>
+            {
+                one(*address)
+            }
             _ => return None,
         };
         Some(HostRule { subject, port: self.port })
@@ -94,17 +102,25 @@ impl Passage {
             return None;
         }
         if let Some(remedy) = self.remedy() {
-            return Some(format!("ringfence run --allow-host {remedy}, or for good: ringfence allow host {remedy}"));
+            return Some(format!(
+                "ringfence run --allow-host {remedy}, or for good: ringfence allow host {remedy}"
+            ));
         }
         if let Some(origin) = self.origin().filter(|origin| origin.source == Source::Managed) {
             return Some(format!("ask whoever keeps {}", origin.place()));
         }
         Some(match (&self.ground, self.port) {
-            (Ground::Deny(listed), _) if listed.origin.source == Source::Flag => "leave out `--deny-host`".into(),
-            (Ground::Deny(listed), _) => format!("remove `{}` from `deny` in {}", listed.origin.text, listed.origin.place()),
+            (Ground::Deny(listed), _) if listed.origin.source == Source::Flag => {
+                "leave out `--deny-host`".into()
+            }
+            (Ground::Deny(listed), _) => {
+                format!("remove `{}` from `deny` in {}", listed.origin.text, listed.origin.place())
+            }
             (_, port) => {
                 let port = port.map_or("PORT".to_owned(), |port| port.to_string());
-                format!("ringfence run --allow-localhost {port}, or add it to `localhost` under [network] in {FILE}")
+                format!(
+                    "ringfence run --allow-localhost {port}, or add it to `localhost` under [network] in {FILE}"
+                )
             }
         })
     }
@@ -128,7 +144,8 @@ mod tests {
         for address in ["10.9.8.7", "fd00::1"] {
             let address: IpAddr = address.parse().unwrap();
             let ground = Ground::Guarded { address, what: "private" };
-            let passage = Passage { host: Host::new("a.org").unwrap(), port: Some(443), way: None, ground };
+            let passage =
+                Passage { host: Host::new("a.org").unwrap(), port: Some(443), way: None, ground };
             assert_eq!(Passage::guarded_address(&passage.why()), Some(address));
         }
         assert_eq!(Passage::guarded_address("network.mode = none"), None);

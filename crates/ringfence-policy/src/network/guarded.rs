@@ -34,7 +34,9 @@ pub(crate) fn meanings(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     let address = address.to_canonical();
     let wrapped = match address {
         IpAddr::V4(_) => [None, None],
-        IpAddr::V6(address) => wrapped(address).map(|wrapped| wrapped.map(|(address, _)| IpAddr::V4(address))),
+        IpAddr::V6(address) => {
+            wrapped(address).map(|wrapped| wrapped.map(|(address, _)| IpAddr::V4(address)))
+        }
     };
     [Some(address)].into_iter().chain(wrapped).flatten()
 }
@@ -102,7 +104,9 @@ fn guard_v6(address: Ipv6Addr) -> Option<Guard> {
         let range = Range::new(IpAddr::V6(*first), *bits)?;
         range.contains(IpAddr::V6(address)).then_some(Guard { what, range })
     };
-    V6.iter().find_map(found).or_else(|| wrapped(address).into_iter().flatten().find_map(|wrapped| guard_wrapped(address, wrapped)))
+    V6.iter().find_map(found).or_else(|| {
+        wrapped(address).into_iter().flatten().find_map(|wrapped| guard_wrapped(address, wrapped))
+    })
 }
 
 /// As guarded as what it is wrapped around.
@@ -119,11 +123,15 @@ fn wrapped(address: Ipv6Addr) -> [Option<(Ipv4Addr, Option<u8>)>; 2] {
     let at = |i: usize| Ipv4Addr::from(u32::from(parts[i]) << 16 | u32::from(parts[i + 1]));
     match parts {
         // Compatible (RFC 4291), translated (RFC 2765), and NAT64 (RFC 6052).
-        [0, 0, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => [Some((at(6), Some(96))), None],
+        [0, 0, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
+            [Some((at(6), Some(96))), None]
+        }
         // 6to4 (RFC 3056).
         [0x2002, ..] => [Some((at(1), Some(16))), None],
         // Teredo (RFC 4380): the server, and the client with all bits turned.
-        [0x2001, 0, ..] => [Some((at(2), Some(32))), Some((Ipv4Addr::from(!u32::from(at(6))), None))],
+        [0x2001, 0, ..] => {
+            [Some((at(2), Some(32))), Some((Ipv4Addr::from(!u32::from(at(6))), None))]
+        }
         // ISATAP (RFC 5214).
         [_, _, _, _, 0 | 0x200, 0x5efe, ..] => [Some((at(6), Some(96))), None],
         _ => [None, None],
@@ -202,7 +210,11 @@ mod tests {
 
     #[test]
     fn narrow_ranges_stand_before_those_around_them() {
-        let ranges = |list: Vec<IpAddr>| list.into_iter().map(|address| guard(address).unwrap().range.first()).collect::<Vec<_>>();
+        let ranges = |list: Vec<IpAddr>| {
+            list.into_iter()
+                .map(|address| guard(address).unwrap().range.first())
+                .collect::<Vec<_>>()
+        };
         let v4: Vec<IpAddr> = V4.iter().map(|(_, first, _)| IpAddr::V4(*first)).collect();
         let v6: Vec<IpAddr> = V6.iter().map(|(_, first, _)| IpAddr::V6(*first)).collect();
         assert_eq!(ranges(v4.clone()), v4);

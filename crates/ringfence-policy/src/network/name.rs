@@ -58,15 +58,22 @@ impl NameError {
             | NameError::Character { position, .. }
             | NameError::NotAscii { position }
             | NameError::Zone { position } => Some(*position),
-            NameError::Empty | NameError::TooLong | NameError::IsAddress { .. } | NameError::NoAddress => None,
+            NameError::Empty
+            | NameError::TooLong
+            | NameError::IsAddress { .. }
+            | NameError::NoAddress => None,
         }
     }
 
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            NameError::Empty | NameError::EmptyLabel { .. } => "write a name such as `example.org`".into(),
-            NameError::TooLong | NameError::LabelTooLong { .. } => "DNS knows no such name: check it for a slip".into(),
+            NameError::Empty | NameError::EmptyLabel { .. } => {
+                "write a name such as `example.org`".into()
+            }
+            NameError::TooLong | NameError::LabelTooLong { .. } => {
+                "DNS knows no such name: check it for a slip".into()
+            }
             NameError::Hyphen { .. } | NameError::Character { .. } => {
                 "names have letters, digits, `-` and `_` in them, with dots between".into()
             }
@@ -146,7 +153,9 @@ fn check_label(label: &str, position: usize) -> Result<(), NameError> {
     if label.is_empty() {
         return Err(NameError::EmptyLabel { position });
     }
-    if let Some((at, character)) = label.char_indices().find(|(_, c)| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_')) {
+    if let Some((at, character)) =
+        label.char_indices().find(|(_, c)| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_'))
+    {
         return Err(NameError::Character { character, position: position + at });
     }
     if label.len() > Name::LONGEST_LABEL {
@@ -239,7 +248,17 @@ mod tests {
 
     #[test]
     fn every_spelling_of_an_address_is_one_address() {
-        for text in ["127.0.0.1", "127.1", "127.0.1", "0x7f000001", "0X7F.1", "2130706433", "017700000001", "0177.0.0.01", "127.0.0.1."] {
+        for text in [
+            "127.0.0.1",
+            "127.1",
+            "127.0.1",
+            "0x7f000001",
+            "0X7F.1",
+            "2130706433",
+            "017700000001",
+            "0177.0.0.01",
+            "127.0.0.1.",
+        ] {
             check(text, "address 127.0.0.1");
         }
         for text in ["::ffff:127.0.0.1", "[::ffff:7f00:1]", "::FFFF:7F00:1"] {
@@ -267,11 +286,15 @@ mod tests {
         check("b\u{fc}cher.example", "it is not ASCII");
         check("ex\u{430}mple.org", "it is not ASCII");
         check("127\u{3002}0.0.1", "it is not ASCII");
-        for text in ["1.2.3.4.5", "256.1.1.1", "4294967296", "08.1.1.1", "a.1", "a.0x1", "0x", "1.0xg.0x"] {
+        for text in
+            ["1.2.3.4.5", "256.1.1.1", "4294967296", "08.1.1.1", "a.1", "a.0x1", "0x", "1.0xg.0x"]
+        {
             check(text, "it ends in a number as addresses do, and is none");
         }
         check(&"a".repeat(64), "a part between two dots is longer than 63 characters");
-        assert!(Name::new(&"a.".repeat(127)).is_ok_and(|name| name.as_str().len() == Name::LONGEST));
+        assert!(
+            Name::new(&"a.".repeat(127)).is_ok_and(|name| name.as_str().len() == Name::LONGEST)
+        );
         check(&"ab.".repeat(85), "it is longer than 253 characters");
     }
 }

@@ -73,7 +73,11 @@ fn masked(address: IpAddr, bits: u8) -> IpAddr {
 /// One address is written without its length.
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.bits == width(self.first) { self.first.fmt(f) } else { write!(f, "{}/{}", self.first, self.bits) }
+        if self.bits == width(self.first) {
+            self.first.fmt(f)
+        } else {
+            write!(f, "{}/{}", self.first, self.bits)
+        }
     }
 }
 

@@ -15,7 +15,11 @@ pub fn remote_rules(url: &str) -> Vec<HostRule> {
         Ok(Host::Name(_)) | Err(_) => return Vec::new(),
     };
     let others = [HTTPS, SSH].into_iter().filter(|port| *port != own);
-    [own].into_iter().chain(others).map(|port| HostRule { subject: subject.clone(), port: Some(port) }).collect()
+    [own]
+        .into_iter()
+        .chain(others)
+        .map(|port| HostRule { subject: subject.clone(), port: Some(port) })
+        .collect()
 }
 
 const HTTPS: u16 = 443;
@@ -40,7 +44,11 @@ fn scp(url: &str) -> Option<(&str, u16)> {
     if let Some(inner) = before.strip_prefix('[') {
         let (inner, rest) = inner.split_once(']')?;
         rest.strip_prefix(':')?;
-        return if inner.matches(':').count() > 1 { Some((inner, SSH)) } else { split_port(inner, SSH) };
+        return if inner.matches(':').count() > 1 {
+            Some((inner, SSH))
+        } else {
+            split_port(inner, SSH)
+        };
     }
     let (host, path) = before.split_once(':')?;
     // `helper::address` is a program's business.
@@ -77,28 +85,51 @@ mod tests {
     #[test]
     fn every_way_to_write_a_remote() {
         check("https://GitHub.com/me/x.git", "github.com:443 github.com:22");
-        check("https://me:token@git.example:8443/x", "git.example:8443 git.example:443 git.example:22");
+        check(
+            "https://me:token@git.example:8443/x",
+            "git.example:8443 git.example:443 git.example:22",
+        );
         check("http://git.example/x", "git.example:80 git.example:443 git.example:22");
-        check("ssh://git@git.example:2222/~me/x", "git.example:2222 git.example:443 git.example:22");
+        check(
+            "ssh://git@git.example:2222/~me/x",
+            "git.example:2222 git.example:443 git.example:22",
+        );
         check("ssh://git.example", "git.example:22 git.example:443");
         check("git@github.com:me/x.git", "github.com:22 github.com:443");
         check("github.com:x", "github.com:22 github.com:443");
         check("git@[git.example:2222]:me/x", "git.example:2222 git.example:443 git.example:22");
         check("[2606:4700::1]:x", "[2606:4700::1]:22 [2606:4700::1]:443");
-        check("https://[2606:4700::1]:8443/x", "[2606:4700::1]:8443 [2606:4700::1]:443 [2606:4700::1]:22");
+        check(
+            "https://[2606:4700::1]:8443/x",
+            "[2606:4700::1]:8443 [2606:4700::1]:443 [2606:4700::1]:22",
+        );
         check("ssh://0x7f000001/x", "127.0.0.1:22 127.0.0.1:443");
         check("https://git.example:/x", "git.example:443 git.example:22");
     }
 
     #[test]
     fn what_is_no_host_opens_none() {
-        for url in ["", "/srv/x.git", "../x", "./a:b", "file:///srv/x", "git://git.example/x", "ext::sh -c evil", "https://", "https:///x"]
-        {
+        for url in [
+            "",
+            "/srv/x.git",
+            "../x",
+            "./a:b",
+            "file:///srv/x",
+            "git://git.example/x",
+            "ext::sh -c evil",
+            "https://",
+            "https:///x",
+        ] {
             check(url, "");
         }
-        for url in
-            ["ssh://-oProxyCommand=evil/x", "-oProxyCommand=evil:x", "https://a b/x", "https://x:0/", "https://x:65536/", "https://x:+1/"]
-        {
+        for url in [
+            "ssh://-oProxyCommand=evil/x",
+            "-oProxyCommand=evil:x",
+            "https://a b/x",
+            "https://x:0/",
+            "https://x:65536/",
+            "https://x:+1/",
+        ] {
             check(url, "");
         }
         check("https://localhost/x", "");

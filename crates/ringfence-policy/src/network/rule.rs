@@ -69,22 +69,42 @@ impl HostRuleError {
             | HostRuleError::Length { position, .. }
             | HostRuleError::Address { position, .. }
             | HostRuleError::Brackets { position } => Some(*position),
-            HostRuleError::Name { problem, position } => problem.position().map(|within| position + within),
-            HostRuleError::Empty | HostRuleError::Url { .. } | HostRuleError::Everything | HostRuleError::NotFirst { .. } => None,
+            HostRuleError::Name { problem, position } => {
+                problem.position().map(|within| position + within)
+            }
+            HostRuleError::Empty
+            | HostRuleError::Url { .. }
+            | HostRuleError::Everything
+            | HostRuleError::NotFirst { .. } => None,
         }
     }
 
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            HostRuleError::Empty => "write `host`, `*.host`, `host:port`, an address or a CIDR range, or remove it".into(),
-            HostRuleError::Url { host } | HostRuleError::Path { host, .. } => format!("write the host alone: `{host}`"),
-            HostRuleError::Everything => "for everything use `mode = \"full\"`, for nothing `mode = \"none\"`".into(),
-            HostRuleError::Wildcard { .. } => "write `*.example.org` for all names below it, and `example.org` for itself".into(),
-            HostRuleError::Port { .. } => "write a port from 1 to 65535, or none for every port".into(),
+            HostRuleError::Empty => {
+                "write `host`, `*.host`, `host:port`, an address or a CIDR range, or remove it"
+                    .into()
+            }
+            HostRuleError::Url { host } | HostRuleError::Path { host, .. } => {
+                format!("write the host alone: `{host}`")
+            }
+            HostRuleError::Everything => {
+                "for everything use `mode = \"full\"`, for nothing `mode = \"none\"`".into()
+            }
+            HostRuleError::Wildcard { .. } => {
+                "write `*.example.org` for all names below it, and `example.org` for itself".into()
+            }
+            HostRuleError::Port { .. } => {
+                "write a port from 1 to 65535, or none for every port".into()
+            }
             HostRuleError::Length { longest, .. } => format!("write a length from 0 to {longest}"),
-            HostRuleError::NotFirst { range } => format!("write `{range}`, or the address without a length"),
-            HostRuleError::Address { .. } => "write an address such as `192.0.2.1` or `2001:db8::1`".into(),
+            HostRuleError::NotFirst { range } => {
+                format!("write `{range}`, or the address without a length")
+            }
+            HostRuleError::Address { .. } => {
+                "write an address such as `192.0.2.1` or `2001:db8::1`".into()
+            }
             HostRuleError::Brackets { .. } => "write it as `[2001:db8::1]:443`".into(),
             HostRuleError::Name { problem, .. } => problem.hint(),
         }
@@ -163,7 +183,8 @@ impl HostRule {
         };
         let wide = |rule: &HostRule| HostRule { subject: rule.subject.clone(), port: None };
         let (one, another) = (wide(self), wide(other));
-        let inner = if one.covers(&another) { Some(another) } else { another.covers(&one).then_some(one) };
+        let inner =
+            if one.covers(&another) { Some(another) } else { another.covers(&one).then_some(one) };
         inner.map(|inner| HostRule { port, ..inner })
     }
 }
@@ -188,7 +209,9 @@ fn named(host: &str) -> Result<Subject, HostRuleError> {
 fn range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
     let (host, behind) = (&text[..slash], &text[slash + 1..]);
     let no_address = || match named(host) {
-        Ok(Subject::Name(_) | Subject::Below(_)) => HostRuleError::Path { host: host.to_owned(), position: slash },
+        Ok(Subject::Name(_) | Subject::Below(_)) => {
+            HostRuleError::Path { host: host.to_owned(), position: slash }
+        }
         _ => HostRuleError::Address { text: host.to_owned(), position: 0 },
     };
     let address: IpAddr = host.parse().map_err(|_| no_address())?;
@@ -199,7 +222,11 @@ fn range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
     };
     let bits = decimal(length).and_then(|bits| u8::try_from(bits).ok());
     let range = bits.and_then(|bits| Range::new(address, bits));
-    let range = range.ok_or_else(|| HostRuleError::Length { text: length.to_owned(), position: slash + 1, longest })?;
+    let range = range.ok_or_else(|| HostRuleError::Length {
+        text: length.to_owned(),
+        position: slash + 1,
+        longest,
+    })?;
     if range.first() != address.to_canonical() && range.first() != address {
         return Err(HostRuleError::NotFirst { range });
     }
@@ -219,7 +246,9 @@ fn v6_rule(text: &str) -> Result<HostRule, HostRuleError> {
     let address = match host.parse::<Ipv6Addr>() {
         Ok(address) => address,
         // `example.org:80:90`, and `2001:db8:0:0:0:0:0:1:443`.
-        Err(_) if position == 0 && !host.contains(['.', '-']) => return Err(HostRuleError::Brackets { position: 0 }),
+        Err(_) if position == 0 && !host.contains(['.', '-']) => {
+            return Err(HostRuleError::Brackets { position: 0 });
+        }
         Err(_) => return Err(HostRuleError::Address { text: host.to_owned(), position }),
     };
     let end = host.len() + 2 * position;
@@ -241,7 +270,9 @@ fn port_at(text: &str, position: usize) -> Result<u16, HostRuleError> {
 
 /// A number in the one spelling that everybody reads alike.
 fn decimal(text: &str) -> Option<u32> {
-    let plain = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    let plain = text.len() <= 5
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok())?
 }
 
@@ -254,7 +285,9 @@ impl fmt::Display for HostRule {
             (Subject::Below(name), None) => write!(f, "*.{name}"),
             (Subject::Below(name), Some(port)) => write!(f, "*.{name}:{port}"),
             (Subject::Range(range), None) => range.fmt(f),
-            (Subject::Range(range), Some(port)) if range.bits() == 128 => write!(f, "[{range}]:{port}"),
+            (Subject::Range(range), Some(port)) if range.bits() == 128 => {
+                write!(f, "[{range}]:{port}")
+            }
             (Subject::Range(range), Some(port)) => write!(f, "{range}:{port}"),
         }
     }

@@ -74,11 +74,16 @@ impl NetworkRules {
         }
         let http = format!("http://127.0.0.1:{PROXY_PORT}");
         let all = format!("socks5h://127.0.0.1:{PROXY_PORT}");
-        let each =
-            [("http_proxy", &http), ("https_proxy", &http), ("all_proxy", &all), ("no_proxy", &"localhost,127.0.0.1,::1".to_owned())];
+        let each = [
+            ("http_proxy", &http),
+            ("https_proxy", &http),
+            ("all_proxy", &all),
+            ("no_proxy", &"localhost,127.0.0.1,::1".to_owned()),
+        ];
         // Programs look for either spelling; of the first one, many only for the small one.
-        let both =
-            each.iter().flat_map(|(name, value)| [(*name).to_owned(), name.to_ascii_uppercase()].map(|name| (name, (*value).clone())));
+        let both = each.iter().flat_map(|(name, value)| {
+            [(*name).to_owned(), name.to_ascii_uppercase()].map(|name| (name, (*value).clone()))
+        });
         both.collect()
     }
 }
@@ -93,7 +98,9 @@ pub struct Listed {
 }
 
 /// Shut, by list, or the host's own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkMode {
     /// Loopback between the sandbox's own processes only.
@@ -117,7 +124,9 @@ impl NetworkMode {
 }
 
 /// Whether what is said on a connection must fit the name it was allowed by.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sni {
     /// Of hosts that are allowed by name: TLS on port 443 and plain HTTP on port 80 must name
@@ -246,8 +255,13 @@ impl NetworkRules {
     /// network, and who wrote it meant something else. Where the list can grow, it is for others to
     /// say whether that is so.
     pub fn refuse_empty_list(&self) -> Result<(), PolicyError> {
-        let Some(origin) = self.mode_origin.as_ref().filter(|_| self.mode == NetworkMode::AllowList) else { return Ok(()) };
-        let is_empty = self.allow.is_empty() && self.localhost.is_empty() && self.bind.is_empty() && !self.git;
+        let Some(origin) =
+            self.mode_origin.as_ref().filter(|_| self.mode == NetworkMode::AllowList)
+        else {
+            return Ok(());
+        };
+        let is_empty =
+            self.allow.is_empty() && self.localhost.is_empty() && self.bind.is_empty() && !self.git;
         let at = Place { file: origin.file.clone(), line: origin.line, column: None };
         if is_empty { Err(PolicyError::EmptyList { at }) } else { Ok(()) }
     }

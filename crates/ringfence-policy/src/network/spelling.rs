@@ -32,5 +32,8 @@ fn number(text: &str) -> Option<u64> {
         _ => (text, 10),
     };
     // `from_str_radix` takes a sign.
-    digits.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| u64::from_str_radix(digits, radix).ok())?
+    digits
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric())
+        .then(|| u64::from_str_radix(digits, radix).ok())?
 }

@@ -18,7 +18,9 @@ fn check(text: &str, expect: &str, hint: &str) {
     assert_eq!(error.to_string(), format!("{FILE}:{expect}"));
     assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
     assert_eq!(error.file(), Some(&path(FILE)));
-    assert!(error.line().is_some() && error.column().is_some() && error.code().starts_with("policy-"));
+    assert!(
+        error.line().is_some() && error.column().is_some() && error.code().starts_with("policy-")
+    );
 }
 
 const EVERY_KEY: &str = r#"
@@ -102,33 +104,97 @@ fn every_key_is_read() {
 
 #[test]
 fn faults_are_found_with_line_and_column() {
-    check("version = 1\n[filesytem]\nread = []", "2:2: unknown key `filesytem`", "did you mean `filesystem`?");
-    check("version = 1\n[filesystem]\nraed = []", "3:1: unknown key `raed`", "did you mean `read`?");
-    check("version = 1\nallow-binaries = []", "2:1: unknown key `allow-binaries`", "commands.allow-binaries");
+    check(
+        "version = 1\n[filesytem]\nread = []",
+        "2:2: unknown key `filesytem`",
+        "did you mean `filesystem`?",
+    );
+    check(
+        "version = 1\n[filesystem]\nraed = []",
+        "3:1: unknown key `raed`",
+        "did you mean `read`?",
+    );
+    check(
+        "version = 1\nallow-binaries = []",
+        "2:1: unknown key `allow-binaries`",
+        "commands.allow-binaries",
+    );
     check("version = 1\nzzz = 1", "2:1: unknown key `zzz`", "policy schema");
-    check("version = 1\n[filesystem]\ndeny = [{ path = \"x\", lokced = true }]", "3:23: unknown key `lokced`", "did you mean `locked`?");
+    check(
+        "version = 1\n[filesystem]\ndeny = [{ path = \"x\", lokced = true }]",
+        "3:23: unknown key `lokced`",
+        "did you mean `locked`?",
+    );
     check("version = 2\nnew-key = 1", "1:11: version 2 is not known", "version = 1");
-    check("version = 99999999999999999999", "1:11: version 99999999999999999999 is not known", "version = 1");
+    check(
+        "version = 99999999999999999999",
+        "1:11: version 99999999999999999999 is not known",
+        "version = 1",
+    );
     check("version = 0x2", "1:11: version 0x2 is not known", "version = 1");
-    check("mode = \"read-only\"", "1:1: the policy does not say its `version`", "`version = 1` on the first line");
+    check(
+        "mode = \"read-only\"",
+        "1:1: the policy does not say its `version`",
+        "`version = 1` on the first line",
+    );
     check("", "1:1: the policy does not say its `version`", "`version = 1` on the first line");
-    check("# nothing yet\n", "1:1: the policy does not say its `version`", "`version = 1` on the first line");
+    check(
+        "# nothing yet\n",
+        "1:1: the policy does not say its `version`",
+        "`version = 1` on the first line",
+    );
     check("version = 1\nmode = 3", "2:8: wanted string or table", "schema");
-    check("version = 1\n[limits]\nwall = \"5 parsecs\"", "3:8: `5 parsecs` is not a value for `limits.wall`", "a duration such as");
-    check("version = 1\n[limits]\ndisk = \"5m\"", "3:8: `5m` is not a value for `limits.disk`", "a size such as");
-    check("version = 1\n[audit]\nfsnyc = \"end\"", "3:1: unknown key `fsnyc`", "did you mean `fsync`?");
-    check("version = 1\n[audit]\nrotate-size = \"1KiB\"", "3:15: `1KiB` is not a value for `audit.rotate-size`", "at least 64 KiB");
-    check("version = 1\n[audit]\nrotate-size = \"5m\"", "3:15: `5m` is not a value for `audit.rotate-size`", "a size");
-    check("version = 1\n[filesystem]\ndeny = [\"a[bc\"]", "3:11: bad glob `a[bc`", "close it with `]`");
+    check(
+        "version = 1\n[limits]\nwall = \"5 parsecs\"",
+        "3:8: `5 parsecs` is not a value for `limits.wall`",
+        "a duration such as",
+    );
+    check(
+        "version = 1\n[limits]\ndisk = \"5m\"",
+        "3:8: `5m` is not a value for `limits.disk`",
+        "a size such as",
+    );
+    check(
+        "version = 1\n[audit]\nfsnyc = \"end\"",
+        "3:1: unknown key `fsnyc`",
+        "did you mean `fsync`?",
+    );
+    check(
+        "version = 1\n[audit]\nrotate-size = \"1KiB\"",
+        "3:15: `1KiB` is not a value for `audit.rotate-size`",
+        "at least 64 KiB",
+    );
+    check(
+        "version = 1\n[audit]\nrotate-size = \"5m\"",
+        "3:15: `5m` is not a value for `audit.rotate-size`",
+        "a size",
+    );
+    check(
+        "version = 1\n[filesystem]\ndeny = [\"a[bc\"]",
+        "3:11: bad glob `a[bc`",
+        "close it with `]`",
+    );
     check("version = 1\n[filesystem]\ndeny = [\"\"]", "3:9: bad glob ``", "write a path");
     check(
         "version = 1\n[filesystem]\ndeny = [{ path = \"x\", locked = true }]",
         "3:9: `locked` is for the managed policy only",
         "/etc/ringfence/policy.toml",
     );
-    check("version = 1\n[network]\nallow = [\"https://x.org\"]", "3:10: `https://x.org` is no host: it is a URL", "`x.org`");
-    check("version = 1\n[network]\nallow = [\"*\"]", "3:10: `*` is no host: it stands for every host", "full");
-    check("version = 1\n[network]\ndeny = [\"a\", \"x.org:0\"]", "3:21: `x.org:0` is no host: `0` is no port", "65535");
+    check(
+        "version = 1\n[network]\nallow = [\"https://x.org\"]",
+        "3:10: `https://x.org` is no host: it is a URL",
+        "`x.org`",
+    );
+    check(
+        "version = 1\n[network]\nallow = [\"*\"]",
+        "3:10: `*` is no host: it stands for every host",
+        "full",
+    );
+    check(
+        "version = 1\n[network]\ndeny = [\"a\", \"x.org:0\"]",
+        "3:21: `x.org:0` is no host: `0` is no port",
+        "65535",
+    );
     check("version = 1\n[network]\ndeny = [\"\"]", "3:9: `` is no host: it is empty", "remove it");
 }
 
@@ -163,7 +229,14 @@ fn text_that_is_not_utf8_is_named_with_its_byte() {
 #[test]
 fn managed_rules_may_be_locked() {
     let text = "version = 1\n[filesystem]\ndeny = [{ path = \"x\", locked = true }]";
-    assert!(parse(text, &path("/etc/ringfence/policy.toml"), Source::Managed).unwrap().policy.filesystem.deny[0].is_locked());
+    assert!(
+        parse(text, &path("/etc/ringfence/policy.toml"), Source::Managed)
+            .unwrap()
+            .policy
+            .filesystem
+            .deny[0]
+            .is_locked()
+    );
 }
 
 #[test]
@@ -177,32 +250,107 @@ fn a_circle_of_extends_shows_itself() {
 #[test]
 fn hosts_and_ports_that_are_none_are_refused() {
     let network = |line: &str| format!("version = 1\n[network]\n{line}");
-    check(&network("allow = [\"localhost:3000\"]"), "3:10: `localhost:3000` is not a value for `network.allow`", "`localhost = [PORT]`");
-    check(&network("allow = [\n  \"a.org\",\n  \"a b\"\n]"), "5:5: `a b` is no host: it has ' ', which no name of a host has", "letters");
-    check(&network("localhost = [1, 0]"), "3:17: `0` is not a value for `network.localhost`", "65535");
+    check(
+        &network("allow = [\"localhost:3000\"]"),
+        "3:10: `localhost:3000` is not a value for `network.allow`",
+        "`localhost = [PORT]`",
+    );
+    check(
+        &network("allow = [\n  \"a.org\",\n  \"a b\"\n]"),
+        "5:5: `a b` is no host: it has ' ', which no name of a host has",
+        "letters",
+    );
+    check(
+        &network("localhost = [1, 0]"),
+        "3:17: `0` is not a value for `network.localhost`",
+        "65535",
+    );
     check(&network("bind = [0]"), "3:9: `0` is not a value for `network.bind`", "65535");
     check(&network("bind = [65536]"), "3:8: expected true, false or a list of ports", "schema");
-    check(&network("sni = \"on\""), "3:7: unknown variant `on`, expected `check` or `off`", "schema");
-    check(&network("proxy_variables = true"), "3:1: unknown key `proxy_variables`", "`proxy-variables`");
-    assert!(parse(&network("mode = \"allow-list\"\nallow = []\ndeny = [\"localhost\"]"), &path("/f"), Source::User).is_ok());
+    check(
+        &network("sni = \"on\""),
+        "3:7: unknown variant `on`, expected `check` or `off`",
+        "schema",
+    );
+    check(
+        &network("proxy_variables = true"),
+        "3:1: unknown key `proxy_variables`",
+        "`proxy-variables`",
+    );
+    assert!(
+        parse(
+            &network("mode = \"allow-list\"\nallow = []\ndeny = [\"localhost\"]"),
+            &path("/f"),
+            Source::User
+        )
+        .is_ok()
+    );
 }
 
 #[test]
 fn a_secret_has_a_variable_hosts_and_a_header() {
-    let secret =
-        |env: &str, hosts: &str, header: &str| format!("version = 1\n[[secrets]]\nenv = \"{env}\"\nhosts = {hosts}\nheader = \"{header}\"");
-    assert!(parse(&secret("A_1", "[\"a.org\", \"*.b.org:443\"]", "X-Api-Key"), &path("/f"), Source::User).is_ok());
-    check(&secret("", "[\"a.org\"]", "X"), "3:7: `` is not a value for `secrets.env`", "GITHUB_TOKEN");
-    check(&secret("1A", "[\"a.org\"]", "X"), "3:7: `1A` is not a value for `secrets.env`", "GITHUB_TOKEN");
-    check(&secret("A=B", "[\"a.org\"]", "X"), "3:7: `A=B` is not a value for `secrets.env`", "GITHUB_TOKEN");
-    check(&secret("A", "[]", "X"), "4:9: `[]` is not a value for `secrets.hosts`", "api.github.com");
-    check(&secret("A", "[\"a.org\", \"*.org\"]", "X"), "4:19: `*.org` is not a value for `secrets.hosts`", "narrower");
-    check(&secret("A", "[\"1.2.3.4\"]", "X"), "4:10: `1.2.3.4` is not a value for `secrets.hosts`", "certificate");
-    check(&secret("A", "[\"a.org:0\"]", "X"), "4:17: `a.org:0` is no host: `0` is no port", "65535");
+    let secret = |env: &str, hosts: &str, header: &str| {
+        format!("version = 1\n[[secrets]]\nenv = \"{env}\"\nhosts = {hosts}\nheader = \"{header}\"")
+    };
+    assert!(
+        parse(
+            &secret("A_1", "[\"a.org\", \"*.b.org:443\"]", "X-Api-Key"),
+            &path("/f"),
+            Source::User
+        )
+        .is_ok()
+    );
+    check(
+        &secret("", "[\"a.org\"]", "X"),
+        "3:7: `` is not a value for `secrets.env`",
+        "GITHUB_TOKEN",
+    );
+    check(
+        &secret("1A", "[\"a.org\"]", "X"),
+        "3:7: `1A` is not a value for `secrets.env`",
+        "GITHUB_TOKEN",
+    );
+    check(
+        &secret("A=B", "[\"a.org\"]", "X"),
+        "3:7: `A=B` is not a value for `secrets.env`",
+        "GITHUB_TOKEN",
+    );
+    check(
+        &secret("A", "[]", "X"),
+        "4:9: `[]` is not a value for `secrets.hosts`",
+        "api.github.com",
+    );
+    check(
+        &secret("A", "[\"a.org\", \"*.org\"]", "X"),
+        "4:19: `*.org` is not a value for `secrets.hosts`",
+        "narrower",
+    );
+    check(
+        &secret("A", "[\"1.2.3.4\"]", "X"),
+        "4:10: `1.2.3.4` is not a value for `secrets.hosts`",
+        "certificate",
+    );
+    check(
+        &secret("A", "[\"a.org:0\"]", "X"),
+        "4:17: `a.org:0` is no host: `0` is no port",
+        "65535",
+    );
     check(&secret("A", "[\"*\"]", "X"), "4:10: `*` is no host: it stands for every host", "full");
-    check(&secret("A", "[\"a.org\"]", "X: y"), "5:10: `X: y` is not a value for `secrets.header`", "Authorization");
-    check(&secret("A", "[\"a.org\"]", "content-length"), "5:10: `content-length` is not a value for `secrets.header`", "another");
+    check(
+        &secret("A", "[\"a.org\"]", "X: y"),
+        "5:10: `X: y` is not a value for `secrets.header`",
+        "Authorization",
+    );
+    check(
+        &secret("A", "[\"a.org\"]", "content-length"),
+        "5:10: `content-length` is not a value for `secrets.header`",
+        "another",
+    );
     check("version = 1\n[[secrets]]\nenv = \"A\"\nhost = []", "4:1: unknown key `host`", "`hosts`");
     check("version = 1\n[[secrets]]\nenv = \"A\"", "2:1: missing field `hosts`", "schema");
-    check("version = 1\n[secrets]\nenv = \"A\"", "2:1: invalid type: map, expected a sequence", "schema");
+    check(
+        "version = 1\n[secrets]\nenv = \"A\"",
+        "2:1: invalid type: map, expected a sequence",
+        "schema",
+    );
 }

@@ -36,11 +36,14 @@ pub(super) fn check(layer: &Layer) -> Result<(), PolicyError> {
 /// Refuses `project` in files that are not the user's own for one project, and a value that is no path.
 fn check_project(layer: &Layer) -> Result<(), PolicyError> {
     let Some(project) = &layer.policy.project else { return Ok(()) };
-    let is_plain = AbsPath::new(project).is_some_and(|path| path.as_path().as_os_str() == project.as_str());
+    let is_plain =
+        AbsPath::new(project).is_some_and(|path| path.as_path().as_os_str() == project.as_str());
     let expected = match layer.source {
         Source::User if is_plain => return Ok(()),
         Source::User => "the absolute path of the project",
-        _ => "nothing here: only a file of the user's own is for one project, in ~/.config/ringfence/projects",
+        _ => {
+            "nothing here: only a file of the user's own is for one project, in ~/.config/ringfence/projects"
+        }
     };
     Err(bad_text(layer, "project", "project", project, expected))
 }
@@ -74,7 +77,8 @@ fn check_network(layer: &Layer) -> Result<(), PolicyError> {
             let rule = layer.host_rule(&key, text)?;
             let is_localhost = matches!(&rule.subject, Subject::Name(name) | Subject::Below(name) if name.is_localhost());
             if list == "allow" && is_localhost {
-                let expected = "`localhost = [PORT]` for the host's own; inside, loopback is always open";
+                let expected =
+                    "`localhost = [PORT]` for the host's own; inside, loopback is always open";
                 return Err(bad_text(layer, &key, "network.allow", text, expected));
             }
         }
@@ -82,21 +86,35 @@ fn check_network(layer: &Layer) -> Result<(), PolicyError> {
     for (list, ports) in [("localhost", &network.localhost), ("bind", &network.bind)] {
         let Some(PortChoice::Some(ports)) = ports else { continue };
         if let Some(i) = ports.iter().position(|&port| port == 0) {
-            return Err(bad_text(layer, &format!("network.{list}.{i}"), &format!("network.{list}"), "0", "a port from 1 to 65535"));
+            return Err(bad_text(
+                layer,
+                &format!("network.{list}.{i}"),
+                &format!("network.{list}"),
+                "0",
+                "a port from 1 to 65535",
+            ));
         }
     }
     Ok(())
 }
 
 fn check_secret(layer: &Layer, key: &str, secret: &SecretPolicy) -> Result<(), PolicyError> {
-    let bad =
-        |part: &str, value: &str, expected| Err(bad_text(layer, &format!("{key}.{part}"), &format!("secrets.{part}"), value, expected));
+    let bad = |part: &str, value: &str, expected| {
+        Err(bad_text(layer, &format!("{key}.{part}"), &format!("secrets.{part}"), value, expected))
+    };
     let is_variable = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if secret.env.is_empty() || !secret.env.chars().all(is_variable) || secret.env.starts_with(|c: char| c.is_ascii_digit()) {
+    if secret.env.is_empty()
+        || !secret.env.chars().all(is_variable)
+        || secret.env.starts_with(|c: char| c.is_ascii_digit())
+    {
         return bad("env", &secret.env, "the name of a variable, such as `GITHUB_TOKEN`");
     }
     if is_for_programs(&secret.env) {
-        return bad("env", &secret.env, "another variable: programs need this one as it is to start");
+        return bad(
+            "env",
+            &secret.env,
+            "another variable: programs need this one as it is to start",
+        );
     }
     // What may stand in the name of a header: RFC 9110, 5.6.2.
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
@@ -104,7 +122,11 @@ fn check_secret(layer: &Layer, key: &str, secret: &SecretPolicy) -> Result<(), P
         return bad("header", &secret.header, "the name of a header, such as `Authorization`");
     }
     if FRAMING.iter().any(|header| secret.header.eq_ignore_ascii_case(header)) {
-        return bad("header", &secret.header, "another header: this one says where a request begins and ends, or whom it is for");
+        return bad(
+            "header",
+            &secret.header,
+            "another header: this one says where a request begins and ends, or whom it is for",
+        );
     }
     if secret.hosts.is_empty() {
         return bad("hosts", "[]", "the hosts that get it, such as `[\"api.github.com\"]`");
@@ -113,12 +135,24 @@ fn check_secret(layer: &Layer, key: &str, secret: &SecretPolicy) -> Result<(), P
         let part = format!("hosts.{i}");
         match layer.host_rule(&format!("{key}.{part}"), text)?.subject {
             Subject::Below(name) if !name.as_str().contains('.') => {
-                return Err(bad_text(layer, &format!("{key}.{part}"), "secrets.hosts", text, "a narrower name: this one is everybody's"));
+                return Err(bad_text(
+                    layer,
+                    &format!("{key}.{part}"),
+                    "secrets.hosts",
+                    text,
+                    "a narrower name: this one is everybody's",
+                ));
             }
             Subject::Name(_) | Subject::Below(_) => {}
             Subject::Range(_) => {
                 let expected = "a name: only whoever has its certificate is to get the value";
-                return Err(bad_text(layer, &format!("{key}.{part}"), "secrets.hosts", text, expected));
+                return Err(bad_text(
+                    layer,
+                    &format!("{key}.{part}"),
+                    "secrets.hosts",
+                    text,
+                    expected,
+                ));
             }
         }
     }
@@ -127,31 +161,73 @@ fn check_secret(layer: &Layer, key: &str, secret: &SecretPolicy) -> Result<(), P
 
 /// Variables that decide how programs start, or that ringfence sets itself.
 fn is_for_programs(name: &str) -> bool {
-    const EXACT: &[&str] = &["PATH", "HOME", "PWD", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "BASH_ENV", "ENV", "IFS"];
+    const EXACT: &[&str] = &[
+        "PATH", "HOME", "PWD", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "BASH_ENV",
+        "ENV", "IFS",
+    ];
     let is_begun = ["LD_", "LC_", "RINGFENCE"].iter().any(|begin| name.starts_with(begin));
-    is_begun || EXACT.contains(&name) || TRUST.contains(&name) || name.to_ascii_lowercase().ends_with("_proxy")
+    is_begun
+        || EXACT.contains(&name)
+        || TRUST.contains(&name)
+        || name.to_ascii_lowercase().ends_with("_proxy")
 }
 
 /// Headers that a value must never be put into.
-const FRAMING: &[&str] = &["Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "TE", "Trailer", "Expect"];
+const FRAMING: &[&str] = &[
+    "Host",
+    "Content-Length",
+    "Transfer-Encoding",
+    "Connection",
+    "Upgrade",
+    "TE",
+    "Trailer",
+    "Expect",
+];
 
-fn bad_text(layer: &Layer, at: &str, key: &str, value: &str, expected: &'static str) -> PolicyError {
-    PolicyError::BadValue { at: layer.place(at), key: key.to_owned(), value: value.to_owned(), expected }
+fn bad_text(
+    layer: &Layer,
+    at: &str,
+    key: &str,
+    value: &str,
+    expected: &'static str,
+) -> PolicyError {
+    PolicyError::BadValue {
+        at: layer.place(at),
+        key: key.to_owned(),
+        value: value.to_owned(),
+        expected,
+    }
 }
 
 fn check_limits(layer: &Layer) -> Result<(), PolicyError> {
     let limits = &layer.policy.limits;
     let durations = [("wall", &limits.wall), ("cpu", &limits.cpu)];
-    let sizes = [("memory", &limits.memory), ("file-size", &limits.file_size), ("disk", &limits.disk), ("output", &limits.output)];
-    let bad = |name: &str, amount: &Amount, expected| bad_amount(layer, &format!("limits.{name}"), amount, expected);
+    let sizes = [
+        ("memory", &limits.memory),
+        ("file-size", &limits.file_size),
+        ("disk", &limits.disk),
+        ("output", &limits.output),
+    ];
+    let bad = |name: &str, amount: &Amount, expected| {
+        bad_amount(layer, &format!("limits.{name}"), amount, expected)
+    };
     for (name, amount) in durations {
         if let Some(amount) = amount.as_ref().filter(|amount| amount.milliseconds().is_none()) {
-            return Err(bad(name, amount, "a duration such as `\"500ms\"`, `\"300s\"`, `\"5m\"` or `\"2h\"`"));
+            return Err(bad(
+                name,
+                amount,
+                "a duration such as `\"500ms\"`, `\"300s\"`, `\"5m\"` or `\"2h\"`",
+            ));
         }
     }
     let idle = layer.policy.sandbox.hook_session_idle.as_ref();
     if let Some(amount) = idle.filter(|amount| amount.milliseconds().is_none_or(|idle| idle == 0)) {
-        return Err(bad_amount(layer, "sandbox.hook-session-idle", amount, "a duration such as `\"30m\"` or `\"2h\"`"));
+        return Err(bad_amount(
+            layer,
+            "sandbox.hook-session-idle",
+            amount,
+            "a duration such as `\"30m\"` or `\"2h\"`",
+        ));
     }
     for (name, amount) in sizes {
         if let Some(amount) = amount.as_ref().filter(|amount| amount.bytes().is_none()) {
@@ -166,9 +242,12 @@ const SMALLEST_FILE: u64 = 64 << 10;
 
 fn check_audit(layer: &Layer) -> Result<(), PolicyError> {
     match &layer.policy.audit.rotate_size {
-        Some(size) if size.bytes().is_none_or(|bytes| bytes < SMALLEST_FILE) => {
-            Err(bad_amount(layer, "audit.rotate-size", size, "a size of at least 64 KiB, such as `\"64MiB\"`"))
-        }
+        Some(size) if size.bytes().is_none_or(|bytes| bytes < SMALLEST_FILE) => Err(bad_amount(
+            layer,
+            "audit.rotate-size",
+            size,
+            "a size of at least 64 KiB, such as `\"64MiB\"`",
+        )),
         _ => Ok(()),
     }
 }

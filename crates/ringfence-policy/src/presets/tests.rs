@@ -8,7 +8,10 @@ fn roots(rules: &[Rule]) -> Vec<String> {
 
 #[track_caller]
 fn check_path(dir: &str, expect: Option<&str>) {
-    let installations = ["/opt/x", "/opt", "/home/me/.foo", "/home/me/.local", "/home/me", "/home/you"].map(path).into();
+    let installations =
+        ["/opt/x", "/opt", "/home/me/.foo", "/home/me/.local", "/home/me", "/home/you"]
+            .map(path)
+            .into();
     let facts = Facts { path_dirs: vec![path(dir)], installations, ..facts() };
     let rules = path_rules(&facts, &[rule(path("/usr"), Effect::Read, "test")]);
     let expect: Vec<String> = expect.iter().map(|root| format!("read {root}")).collect();
@@ -34,8 +37,11 @@ fn directories_on_path_are_opened_no_wider_than_a_tool() {
 
 #[test]
 fn patterns_hold_where_a_directory_on_path_stands_for_itself() {
-    let facts =
-        Facts { path_dirs: vec![path("/opt/x/bin"), path("/home/me/other/bin")], installations: [path("/opt/x")].into(), ..facts() };
+    let facts = Facts {
+        path_dirs: vec![path("/opt/x/bin"), path("/home/me/other/bin")],
+        installations: [path("/opt/x")].into(),
+        ..facts()
+    };
     let holds: Vec<bool> = path_rules(&facts, &[]).iter().map(Rule::patterns_hold).collect();
     assert_eq!(holds, [false, true]);
 }
@@ -52,7 +58,8 @@ fn go_opens_its_programs_and_packages_and_no_sources() {
 fn a_preset_applies_when_its_program_is_there() {
     // Caches that hold no secret are opened one by one, whatever is on `PATH`; all others stay away.
     let always = roots(&rules(&facts()));
-    let below: Vec<&str> = always.iter().filter_map(|root| root.strip_prefix("private /home/me/.cache/")).collect();
+    let below: Vec<&str> =
+        always.iter().filter_map(|root| root.strip_prefix("private /home/me/.cache/")).collect();
     assert_eq!(below, ["ms-playwright", "puppeteer", "Cypress", "huggingface/hub", "torch"]);
     assert_eq!(always.last().map(String::as_str), Some("private /home/me/.cache"));
     let mut facts = facts();
@@ -60,7 +67,12 @@ fn a_preset_applies_when_its_program_is_there() {
     let found = rules(&facts);
     assert_eq!(
         roots(&found)[..4],
-        ["read /home/me/.cargo", "read /home/me/.rustup", "private /home/me/.cargo/registry", "private /home/me/.cargo/git",]
+        [
+            "read /home/me/.cargo",
+            "read /home/me/.rustup",
+            "private /home/me/.cargo/registry",
+            "private /home/me/.cargo/git",
+        ]
     );
     let store = path("/home/me/.cache/ringfence/projects/1/.cargo+registry");
     assert_eq!(found[2].effect, Effect::Private { store, host_beneath: true });
@@ -72,7 +84,10 @@ fn variables_move_directories_but_not_to_home_itself() {
     facts.programs.insert("cargo".into());
     facts.variables.insert("CARGO_HOME".into(), "/opt/cargo".into());
     let found = roots(&rules(&facts));
-    assert!(found.contains(&"read /opt/cargo".to_owned()) && found.contains(&"deny /opt/cargo/credentials.toml".to_owned()));
+    assert!(
+        found.contains(&"read /opt/cargo".to_owned())
+            && found.contains(&"deny /opt/cargo/credentials.toml".to_owned())
+    );
     for broad in ["/home/me", "/", "relative"] {
         facts.variables.insert("CARGO_HOME".into(), broad.into());
         let found = roots(&rules(&facts));

@@ -19,7 +19,9 @@ pub(super) fn fold(openings: Vec<Opening>, judge: &Judge<'_>) -> Vec<Opening> {
         if judge.may_be_opened_whole(&directory).is_err() {
             continue;
         }
-        let is_in = |opening: &Opening| opening.effect == effect && opening.root.parent().as_ref() == Some(&directory);
+        let is_in = |opening: &Opening| {
+            opening.effect == effect && opening.root.parent().as_ref() == Some(&directory)
+        };
         let (inside, rest): (Vec<Opening>, Vec<Opening>) = kept.into_iter().partition(is_in);
         let things = inside.iter().map(|opening| opening.folded.unwrap_or(1)).sum();
         let wishes = inside.iter().flat_map(|opening| opening.wishes.iter().copied()).collect();
@@ -37,10 +39,17 @@ fn crowded(openings: &[Opening], tried: &BTreeSet<(AbsPath, bool)>) -> Option<(A
     let mut directories: BTreeMap<(AbsPath, bool), (usize, Effect)> = BTreeMap::new();
     for opening in openings {
         let Some(above) = opening.root.parent() else { continue };
-        directories.entry((above, is_write(&opening.effect))).or_insert_with(|| (0, opening.effect.clone())).0 += 1;
+        directories
+            .entry((above, is_write(&opening.effect)))
+            .or_insert_with(|| (0, opening.effect.clone()))
+            .0 += 1;
     }
-    let crowded = directories.into_iter().filter(|(key, (number, _))| *number >= SEVERAL && !tried.contains(key));
-    crowded.max_by_key(|((directory, _), _)| directory.depth()).map(|((directory, _), (_, effect))| (directory, effect))
+    let crowded = directories
+        .into_iter()
+        .filter(|(key, (number, _))| *number >= SEVERAL && !tried.contains(key));
+    crowded
+        .max_by_key(|((directory, _), _)| directory.depth())
+        .map(|((directory, _), (_, effect))| (directory, effect))
 }
 
 /// One opening for each root, the wider one, and none in a directory that is opened as widely.
@@ -48,15 +57,22 @@ fn merge(openings: Vec<Opening>) -> Vec<Opening> {
     let mut kept: Vec<Opening> = Vec::new();
     let mut sorted = openings;
     // Outer and wider first: whatever they give is there when the others come.
-    sorted.sort_by(|a, b| a.root.cmp(&b.root).then_with(|| is_write(&b.effect).cmp(&is_write(&a.effect))));
+    sorted.sort_by(|a, b| {
+        a.root.cmp(&b.root).then_with(|| is_write(&b.effect).cmp(&is_write(&a.effect)))
+    });
     for opening in sorted {
-        let gives = |other: &&mut Opening| opening.root.is_within(&other.root) && is_write(&other.effect) >= is_write(&opening.effect);
+        let gives = |other: &&mut Opening| {
+            opening.root.is_within(&other.root)
+                && is_write(&other.effect) >= is_write(&opening.effect)
+        };
         match kept.iter_mut().find(gives) {
             Some(other) => {
                 let is_own = opening.root == other.root && opening.folded.is_none();
                 other.folded = match (other.folded, opening.folded) {
                     _ if is_own => None,
-                    (Some(things), more) if opening.root != other.root => Some(things + more.unwrap_or(1)),
+                    (Some(things), more) if opening.root != other.root => {
+                        Some(things + more.unwrap_or(1))
+                    }
                     (things, _) => things,
                 };
                 other.wishes.extend(opening.wishes);

@@ -22,18 +22,30 @@ impl Ground for Host {
             Some(entry) if entry.ends_with('|') => Thing::Other,
             Some(entry) if !entry.ends_with('/') => Thing::File,
             Some(_) => Thing::Directory,
-            None if self.there.iter().any(|entry| path(entry.trim_end_matches(['/', '|'])).is_within(at)) => Thing::Directory,
+            None if self
+                .there
+                .iter()
+                .any(|entry| path(entry.trim_end_matches(['/', '|'])).is_within(at)) =>
+            {
+                Thing::Directory
+            }
             None => Thing::Nothing,
         }
     }
     fn real(&self, at: &AbsPath) -> AbsPath {
-        self.links.iter().find(|(link, _)| path(link) == *at).map_or_else(|| at.clone(), |(_, to)| path(to))
+        self.links
+            .iter()
+            .find(|(link, _)| path(link) == *at)
+            .map_or_else(|| at.clone(), |(_, to)| path(to))
     }
     fn project_around(&self, at: &AbsPath) -> Option<AbsPath> {
         self.projects.iter().map(|project| path(project)).find(|project| at.is_within(project))
     }
     fn project_below(&self, directory: &AbsPath) -> Option<AbsPath> {
-        self.projects.iter().map(|project| path(project)).find(|project| project.is_within(directory) && project != directory)
+        self.projects
+            .iter()
+            .map(|project| path(project))
+            .find(|project| project.is_within(directory) && project != directory)
     }
 }
 
@@ -42,7 +54,14 @@ fn grants(user: &str) -> Grants {
 }
 
 fn user_layer(text: &str) -> Vec<Layer> {
-    vec![parse(&format!("version = 1\n{text}"), &path("/home/me/.config/ringfence/policy.toml"), Source::User).unwrap()]
+    vec![
+        parse(
+            &format!("version = 1\n{text}"),
+            &path("/home/me/.config/ringfence/policy.toml"),
+            Source::User,
+        )
+        .unwrap(),
+    ]
 }
 
 /// `read PATH`, `write PATH` or `make PATH`; `~` is home.
@@ -61,7 +80,8 @@ fn wish(text: &str) -> Wish {
 fn lines(proposal: &Proposal) -> Vec<String> {
     let line = |opening: &Opening| {
         let folded = opening.folded.map_or_else(String::new, |things| format!(" ({things})"));
-        let project = opening.project.as_ref().map_or_else(String::new, |project| format!(" in {project}"));
+        let project =
+            opening.project.as_ref().map_or_else(String::new, |project| format!(" in {project}"));
         format!("{} {}{folded}{project}", opening.effect.word(), opening.text)
     };
     proposal.openings.iter().map(line).collect()
@@ -75,10 +95,15 @@ fn proposed(host: &Host, user: &str, wishes: &[&str]) -> Proposal {
     let before = grants(user);
     let proposal = propose(&before, &facts(), host, &wishes);
     let list = |effect: Effect| {
-        let texts = proposal.openings.iter().filter(|opening| opening.effect == effect).map(|opening| format!("{:?}", opening.text));
+        let texts = proposal
+            .openings
+            .iter()
+            .filter(|opening| opening.effect == effect)
+            .map(|opening| format!("{:?}", opening.text));
         texts.collect::<Vec<_>>().join(", ")
     };
-    let learned = format!("[filesystem]\nread = [{}]\nwrite = [{}]", list(Effect::Read), list(Effect::Write));
+    let learned =
+        format!("[filesystem]\nread = [{}]\nwrite = [{}]", list(Effect::Read), list(Effect::Write));
     let layers: Vec<Layer> = user_layer(user).into_iter().chain(user_layer(&learned)).collect();
     let after = resolve(&layers, &Flags::none(path("/home/me/p")), &facts()).unwrap();
     assert_eq!(after.warnings, before.warnings, "{learned}");
@@ -88,10 +113,12 @@ fn proposed(host: &Host, user: &str, wishes: &[&str]) -> Proposal {
     }
     for (number, _) in &proposal.left {
         let Wish { path, want } = &wishes[*number];
-        let is_opened = before.verdict(path, want.access()) != Verdict::Allowed && after.verdict(path, want.access()) == Verdict::Allowed;
+        let is_opened = before.verdict(path, want.access()) != Verdict::Allowed
+            && after.verdict(path, want.access()) == Verdict::Allowed;
         assert!(!is_opened, "{path} by {learned}");
     }
-    let mut all: Vec<usize> = proposal.openings.iter().flat_map(|opening| opening.wishes.clone()).collect();
+    let mut all: Vec<usize> =
+        proposal.openings.iter().flat_map(|opening| opening.wishes.clone()).collect();
     all.extend(proposal.left.iter().map(|(number, _)| *number));
     all.sort_unstable();
     assert_eq!(all, (0..wishes.len()).collect::<Vec<_>>(), "every wish is answered once");
@@ -107,7 +134,11 @@ fn check(host: &Host, wishes: &[&str], expect: &[&str]) {
 #[track_caller]
 fn check_left(host: &Host, user: &str, text: &str, expect: &Why) {
     let proposal = proposed(host, user, &[text]);
-    assert_eq!((lines(&proposal), proposal.left.first().map(|(_, why)| why)), (vec![], Some(expect)), "{text}");
+    assert_eq!(
+        (lines(&proposal), proposal.left.first().map(|(_, why)| why)),
+        (vec![], Some(expect)),
+        "{text}"
+    );
 }
 
 #[track_caller]
@@ -115,7 +146,11 @@ fn check_on_purpose(host: &Host, text: &str, rule: &str) {
     let proposal = proposed(host, "", &[text]);
     match proposal.left.as_slice() {
         [(0, Why::OnPurpose(decision))] => {
-            assert_eq!(decision.rule.as_ref().map(|because| because.origin().text.as_str()), Some(rule), "{text}")
+            assert_eq!(
+                decision.rule.as_ref().map(|because| because.origin().text.as_str()),
+                Some(rule),
+                "{text}"
+            )
         }
         other => panic!("{text}: {other:?}, {:?}", lines(&proposal)),
     }
@@ -143,7 +178,11 @@ const DATA: Host = Host {
 
 #[test]
 fn single_files_are_opened_one_by_one_as_a_person_would_write_them() {
-    check(&DATA, &["read ~/notes", "read /opt/t/x", "read ~/d/a"], &["read ~/d/a", "read ~/notes", "read /opt/t/x"]);
+    check(
+        &DATA,
+        &["read ~/notes", "read /opt/t/x", "read ~/d/a"],
+        &["read ~/d/a", "read ~/notes", "read /opt/t/x"],
+    );
     check(&DATA, &["read ~/notes", "read ~/notes"], &["read ~/notes"]);
     check(&DATA, &["write ~/notes", "read ~/notes"], &["write ~/notes"]);
     check(&DATA, &[], &[]);
@@ -151,9 +190,17 @@ fn single_files_are_opened_one_by_one_as_a_person_would_write_them() {
 
 #[test]
 fn several_files_of_a_directory_are_the_directory() {
-    check(&DATA, &["read ~/d/a", "read ~/d/b", "read ~/d/c"], &["read ~/d/a", "read ~/d/b", "read ~/d/c"]);
+    check(
+        &DATA,
+        &["read ~/d/a", "read ~/d/b", "read ~/d/c"],
+        &["read ~/d/a", "read ~/d/b", "read ~/d/c"],
+    );
     check(&DATA, &["read ~/d/a", "read ~/d/b", "read ~/d/c", "read ~/d/e"], &["read ~/d (4)"]);
-    check(&DATA, &["read ~/d/a", "read ~/d/b", "read ~/d/c", "read ~/d/e", "read ~/d/s/x"], &["read ~/d (5)"]);
+    check(
+        &DATA,
+        &["read ~/d/a", "read ~/d/b", "read ~/d/c", "read ~/d/e", "read ~/d/s/x"],
+        &["read ~/d (5)"],
+    );
     check(&DATA, &["read ~/d", "read ~/d/a", "read ~/d/b"], &["read ~/d"]);
     // Reading several does not open the directory for writing.
     check(
@@ -178,7 +225,15 @@ fn directories_fold_into_what_is_above_them() {
         ],
         ..Host::default()
     };
-    let wishes = ["read ~/m/a", "read ~/m/b", "read ~/m/c", "read ~/m/d/1", "read ~/m/d/2", "read ~/m/d/3", "read ~/m/d/4"];
+    let wishes = [
+        "read ~/m/a",
+        "read ~/m/b",
+        "read ~/m/c",
+        "read ~/m/d/1",
+        "read ~/m/d/2",
+        "read ~/m/d/3",
+        "read ~/m/d/4",
+    ];
     check(&host, &wishes, &["read ~/m (7)"]);
 }
 
@@ -194,7 +249,8 @@ fn what_is_to_be_made_needs_its_directory() {
 
 #[test]
 fn what_may_be_read_is_opened_for_writing_if_it_is_the_persons() {
-    let read = proposed(&DATA, "[filesystem]\nread = [\"~/d\"]", &["write ~/d/a", "make ~/d/s/new"]);
+    let read =
+        proposed(&DATA, "[filesystem]\nread = [\"~/d\"]", &["write ~/d/a", "make ~/d/s/new"]);
     assert_eq!(lines(&read), ["write ~/d/a", "write ~/d/s"]);
     check_left(&DATA, "", "write /usr/bin/sh", &Why::System);
     check_left(&DATA, "", "make /usr/new", &Why::System);
@@ -241,8 +297,15 @@ fn what_is_denied_on_purpose_is_never_proposed() {
 
 #[test]
 fn a_denied_file_stays_shut_in_a_directory_that_is_opened_around_it() {
-    let host = Host { there: &["/home/me/d/.env", "/home/me/d/a", "/home/me/d/b", "/home/me/d/c", "/home/me/d/e"], ..Host::default() };
-    let proposal = proposed(&host, "", &["read ~/d/a", "read ~/d/b", "read ~/d/.env", "read ~/d/c", "read ~/d/e"]);
+    let host = Host {
+        there: &["/home/me/d/.env", "/home/me/d/a", "/home/me/d/b", "/home/me/d/c", "/home/me/d/e"],
+        ..Host::default()
+    };
+    let proposal = proposed(
+        &host,
+        "",
+        &["read ~/d/a", "read ~/d/b", "read ~/d/.env", "read ~/d/c", "read ~/d/e"],
+    );
     assert_eq!((lines(&proposal), proposal.left.len()), (vec!["read ~/d (4)".to_owned()], 1));
 }
 
@@ -271,8 +334,15 @@ fn nothing_is_opened_that_holds_more_than_was_meant() {
     check_left(&host, "", "read /home", &Why::TooBroad(path("/home")));
     check_left(&host, "", "read /srv", &Why::TooBroad(path("/srv")));
     let proposal = proposed(&host, "", &["read ~/.config"]);
-    assert!(matches!(&proposal.left[..], [(0, Why::AroundDenied(denied))] if denied.is_within(&path("/home/me/.config"))), "{proposal:?}");
-    check(&host, &["read ~/1", "read ~/2", "read ~/3", "read ~/4"], &["read ~/1", "read ~/2", "read ~/3", "read ~/4"]);
+    assert!(
+        matches!(&proposal.left[..], [(0, Why::AroundDenied(denied))] if denied.is_within(&path("/home/me/.config"))),
+        "{proposal:?}"
+    );
+    check(
+        &host,
+        &["read ~/1", "read ~/2", "read ~/3", "read ~/4"],
+        &["read ~/1", "read ~/2", "read ~/3", "read ~/4"],
+    );
     check(
         &host,
         &["read /etc/1", "read /etc/2", "read /etc/3", "read /etc/4"],
@@ -285,7 +355,13 @@ fn nothing_is_opened_that_holds_more_than_was_meant() {
 #[test]
 fn other_projects_are_not_opened_and_files_in_them_are_said_to_be() {
     let host = Host {
-        there: &["/home/me/code/o/a", "/home/me/code/o/b", "/home/me/code/o/c", "/home/me/code/o/d", "/home/me/code/x"],
+        there: &[
+            "/home/me/code/o/a",
+            "/home/me/code/o/b",
+            "/home/me/code/o/c",
+            "/home/me/code/o/d",
+            "/home/me/code/x",
+        ],
         projects: &["/home/me/code/o"],
         links: &[],
     };
@@ -300,8 +376,15 @@ fn other_projects_are_not_opened_and_files_in_them_are_said_to_be() {
 #[test]
 fn what_no_policy_can_say_is_handed_back() {
     check_left(&DATA, "", "read /mnt/s", &Why::NoFile);
-    check_left(&Host { there: &["/run/u/bus|"], ..Host::default() }, "", "read /run/u/bus", &Why::NoFile);
-    for name in ["read ~/d/a*b", "read ~/d/$HOME", "read ~/d/a\nb", "read ~/d/{a}", "read ~/d/\u{202e}x"] {
+    check_left(
+        &Host { there: &["/run/u/bus|"], ..Host::default() },
+        "",
+        "read /run/u/bus",
+        &Why::NoFile,
+    );
+    for name in
+        ["read ~/d/a*b", "read ~/d/$HOME", "read ~/d/a\nb", "read ~/d/{a}", "read ~/d/\u{202e}x"]
+    {
         check_left(&DATA, "", name, &Why::Unwritable);
     }
     check_left(&DATA, "[filesystem]\nread = [\"~/d\"]", "read ~/d/a", &Why::Allowed);

@@ -25,7 +25,12 @@ struct Written<'a> {
     locked: bool,
 }
 
-pub(super) fn collect(layers: &[Layer], flags: &Flags, facts: &Facts, warnings: &mut Vec<String>) -> Result<Lists, PolicyError> {
+pub(super) fn collect(
+    layers: &[Layer],
+    flags: &Flags,
+    facts: &Facts,
+    warnings: &mut Vec<String>,
+) -> Result<Lists, PolicyError> {
     let mut lists = Lists {
         rules: Vec::new(),
         patterns: builtin::patterns().collect(),
@@ -35,19 +40,36 @@ pub(super) fn collect(layers: &[Layer], flags: &Flags, facts: &Facts, warnings: 
     for layer in layers {
         let files = &layer.policy.filesystem;
         let anchor = layer.project(&facts.workspace);
-        for (key, entries) in keyed([&files.read, &files.write, &files.deny, &files.hide, &files.protect, &files.except]) {
+        for (key, entries) in keyed([
+            &files.read,
+            &files.write,
+            &files.deny,
+            &files.hide,
+            &files.protect,
+            &files.except,
+        ]) {
             for (i, entry) in entries.iter().enumerate() {
                 let full = format!("filesystem.{key}.{i}");
                 let written = Written {
-                    entry: Entry { text: entry.path(), key, anchor: &anchor, at: layer.place(&full) },
-                    origin: Origin { reason: entry.reason().map(str::to_owned), ..layer.origin(&full, entry.path()) },
+                    entry: Entry {
+                        text: entry.path(),
+                        key,
+                        anchor: &anchor,
+                        at: layer.place(&full),
+                    },
+                    origin: Origin {
+                        reason: entry.reason().map(str::to_owned),
+                        ..layer.origin(&full, entry.path())
+                    },
                     locked: entry.is_locked(),
                 };
                 lists.add(written, facts, warnings)?;
             }
         }
     }
-    for (key, entries) in keyed([&flags.read, &flags.write, &flags.deny, &flags.hide, &flags.protect, &flags.except]) {
+    for (key, entries) in
+        keyed([&flags.read, &flags.write, &flags.deny, &flags.hide, &flags.protect, &flags.except])
+    {
         for text in entries {
             let entry = Entry { text, key, anchor: &flags.cwd, at: Place::default() };
             let origin = Origin::new(Source::Flag, format!("--{key} {text}"));
@@ -63,7 +85,12 @@ fn keyed<T>(lists: [&[T]; 6]) -> impl Iterator<Item = (&'static str, &[T])> {
 }
 
 impl Lists {
-    fn add(&mut self, written: Written<'_>, facts: &Facts, warnings: &mut Vec<String>) -> Result<(), PolicyError> {
+    fn add(
+        &mut self,
+        written: Written<'_>,
+        facts: &Facts,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), PolicyError> {
         let Written { entry, origin, locked } = written;
         match entry.key {
             "read" | "write" => {
@@ -100,10 +127,18 @@ impl Lists {
     /// Adds a deny or protect. What is hidden is denied, and only looks different.
     fn shut(&mut self, target: Target, key: &str, origin: Origin, locked: bool) {
         match (target, key == "protect") {
-            (Target::Path(root), true) => self.rules.push(Rule { root, effect: Effect::Protect, origin, locked }),
-            (Target::Path(root), false) => self.rules.push(Rule { root, effect: Effect::Deny, origin, locked }),
-            (Target::Glob(glob), true) => self.patterns.push(Pattern { glob, effect: PatternEffect::Protect, origin, locked }),
-            (Target::Glob(glob), false) => self.patterns.push(Pattern { glob, effect: PatternEffect::Deny, origin, locked }),
+            (Target::Path(root), true) => {
+                self.rules.push(Rule { root, effect: Effect::Protect, origin, locked })
+            }
+            (Target::Path(root), false) => {
+                self.rules.push(Rule { root, effect: Effect::Deny, origin, locked })
+            }
+            (Target::Glob(glob), true) => {
+                self.patterns.push(Pattern { glob, effect: PatternEffect::Protect, origin, locked })
+            }
+            (Target::Glob(glob), false) => {
+                self.patterns.push(Pattern { glob, effect: PatternEffect::Deny, origin, locked })
+            }
         }
     }
 }
@@ -135,22 +170,41 @@ pub(super) fn open_git(facts: &Facts, effect: Effect, rules: &mut Vec<Rule>, lis
     }
     // A file that points to the git directory: whoever changes it chooses another config.
     protect(facts.workspace.join(".git"));
-    for text in ["./modules/**/{hooks,config,config.worktree,commondir}", "./modules/**/info/attributes"] {
+    for text in
+        ["./modules/**/{hooks,config,config.worktree,commondir}", "./modules/**/info/attributes"]
+    {
         if let Ok(glob) = Glob::new(text, Some(&git.common_dir), Case::Sensitive) {
-            let pattern = Pattern { glob, effect: PatternEffect::Protect, origin: builtin::origin(text), locked: false };
+            let pattern = Pattern {
+                glob,
+                effect: PatternEffect::Protect,
+                origin: builtin::origin(text),
+                locked: false,
+            };
             lists.patterns.push(pattern);
         }
     }
     let glob = exact_glob(&git.common_dir);
-    lists.exceptions.extend(glob.map(|glob| Exception { glob, origin: builtin::origin("git's own store") }));
+    lists
+        .exceptions
+        .extend(glob.map(|glob| Exception { glob, origin: builtin::origin("git's own store") }));
 }
 
 /// Warnings about rules that cannot have an effect.
-pub(super) fn without_effect(rules: &[Rule], patterns: &[Pattern], exceptions: &[Exception]) -> Vec<String> {
+pub(super) fn without_effect(
+    rules: &[Rule],
+    patterns: &[Pattern],
+    exceptions: &[Exception],
+) -> Vec<String> {
     let mut warnings = Vec::new();
-    let shut: Vec<&Rule> = rules.iter().filter(|rule| rule.effect == Effect::Deny && rule.origin.source == Source::BuiltIn).collect();
+    let shut: Vec<&Rule> = rules
+        .iter()
+        .filter(|rule| rule.effect == Effect::Deny && rule.origin.source == Source::BuiltIn)
+        .collect();
     for rule in rules.iter().filter(|rule| rule.opens()) {
-        if !matches!(rule.origin.source, Source::Project | Source::Managed | Source::Mode | Source::Tools) {
+        if !matches!(
+            rule.origin.source,
+            Source::Project | Source::Managed | Source::Mode | Source::Tools
+        ) {
             continue;
         }
         if let Some(deny) = shut.iter().find(|deny| rule.root.is_within(&deny.root)) {
@@ -163,7 +217,9 @@ pub(super) fn without_effect(rules: &[Rule], patterns: &[Pattern], exceptions: &
         }
     }
     let has_own_pattern = patterns.iter().any(|pattern| pattern.origin.source == Source::Project);
-    for exception in exceptions.iter().filter(|exception| exception.origin.source == Source::Project) {
+    for exception in
+        exceptions.iter().filter(|exception| exception.origin.source == Source::Project)
+    {
         if !has_own_pattern {
             warnings.push(format!(
                 "{}: `{}` in `except` has no effect: a project's file re-opens its own patterns only; \
@@ -179,9 +235,13 @@ pub(super) fn without_effect(rules: &[Rule], patterns: &[Pattern], exceptions: &
 /// Warnings about grants of files whose own path a deny pattern catches: only a person's
 /// word counts against a pattern.
 pub(super) fn caught_by_patterns(grants: &Grants) -> Vec<String> {
-    let by_file = |rule: &&Rule| rule.opens() && matches!(rule.origin.source, Source::Project | Source::Managed);
+    let by_file = |rule: &&Rule| {
+        rule.opens() && matches!(rule.origin.source, Source::Project | Source::Managed)
+    };
     let warn = |rule: &Rule| {
-        let pattern = grants.pattern_for(&rule.root).filter(|pattern| pattern.effect == PatternEffect::Deny)?;
+        let pattern = grants
+            .pattern_for(&rule.root)
+            .filter(|pattern| pattern.effect == PatternEffect::Deny)?;
         Some(format!(
             "{}: `{}` has no effect: `{}` denies it, and only a person's own rule opens it",
             rule.origin.place(),

@@ -38,8 +38,17 @@ pub(super) fn network(
     environment: &mut EnvironmentRules,
     warnings: &mut Vec<String>,
 ) -> Result<NetworkRules, PolicyError> {
-    let asked = Asked { layers, flags, is_open: owners_mode(layers) == NetworkMode::Full, lock: lock(layers) };
-    if !flags.allow_host.is_empty() && flags.net.is_none() && mode.is_chosen() && mode.value() == NetworkMode::None {
+    let asked = Asked {
+        layers,
+        flags,
+        is_open: owners_mode(layers) == NetworkMode::Full,
+        lock: lock(layers),
+    };
+    if !flags.allow_host.is_empty()
+        && flags.net.is_none()
+        && mode.is_chosen()
+        && mode.value() == NetworkMode::None
+    {
         mode.flag("--allow-host", Some(NetworkMode::AllowList))?;
     }
     let git = asked.git(warnings);
@@ -53,15 +62,26 @@ pub(super) fn network(
         unix_sockets: unix_sockets(layers, facts, warnings)?,
         bind: asked.ports(&ports::BIND, warnings)?,
         sni: sni.value(),
-        proxy_variables: layers.iter().filter_map(|layer| layer.policy.network.proxy_variables).next_back().unwrap_or(false),
+        proxy_variables: layers
+            .iter()
+            .filter_map(|layer| layer.policy.network.proxy_variables)
+            .next_back()
+            .unwrap_or(false),
         secrets: Vec::new(),
         locked: asked.lock.clone(),
     };
-    rules.allow.extend(git.iter().flat_map(|origin| remotes(facts, origin, warnings)).collect::<Vec<_>>());
+    rules
+        .allow
+        .extend(git.iter().flat_map(|origin| remotes(facts, origin, warnings)).collect::<Vec<_>>());
     if !mode.is_chosen() {
         // A list without a mode is meant to be used. An empty list opens nothing.
         let opener = rules.allow.first().map(|listed| &listed.origin).or(git.as_ref());
-        let opener = opener.or(rules.localhost.entries.first().filter(|_| !rules.localhost.is_empty()).map(|entry| &entry.origin));
+        let opener = opener.or(rules
+            .localhost
+            .entries
+            .first()
+            .filter(|_| !rules.localhost.is_empty())
+            .map(|entry| &entry.origin));
         if let Some(origin) = opener {
             rules.mode_origin = Some(origin.clone());
             rules.mode = NetworkMode::AllowList;
@@ -71,7 +91,10 @@ pub(super) fn network(
         rules.mode = NetworkMode::None;
     }
     if !flags.allow_host.is_empty() && rules.mode != NetworkMode::AllowList {
-        warnings.push(format!("--allow-host has no effect: `network.mode = {}` holds", rules.mode.word()));
+        warnings.push(format!(
+            "--allow-host has no effect: `network.mode = {}` holds",
+            rules.mode.word()
+        ));
     }
     rules.secrets = secrets::secrets(layers, facts, &rules, environment, warnings)?;
     Ok(rules)
@@ -87,7 +110,9 @@ fn owners_mode(layers: &[Layer]) -> NetworkMode {
 }
 
 fn lock(layers: &[Layer]) -> Option<Origin> {
-    let lock = layers.iter().rfind(|layer| layer.source == Source::Managed && layer.policy.network.locked == Some(true));
+    let lock = layers.iter().rfind(|layer| {
+        layer.source == Source::Managed && layer.policy.network.locked == Some(true)
+    });
     lock.map(|layer| layer.origin("network.locked", "network.locked = true"))
 }
 
@@ -95,9 +120,16 @@ impl Asked<'_> {
     /// Whether a project's file chose a list and all hosts on it were ignored, which was said: no
     /// network is what is left of it.
     fn is_only_ignored(&self, rules: &NetworkRules) -> bool {
-        let is_projects = rules.mode_origin.as_ref().is_some_and(|origin| origin.source == Source::Project);
-        let is_empty = rules.allow.is_empty() && rules.localhost.is_empty() && rules.bind.is_empty() && !rules.git;
-        let wished = self.layers.iter().any(|layer| layer.source == Source::Project && !layer.policy.network.allow.is_empty());
+        let is_projects =
+            rules.mode_origin.as_ref().is_some_and(|origin| origin.source == Source::Project);
+        let is_empty = rules.allow.is_empty()
+            && rules.localhost.is_empty()
+            && rules.bind.is_empty()
+            && !rules.git;
+        let wished = self
+            .layers
+            .iter()
+            .any(|layer| layer.source == Source::Project && !layer.policy.network.allow.is_empty());
         rules.mode == NetworkMode::AllowList && is_projects && is_empty && wished
     }
 
@@ -108,12 +140,17 @@ impl Asked<'_> {
                 let key = format!("network.allow.{i}");
                 let listed = listed(layer, &key, text)?;
                 let is_project = layer.source == Source::Project;
-                let may = layer.source == Source::Managed || if is_project { self.is_open } else { self.lock.is_none() };
+                let may = layer.source == Source::Managed
+                    || if is_project { self.is_open } else { self.lock.is_none() };
                 if may {
                     allow.push(listed);
                 } else if !is_covered(&allow, &listed.rule) {
                     let at = layer.place(&key);
-                    let why = if is_project { "a project's file cannot open hosts; " } else { "the managed policy has locked the list" };
+                    let why = if is_project {
+                        "a project's file cannot open hosts; "
+                    } else {
+                        "the managed policy has locked the list"
+                    };
                     let what_to_do = if is_project { USERS_FILE } else { "" };
                     warnings.push(format!("{at}`{text}` is ignored: {why}{what_to_do}"));
                 }
@@ -122,7 +159,10 @@ impl Asked<'_> {
         for text in &self.flags.allow_host {
             let listed = flag("--allow-host", text)?;
             if self.lock.is_some() && !is_covered(&allow, &listed.rule) {
-                return Err(PolicyError::BeyondCeiling { flag: "--allow-host", ceiling: "network.locked = true" });
+                return Err(PolicyError::BeyondCeiling {
+                    flag: "--allow-host",
+                    ceiling: "network.locked = true",
+                });
             }
             allow.push(listed);
         }
@@ -133,7 +173,10 @@ impl Asked<'_> {
     fn deny(&self) -> Result<Vec<Listed>, PolicyError> {
         let of_layer = |layer| {
             let entries: &[String] = &layer_network(layer).deny;
-            entries.iter().enumerate().map(move |(i, text)| listed(layer, &format!("network.deny.{i}"), text))
+            entries
+                .iter()
+                .enumerate()
+                .map(move |(i, text)| listed(layer, &format!("network.deny.{i}"), text))
         };
         let flags = self.flags.deny_host.iter().map(|text| flag("--deny-host", text));
         self.layers.iter().flat_map(of_layer).chain(flags).collect()
@@ -158,8 +201,11 @@ impl Asked<'_> {
                 git = wish.then_some(git).map(|earlier| earlier.unwrap_or(origin));
             } else {
                 let place = layer.place("network.git");
-                let who =
-                    if layer.source == Source::Project { "a project's file cannot open hosts" } else { "the managed policy has shut them" };
+                let who = if layer.source == Source::Project {
+                    "a project's file cannot open hosts"
+                } else {
+                    "the managed policy has shut them"
+                };
                 warnings.push(format!("{place}`git = true` is ignored: {who}"));
             }
         }
@@ -176,8 +222,15 @@ fn listed(layer: &Layer, key: &str, text: &str) -> Result<Listed, PolicyError> {
 }
 
 fn flag(flag: &str, text: &str) -> Result<Listed, PolicyError> {
-    let bad = |problem| PolicyError::BadHost { at: Place::default(), entry: format!("{flag} {text}"), problem };
-    Ok(Listed { rule: HostRule::parse(text).map_err(bad)?, origin: Origin::new(Source::Flag, text) })
+    let bad = |problem| PolicyError::BadHost {
+        at: Place::default(),
+        entry: format!("{flag} {text}"),
+        problem,
+    };
+    Ok(Listed {
+        rule: HostRule::parse(text).map_err(bad)?,
+        origin: Origin::new(Source::Flag, text),
+    })
 }
 
 fn is_covered(allow: &[Listed], rule: &HostRule) -> bool {
@@ -197,7 +250,8 @@ fn remotes(facts: &Facts, origin: &Origin, warnings: &mut Vec<String>) -> Vec<Li
             if let Some(what) = what {
                 warnings.push(format!("the remote `{}` at {rule} ({what}) is not opened; --allow-host {rule} does that", remote.name));
             } else if !is_covered(&all, &rule) {
-                let origin = Origin { text: format!("{rule} (remote {})", remote.name), ..origin.clone() };
+                let origin =
+                    Origin { text: format!("{rule} (remote {})", remote.name), ..origin.clone() };
                 all.push(Listed { rule, origin });
             }
         }
@@ -205,13 +259,18 @@ fn remotes(facts: &Facts, origin: &Origin, warnings: &mut Vec<String>) -> Vec<Li
     all
 }
 
-fn unix_sockets(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> Result<Vec<AbsPath>, PolicyError> {
+fn unix_sockets(
+    layers: &[Layer],
+    facts: &Facts,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<AbsPath>, PolicyError> {
     let mut sockets = Vec::new();
     for layer in layers {
         let anchor = layer.project(&facts.workspace);
         for (i, text) in layer.policy.network.unix_sockets.iter().enumerate() {
             let at = layer.place(&format!("network.unix-sockets.{i}"));
-            let socket = Entry { text, key: "unix-sockets", anchor: &anchor, at: at.clone() }.path(facts)?;
+            let socket =
+                Entry { text, key: "unix-sockets", anchor: &anchor, at: at.clone() }.path(facts)?;
             if layer.source == Source::Project {
                 warnings.push(format!("{at}`{text}` is ignored: a project's file cannot open the host's sockets; {USERS_FILE}"));
             } else {

@@ -5,7 +5,9 @@ use crate::environment::{looks_secret, name_matches};
 use crate::error::PolicyError;
 use crate::expand::Entry;
 use crate::facts::{Facts, Flags};
-use crate::grants::{Anchor, AuditRules, CommandRules, Doubt, EnvironmentRules, Limits, Origin, Source};
+use crate::grants::{
+    Anchor, AuditRules, CommandRules, Doubt, EnvironmentRules, Limits, Origin, Source,
+};
 use crate::layer::Layer;
 use crate::path::AbsPath;
 use crate::policy::{Amount, Profile};
@@ -16,10 +18,16 @@ pub(super) const USERS_FILE: &str = "put it into ~/.config/ringfence/policy.toml
 fn is_door(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["DBUS_", "SSH_", "GPG_", "XDG_RUNTIME"].iter().any(|start| name.starts_with(start))
-        || ["_SOCK", "_SOCKET", "_HOST", "DISPLAY", "PASS", "PWD_FILE"].iter().any(|end| name.ends_with(end))
+        || ["_SOCK", "_SOCKET", "_HOST", "DISPLAY", "PASS", "PWD_FILE"]
+            .iter()
+            .any(|end| name.ends_with(end))
 }
 
-pub(super) fn environment(layers: &[Layer], flags: &Flags, warnings: &mut Vec<String>) -> EnvironmentRules {
+pub(super) fn environment(
+    layers: &[Layer],
+    flags: &Flags,
+    warnings: &mut Vec<String>,
+) -> EnvironmentRules {
     let mut rules = EnvironmentRules::built_in();
     let mut managed_deny: Vec<&String> = Vec::new();
     let mut clean_by_owner = false;
@@ -31,7 +39,9 @@ pub(super) fn environment(layers: &[Layer], flags: &Flags, warnings: &mut Vec<St
         rules.deny.extend(policy.deny.iter().cloned());
         for (i, name) in policy.allow.iter().enumerate() {
             let place = layer.place(&format!("environment.allow.{i}"));
-            if layer.source == Source::Project && (looks_secret(name) || is_door(name) || name.contains(['*', '?', '['])) {
+            if layer.source == Source::Project
+                && (looks_secret(name) || is_door(name) || name.contains(['*', '?', '[']))
+            {
                 warnings.push(format!("{place}`{name}` is ignored: it looks like a secret, or might match one; {USERS_FILE}"));
             } else if managed_deny.iter().any(|deny| name_matches(deny, name)) {
                 warnings.push(format!("{place}`{name}` is ignored: the managed policy denies it"));
@@ -66,7 +76,11 @@ pub(super) fn environment(layers: &[Layer], flags: &Flags, warnings: &mut Vec<St
     rules
 }
 
-pub(super) fn commands(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> Result<CommandRules, PolicyError> {
+pub(super) fn commands(
+    layers: &[Layer],
+    facts: &Facts,
+    warnings: &mut Vec<String>,
+) -> Result<CommandRules, PolicyError> {
     let asks_strict = layers.iter().any(|layer| layer.policy.commands.doubt == Some(Doubt::Refuse));
     let doubt = if asks_strict { Doubt::Refuse } else { Doubt::Warn };
     let mut rules = CommandRules { doubt, ..CommandRules::default() };
@@ -75,20 +89,31 @@ pub(super) fn commands(layers: &[Layer], facts: &Facts, warnings: &mut Vec<Strin
         let policy = &layer.policy.commands;
         let owner = layer.source != Source::Project;
         rules.deny.extend(origins(layer, "commands.deny", &policy.deny, &[]));
-        rules.deny_arguments.extend(origins(layer, "commands.deny-arguments", &policy.deny_arguments, STRICT_ARGUMENTS));
-        for (i, origin) in origins(layer, "commands.excluded", &policy.excluded, &[]).into_iter().enumerate() {
+        rules.deny_arguments.extend(origins(
+            layer,
+            "commands.deny-arguments",
+            &policy.deny_arguments,
+            STRICT_ARGUMENTS,
+        ));
+        for (i, origin) in
+            origins(layer, "commands.excluded", &policy.excluded, &[]).into_iter().enumerate()
+        {
             if owner {
                 rules.excluded.push(origin);
             } else if !holds(&rules.excluded, &origin) {
-                let (place, command) = (layer.place(&format!("commands.excluded.{i}")), origin.text);
+                let (place, command) =
+                    (layer.place(&format!("commands.excluded.{i}")), origin.text);
                 warnings.push(format!("{place}`{command}` is ignored: a project's file cannot exclude commands; {USERS_FILE}"));
             }
         }
         narrow_binaries(&mut rules.allow_binaries, layer, warnings);
-        if let Some(text) = policy.anchor_arguments.as_ref().filter(|_| owner || !anchored_by_owner) {
+        if let Some(text) = policy.anchor_arguments.as_ref().filter(|_| owner || !anchored_by_owner)
+        {
             let anchor: AbsPath = layer.project(&facts.workspace);
             let key = "commands.anchor-arguments";
-            let root = Entry { text, key: "anchor-arguments", anchor: &anchor, at: layer.place(key) }.path(facts)?;
+            let root =
+                Entry { text, key: "anchor-arguments", anchor: &anchor, at: layer.place(key) }
+                    .path(facts)?;
             rules.anchor_arguments = Some(Anchor { root, origin: layer.origin(key, text) });
             anchored_by_owner |= owner;
         }
@@ -102,7 +127,9 @@ fn origins(layer: &Layer, key: &str, texts: &[String], strict: &[&str]) -> Vec<O
     for (i, text) in texts.iter().enumerate() {
         let origin = layer.origin(&format!("{key}.{i}"), text);
         if text == "@strict" && !strict.is_empty() {
-            origins.extend(strict.iter().map(|text| Origin { text: (*text).to_owned(), ..origin.clone() }));
+            origins.extend(
+                strict.iter().map(|text| Origin { text: (*text).to_owned(), ..origin.clone() }),
+            );
         } else {
             origins.push(origin);
         }
@@ -117,7 +144,12 @@ fn holds(origins: &[Origin], wanted: &Origin) -> bool {
 /// A later list narrows an earlier one. An empty result would mean that everything may
 /// run, so lists that have nothing in common leave the earlier one standing.
 fn narrow_binaries(binaries: &mut Vec<Origin>, layer: &Layer, warnings: &mut Vec<String>) {
-    let wanted = origins(layer, "commands.allow-binaries", &layer.policy.commands.allow_binaries, STRICT_BINARIES);
+    let wanted = origins(
+        layer,
+        "commands.allow-binaries",
+        &layer.policy.commands.allow_binaries,
+        STRICT_BINARIES,
+    );
     if wanted.is_empty() {
         return;
     }
@@ -127,7 +159,9 @@ fn narrow_binaries(binaries: &mut Vec<Origin>, layer: &Layer, warnings: &mut Vec
         binaries.retain(|binary| holds(&wanted, binary));
     } else {
         let place = layer.place("commands.allow-binaries");
-        warnings.push(format!("{place}`allow-binaries` is ignored: it has nothing in common with the list above it"));
+        warnings.push(format!(
+            "{place}`allow-binaries` is ignored: it has nothing in common with the list above it"
+        ));
     }
 }
 
@@ -154,7 +188,9 @@ pub(super) fn audit(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>)
     let mut rules = AuditRules::default_in(&facts.state);
     let mut is_managed = false;
     for layer in layers {
-        let Some(bytes) = layer.policy.audit.rotate_size.as_ref().and_then(Amount::bytes) else { continue };
+        let Some(bytes) = layer.policy.audit.rotate_size.as_ref().and_then(Amount::bytes) else {
+            continue;
+        };
         let place = layer.place("audit.rotate-size");
         match layer.source {
             Source::Managed => is_managed = true,
@@ -163,7 +199,9 @@ pub(super) fn audit(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>)
                 continue;
             }
             _ if is_managed => {
-                warnings.push(format!("{place}`audit.rotate-size` is ignored: the managed policy has chosen it"));
+                warnings.push(format!(
+                    "{place}`audit.rotate-size` is ignored: the managed policy has chosen it"
+                ));
                 continue;
             }
             _ => {}

@@ -10,17 +10,31 @@ use crate::policy::Amount;
 
 impl Settings {
     /// Whether there is one here, and what of it is left to whom.
-    pub(super) fn sandbox(&self, layers: &[Layer], flags: &Flags, facts: &Facts, warnings: &mut Vec<String>) -> (bool, SandboxRules) {
-        let switched_off = || self.enabled.origin().unwrap_or_else(|| Origin::new(Source::BuiltIn, "sandbox.enabled"));
+    pub(super) fn sandbox(
+        &self,
+        layers: &[Layer],
+        flags: &Flags,
+        facts: &Facts,
+        warnings: &mut Vec<String>,
+    ) -> (bool, SandboxRules) {
+        let switched_off = || {
+            self.enabled.origin().unwrap_or_else(|| Origin::new(Source::BuiltIn, "sandbox.enabled"))
+        };
         // Whoever asks for one by a flag asks for it on this system.
-        let elsewhere = if flags.enabled == Some(true) { None } else { not_here(layers, facts, warnings) };
+        let elsewhere =
+            if flags.enabled == Some(true) { None } else { not_here(layers, facts, warnings) };
         let off = if self.enabled.value() { elsewhere } else { Some(switched_off()) };
         let mut hook_session = Scalar::new("sandbox.hook-session", HookSession::default());
         for layer in layers {
             hook_session.offer(layer, layer.policy.sandbox.hook_session, warnings);
         }
         // The shortest that a layer says: the user's own cannot outlast an administrator's.
-        let idle = layers.iter().filter_map(|layer| layer.policy.sandbox.hook_session_idle.as_ref().and_then(Amount::milliseconds)).min();
+        let idle = layers
+            .iter()
+            .filter_map(|layer| {
+                layer.policy.sandbox.hook_session_idle.as_ref().and_then(Amount::milliseconds)
+            })
+            .min();
         let rules = SandboxRules {
             fail_if_unavailable: self.fail.value(),
             allow_unsandboxed: self.unsandboxed.value().0,
@@ -39,11 +53,19 @@ fn not_here(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> Opti
     let key = "sandbox.enabled-platforms";
     let mut chosen: Option<&Layer> = None;
     for layer in layers.iter().filter(|layer| layer.policy.sandbox.enabled_platforms.is_some()) {
-        let is_managed = chosen.is_some_and(|chosen| chosen.source == Source::Managed && layer.source != Source::Managed);
+        let is_managed = chosen.is_some_and(|chosen| {
+            chosen.source == Source::Managed && layer.source != Source::Managed
+        });
         if layer.source == Source::Project {
-            warnings.push(format!("{}`{key}` is ignored: a project's file cannot widen this; {USERS_FILE}", layer.place(key)));
+            warnings.push(format!(
+                "{}`{key}` is ignored: a project's file cannot widen this; {USERS_FILE}",
+                layer.place(key)
+            ));
         } else if is_managed {
-            warnings.push(format!("{}`{key}` is ignored: the managed policy has chosen it", layer.place(key)));
+            warnings.push(format!(
+                "{}`{key}` is ignored: the managed policy has chosen it",
+                layer.place(key)
+            ));
         } else {
             chosen = Some(layer);
         }

@@ -1,7 +1,9 @@
 //! One setting over all layers.
 
 use crate::error::PolicyError;
-use crate::grants::{Asking, Fsync, HookSession, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Source};
+use crate::grants::{
+    Asking, Fsync, HookSession, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Source,
+};
 use crate::layer::Layer;
 use crate::network::Sni;
 use crate::tracked::TrackedMode;
@@ -80,7 +82,8 @@ impl<T: Width> Scalar<T> {
                 }
             }
             _ => {
-                if let Some(ceiling) = self.ceiling.filter(|ceiling| wish.width() > ceiling.width()) {
+                if let Some(ceiling) = self.ceiling.filter(|ceiling| wish.width() > ceiling.width())
+                {
                     let ceiling = ceiling.word();
                     warnings.push(format!("{place}`{key} = {word}` is ignored: the managed policy allows `{ceiling}` at most"));
                     return;

@@ -63,15 +63,25 @@ fn check(grants: &Grants, wish: &str, expect: Verdict) {
 #[track_caller]
 pub(crate) fn check_warns(texts: &[(&str, &str)], expect: &str) -> Grants {
     let grants = grants(texts);
-    assert!(grants.warnings.iter().any(|warning| warning.contains(expect)), "{:?}", grants.warnings);
+    assert!(
+        grants.warnings.iter().any(|warning| warning.contains(expect)),
+        "{:?}",
+        grants.warnings
+    );
     grants
 }
 
 #[test]
 fn the_defaults() {
     let grants = grants(&[]);
-    assert_eq!((grants.mode, grants.on_gap, grants.enabled), (Mode::WorkspaceWrite, OnGap::Refuse, true));
-    assert_eq!((grants.network.mode, grants.observe, grants.ask), (NetworkMode::None, Observe::Denials, Asking::Never));
+    assert_eq!(
+        (grants.mode, grants.on_gap, grants.enabled),
+        (Mode::WorkspaceWrite, OnGap::Refuse, true)
+    );
+    assert_eq!(
+        (grants.network.mode, grants.observe, grants.ask),
+        (NetworkMode::None, Observe::Denials, Asking::Never)
+    );
     assert_eq!(grants.warnings, Vec::<String>::new());
     check(&grants, "write /home/me/p/src/x", Verdict::Allowed);
     check(&grants, "write /home/me/p/.claude/x", Verdict::ReadOnly);
@@ -97,7 +107,11 @@ fn modes_and_tools() {
         check(&no_writers, "write /home/me/p/gen/x", Verdict::ReadOnly);
         check(&no_writers, "write /home/me/.cache/x", Verdict::Allowed);
     }
-    check(&grants(&[("user", "[tools]\ndisallowed = [\"Bash\"]")]), "write /home/me/p/x", Verdict::Allowed);
+    check(
+        &grants(&[("user", "[tools]\ndisallowed = [\"Bash\"]")]),
+        "write /home/me/p/x",
+        Verdict::Allowed,
+    );
 }
 
 #[test]
@@ -106,34 +120,64 @@ fn entries_have_origins() {
     let rule = grants.rules.iter().find(|rule| rule.root == path("/home/me/data")).unwrap();
     assert_eq!(rule.origin.to_string(), "/home/me/.config/ringfence/policy.toml:4 (user policy)");
     assert_eq!(rule.effect, Effect::Read);
-    let grants = super::tests::grants(&[("user", "[filesystem]\ndeny = [{ path = \"/x\", reason = \"broken disk\" }]")]);
+    let grants = super::tests::grants(&[(
+        "user",
+        "[filesystem]\ndeny = [{ path = \"/x\", reason = \"broken disk\" }]",
+    )]);
     let lines = grants.decide(&path("/x/y"), Access::Read).explain();
-    assert!(lines.iter().any(|line| line.label == "why" && line.text == "broken disk"), "{lines:?}");
-    assert_eq!(lines.last().unwrap().text, "change `/x` in /home/me/.config/ringfence/policy.toml:3");
+    assert!(
+        lines.iter().any(|line| line.label == "why" && line.text == "broken disk"),
+        "{lines:?}"
+    );
+    assert_eq!(
+        lines.last().unwrap().text,
+        "change `/x` in /home/me/.config/ringfence/policy.toml:3"
+    );
 }
 
 #[test]
 fn relative_entries_belong_to_the_project_or_to_the_cwd() {
     let mut facts = facts();
     facts.workspace = path("/home/me/p/sub");
-    let layers = with(&[("project", "[filesystem]\ndeny = [\"sub/x\", \"./y\"]"), ("user", "[filesystem]\ndeny = [\"./z\"]")]);
+    let layers = with(&[
+        ("project", "[filesystem]\ndeny = [\"sub/x\", \"./y\"]"),
+        ("user", "[filesystem]\ndeny = [\"./z\"]"),
+    ]);
     let flags = Flags { cwd: path("/home/me/p/sub/deep"), deny: vec!["w/".into()], ..flags() };
     let grants = resolve(&layers, &flags, &facts).unwrap();
-    for target in ["/home/me/p/sub/x", "/home/me/p/y", "/home/me/p/sub/z", "/home/me/p/sub/deep/w"] {
+    for target in ["/home/me/p/sub/x", "/home/me/p/y", "/home/me/p/sub/z", "/home/me/p/sub/deep/w"]
+    {
         check(&grants, &format!("read {target}"), Verdict::Denied);
     }
 }
 
 #[test]
 fn managed_settings_are_ceilings() {
-    let managed =
-        ("managed", "mode = \"workspace-write\"\non-gap = \"refuse\"\n[sandbox]\nenabled = true\n[network]\nmode = \"allow-list\"");
-    let wide = ("user", "mode = \"full-access\"\non-gap = \"run\"\n[sandbox]\nenabled = false\n[network]\nmode = \"full\"");
-    let grants = check_warns(&[managed, wide], "`mode = full-access` is ignored: the managed policy allows `workspace-write` at most");
-    assert_eq!((grants.mode, grants.on_gap, grants.enabled), (Mode::WorkspaceWrite, OnGap::Refuse, true));
+    let managed = (
+        "managed",
+        "mode = \"workspace-write\"\non-gap = \"refuse\"\n[sandbox]\nenabled = true\n[network]\nmode = \"allow-list\"",
+    );
+    let wide = (
+        "user",
+        "mode = \"full-access\"\non-gap = \"run\"\n[sandbox]\nenabled = false\n[network]\nmode = \"full\"",
+    );
+    let grants = check_warns(
+        &[managed, wide],
+        "`mode = full-access` is ignored: the managed policy allows `workspace-write` at most",
+    );
+    assert_eq!(
+        (grants.mode, grants.on_gap, grants.enabled),
+        (Mode::WorkspaceWrite, OnGap::Refuse, true)
+    );
     assert_eq!((grants.network.mode, grants.warnings.len()), (NetworkMode::AllowList, 4));
-    let narrow = super::tests::grants(&[managed, ("user", "mode = \"read-only\"\n[network]\nmode = \"none\"")]);
-    assert_eq!((narrow.mode, narrow.network.mode, narrow.warnings.len()), (Mode::ReadOnly, NetworkMode::None, 0));
+    let narrow = super::tests::grants(&[
+        managed,
+        ("user", "mode = \"read-only\"\n[network]\nmode = \"none\""),
+    ]);
+    assert_eq!(
+        (narrow.mode, narrow.network.mode, narrow.warnings.len()),
+        (Mode::ReadOnly, NetworkMode::None, 0)
+    );
     let error = |flags: Flags| resolve(&with(&[managed]), &flags, &facts()).unwrap_err().code();
     assert_eq!(error(Flags { mode: Some(Mode::FullAccess), ..flags() }), "policy-beyond-ceiling");
     assert_eq!(error(Flags { net: Some(NetworkMode::Full), ..flags() }), "policy-beyond-ceiling");
@@ -141,14 +185,23 @@ fn managed_settings_are_ceilings() {
     let seen = [("managed", "observe = \"all\""), ("user", "observe = \"denials\"")];
     assert_eq!(check_warns(&seen, "`observe = denials` is ignored").observe, Observe::All);
     let unseen = Flags { observe: Some(Observe::Denials), ..flags() };
-    assert_eq!(resolve(&with(&seen[..1]), &unseen, &facts()).unwrap_err().code(), "policy-beyond-ceiling");
+    assert_eq!(
+        resolve(&with(&seen[..1]), &unseen, &facts()).unwrap_err().code(),
+        "policy-beyond-ceiling"
+    );
     let unasked = [("managed", "ask = \"never\""), ("user", "ask = \"terminal\"")];
     assert_eq!(check_warns(&unasked, "`ask = terminal` is ignored").ask, Asking::Never);
     let asking = Flags { ask: Some(Asking::Terminal), ..flags() };
-    assert_eq!(resolve(&with(&unasked[..1]), &asking, &facts()).unwrap_err().code(), "policy-beyond-ceiling");
+    assert_eq!(
+        resolve(&with(&unasked[..1]), &asking, &facts()).unwrap_err().code(),
+        "policy-beyond-ceiling"
+    );
     let locked_down = with(&[("managed", "mode = \"read-only\"")]);
     let write = Flags { write: vec!["x".into()], ..flags() };
-    assert_eq!(resolve(&locked_down, &write, &facts()).unwrap_err().code(), "policy-beyond-ceiling");
+    assert_eq!(
+        resolve(&locked_down, &write, &facts()).unwrap_err().code(),
+        "policy-beyond-ceiling"
+    );
 }
 
 #[test]
@@ -176,39 +229,69 @@ fn a_project_cannot_widen() {
         let plain = super::tests::grants(&[]);
         assert_eq!(Grants { warnings: Vec::new(), ..grants }, plain, "{setting}");
     }
-    let narrowed = check_warns(&[("user", "mode = \"read-only\""), ("project", "mode = \"workspace-write\"")], "cannot widen");
+    let narrowed = check_warns(
+        &[("user", "mode = \"read-only\""), ("project", "mode = \"workspace-write\"")],
+        "cannot widen",
+    );
     assert_eq!(narrowed.mode, Mode::ReadOnly);
-    let excluded = grants(&[("user", "[commands]\nexcluded = [\"docker*\"]"), ("project", "[commands]\nexcluded = [\"docker*\"]")]);
+    let excluded = grants(&[
+        ("user", "[commands]\nexcluded = [\"docker*\"]"),
+        ("project", "[commands]\nexcluded = [\"docker*\"]"),
+    ]);
     assert_eq!((excluded.commands.excluded.len(), excluded.warnings.len()), (1, 0));
     check_warns(&[("project", "[filesystem]\nexcept = [\".env\"]")], "has no effect");
     assert_eq!(grants(&[("project", "mode = \"read-only\"")]).mode, Mode::ReadOnly);
-    let seen = check_warns(&[("user", "observe = \"all\""), ("project", "observe = \"denials\"")], "cannot widen");
+    let seen = check_warns(
+        &[("user", "observe = \"all\""), ("project", "observe = \"denials\"")],
+        "cannot widen",
+    );
     assert_eq!(seen.observe, Observe::All);
-    assert_eq!(grants(&[("user", "ask = \"terminal\""), ("project", "ask = \"never\"")]).ask, Asking::Never);
+    assert_eq!(
+        grants(&[("user", "ask = \"terminal\""), ("project", "ask = \"never\"")]).ask,
+        Asking::Never
+    );
 }
 
 #[test]
 fn the_user_may_widen_and_flags_beat_files() {
-    let user = grants(&[("user", "mode = \"full-access\"\non-gap = \"run\"\n[environment]\nallow = [\"GITHUB_TOKEN\", \"MY_*\"]")]);
+    let user = grants(&[(
+        "user",
+        "mode = \"full-access\"\non-gap = \"run\"\n[environment]\nallow = [\"GITHUB_TOKEN\", \"MY_*\"]",
+    )]);
     assert_eq!((user.mode, user.on_gap), (Mode::FullAccess, OnGap::Run));
     assert_eq!(user.environment.named, ["GITHUB_TOKEN"]);
-    assert!(user.environment.decide("MY_X").passes() && !user.environment.decide("MY_KEY").passes());
+    assert!(
+        user.environment.decide("MY_X").passes() && !user.environment.decide("MY_KEY").passes()
+    );
     let layers = with(&[("user", "mode = \"read-only\"")]);
-    let flags = Flags { mode: Some(Mode::WorkspaceWrite), env: vec![("A_KEY".into(), None), ("B".into(), Some("1".into()))], ..flags() };
+    let flags = Flags {
+        mode: Some(Mode::WorkspaceWrite),
+        env: vec![("A_KEY".into(), None), ("B".into(), Some("1".into()))],
+        ..flags()
+    };
     let grants = resolve(&layers, &flags, &facts()).unwrap();
     assert_eq!(grants.mode, Mode::WorkspaceWrite);
     assert!(grants.environment.decide("A_KEY").passes() && grants.environment.decide("B").passes());
     check_warns(
-        &[("managed", "[environment]\ndeny = [\"CORP_*\"]"), ("user", "[environment]\nallow = [\"CORP_KEY\"]")],
+        &[
+            ("managed", "[environment]\ndeny = [\"CORP_*\"]"),
+            ("user", "[environment]\nallow = [\"CORP_KEY\"]"),
+        ],
         "the managed policy denies it",
     );
 }
 
 #[test]
 fn a_rule_under_a_built_in_deny_is_warned_about() {
-    let grants = check_warns(&[("managed", "[filesystem]\nread = [\"~/.ssh/config\"]")], "has no effect: `~/.ssh` is denied");
+    let grants = check_warns(
+        &[("managed", "[filesystem]\nread = [\"~/.ssh/config\"]")],
+        "has no effect: `~/.ssh` is denied",
+    );
     check(&grants, "read /home/me/.ssh/config", Verdict::Denied);
-    check_warns(&[("project", "[filesystem]\nread = [\"./.env\"]")], "`./.env` has no effect: `**/.env` denies it");
+    check_warns(
+        &[("project", "[filesystem]\nread = [\"./.env\"]")],
+        "`./.env` has no effect: `**/.env` denies it",
+    );
     let user = super::tests::grants(&[("user", "[filesystem]\nread = [\"~/.ssh/config\"]")]);
     assert!(user.warnings.is_empty());
     check(&user, "read /home/me/.ssh/config", Verdict::Allowed);
@@ -236,10 +319,20 @@ fn a_broad_workspace_has_to_be_asked_for() {
 fn the_git_directory_of_a_worktree_is_open_but_runs_nothing() {
     let git = GitLayout { git_dir: path("/repo/.git/worktrees/w"), common_dir: path("/repo/.git") };
     let grants = resolve(&[], &flags(), &Facts { git: Some(git), ..facts() }).unwrap();
-    for open in ["objects/aa", "refs/heads/my-secret", "worktrees/w/index", "worktrees/new/commondir"] {
+    for open in
+        ["objects/aa", "refs/heads/my-secret", "worktrees/w/index", "worktrees/new/commondir"]
+    {
         check(&grants, &format!("write /repo/.git/{open}"), Verdict::Allowed);
     }
-    for shut in ["hooks/x", "config", "info/attributes", "commondir", "worktrees/w/commondir", "worktrees/w/gitdir", "modules/a/config"] {
+    for shut in [
+        "hooks/x",
+        "config",
+        "info/attributes",
+        "commondir",
+        "worktrees/w/commondir",
+        "worktrees/w/gitdir",
+        "modules/a/config",
+    ] {
         check(&grants, &format!("write /repo/.git/{shut}"), Verdict::ReadOnly);
     }
     check(&grants, "write /home/me/p/.git", Verdict::ReadOnly);
@@ -253,16 +346,29 @@ fn the_git_directory_of_a_worktree_is_open_but_runs_nothing() {
 #[test]
 fn limits_and_binaries_only_narrow() {
     let grants = grants(&[
-        ("managed", "[limits]\nwall = \"10m\"\nprocesses = 50\n[commands]\nallow-binaries = [\"ls\", \"cat\"]"),
-        ("user", "[limits]\nwall = \"1h\"\nmemory = \"1GiB\"\n[commands]\nallow-binaries = [\"cat\", \"rm\"]"),
-        ("project", "[limits]\nmemory = \"4GiB\"\nprocesses = 5\n[commands]\nallow-binaries = [\"rm\"]"),
+        (
+            "managed",
+            "[limits]\nwall = \"10m\"\nprocesses = 50\n[commands]\nallow-binaries = [\"ls\", \"cat\"]",
+        ),
+        (
+            "user",
+            "[limits]\nwall = \"1h\"\nmemory = \"1GiB\"\n[commands]\nallow-binaries = [\"cat\", \"rm\"]",
+        ),
+        (
+            "project",
+            "[limits]\nmemory = \"4GiB\"\nprocesses = 5\n[commands]\nallow-binaries = [\"rm\"]",
+        ),
     ]);
     assert_eq!(grants.limits.wall_ms, Some(600_000));
     assert_eq!((grants.limits.memory, grants.limits.processes), (Some(1 << 30), Some(5)));
-    let binaries: Vec<_> = grants.commands.allow_binaries.iter().map(|origin| origin.text.as_str()).collect();
+    let binaries: Vec<_> =
+        grants.commands.allow_binaries.iter().map(|origin| origin.text.as_str()).collect();
     assert_eq!(binaries, ["cat"]);
     assert!(grants.warnings[0].contains("nothing in common"));
-    let flagged = Flags { limits: crate::Limits { wall_ms: Some(5000), ..crate::Limits::default() }, ..flags() };
+    let flagged = Flags {
+        limits: crate::Limits { wall_ms: Some(5000), ..crate::Limits::default() },
+        ..flags()
+    };
     assert_eq!(resolve(&[], &flagged, &facts()).unwrap().limits.wall_ms, Some(5000));
 }
 
@@ -284,26 +390,51 @@ fn a_session_grant_opens_and_protects() {
 #[test]
 fn a_flag_passes_no_variable_that_the_managed_policy_denies() {
     let layers = with(&[("managed", "[environment]\ndeny = [\"CORP_*\"]")]);
-    let flags = Flags { env: vec![("CORP_KEY".into(), None), ("MY_KEY".into(), None)], ..Flags::none(path("/home/me/p")) };
+    let flags = Flags {
+        env: vec![("CORP_KEY".into(), None), ("MY_KEY".into(), None)],
+        ..Flags::none(path("/home/me/p"))
+    };
     let grants = resolve(&layers, &flags, &facts()).unwrap();
-    assert!(!grants.environment.decide("CORP_KEY").passes() && grants.environment.decide("MY_KEY").passes());
-    assert!(grants.warnings.iter().any(|warning| warning.contains("--env CORP_KEY is ignored")), "{:?}", grants.warnings);
+    assert!(
+        !grants.environment.decide("CORP_KEY").passes()
+            && grants.environment.decide("MY_KEY").passes()
+    );
+    assert!(
+        grants.warnings.iter().any(|warning| warning.contains("--env CORP_KEY is ignored")),
+        "{:?}",
+        grants.warnings
+    );
 }
 
 #[test]
 fn the_audit_log_is_kept_as_the_strictest_says() {
     let plain = grants(&[]).audit;
-    assert_eq!((plain.fsync, plain.on_error, plain.rotate_bytes), (Fsync::Never, OnError::Refuse, 64 << 20));
+    assert_eq!(
+        (plain.fsync, plain.on_error, plain.rotate_bytes),
+        (Fsync::Never, OnError::Refuse, 64 << 20)
+    );
     assert_eq!(plain.directory, path("/home/me/.local/state/ringfence/audit"));
-    let user = grants(&[("user", "[audit]\nfsync = \"end\"\non-error = \"run\"\nrotate-size = \"1MiB\"")]).audit;
+    let user =
+        grants(&[("user", "[audit]\nfsync = \"end\"\non-error = \"run\"\nrotate-size = \"1MiB\"")])
+            .audit;
     assert_eq!((user.fsync, user.on_error, user.rotate_bytes), (Fsync::End, OnError::Run, 1 << 20));
     assert_eq!(grants(&[("project", "[audit]\nfsync = \"always\"")]).audit.fsync, Fsync::Always);
-    let managed = ("managed", "[audit]\nfsync = \"end\"\non-error = \"refuse\"\nrotate-size = \"1MiB\"");
+    let managed =
+        ("managed", "[audit]\nfsync = \"end\"\non-error = \"refuse\"\nrotate-size = \"1MiB\"");
     let loose = ("user", "[audit]\nfsync = \"never\"\non-error = \"run\"\nrotate-size = \"2MiB\"");
-    let grants = check_warns(&[managed, loose], "`audit.fsync = never` is ignored: the managed policy allows `end` at most");
-    assert_eq!((grants.audit.fsync, grants.audit.on_error, grants.audit.rotate_bytes), (Fsync::End, OnError::Refuse, 1 << 20));
+    let grants = check_warns(
+        &[managed, loose],
+        "`audit.fsync = never` is ignored: the managed policy allows `end` at most",
+    );
+    assert_eq!(
+        (grants.audit.fsync, grants.audit.on_error, grants.audit.rotate_bytes),
+        (Fsync::End, OnError::Refuse, 1 << 20)
+    );
     assert_eq!(grants.warnings.len(), 3);
-    assert_eq!(super::tests::grants(&[managed, ("user", "[audit]\nfsync = \"always\"")]).audit.fsync, Fsync::Always);
+    assert_eq!(
+        super::tests::grants(&[managed, ("user", "[audit]\nfsync = \"always\"")]).audit.fsync,
+        Fsync::Always
+    );
 }
 
 #[test]
@@ -329,34 +460,53 @@ fn whether_there_is_a_sandbox_is_the_owners_to_say() {
     let settings = |layers: &[(&str, &str)], flags: &Flags| {
         let grants = resolve(&with(layers), flags, &facts()).unwrap();
         let settings = grants.sandbox_settings();
-        (settings.enabled, settings.fail_if_unavailable, settings.allow_unsandboxed_commands, settings.auto_allow_bash_if_sandboxed)
+        (
+            settings.enabled,
+            settings.fail_if_unavailable,
+            settings.allow_unsandboxed_commands,
+            settings.auto_allow_bash_if_sandboxed,
+        )
     };
     let plain = (true, true, false, true);
     assert_eq!(settings(&[], &flags()), plain);
-    let all =
-        "[sandbox]\nenabled = false\nfail-if-unavailable = false\nallow-unsandboxed-commands = true\nauto-allow-bash-if-sandboxed = false";
+    let all = "[sandbox]\nenabled = false\nfail-if-unavailable = false\nallow-unsandboxed-commands = true\nauto-allow-bash-if-sandboxed = false";
     assert_eq!(settings(&[("user", all)], &flags()), (false, false, true, false));
     assert_eq!(settings(&[("project", all)], &flags()), (true, true, false, false));
-    let managed = "[sandbox]\nenabled = true\nfail-if-unavailable = true\nallow-unsandboxed-commands = false";
-    assert_eq!(settings(&[("managed", managed), ("user", all)], &flags()), (true, true, false, false));
+    let managed =
+        "[sandbox]\nenabled = true\nfail-if-unavailable = true\nallow-unsandboxed-commands = false";
+    assert_eq!(
+        settings(&[("managed", managed), ("user", all)], &flags()),
+        (true, true, false, false)
+    );
     // By a flag there is one, whatever is written; that there is none has to be allowed.
     assert!(settings(&[("user", all)], &Flags { enabled: Some(true), ..flags() }).0);
     assert!(!settings(&[], &Flags { enabled: Some(false), ..flags() }).0);
-    let against = resolve(&with(&[("managed", managed)]), &Flags { enabled: Some(false), ..flags() }, &facts());
+    let against = resolve(
+        &with(&[("managed", managed)]),
+        &Flags { enabled: Some(false), ..flags() },
+        &facts(),
+    );
     assert_eq!(against.unwrap_err().code(), "policy-beyond-ceiling");
 }
 
 #[test]
 fn a_sandbox_is_for_the_systems_that_are_listed() {
-    let is_there = |layers: &[(&str, &str)], flags: &Flags| resolve(&with(layers), flags, &facts()).unwrap().enabled;
-    let (here, elsewhere) = ("[sandbox]\nenabled-platforms = [\"macos\", \"linux\"]", "[sandbox]\nenabled-platforms = [\"macos\"]");
+    let is_there = |layers: &[(&str, &str)], flags: &Flags| {
+        resolve(&with(layers), flags, &facts()).unwrap().enabled
+    };
+    let (here, elsewhere) = (
+        "[sandbox]\nenabled-platforms = [\"macos\", \"linux\"]",
+        "[sandbox]\nenabled-platforms = [\"macos\"]",
+    );
     assert!(is_there(&[("user", here)], &flags()));
     assert!(!is_there(&[("user", elsewhere)], &flags()));
     assert!(is_there(&[("user", elsewhere)], &Flags { enabled: Some(true), ..flags() }));
     assert!(is_there(&[("managed", here), ("user", elsewhere)], &flags()));
     assert!(is_there(&[("project", elsewhere)], &flags()));
     let grants = resolve(&with(&[("user", elsewhere)]), &flags(), &facts()).unwrap();
-    assert!(grants.sandbox.off.is_some_and(|off| off.text == "enabled-platforms" && off.line.is_some()));
+    assert!(
+        grants.sandbox.off.is_some_and(|off| off.text == "enabled-platforms" && off.line.is_some())
+    );
 }
 
 #[test]

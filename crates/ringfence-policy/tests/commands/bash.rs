@@ -14,9 +14,13 @@ use crate::lines::rows;
 use crate::property::lines;
 
 /// Programs that are really there, because they run others.
-const REAL: &[&str] = &["env", "timeout", "nice", "nohup", "stdbuf", "xargs", "setsid", "bash", "sh", "find", "cat"];
+const REAL: &[&str] =
+    &["env", "timeout", "nice", "nohup", "stdbuf", "xargs", "setsid", "bash", "sh", "find", "cat"];
 /// What the shell has itself, and words of its grammar: no program stands for them.
-const SHELLS_OWN: &[&str] = &["exec", "eval", "command", "builtin", "echo", "test", "time", "trap", "alias", "read", "printf", "export"];
+const SHELLS_OWN: &[&str] = &[
+    "exec", "eval", "command", "builtin", "echo", "test", "time", "trap", "alias", "read",
+    "printf", "export",
+];
 
 /// A directory in which every program writes down that it was started.
 struct Stage {
@@ -25,14 +29,19 @@ struct Stage {
 
 impl Stage {
     fn new(name: &str, lines: &[String]) -> Self {
-        let directory = std::env::temp_dir().join(format!("ringfence-commands-{name}-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("ringfence-commands-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(directory.join("bin")).unwrap();
         fs::create_dir_all(directory.join("work")).unwrap();
         let stage = Self { directory };
-        let mut names: BTreeSet<&str> =
-            lines.iter().flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')).collect();
-        names.retain(|name| name.starts_with(|c: char| c.is_ascii_lowercase()) && !SHELLS_OWN.contains(name));
+        let mut names: BTreeSet<&str> = lines
+            .iter()
+            .flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric() && c != '-'))
+            .collect();
+        names.retain(|name| {
+            name.starts_with(|c: char| c.is_ascii_lowercase()) && !SHELLS_OWN.contains(name)
+        });
         for name in names {
             let real = format!("exec $(PATH=/usr/bin:/bin command -v {name}) \"$@\"");
             stage.program(name, if REAL.contains(&name) { &real } else { "" });
@@ -44,7 +53,10 @@ impl Stage {
 
     /// A line of shell that writes a program and its arguments down, all at once.
     fn note(&self, name: &str, arguments: &str) -> String {
-        format!("printf '%s\\0' \"{name}\" \"{arguments}\" END >> {}/log;", self.directory.display())
+        format!(
+            "printf '%s\\0' \"{name}\" \"{arguments}\" END >> {}/log;",
+            self.directory.display()
+        )
     }
 
     fn program(&self, name: &str, then: &str) {
@@ -56,7 +68,11 @@ impl Stage {
     fn shell(&self) -> Command {
         let mut command = Command::new("/usr/bin/timeout");
         command.args(["-s", "KILL", "10", "/bin/bash", "--norc", "--noprofile"]);
-        command.env_clear().env("PATH", self.directory.join("bin")).env("BASH_ENV", self.directory.join("start")).env("LC_ALL", "C.UTF-8");
+        command
+            .env_clear()
+            .env("PATH", self.directory.join("bin"))
+            .env("BASH_ENV", self.directory.join("start"))
+            .env("LC_ALL", "C.UTF-8");
         command.current_dir(self.directory.join("work")).stdin(Stdio::null());
         command
     }
@@ -68,7 +84,9 @@ impl Stage {
         // What it leaves running holds its streams, too, and is waited for.
         self.shell().arg("-c").arg(line).output().unwrap();
         let text = String::from_utf8_lossy(&fs::read(&log).unwrap()).into_owned();
-        let words = |entry: &str| entry.strip_suffix('\0').map(|entry| entry.split('\0').map(str::to_owned).collect());
+        let words = |entry: &str| {
+            entry.strip_suffix('\0').map(|entry| entry.split('\0').map(str::to_owned).collect())
+        };
         text.split("END\0").filter_map(words).collect()
     }
 }
@@ -86,14 +104,18 @@ fn is_harmless(line: &str) -> bool {
     const ENDLESS: &[&str] = &[":|:", "while ", "until docker", "((;;))"];
     let without = line.replace("/dev/null", "").replace("/usr/bin/env", "");
     let has = |texts: &[&str]| texts.iter().any(|text| without.contains(text));
-    !without.contains(['/', '~', '\0']) && !has(&["..", "kill"]) && !has(OTHER_PROGRAMS) && !has(ENDLESS)
+    !without.contains(['/', '~', '\0'])
+        && !has(&["..", "kill"])
+        && !has(OTHER_PROGRAMS)
+        && !has(ENDLESS)
 }
 
 /// Whether the parser saw that `started` would be started, or said that it cannot see.
 fn was_seen(line: &Line, started: &[String]) -> bool {
     let is_same = |words: &[Word]| {
         let Some(program) = words.first().and_then(Word::literal) else { return false };
-        let Some(arguments) = words[1..].iter().map(Word::literal).collect::<Option<Vec<_>>>() else {
+        let Some(arguments) = words[1..].iter().map(Word::literal).collect::<Option<Vec<_>>>()
+        else {
             return Path::new(&program).ends_with(&started[0]);
         };
         Path::new(&program).ends_with(&started[0]) && arguments == started[1..]
@@ -139,7 +161,8 @@ fn all_are_seen(name: &str, lines: &[String]) -> (usize, usize) {
 
 #[test]
 fn no_program_is_started_that_we_did_not_see() {
-    let lines: Vec<String> = rows().into_iter().map(|row| row.line).filter(|line| is_harmless(line)).collect();
+    let lines: Vec<String> =
+        rows().into_iter().map(|row| row.line).filter(|line| is_harmless(line)).collect();
     let (ran, started) = all_are_seen("started", &lines);
     assert!(ran > 200 && started > 200, "{ran} lines started {started} programs");
 }
@@ -147,7 +170,8 @@ fn no_program_is_started_that_we_did_not_see() {
 #[test]
 fn nor_by_lines_that_are_made_up() {
     let mut chance = TestRunner::deterministic();
-    let made = std::iter::repeat_with(|| lines().new_tree(&mut chance).expect("a line").current().text);
+    let made =
+        std::iter::repeat_with(|| lines().new_tree(&mut chance).expect("a line").current().text);
     let lines: Vec<String> = made.filter(|line| is_harmless(line)).take(150).collect();
     let (ran, started) = all_are_seen("made-up", &lines);
     assert!(ran > 100 && started > 200, "{ran} lines started {started} programs");

@@ -24,7 +24,9 @@ fn rules(deny: &[&str]) -> CommandRules {
 }
 
 fn refusal(rules: &CommandRules, text: &str, dialect: Dialect) -> Option<String> {
-    rules.refusal(rules.read(text, dialect).as_ref()).map(|refusal| format!("{}: {}", refusal.rule, refusal.reason))
+    rules
+        .refusal(rules.read(text, dialect).as_ref())
+        .map(|refusal| format!("{}: {}", refusal.rule, refusal.reason))
 }
 
 #[test]
@@ -34,7 +36,9 @@ fn everyday_lines_run_under_the_deny_list_that_init_writes() {
     let refused: Vec<String> = EVERYDAY
         .iter()
         .flat_map(|line| [(line, Dialect::Bash), (line, Dialect::Posix)])
-        .filter_map(|(line, dialect)| refusal(&rules, line, dialect).map(|why| format!("{dialect:?} {line}\n   {why}")))
+        .filter_map(|(line, dialect)| {
+            refusal(&rules, line, dialect).map(|why| format!("{dialect:?} {line}\n   {why}"))
+        })
         .collect();
     assert!(refused.is_empty(), "{} refused:\n{}", refused.len(), refused.join("\n"));
 }
@@ -43,7 +47,11 @@ fn everyday_lines_run_under_the_deny_list_that_init_writes() {
 fn denied_command_in_disguise_is_refused() {
     assert!(DISGUISED.len() >= 40, "{}", DISGUISED.len());
     let rules = rules(&["curl:*"]);
-    let ran: Vec<&str> = DISGUISED.iter().filter(|line| refusal(&rules, line, Dialect::Bash).is_none()).copied().collect();
+    let ran: Vec<&str> = DISGUISED
+        .iter()
+        .filter(|line| refusal(&rules, line, Dialect::Bash).is_none())
+        .copied()
+        .collect();
     assert!(ran.is_empty(), "{} ran:\n{}", ran.len(), ran.join("\n"));
 }
 
@@ -66,7 +74,8 @@ fn denied_subcommand_in_disguise_is_refused() {
         r"bash -lc 'cd dist; npm publish'",
         r"echo bnBtIHB1Ymxpc2g= | base64 -d | sh",
     ];
-    let ran: Vec<&str> = lines.into_iter().filter(|line| refusal(&rules, line, Dialect::Bash).is_none()).collect();
+    let ran: Vec<&str> =
+        lines.into_iter().filter(|line| refusal(&rules, line, Dialect::Bash).is_none()).collect();
     assert!(ran.is_empty(), "{} ran:\n{}", ran.len(), ran.join("\n"));
 }
 

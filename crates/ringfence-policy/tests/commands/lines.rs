@@ -16,10 +16,12 @@ pub(crate) struct Row {
 
 /// The whole table.
 pub(crate) fn rows() -> Vec<Row> {
-    let rows = LINES.lines().enumerate().filter(|(_, text)| !text.is_empty() && !text.starts_with("## "));
+    let rows =
+        LINES.lines().enumerate().filter(|(_, text)| !text.is_empty() && !text.starts_with("## "));
     rows.map(|(at, text)| {
         let mut columns = text.splitn(3, '\t');
-        let mut column = || columns.next().unwrap_or_else(|| panic!("line {}: three columns", at + 1));
+        let mut column =
+            || columns.next().unwrap_or_else(|| panic!("line {}: three columns", at + 1));
         Row { number: at + 1, verdicts: column(), line: unescaped(column()), parts: column() }
     })
     .collect()

@@ -15,11 +15,30 @@ pub(crate) struct Made {
 /// The commands that lines are made of.
 fn commands() -> impl Strategy<Value = Made> {
     let made = |text: &str, is_excluded| Made { text: text.to_owned(), is_excluded };
-    let inside =
-        ["curl evil.com", "rm -rf x", "git push", "npm run build", "npm run testall", "dock er", "evil docker ps", "./docker ps", "cat"];
-    let outside =
-        ["docker ps", "docker", "docker run -it --rm x", "npm run lint", "npm run test", "npm run test unit", "docker-compose up"];
-    let all = inside.into_iter().map(move |text| made(text, false)).chain(outside.into_iter().map(move |text| made(text, true)));
+    let inside = [
+        "curl evil.com",
+        "rm -rf x",
+        "git push",
+        "npm run build",
+        "npm run testall",
+        "dock er",
+        "evil docker ps",
+        "./docker ps",
+        "cat",
+    ];
+    let outside = [
+        "docker ps",
+        "docker",
+        "docker run -it --rm x",
+        "npm run lint",
+        "npm run test",
+        "npm run test unit",
+        "docker-compose up",
+    ];
+    let all = inside
+        .into_iter()
+        .map(move |text| made(text, false))
+        .chain(outside.into_iter().map(move |text| made(text, true)));
     prop::sample::select(all.collect::<Vec<_>>())
 }
 
@@ -70,16 +89,36 @@ fn spelt(text: String) -> impl Strategy<Value = String> {
 
 fn simple() -> impl Strategy<Value = Made> {
     (prefixes(), commands())
-        .prop_flat_map(|(prefix, made)| (Just(prefix), spelt(made.text.clone()), Just(made.is_excluded)))
-        .prop_map(|(prefix, text, is_excluded)| Made { text: format!("{prefix}{text}"), is_excluded })
+        .prop_flat_map(|(prefix, made)| {
+            (Just(prefix), spelt(made.text.clone()), Just(made.is_excluded))
+        })
+        .prop_map(|(prefix, text, is_excluded)| Made {
+            text: format!("{prefix}{text}"),
+            is_excluded,
+        })
 }
 
 /// Lines of lines. Those that only hold what is excluded are not always excluded themselves.
 pub(crate) fn lines() -> impl Strategy<Value = Made> {
     simple().prop_recursive(4, 24, 3, |line| {
-        let joined =
-            (line.clone(), line.clone(), prop::sample::select(vec![" && ", " || ", "; ", " | ", " & ", "\n", " |& ", " \\\n && "]))
-                .prop_map(|(a, b, by)| Made { text: format!("{}{by}{}", a.text, b.text), is_excluded: a.is_excluded && b.is_excluded });
+        let joined = (
+            line.clone(),
+            line.clone(),
+            prop::sample::select(vec![
+                " && ",
+                " || ",
+                "; ",
+                " | ",
+                " & ",
+                "\n",
+                " |& ",
+                " \\\n && ",
+            ]),
+        )
+            .prop_map(|(a, b, by)| Made {
+                text: format!("{}{by}{}", a.text, b.text),
+                is_excluded: a.is_excluded && b.is_excluded,
+            });
         let around = prop::sample::select(vec![
             ("(", ")"),
             ("{ ", "; }"),
@@ -104,7 +143,11 @@ pub(crate) fn lines() -> impl Strategy<Value = Made> {
         ]);
         let wrapped = (line, around).prop_map(|(a, (before, after))| {
             let is_list = a.text.contains(['\n', '&']) && after.starts_with(';');
-            let after = if is_list && a.text.ends_with('&') { after.trim_start_matches(';') } else { after };
+            let after = if is_list && a.text.ends_with('&') {
+                after.trim_start_matches(';')
+            } else {
+                after
+            };
             Made { text: format!("{before}{}{after}", a.text), is_excluded: a.is_excluded }
         });
         prop_oneof![joined, wrapped]

@@ -7,16 +7,21 @@ use ringfence_policy::command::{Exclusion, Line, Part, Problem, Word, excluded};
 use ringfence_policy::{AbsPath, Anchor, CommandRules, Origin, Source};
 
 /// What `excluded` says in the table.
-pub(crate) const EXCLUDED: &[&str] = &["docker*", "npm run lint", "npm run test:*", "sudo -u root docker:*"];
+pub(crate) const EXCLUDED: &[&str] =
+    &["docker*", "npm run lint", "npm run test:*", "sudo -u root docker:*"];
 const DENY: &[&str] = &["git push:*", "rm -rf*", "curl", "curl *"];
 
 pub(crate) fn rules(deny: &[&str], strict: bool) -> CommandRules {
-    let origins = |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
+    let origins =
+        |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
     let mut rules = CommandRules { deny: origins(deny), ..CommandRules::default() };
     if strict {
         rules.allow_binaries = origins(ringfence_policy::command::STRICT_BINARIES);
         rules.deny_arguments = origins(ringfence_policy::command::STRICT_ARGUMENTS);
-        rules.anchor_arguments = Some(Anchor { root: AbsPath::new("/skill").unwrap(), origin: Origin::new(Source::User, "/skill") });
+        rules.anchor_arguments = Some(Anchor {
+            root: AbsPath::new("/skill").unwrap(),
+            origin: Origin::new(Source::User, "/skill"),
+        });
     }
     rules
 }
@@ -26,7 +31,10 @@ fn verdicts(line: Result<&Line, &Problem>) -> String {
     let is_outside = matches!(excluded(line, EXCLUDED), Exclusion::Outside(_));
     let is_denied = rules(DENY, false).refusal(line).is_some();
     let is_strict = rules(&[], true).refusal(line).is_none();
-    [(is_outside, 'x'), (is_denied, 'd'), (is_strict, 's')].map(|(is, sign)| if is { sign } else { '-' }).iter().collect()
+    [(is_outside, 'x'), (is_denied, 'd'), (is_strict, 's')]
+        .map(|(is, sign)| if is { sign } else { '-' })
+        .iter()
+        .collect()
 }
 
 /// Parts as words, quoted where they are known and in angle brackets where they are not.
@@ -57,7 +65,10 @@ fn part(part: &Part) -> String {
     for redirect in &part.redirects {
         write!(text, "{}{} ", redirect.operator, shown(&redirect.target)).unwrap();
     }
-    text.trim_end().chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+    text.trim_end()
+        .chars()
+        .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
+        .collect()
 }
 
 fn shown(word: &Word) -> String {
@@ -91,11 +102,26 @@ fn every_line_has_the_parts_and_the_verdicts_of_the_table() {
 
 #[test]
 fn a_word_that_may_vanish_hides_nothing() {
-    let is_denied = |text: &str| rules(&["npm publish"], false).refusal(Line::parse(text).as_ref()).is_some();
-    for text in ["npm publish", "npm publish $x", "npm $x publish", "$x npm publish", "$x $y npm $z publish $(true)", "npm $x"] {
+    let is_denied =
+        |text: &str| rules(&["npm publish"], false).refusal(Line::parse(text).as_ref()).is_some();
+    for text in [
+        "npm publish",
+        "npm publish $x",
+        "npm $x publish",
+        "$x npm publish",
+        "$x $y npm $z publish $(true)",
+        "npm $x",
+    ] {
         assert!(is_denied(text), "{text}");
     }
-    for text in ["npm publish x", "npm x publish", "npmx $x publish", "npm publish x$x", "npm publishx $x", "npm run $x"] {
+    for text in [
+        "npm publish x",
+        "npm x publish",
+        "npmx $x publish",
+        "npm publish x$x",
+        "npm publishx $x",
+        "npm run $x",
+    ] {
         assert!(!is_denied(text), "{text}");
     }
 }

@@ -10,18 +10,39 @@ use crate::ProviderError;
 
 pub(super) const CHECKS: &[Check] = &[
     Check::running("statuses_pass_through", statuses_pass_through),
-    Check::running("a_program_that_is_not_there_is_an_error", a_program_that_is_not_there_is_an_error),
-    Check::running("a_program_that_cannot_be_executed_is_an_error", a_program_that_cannot_be_executed_is_an_error),
-    Check::confinement("a_directory_that_is_not_opened_is_no_place_to_start", a_directory_that_is_not_opened_is_no_place_to_start),
-    Check::running("a_deadline_ends_the_command_and_is_told", a_deadline_ends_the_command_and_is_told),
-    Check::confinement("a_deadline_ends_all_that_was_started", a_deadline_ends_all_that_was_started),
+    Check::running(
+        "a_program_that_is_not_there_is_an_error",
+        a_program_that_is_not_there_is_an_error,
+    ),
+    Check::running(
+        "a_program_that_cannot_be_executed_is_an_error",
+        a_program_that_cannot_be_executed_is_an_error,
+    ),
+    Check::confinement(
+        "a_directory_that_is_not_opened_is_no_place_to_start",
+        a_directory_that_is_not_opened_is_no_place_to_start,
+    ),
+    Check::running(
+        "a_deadline_ends_the_command_and_is_told",
+        a_deadline_ends_the_command_and_is_told,
+    ),
+    Check::confinement(
+        "a_deadline_ends_all_that_was_started",
+        a_deadline_ends_all_that_was_started,
+    ),
     Check::confinement("nothing_outlives_the_command", nothing_outlives_the_command),
     Check::running("what_it_used_is_told", what_it_used_is_told),
 ];
 
 fn statuses_pass_through(trial: &Trial<'_>) -> Verdict {
     let mut session = trial.open()?;
-    for (line, status) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -KILL $$", 137), ("kill -TERM $$", 143)] {
+    for (line, status) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("exit 255", 255),
+        ("kill -KILL $$", 137),
+        ("kill -TERM $$", 143),
+    ] {
         session.sh(line)?.ends(status)?;
     }
     Ok(())
@@ -38,7 +59,11 @@ fn a_program_that_is_not_there_is_an_error(trial: &Trial<'_>) -> Verdict {
         let mut session = trial.open()?;
         let error = session.refused(&session.request([name]))?;
         told(&error, "command-not-executed", 127)?;
-        same("whether the error has a hint", error.hint().is_some_and(|hint| !hint.is_empty()), true)?;
+        same(
+            "whether the error has a hint",
+            error.hint().is_some_and(|hint| !hint.is_empty()),
+            true,
+        )?;
     }
     Ok(())
 }
@@ -66,7 +91,11 @@ const PROMPT: Duration = Duration::from_secs(5);
 
 fn within(begun: Instant, limit: Duration) -> Verdict {
     let took = begun.elapsed();
-    if took < limit { Ok(()) } else { Err(differs("the time it took", &format!("less than {limit:?}"), format!("{took:?}"))) }
+    if took < limit {
+        Ok(())
+    } else {
+        Err(differs("the time it took", &format!("less than {limit:?}"), format!("{took:?}")))
+    }
 }
 
 fn a_deadline_ends_the_command_and_is_told(trial: &Trial<'_>) -> Verdict {
@@ -111,7 +140,10 @@ fn nothing_outlives_the_command(trial: &Trial<'_>) -> Verdict {
 
 /// Fails unless each of these was written to, and no longer is.
 fn at_rest(trial: &Trial<'_>, names: [&str; 2]) -> Verdict {
-    let lengths = || names.map(|name| fs::metadata(trial.at(name).as_path()).map_or(0, |metadata| metadata.len()));
+    let lengths = || {
+        names
+            .map(|name| fs::metadata(trial.at(name).as_path()).map_or(0, |metadata| metadata.len()))
+    };
     let before = lengths();
     thread::sleep(Duration::from_millis(700));
     let after = lengths();
@@ -123,7 +155,12 @@ fn at_rest(trial: &Trial<'_>, names: [&str; 2]) -> Verdict {
 }
 
 fn what_it_used_is_told(trial: &Trial<'_>) -> Verdict {
-    let outcome = trial.open()?.sh("sleep 0.2; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")?.outcome;
+    let outcome =
+        trial.open()?.sh("sleep 0.2; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")?.outcome;
     same("whether the duration is told", (200..20_000).contains(&outcome.duration_ms), true)?;
-    same("whether the processor's time is told", outcome.usage.user_us + outcome.usage.system_us > 0, true)
+    same(
+        "whether the processor's time is told",
+        outcome.usage.user_us + outcome.usage.system_us > 0,
+        true,
+    )
 }

@@ -12,14 +12,20 @@ pub(super) const CHECKS: &[Check] = &[
     Check::running("the_workspace_is_worked_in", the_workspace_is_worked_in),
     Check::running("what_is_opened_is_open", what_is_opened_is_open),
     Check::confinement("an_opened_tree_is_opened_no_further", an_opened_tree_is_opened_no_further),
-    Check::confinement("a_read_only_workspace_is_not_written", a_read_only_workspace_is_not_written),
+    Check::confinement(
+        "a_read_only_workspace_is_not_written",
+        a_read_only_workspace_is_not_written,
+    ),
     Check::confinement("secrets_are_not_read", secrets_are_not_read),
     Check::confinement("what_is_outside_is_not_there", what_is_outside_is_not_there),
     Check::confinement("a_write_outside_is_refused", a_write_outside_is_refused),
     Check::confinement("a_protected_name_cannot_be_made", a_protected_name_cannot_be_made),
     Check::confinement("a_denied_name_cannot_be_made", a_denied_name_cannot_be_made),
     Check::confinement("what_git_obeys_is_not_changed", what_git_obeys_is_not_changed),
-    Check::confinement("nothing_appears_that_the_command_did_not_make", nothing_appears_that_the_command_did_not_make),
+    Check::confinement(
+        "nothing_appears_that_the_command_did_not_make",
+        nothing_appears_that_the_command_did_not_make,
+    ),
     Check::confinement("temporary_files_are_its_own", temporary_files_are_its_own),
     Check::confinement("caches_are_private_and_last", caches_are_private_and_last),
 ];
@@ -35,7 +41,12 @@ fn all_fail(session: &mut Opened<'_>, lines: &[String]) -> Verdict {
 fn the_workspace_is_worked_in(trial: &Trial<'_>) -> Verdict {
     let line = "cat README && echo made > new && mkdir -p a/b && echo deep > a/b/c && echo more >> README && mv sub/plain sub/moved && rm not-executable";
     trial.open()?.sh(line)?.ends(0)?.says("hello")?;
-    for (name, content) in [("new", "made\n"), ("a/b/c", "deep\n"), ("README", "hello\nmore\n"), ("sub/moved", "plain\n")] {
+    for (name, content) in [
+        ("new", "made\n"),
+        ("a/b/c", "deep\n"),
+        ("README", "hello\nmore\n"),
+        ("sub/moved", "plain\n"),
+    ] {
         host_has(&trial.at(name), content)?;
     }
     host_lacks(&trial.at("sub/plain"))?;
@@ -43,12 +54,17 @@ fn the_workspace_is_worked_in(trial: &Trial<'_>) -> Verdict {
 }
 
 fn what_is_opened_is_open(trial: &Trial<'_>) -> Verdict {
-    let (open, drop_box, named) = (trial.place.outside.join("open"), trial.place.outside.join("drop"), trial.at(".env"));
+    let (open, drop_box, named) =
+        (trial.place.outside.join("open"), trial.place.outside.join("drop"), trial.at(".env"));
     let mut session = trial.open_with(|flags| {
         flags.read = vec![open.to_string(), named.to_string()];
         flags.write = vec![drop_box.to_string()];
     })?;
-    let line = format!("cat {} && echo made > {}/made && cat .env", quoted(&open.join("data")), quoted(&drop_box));
+    let line = format!(
+        "cat {} && echo made > {}/made && cat .env",
+        quoted(&open.join("data")),
+        quoted(&drop_box)
+    );
     session.sh(&line)?.ends(0)?.says(&format!("open\n{SECRET}"))?;
     host_has(&drop_box.join("made"), "made\n")
 }
@@ -59,7 +75,13 @@ fn an_opened_tree_is_opened_no_further(trial: &Trial<'_>) -> Verdict {
         flags.read = vec![open.to_string()];
         flags.deny = vec![shut.to_string()];
     })?;
-    session.sh(&format!("cat {} {} 2>/dev/null", quoted(&shut.join("data")), quoted(&open.join("data"))))?.says("open")?;
+    session
+        .sh(&format!(
+            "cat {} {} 2>/dev/null",
+            quoted(&shut.join("data")),
+            quoted(&open.join("data"))
+        ))?
+        .says("open")?;
     all_fail(
         &mut session,
         &[
@@ -76,7 +98,14 @@ fn an_opened_tree_is_opened_no_further(trial: &Trial<'_>) -> Verdict {
 fn a_read_only_workspace_is_not_written(trial: &Trial<'_>) -> Verdict {
     let mut session = trial.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
     session.sh("cat README")?.ends(0)?.says("hello")?;
-    let lines = ["echo x > made", "echo x >> README", "mkdir made", "rm README", "mv README made", "chmod 777 README"];
+    let lines = [
+        "echo x > made",
+        "echo x >> README",
+        "mkdir made",
+        "rm README",
+        "mv README made",
+        "chmod 777 README",
+    ];
     all_fail(&mut session, &lines.map(String::from))?;
     host_lacks(&trial.at("made"))?;
     host_has(&trial.at("README"), "hello\n")
@@ -100,23 +129,35 @@ fn secrets_are_not_read(trial: &Trial<'_>) -> Verdict {
         session.sh(&format!("cat {} 2>/dev/null; cat README", quoted(path)))?.says("hello")?;
     }
     let copy = Temporary::new("copy");
-    let line = format!("cp -r . {0} 2>/dev/null; cat {0}/.env {0}/sub/x.pem {0}/link 2>/dev/null; cat README", quoted(&copy.0));
+    let line = format!(
+        "cp -r . {0} 2>/dev/null; cat {0}/.env {0}/sub/x.pem {0}/link 2>/dev/null; cat README",
+        quoted(&copy.0)
+    );
     session.sh(&line)?.says("hello").map(drop)
 }
 
 fn what_is_outside_is_not_there(trial: &Trial<'_>) -> Verdict {
     let place = trial.place;
-    let absent = [place.other.clone(), place.outside.clone(), place.home.join("notes.txt"), place.store.clone()];
+    let absent = [
+        place.other.clone(),
+        place.outside.clone(),
+        place.home.join("notes.txt"),
+        place.store.clone(),
+    ];
     let words = absent.iter().map(quoted).collect::<Vec<_>>().join(" ");
     let above = trial.place.workspace.parent().unwrap_or_else(AbsPath::root);
-    let line = format!("for path in {words}; do [ -e \"$path\" ] && echo \"$path\"; done; ls {}", quoted(&above));
+    let line = format!(
+        "for path in {words}; do [ -e \"$path\" ] && echo \"$path\"; done; ls {}",
+        quoted(&above)
+    );
     trial.open()?.sh(&line)?.says("app").map(drop)
 }
 
 fn a_write_outside_is_refused(trial: &Trial<'_>) -> Verdict {
     let place = trial.place;
     let mut session = trial.open()?;
-    let paths = [&place.home, &place.other, &place.outside, &place.home.join(".ssh")].map(|directory| directory.join("made"));
+    let paths = [&place.home, &place.other, &place.outside, &place.home.join(".ssh")]
+        .map(|directory| directory.join("made"));
     all_fail(&mut session, &paths.each_ref().map(|path| format!("echo x > {}", quoted(path))))?;
     all_fail(&mut session, &paths.each_ref().map(|path| format!("mkdir {}", quoted(path))))?;
     all_fail(&mut session, &[format!("echo x >> {}", quoted(&place.outside.join("note.txt")))])?;
@@ -127,9 +168,20 @@ fn a_write_outside_is_refused(trial: &Trial<'_>) -> Verdict {
 /// Every usual way to give something one of these names.
 fn cannot_be_made(trial: &Trial<'_>, names: &[&str]) -> Verdict {
     let mut session = trial.open()?;
-    session.sh("mkdir -p from && echo x > from/x && echo x > plain && cat plain")?.ends(0)?.says("x")?;
+    session
+        .sh("mkdir -p from && echo x > from/x && echo x > plain && cat plain")?
+        .ends(0)?
+        .says("x")?;
     for name in names {
-        let ways = ["echo x > NAME", "mkdir NAME", "cp plain NAME", "mv plain NAME", "ln plain NAME", "ln -s plain NAME", "mv from NAME"];
+        let ways = [
+            "echo x > NAME",
+            "mkdir NAME",
+            "cp plain NAME",
+            "mv plain NAME",
+            "ln plain NAME",
+            "ln -s plain NAME",
+            "mv from NAME",
+        ];
         all_fail(&mut session, &ways.map(|way| way.replace("NAME", name)))?;
         host_lacks(&trial.at(name))?;
     }
@@ -138,7 +190,17 @@ fn cannot_be_made(trial: &Trial<'_>, names: &[&str]) -> Verdict {
 }
 
 fn a_protected_name_cannot_be_made(trial: &Trial<'_>) -> Verdict {
-    cannot_be_made(trial, &[".mcp.json", ".claude", ".ringfence", ".bashrc", ".git/hooks/post-checkout", ".git/commondir"])
+    cannot_be_made(
+        trial,
+        &[
+            ".mcp.json",
+            ".claude",
+            ".ringfence",
+            ".bashrc",
+            ".git/hooks/post-checkout",
+            ".git/commondir",
+        ],
+    )
 }
 
 fn a_denied_name_cannot_be_made(trial: &Trial<'_>) -> Verdict {
@@ -148,7 +210,9 @@ fn a_denied_name_cannot_be_made(trial: &Trial<'_>) -> Verdict {
 fn what_git_obeys_is_not_changed(trial: &Trial<'_>) -> Verdict {
     let mut session = trial.open()?;
     // The rest of it is git's to work with.
-    session.sh("echo x > .git/refs/mine && cat .git/refs/mine .git/config")?.says("x\n[core]\n\tbare = false")?;
+    session
+        .sh("echo x > .git/refs/mine && cat .git/refs/mine .git/config")?
+        .says("x\n[core]\n\tbare = false")?;
     let lines = [
         "echo x >> .git/config",
         "rm .git/config",
@@ -174,8 +238,11 @@ fn nothing_appears_that_the_command_did_not_make(trial: &Trial<'_>) -> Verdict {
     // Inside, the listing is the host's: no placeholder, nothing hidden.
     trial.open()?.sh(line)?.says(&count.to_string())?;
     let after = look()?;
-    let changed: Vec<String> =
-        after.iter().filter(|(path, content)| before.get(*path) != Some(*content)).map(|(path, _)| path.to_string()).collect();
+    let changed: Vec<String> = after
+        .iter()
+        .filter(|(path, content)| before.get(*path) != Some(*content))
+        .map(|(path, _)| path.to_string())
+        .collect();
     same("what is new or changed", changed, Vec::new())?;
     same("what is gone", before.keys().find(|path| !after.contains_key(*path)), None)
 }
@@ -183,13 +250,21 @@ fn nothing_appears_that_the_command_did_not_make(trial: &Trial<'_>) -> Verdict {
 fn temporary_files_are_its_own(trial: &Trial<'_>) -> Verdict {
     let (ours, theirs) = (Temporary::new("host"), Temporary::new("inside"));
     fs::write(ours.0.as_path(), "x").during("write to /tmp")?;
-    let line = format!("echo x > {0} && cat {0}; [ -e {1} ] && echo seen; echo over", quoted(&theirs.0), quoted(&ours.0));
+    let line = format!(
+        "echo x > {0} && cat {0}; [ -e {1} ] && echo seen; echo over",
+        quoted(&theirs.0),
+        quoted(&ours.0)
+    );
     trial.open()?.sh(&line)?.says("x\nover")?;
     host_lacks(&theirs.0)
 }
 
 fn caches_are_private_and_last(trial: &Trial<'_>) -> Verdict {
-    trial.open()?.sh("mkdir -p ~/.cache/mine && echo kept > ~/.cache/mine/x && cat ~/.cache/mine/x")?.ends(0)?.says("kept")?;
+    trial
+        .open()?
+        .sh("mkdir -p ~/.cache/mine && echo kept > ~/.cache/mine/x && cat ~/.cache/mine/x")?
+        .ends(0)?
+        .says("kept")?;
     host_lacks(&trial.place.home.join(".cache/mine"))?;
     trial.open()?.sh("cat ~/.cache/mine/x")?.ends(0)?.says("kept").map(drop)
 }

@@ -13,8 +13,14 @@ use super::{Check, VARIABLE, Verdict};
 pub(super) const CHECKS: &[Check] = &[
     Check::running("loopback_works_inside", loopback_works_inside),
     Check::confinement("the_network_is_shut", the_network_is_shut),
-    Check::confinement("processes_of_the_host_are_not_reached", processes_of_the_host_are_not_reached),
-    Check::confinement("variables_of_the_caller_are_not_seen", variables_of_the_caller_are_not_seen),
+    Check::confinement(
+        "processes_of_the_host_are_not_reached",
+        processes_of_the_host_are_not_reached,
+    ),
+    Check::confinement(
+        "variables_of_the_caller_are_not_seen",
+        variables_of_the_caller_are_not_seen,
+    ),
     Check::running("the_user_inside_is_the_user_outside", the_user_inside_is_the_user_outside),
     Check::confinement("the_person_has_the_name_given", the_person_has_the_name_given),
 ];
@@ -23,7 +29,15 @@ pub(super) const CHECKS: &[Check] = &[
 fn loopback_works_inside(trial: &Trial<'_>) -> Verdict {
     let ran = trial.open()?.sh("bash -c 'exec 3<>/dev/tcp/127.0.0.1/1'")?;
     let is_refused = ran.talk().contains("Connection refused");
-    if is_refused { Ok(()) } else { Err(differs("a connection to a port where nobody listens", "Connection refused", ran.talk())) }
+    if is_refused {
+        Ok(())
+    } else {
+        Err(differs(
+            "a connection to a port where nobody listens",
+            "Connection refused",
+            ran.talk(),
+        ))
+    }
 }
 
 fn the_network_is_shut(trial: &Trial<'_>) -> Verdict {
@@ -41,13 +55,18 @@ pub(super) struct Ears {
 
 impl Ears {
     pub(super) fn open() -> io::Result<Self> {
-        let (stream, datagram) = (TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?, UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?);
+        let (stream, datagram) = (
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?,
+            UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
+        );
         stream.set_nonblocking(true)?;
         datagram.set_nonblocking(true)?;
         let mut addresses = vec![Ipv4Addr::LOCALHOST];
         // Nothing is sent: it is only found out from where it would be.
         let outward = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        if let Ok(SocketAddr::V4(own)) = outward.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).and_then(|()| outward.local_addr()) {
+        if let Ok(SocketAddr::V4(own)) =
+            outward.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).and_then(|()| outward.local_addr())
+        {
             addresses.push(*own.ip());
         }
         Ok(Self { stream, datagram, addresses })
@@ -55,8 +74,11 @@ impl Ears {
 
     /// Calls them from inside, at every address of the host.
     pub(super) fn call(&self, session: &mut Opened<'_>) -> Verdict {
-        let port = |address: io::Result<SocketAddr>| address.map(|address| address.port()).during("ask for a port");
-        let (stream, datagram) = (port(self.stream.local_addr())?, port(self.datagram.local_addr())?);
+        let port = |address: io::Result<SocketAddr>| {
+            address.map(|address| address.port()).during("ask for a port")
+        };
+        let (stream, datagram) =
+            (port(self.stream.local_addr())?, port(self.datagram.local_addr())?);
         for address in &self.addresses {
             let line = format!(
                 "timeout 3 bash -c 'exec 3<>/dev/tcp/{address}/{stream}' 2>/dev/null && echo reached {address};
@@ -90,23 +112,36 @@ fn processes_of_the_host_are_not_reached(trial: &Trial<'_>) -> Verdict {
     let mut sleep = Command::new("sleep");
     sleep.arg(&mark).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut bystander = Bystander(sleep.spawn().during("start a process")?);
-    let ran = trial.open()?.sh(&format!("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; kill -KILL {}; echo over", bystander.0.id()))?;
+    let ran = trial.open()?.sh(&format!(
+        "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; kill -KILL {}; echo over",
+        bystander.0.id()
+    ))?;
     same("whether the command ran to its end", ran.text().ends_with("over"), true)?;
     same("whether a process of the host is seen", ran.text().contains(&mark), false)?;
-    same("how a process of the host ended that was to be killed", bystander.0.try_wait().during("look after a process")?, None)
+    same(
+        "how a process of the host ended that was to be killed",
+        bystander.0.try_wait().during("look after a process")?,
+        None,
+    )
 }
 
 fn variables_of_the_caller_are_not_seen(trial: &Trial<'_>) -> Verdict {
     let (name, value) = VARIABLE;
     same(format!("the runner's own variable {name}"), env::var(name).ok().as_deref(), Some(value))?;
-    let ran = trial.open()?.sh("env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; echo over")?;
+    let ran = trial
+        .open()?
+        .sh("env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; echo over")?;
     same("whether the command ran to its end", ran.text().ends_with("over"), true)?;
     same("whether a variable of the caller is seen", ran.text().contains(value), false)
 }
 
 fn the_user_inside_is_the_user_outside(trial: &Trial<'_>) -> Verdict {
     let owner = fs::metadata(trial.place.workspace.as_path()).during("look at the workspace")?;
-    trial.open()?.sh("id -u; id -g; echo x > made; test -O made")?.ends(0)?.says(&format!("{}\n{}", owner.uid(), owner.gid()))?;
+    trial.open()?.sh("id -u; id -g; echo x > made; test -O made")?.ends(0)?.says(&format!(
+        "{}\n{}",
+        owner.uid(),
+        owner.gid()
+    ))?;
     let made = fs::metadata(trial.at("made").as_path()).during("look at what was made")?;
     same("who owns what was made", (made.uid(), made.gid()), (owner.uid(), owner.gid()))
 }

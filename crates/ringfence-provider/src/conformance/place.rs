@@ -48,7 +48,13 @@ const FILES: &[(&str, &str)] = &[
     ("outside/open/shut/data", SECRET),
 ];
 
-const DIRECTORIES: &[&str] = &["home/.cache", "home/code/app/.git/objects", "home/code/app/.git/refs", "outside/drop", "store"];
+const DIRECTORIES: &[&str] = &[
+    "home/.cache",
+    "home/code/app/.git/objects",
+    "home/code/app/.git/refs",
+    "outside/drop",
+    "store",
+];
 
 /// Makes the file that it is told grow, until there is one with `.stop` behind its name: in a
 /// place that does not end it, nothing is left of it for long.

@@ -11,7 +11,10 @@ use super::{Check, SECRET, Verdict};
 pub(super) const CHECKS: &[Check] = &[
     Check::running("a_session_runs_several_commands", a_session_runs_several_commands),
     Check::running("what_the_host_changes_is_seen", what_the_host_changes_is_seen),
-    Check::confinement("a_secret_that_appears_later_is_not_read", a_secret_that_appears_later_is_not_read),
+    Check::confinement(
+        "a_secret_that_appears_later_is_not_read",
+        a_secret_that_appears_later_is_not_read,
+    ),
     Check::confinement("two_sessions_are_independent", two_sessions_are_independent),
 ];
 
@@ -35,7 +38,8 @@ fn what_the_host_changes_is_seen(trial: &Trial<'_>) -> Verdict {
     session.sh("cat new README")?.ends(0)?.says("new\nhello")?;
     // As editors save: under another name, then in its place.
     fs::write(trial.at("README~").as_path(), "saved\n").during("write a file")?;
-    fs::rename(trial.at("README~").as_path(), trial.at("README").as_path()).during("rename a file")?;
+    fs::rename(trial.at("README~").as_path(), trial.at("README").as_path())
+        .during("rename a file")?;
     fs::remove_file(trial.at("new").as_path()).during("remove a file")?;
     session.sh("cat README; test ! -e new")?.ends(0)?.says("saved").map(drop)
 }
@@ -50,7 +54,8 @@ fn a_secret_that_appears_later_is_not_read(trial: &Trial<'_>) -> Verdict {
     }
     // As editors save: what stood there is gone, and with it whatever covered it.
     fs::write(trial.at("sub/new").as_path(), SECRET).during("write a file")?;
-    fs::rename(trial.at("sub/new").as_path(), trial.at("sub/x.pem").as_path()).during("rename a file")?;
+    fs::rename(trial.at("sub/new").as_path(), trial.at("sub/x.pem").as_path())
+        .during("rename a file")?;
     session.sh("cat sub/x.pem 2>/dev/null; cat README")?.says("hello").map(drop)
 }
 
@@ -58,8 +63,13 @@ fn two_sessions_are_independent(trial: &Trial<'_>) -> Verdict {
     let mut writes = trial.open()?;
     let mut reads = trial.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
     let mine = Temporary::new("mine");
-    writes.sh(&format!("echo a > from-one; echo x > {}; cat from-one", quoted(&mine.0)))?.says("a")?;
-    let line = format!("cat from-one; [ -e {} ] && echo seen; (echo b > from-other) 2>/dev/null; echo over", quoted(&mine.0));
+    writes
+        .sh(&format!("echo a > from-one; echo x > {}; cat from-one", quoted(&mine.0)))?
+        .says("a")?;
+    let line = format!(
+        "cat from-one; [ -e {} ] && echo seen; (echo b > from-other) 2>/dev/null; echo over",
+        quoted(&mine.0)
+    );
     reads.sh(&line)?.says("a\nover")?;
     host_lacks(&trial.at("from-other"))?;
     // Closing one leaves the other as it is.

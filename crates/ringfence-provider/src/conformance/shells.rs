@@ -10,26 +10,62 @@ use super::{Check, Failure, SECRET, Verdict};
 use crate::{ProviderError, Shell, ShellStart, Standing};
 
 pub(super) const CHECKS: &[Check] = &[
-    Check::shells("what_a_command_leaves_in_its_shell_stays", what_a_command_leaves_in_its_shell_stays),
+    Check::shells(
+        "what_a_command_leaves_in_its_shell_stays",
+        what_a_command_leaves_in_its_shell_stays,
+    ),
     Check::shells("a_shell_tells_how_each_command_ended", a_shell_tells_how_each_command_ended),
-    Check::shells("a_shell_tells_of_ends_whatever_it_was_told", a_shell_tells_of_ends_whatever_it_was_told),
+    Check::shells(
+        "a_shell_tells_of_ends_whatever_it_was_told",
+        a_shell_tells_of_ends_whatever_it_was_told,
+    ),
     Check::shells("a_shell_keeps_its_streams_apart", a_shell_keeps_its_streams_apart),
-    Check::shells("a_command_of_a_shell_reads_its_input_only", a_command_of_a_shell_reads_its_input_only),
+    Check::shells(
+        "a_command_of_a_shell_reads_its_input_only",
+        a_command_of_a_shell_reads_its_input_only,
+    ),
     Check::shells("a_shell_that_was_interrupted_lives_on", a_shell_that_was_interrupted_lives_on),
     Check::shells("somebody_else_interrupts_a_command", somebody_else_interrupts_a_command),
     Check::shells("a_command_that_ends_its_shell_is_told", a_command_that_ends_its_shell_is_told),
     Check::shells("no_text_is_taken_for_an_end", no_text_is_taken_for_an_end),
-    Check::shells("whoever_writes_to_every_descriptor_fakes_nothing", whoever_writes_to_every_descriptor_fakes_nothing),
-    Check::shells("a_shell_that_can_no_longer_tell_is_given_up", a_shell_that_can_no_longer_tell_is_given_up),
+    Check::shells(
+        "whoever_writes_to_every_descriptor_fakes_nothing",
+        whoever_writes_to_every_descriptor_fakes_nothing,
+    ),
+    Check::shells(
+        "a_shell_that_can_no_longer_tell_is_given_up",
+        a_shell_that_can_no_longer_tell_is_given_up,
+    ),
     Check::shells("much_output_is_counted_to_the_byte", much_output_is_counted_to_the_byte),
-    Check::shells("what_goes_on_behind_a_command_is_nobody_elses", what_goes_on_behind_a_command_is_nobody_elses),
-    Check::shells("a_command_of_a_shell_is_fed_while_it_runs", a_command_of_a_shell_is_fed_while_it_runs),
+    Check::shells(
+        "what_goes_on_behind_a_command_is_nobody_elses",
+        what_goes_on_behind_a_command_is_nobody_elses,
+    ),
+    Check::shells(
+        "a_command_of_a_shell_is_fed_while_it_runs",
+        a_command_of_a_shell_is_fed_while_it_runs,
+    ),
     Check::shells("a_long_command_is_one_command", a_long_command_is_one_command),
-    Check::shells("a_line_with_a_nul_is_refused_and_harms_nothing", a_line_with_a_nul_is_refused_and_harms_nothing),
-    Check::shells("two_shells_of_a_sandbox_are_independent", two_shells_of_a_sandbox_are_independent),
-    Check::shells("nothing_goes_on_when_a_sandbox_has_ended", nothing_goes_on_when_a_sandbox_has_ended),
-    Check::confinement("what_a_shell_is_refused_is_told_with_the_command", what_a_shell_is_refused_is_told_with_the_command),
-    Check::confinement("what_a_shell_planted_is_moved_away_at_the_end", what_a_shell_planted_is_moved_away_at_the_end),
+    Check::shells(
+        "a_line_with_a_nul_is_refused_and_harms_nothing",
+        a_line_with_a_nul_is_refused_and_harms_nothing,
+    ),
+    Check::shells(
+        "two_shells_of_a_sandbox_are_independent",
+        two_shells_of_a_sandbox_are_independent,
+    ),
+    Check::shells(
+        "nothing_goes_on_when_a_sandbox_has_ended",
+        nothing_goes_on_when_a_sandbox_has_ended,
+    ),
+    Check::confinement(
+        "what_a_shell_is_refused_is_told_with_the_command",
+        what_a_shell_is_refused_is_told_with_the_command,
+    ),
+    Check::confinement(
+        "what_a_shell_planted_is_moved_away_at_the_end",
+        what_a_shell_planted_is_moved_away_at_the_end,
+    ),
 ];
 
 /// A sandbox that stands, and a shell in it.
@@ -43,7 +79,8 @@ impl Trial<'_> {
     fn raise(&self) -> Result<Raised, Failure> {
         let mut opened = self.open()?;
         let request = opened.request(["bash"]);
-        let start = ShellStart { program: "bash".into(), variables: request.variables, cwd: request.cwd };
+        let start =
+            ShellStart { program: "bash".into(), variables: request.variables, cwd: request.cwd };
         let failed = |source| Failure::NotRun { command: "raise".into(), source };
         let standing = opened.session.raise(&start.cwd).map_err(failed)?;
         let shell = standing.shell(&start).map_err(failed)?;
@@ -58,7 +95,10 @@ const USR1: i32 = 10;
 
 impl Raised {
     fn run(&mut self, line: &Line) -> Result<Ran, Failure> {
-        let failed = |source| Failure::NotRun { command: String::from_utf8_lossy(&line.text).into_owned(), source };
+        let failed = |source| Failure::NotRun {
+            command: String::from_utf8_lossy(&line.text).into_owned(),
+            source,
+        };
         self.shell.execute(line, &mut |_, _| {}).map_err(failed)
     }
 
@@ -69,7 +109,11 @@ impl Raised {
     /// What `text` says and how it ends.
     fn says(&mut self, text: &str, wanted: (&str, i32)) -> Verdict {
         let ran = self.sh(text)?;
-        same(format!("the output and status of `{text}`"), (said(&ran).as_str(), ran.exit_code()), wanted)
+        same(
+            format!("the output and status of `{text}`"),
+            (said(&ran).as_str(), ran.exit_code()),
+            wanted,
+        )
     }
 
     fn renew(&mut self) -> Verdict {
@@ -85,14 +129,22 @@ fn said(ran: &Ran) -> String {
 
 fn what_a_command_leaves_in_its_shell_stays(trial: &Trial<'_>) -> Verdict {
     let mut raised = trial.raise()?;
-    raised.sh("cd sub; export EXPORTED=one; plain=two; declare -A map=([k]=three); f() { echo four; }")?;
+    raised.sh(
+        "cd sub; export EXPORTED=one; plain=two; declare -A map=([k]=three); f() { echo four; }",
+    )?;
     same("where the shell is", raised.shell.cwd(), Some(trial.at("sub")))?;
     raised.sh("alias five='echo five'; exec 7> ../seven; sleep 60 & job=$!; set -- six")?;
     for _ in 0..50 {
         raised.says(":", ("", 0))?;
     }
-    raised.says("sh -c 'echo $EXPORTED'; echo $plain ${map[k]}; f; five; echo $1", ("one\ntwo three\nfour\nfive\nsix", 0))?;
-    raised.says("echo to seven >&7; cat ../seven; kill -0 $job && jobs -r | wc -l; basename $PWD", ("to seven\n1\nsub", 0))?;
+    raised.says(
+        "sh -c 'echo $EXPORTED'; echo $plain ${map[k]}; f; five; echo $1",
+        ("one\ntwo three\nfour\nfive\nsix", 0),
+    )?;
+    raised.says(
+        "echo to seven >&7; cat ../seven; kill -0 $job && jobs -r | wc -l; basename $PWD",
+        ("to seven\n1\nsub", 0),
+    )?;
     let pid = raised.shell.pid();
     raised.says("kill $job; wait $job 2>/dev/null; echo $?", ("143", 0))?;
     same("the shell's number", raised.shell.pid(), pid)
@@ -153,16 +205,34 @@ fn a_shell_tells_of_ends_whatever_it_was_told(trial: &Trial<'_>) -> Verdict {
     for program in ["sh", "zsh"] {
         raised.start.program = program.into();
         match raised.renew() {
-            Err(Failure::NotRun { source: ProviderError::NotExecuted { .. }, .. }) if program == "zsh" => continue,
+            Err(Failure::NotRun { source: ProviderError::NotExecuted { .. }, .. })
+                if program == "zsh" =>
+            {
+                continue;
+            }
             renewed => renewed?,
         }
-        for (text, status) in [("false", 1), ("(exit 107)", 107), ("cd sub; x='a b'", 0), ("return 9", 9), ("true", 0)] {
-            same(format!("the status of `{text}` in {program}"), raised.sh(text)?.exit_code(), status)?;
+        for (text, status) in [
+            ("false", 1),
+            ("(exit 107)", 107),
+            ("cd sub; x='a b'", 0),
+            ("return 9", 9),
+            ("true", 0),
+        ] {
+            same(
+                format!("the status of `{text}` in {program}"),
+                raised.sh(text)?.exit_code(),
+                status,
+            )?;
         }
         raised.says("echo $x; basename $PWD; sleep 5 & :", ("a b\nsub", 0))?;
-        let line = Line { input: b"to read".to_vec().into(), deadline: Some(LIMIT), ..Line::new("cat") };
+        let line =
+            Line { input: b"to read".to_vec().into(), deadline: Some(LIMIT), ..Line::new("cat") };
         same("what was read", said(&raised.run(&line)?).as_str(), "to read")?;
-        let line = Line { deadline: Some(Duration::from_millis(300)), ..Line::new("while :; do :; done; echo after") };
+        let line = Line {
+            deadline: Some(Duration::from_millis(300)),
+            ..Line::new("while :; do :; done; echo after")
+        };
         let ran = raised.run(&line)?;
         same("whether the time limit ended it", (ran.timed_out, said(&ran).as_str()), (true, ""))?;
         raised.says("cat; echo on $x", ("on a b", 0))?;
@@ -174,11 +244,18 @@ fn a_shell_keeps_its_streams_apart(trial: &Trial<'_>) -> Verdict {
     let mut raised = trial.raise()?;
     let mut heard = Vec::new();
     let line = Line::new("printf 'a\\0\\377'; echo b >&2; printf c");
-    let ran = raised.shell.execute(&line, &mut |stream, bytes| heard.push((stream, bytes.to_vec())));
+    let ran =
+        raised.shell.execute(&line, &mut |stream, bytes| heard.push((stream, bytes.to_vec())));
     let ran = ran.map_err(|source| Failure::NotRun { command: "printf".into(), source })?;
     same("standard output", ran.stdout.bytes(), b"a\0\xffc".to_vec())?;
     same("standard error", ran.stderr.bytes(), b"b\n".to_vec())?;
-    let streamed = |wanted| heard.iter().filter(|(stream, _)| *stream == wanted).flat_map(|(_, bytes)| bytes.clone()).collect::<Vec<u8>>();
+    let streamed = |wanted| {
+        heard
+            .iter()
+            .filter(|(stream, _)| *stream == wanted)
+            .flat_map(|(_, bytes)| bytes.clone())
+            .collect::<Vec<u8>>()
+    };
     same("output as it came", streamed(Stream::Out), b"a\0\xffc".to_vec())?;
     same("errors as they came", streamed(Stream::Err), b"b\n".to_vec())?;
     // What a command redirects in the shell itself stays so.
@@ -192,14 +269,23 @@ fn a_shell_keeps_its_streams_apart(trial: &Trial<'_>) -> Verdict {
 }
 
 fn host(path: &ringfence_policy::AbsPath) -> Result<String, Failure> {
-    std::fs::read_to_string(path.as_path()).map_err(|source| Failure::Host { what: format!("read {path}"), source })
+    std::fs::read_to_string(path.as_path())
+        .map_err(|source| Failure::Host { what: format!("read {path}"), source })
 }
 
 fn a_command_of_a_shell_reads_its_input_only(trial: &Trial<'_>) -> Verdict {
     let mut raised = trial.raise()?;
-    let line = Line { input: b"one\ntwo\nthree".to_vec().into(), deadline: Some(LIMIT), ..Line::new("read first; echo $first; cat") };
+    let line = Line {
+        input: b"one\ntwo\nthree".to_vec().into(),
+        deadline: Some(LIMIT),
+        ..Line::new("read first; echo $first; cat")
+    };
     same("what was read", said(&raised.run(&line)?), "one\ntwo\nthree".to_owned())?;
-    let line = Line { input: b"left\nbehind\n".to_vec().into(), deadline: Some(LIMIT), ..Line::new("read first; echo $first") };
+    let line = Line {
+        input: b"left\nbehind\n".to_vec().into(),
+        deadline: Some(LIMIT),
+        ..Line::new("read first; echo $first")
+    };
     same("what was read", said(&raised.run(&line)?), "left".to_owned())?;
     raised.says("cat; read x; echo $? [$x]", ("1 []", 0))
 }
@@ -208,17 +294,33 @@ fn a_shell_that_was_interrupted_lives_on(trial: &Trial<'_>) -> Verdict {
     let mut raised = trial.raise()?;
     raised.says("kept=yes; sleep 50 & echo $kept", ("yes", 0))?;
     let pid = raised.shell.pid();
-    for text in ["sleep 40; echo after", "while :; do :; done; echo after", "sleep 40 | cat; echo after", "f() { sleep 40; echo in; }; f"] {
+    for text in [
+        "sleep 40; echo after",
+        "while :; do :; done; echo after",
+        "sleep 40 | cat; echo after",
+        "f() { sleep 40; echo in; }; f",
+    ] {
         let line = Line { deadline: Some(Duration::from_millis(300)), ..Line::new(text) };
         let ran = raised.run(&line)?;
-        same(format!("the status of `{text}`"), (ran.timed_out, ran.exit_code(), said(&ran).as_str()), (true, 124, ""))?;
+        same(
+            format!("the status of `{text}`"),
+            (ran.timed_out, ran.exit_code(), said(&ran).as_str()),
+            (true, 124, ""),
+        )?;
         same("what became of the shell", ran.shell, Afterwards::LivesOn)?;
         raised.says("echo $kept; jobs -r | wc -l", ("yes\n1", 0))?;
     }
     // One that minds no interruption is ended, and the shell lives on all the same.
-    let line = Line { deadline: Some(Duration::from_millis(200)), ..Line::new("sh -c 'trap \"\" INT; sleep 41; sleep 42'; echo after") };
+    let line = Line {
+        deadline: Some(Duration::from_millis(200)),
+        ..Line::new("sh -c 'trap \"\" INT; sleep 41; sleep 42'; echo after")
+    };
     let ran = raised.run(&line)?;
-    same("whether it was ended, and the rest of the line with it", (ran.timed_out, said(&ran).as_str()), (true, ""))?;
+    same(
+        "whether it was ended, and the rest of the line with it",
+        (ran.timed_out, said(&ran).as_str()),
+        (true, ""),
+    )?;
     raised.says("echo $kept", ("yes", 0))?;
     // Nor does one that calls itself what is no text.
     raised.sh("name=$(printf 'w\\377'); cp $(command -v bash) ./$name")?;
@@ -266,7 +368,9 @@ fn a_command_that_ends_its_shell_is_told(trial: &Trial<'_>) -> Verdict {
         same(format!("how `{text}` ended"), (ran.status, ran.shell), (wanted, Afterwards::Ended))?;
         match raised.shell.execute(&Line::new("echo"), &mut |_, _| {}) {
             Err(ProviderError::Gone { .. }) => {}
-            other => return Err(differs("a shell that has ended", "an error", format!("{other:?}"))),
+            other => {
+                return Err(differs("a shell that has ended", "an error", format!("{other:?}")));
+            }
         }
         raised.renew()?;
     }
@@ -294,10 +398,15 @@ fn whoever_writes_to_every_descriptor_fakes_nothing(trial: &Trial<'_>) -> Verdic
 
 fn a_shell_that_can_no_longer_tell_is_given_up(trial: &Trial<'_>) -> Verdict {
     let mut raised = trial.raise()?;
-    let line = Line { deadline: Some(LIMIT), ..Line::new("for fd in {3..99}; do eval \"exec $fd>&- $fd<&-\"; done") };
+    let line = Line {
+        deadline: Some(LIMIT),
+        ..Line::new("for fd in {3..99}; do eval \"exec $fd>&- $fd<&-\"; done")
+    };
     match raised.shell.execute(&line, &mut |_, _| {}) {
         Err(ProviderError::Mute) => {}
-        other => return Err(differs("a shell without descriptors", "an error", format!("{other:?}"))),
+        other => {
+            return Err(differs("a shell without descriptors", "an error", format!("{other:?}")));
+        }
     }
     raised.renew()?;
     raised.says("echo anew", ("anew", 0))
@@ -305,7 +414,11 @@ fn a_shell_that_can_no_longer_tell_is_given_up(trial: &Trial<'_>) -> Verdict {
 
 fn much_output_is_counted_to_the_byte(trial: &Trial<'_>) -> Verdict {
     let mut raised = trial.raise()?;
-    let line = Line { limit: 1000, deadline: Some(LIMIT), ..Line::new("head -c 30000000 /dev/zero; printf end; echo e >&2") };
+    let line = Line {
+        limit: 1000,
+        deadline: Some(LIMIT),
+        ..Line::new("head -c 30000000 /dev/zero; printf end; echo e >&2")
+    };
     let ran = raised.run(&line)?;
     same("what was dropped", ran.stdout.dropped, 30_000_003 - 1000)?;
     same("the end", ran.stdout.tail.ends_with(b"\0end"), true)?;
@@ -319,17 +432,28 @@ fn what_goes_on_behind_a_command_is_nobody_elses(trial: &Trial<'_>) -> Verdict {
     raised.says("exec 9>&1; (sleep 1; echo late; echo error >&2) & echo now", ("now", 0))?;
     same("whether it was waited for", begun.elapsed() < Duration::from_millis(900), true)?;
     let ran = raised.sh("wait; echo mine >&9; echo also")?;
-    same("what the next command says", (said(&ran).as_str(), ran.stderr.bytes()), ("mine\nalso", Vec::new()))?;
+    same(
+        "what the next command says",
+        (said(&ran).as_str(), ran.stderr.bytes()),
+        ("mine\nalso", Vec::new()),
+    )?;
     same("what is said behind it", ran.background.bytes(), b"late\nerror\n".to_vec())?;
     // Of whoever is left by a child of a child, and by something in a session of its own.
-    raised.says("sh -c 'sh -c \"sleep 0.4; echo orphan\" & setsid sh -c \"sleep 0.4; echo daemon\" &'", ("", 0))?;
+    raised.says(
+        "sh -c 'sh -c \"sleep 0.4; echo orphan\" & setsid sh -c \"sleep 0.4; echo daemon\" &'",
+        ("", 0),
+    )?;
     let ran = raised.sh("sleep 0.8; echo quiet")?;
     same("what the next command says", said(&ran).as_str(), "quiet")?;
-    let mut behind: Vec<String> = String::from_utf8_lossy(&ran.background.bytes()).lines().map(str::to_owned).collect();
+    let mut behind: Vec<String> =
+        String::from_utf8_lossy(&ran.background.bytes()).lines().map(str::to_owned).collect();
     behind.sort_unstable();
     same("what is said behind it", behind.join(" ").as_str(), "daemon orphan")?;
     // Nobody waits because nobody listens, and nobody listens to all of it.
-    raised.says("head -c 9000000 /dev/zero > zeroes; { sleep 0.2; cat zeroes; echo > grown; } & :", ("", 0))?;
+    raised.says(
+        "head -c 9000000 /dev/zero > zeroes; { sleep 0.2; cat zeroes; echo > grown; } & :",
+        ("", 0),
+    )?;
     let is_grown = || trial.at("grown").as_path().exists();
     let end = Instant::now() + LIMIT;
     while !is_grown() && Instant::now() < end {
@@ -337,8 +461,16 @@ fn what_goes_on_behind_a_command_is_nobody_elses(trial: &Trial<'_>) -> Verdict {
     }
     same("whether it went on between two commands", is_grown(), true)?;
     let ran = raised.sh("echo on")?;
-    same("how much was said behind it", ran.background.bytes().len() as u64 + ran.background.dropped, 9_000_000)?;
-    same("what is said behind one after all have ended", raised.sh("true")?.background.bytes(), Vec::new())?;
+    same(
+        "how much was said behind it",
+        ran.background.bytes().len() as u64 + ran.background.dropped,
+        9_000_000,
+    )?;
+    same(
+        "what is said behind one after all have ended",
+        raised.sh("true")?.background.bytes(),
+        Vec::new(),
+    )?;
     same("the shell's number", raised.shell.pid(), pid)
 }
 
@@ -347,7 +479,11 @@ fn a_command_of_a_shell_is_fed_while_it_runs(trial: &Trial<'_>) -> Verdict {
     let failed = |source| Failure::Host { what: "feed a command".into(), source };
     let feeder = raised.shell.feeder().map_err(failed)?;
     feeder.feed(b"first\n").map_err(failed)?;
-    let line = Line { input: Input::Fed, deadline: Some(LIMIT), ..Line::new("read a; echo got $a; read b; echo got $b; cat") };
+    let line = Line {
+        input: Input::Fed,
+        deadline: Some(LIMIT),
+        ..Line::new("read a; echo got $a; read b; echo got $b; cat")
+    };
     let mut heard = 0;
     let ran = raised.shell.execute(&line, &mut |_, bytes| {
         heard += bytes.iter().filter(|byte| **byte == b'\n').count();
@@ -369,7 +505,11 @@ fn a_command_of_a_shell_is_fed_while_it_runs(trial: &Trial<'_>) -> Verdict {
     raised.says("cat; ls -l /proc/self/fd | grep -c ' 62 '; echo on", ("0\non", 0))?;
     raised.start.program = "sh".into();
     raised.renew()?;
-    let line = Line { input: b"to sh".to_vec().into(), deadline: Some(LIMIT), ..Line::new("cat; sleep 5 &") };
+    let line = Line {
+        input: b"to sh".to_vec().into(),
+        deadline: Some(LIMIT),
+        ..Line::new("cat; sleep 5 &")
+    };
     same("what it said", said(&raised.run(&line)?).as_str(), "to sh")?;
     raised.says("cat; echo on", ("on", 0))
 }
@@ -395,7 +535,9 @@ fn two_shells_of_a_sandbox_are_independent(trial: &Trial<'_>) -> Verdict {
     let failed = |source| Failure::NotRun { command: "bash".into(), source };
     let mut other = raised.standing.shell(&raised.start).map_err(failed)?;
     raised.says("x=mine; cd sub; echo shared > /tmp/shared", ("", 0))?;
-    let ran = other.execute(&Line::new("echo [$x]; basename $PWD; cat /tmp/shared"), &mut |_, _| {}).map_err(failed)?;
+    let ran = other
+        .execute(&Line::new("echo [$x]; basename $PWD; cat /tmp/shared"), &mut |_, _| {})
+        .map_err(failed)?;
     same("what the other has", said(&ran).as_str(), "[]\napp\nshared")?;
     other.execute(&Line::new("exit"), &mut |_, _| {}).map_err(failed)?;
     raised.says("echo $x", ("mine", 0))
@@ -403,11 +545,18 @@ fn two_shells_of_a_sandbox_are_independent(trial: &Trial<'_>) -> Verdict {
 
 fn nothing_goes_on_when_a_sandbox_has_ended(trial: &Trial<'_>) -> Verdict {
     let mut raised = trial.raise()?;
-    raised.says("sh beat grows > /dev/null 2>&1 & while [ ! -s grows ]; do sleep 0.02; done; echo grows", ("grows", 0))?;
+    raised.says(
+        "sh beat grows > /dev/null 2>&1 & while [ ! -s grows ]; do sleep 0.02; done; echo grows",
+        ("grows", 0),
+    )?;
     let Raised { standing, shell, .. } = raised;
     standing.end().map_err(|source| Failure::NotRun { command: "end".into(), source })?;
     drop(shell);
-    let length = || std::fs::metadata(trial.at("grows").as_path()).map(|metadata| metadata.len()).unwrap_or_default();
+    let length = || {
+        std::fs::metadata(trial.at("grows").as_path())
+            .map(|metadata| metadata.len())
+            .unwrap_or_default()
+    };
     let before = length();
     thread::sleep(Duration::from_millis(300));
     same("how long the file is", length(), before)
@@ -417,15 +566,24 @@ fn what_a_shell_is_refused_is_told_with_the_command(trial: &Trial<'_>) -> Verdic
     let mut raised = trial.raise()?;
     raised.says("echo before", ("before", 0))?;
     let ran = raised.sh("cat .env ~/.ssh/id_rsa; echo $?")?;
-    same("whether the secret was read", String::from_utf8_lossy(&ran.stdout.bytes()).contains(SECRET), false)?;
+    same(
+        "whether the secret was read",
+        String::from_utf8_lossy(&ran.stdout.bytes()).contains(SECRET),
+        false,
+    )?;
     let mut targets: Vec<String> = ran.denials.iter().map(|denial| denial.target.clone()).collect();
     targets.sort_unstable();
-    let mut wanted = [trial.at(".env"), trial.place.home.join(".ssh/id_rsa")].map(|path| path.to_string());
+    let mut wanted =
+        [trial.at(".env"), trial.place.home.join(".ssh/id_rsa")].map(|path| path.to_string());
     wanted.sort_unstable();
     same("what was refused", targets, wanted.to_vec())?;
     let ran = raised.sh("echo x > .git/config; echo y > .mcp.json; true")?;
     same("how much was refused", ran.denials.len(), 2)?;
-    same("what is refused to a command that wants nothing", raised.sh("cat README")?.denials.len(), 0)
+    same(
+        "what is refused to a command that wants nothing",
+        raised.sh("cat README")?.denials.len(),
+        0,
+    )
 }
 
 fn what_a_shell_planted_is_moved_away_at_the_end(trial: &Trial<'_>) -> Verdict {
@@ -434,7 +592,10 @@ fn what_a_shell_planted_is_moved_away_at_the_end(trial: &Trial<'_>) -> Verdict {
     raised.sh("printf '#!/bin/sh\\n' > made/.git/hooks/pre-commit && chmod +x made/.git/hooks/pre-commit && printf '[core]\\n' > made/.git/config")?;
     let hook = trial.at("made/.git/hooks/pre-commit");
     same("whether the hook stands", hook.as_path().exists(), true)?;
-    let moved = raised.standing.end().map_err(|source| Failure::NotRun { command: "end".into(), source })?;
+    let moved = raised
+        .standing
+        .end()
+        .map_err(|source| Failure::NotRun { command: "end".into(), source })?;
     same("whether the hook still stands", hook.as_path().exists(), false)?;
     same("whether that is told", moved.iter().any(|moved| moved.path == hook.to_string()), true)
 }

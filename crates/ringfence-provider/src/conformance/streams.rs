@@ -37,12 +37,20 @@ fn bytes_are_bytes(trial: &Trial<'_>) -> Verdict {
 /// its end before the other never gets there.
 fn long_output_is_complete(trial: &Trial<'_>) -> Verdict {
     const LENGTH: usize = 3_000_000;
-    let line = format!("head -c {LENGTH} /dev/zero | tr '\\0' o & head -c {LENGTH} /dev/zero | tr '\\0' e >&2; wait");
+    let line = format!(
+        "head -c {LENGTH} /dev/zero | tr '\\0' o & head -c {LENGTH} /dev/zero | tr '\\0' e >&2; wait"
+    );
     let outcome = trial.open()?.sh(&line)?.outcome;
-    for (name, output, byte) in [("standard output", &outcome.stdout, b'o'), ("standard error", &outcome.stderr, b'e')] {
+    for (name, output, byte) in
+        [("standard output", &outcome.stdout, b'o'), ("standard error", &outcome.stderr, b'e')]
+    {
         let bytes = output.bytes();
         same(format!("the length of {name}"), (bytes.len(), output.dropped), (LENGTH, 0))?;
-        same(format!("bytes of {name} that were not written"), bytes.iter().filter(|found| **found != byte).count(), 0)?;
+        same(
+            format!("bytes of {name} that were not written"),
+            bytes.iter().filter(|found| **found != byte).count(),
+            0,
+        )?;
     }
     Ok(())
 }
@@ -50,12 +58,17 @@ fn long_output_is_complete(trial: &Trial<'_>) -> Verdict {
 fn output_beyond_the_limit_is_counted(trial: &Trial<'_>) -> Verdict {
     const LIMIT: usize = 8192;
     let mut session = trial.open()?;
-    let mut request = session.line("printf start; head -c 100000 /dev/zero | tr '\\0' x; printf end");
+    let mut request =
+        session.line("printf start; head -c 100000 /dev/zero | tr '\\0' x; printf end");
     request.stdio = Stdio::Capture { limit: LIMIT };
     let output = session.run(&request)?.outcome.stdout;
     same("bytes kept and dropped", output.bytes().len() as u64 + output.dropped, 100_008)?;
     if output.bytes().len() > LIMIT {
-        return Err(differs("bytes kept", &format!("{LIMIT} or fewer"), output.bytes().len().to_string()));
+        return Err(differs(
+            "bytes kept",
+            &format!("{LIMIT} or fewer"),
+            output.bytes().len().to_string(),
+        ));
     }
     same("the first bytes", output.head.get(..5), Some(b"start".as_slice()))?;
     same("the last bytes", output.tail.last_chunk(), Some(b"end"))
@@ -79,11 +92,14 @@ fn input_is_the_callers(trial: &Trial<'_>) -> Verdict {
 
 fn words_arrive_as_they_are(trial: &Trial<'_>) -> Verdict {
     let words = ["a b", "", "*", "'\"$HOME`", "line\nend", "-n", "--", "\\0"].map(OsString::from);
-    let words: Vec<OsString> = words.into_iter().chain([OsString::from_vec(vec![0xff, b'x', 0xfe])]).collect();
+    let words: Vec<OsString> =
+        words.into_iter().chain([OsString::from_vec(vec![0xff, b'x', 0xfe])]).collect();
     let mut session = trial.open()?;
-    let request = session.request(["printf".into(), "%s\\0".into()].into_iter().chain(words.iter().cloned()));
+    let request =
+        session.request(["printf".into(), "%s\\0".into()].into_iter().chain(words.iter().cloned()));
     let found = session.run(&request)?.outcome.stdout.bytes();
-    let wanted: Vec<u8> = words.into_iter().flat_map(|word| [word.into_vec(), vec![0]].concat()).collect();
+    let wanted: Vec<u8> =
+        words.into_iter().flat_map(|word| [word.into_vec(), vec![0]].concat()).collect();
     same("the words as the command has them", found, wanted)
 }
 
@@ -95,12 +111,27 @@ fn variables_are_those_given(trial: &Trial<'_>) -> Verdict {
     request.variables.push(("EMPTY".into(), OsString::new()));
     request.variables.push(("BYTES".into(), OsString::from_vec(vec![0xff, 0x01])));
     let found = session.run(&request)?.outcome.stdout.bytes();
-    let found: BTreeSet<Vec<u8>> = found.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).map(<[u8]>::to_vec).collect();
-    let entry = |(name, value): (OsString, OsString)| [name.into_vec(), b"=".to_vec(), value.into_vec()].concat();
+    let found: BTreeSet<Vec<u8>> = found
+        .split(|byte| *byte == 0)
+        .filter(|entry| !entry.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect();
+    let entry = |(name, value): (OsString, OsString)| {
+        [name.into_vec(), b"=".to_vec(), value.into_vec()].concat()
+    };
     let wanted: BTreeSet<Vec<u8>> = request.variables.into_iter().map(entry).collect();
-    let readable =
-        |entries: &BTreeSet<Vec<u8>>| entries.iter().map(|entry| String::from_utf8_lossy(entry).into_owned()).collect::<Vec<_>>();
-    if found == wanted { Ok(()) } else { Err(differs("variables", &format!("{:?}", readable(&wanted)), format!("{:?}", readable(&found)))) }
+    let readable = |entries: &BTreeSet<Vec<u8>>| {
+        entries.iter().map(|entry| String::from_utf8_lossy(entry).into_owned()).collect::<Vec<_>>()
+    };
+    if found == wanted {
+        Ok(())
+    } else {
+        Err(differs(
+            "variables",
+            &format!("{:?}", readable(&wanted)),
+            format!("{:?}", readable(&found)),
+        ))
+    }
 }
 
 fn the_command_starts_where_it_is_told(trial: &Trial<'_>) -> Verdict {

@@ -16,20 +16,29 @@ pub(super) const CHECKS: &[Check] = &[
     Check::confinement("a_denial_is_told_exactly", a_denial_is_told_exactly),
     Check::running("text_about_permissions_is_no_denial", text_about_permissions_is_no_denial),
     Check::confinement("what_was_planted_is_moved_away", what_was_planted_is_moved_away),
-    Check::confinement("what_was_planted_in_two_commands_does_not_stay", what_was_planted_in_two_commands_does_not_stay),
+    Check::confinement(
+        "what_was_planted_in_two_commands_does_not_stay",
+        what_was_planted_in_two_commands_does_not_stay,
+    ),
 ];
 
 fn what_is_enforced_is_told(trial: &Trial<'_>) -> Verdict {
     let mut session = trial.open()?;
     same("whether the plan has steps", session.session.plan().steps.is_empty(), false)?;
-    let refusing: Vec<&Gap> = session.session.plan().gaps.iter().filter(|gap| gap.refuses()).collect();
+    let refusing: Vec<&Gap> =
+        session.session.plan().gaps.iter().filter(|gap| gap.refuses()).collect();
     same("gaps in the built-in policy", refusing, Vec::new())?;
     for _ in 0..2 {
         let ran = session.sh("echo over")?;
         ran.says("over")?;
-        let planned: Vec<String> = session.session.plan().steps.iter().map(ToString::to_string).collect();
+        let planned: Vec<String> =
+            session.session.plan().steps.iter().map(ToString::to_string).collect();
         same("the steps that the outcome tells of", &ran.outcome.enforced, &planned)?;
-        same("the gaps that the outcome tells of", &ran.outcome.gaps, &session.session.plan().gaps)?;
+        same(
+            "the gaps that the outcome tells of",
+            &ran.outcome.gaps,
+            &session.session.plan().gaps,
+        )?;
         same("what was refused", ran.outcome.denials.len(), 0)?;
     }
     Ok(())
@@ -83,7 +92,11 @@ fn a_limit_holds_or_is_a_gap(trial: &Trial<'_>) -> Verdict {
         let ran = session.sh(&format!("echo alive >&2; {line}"))?;
         same("whether the command ran", ran.talk().contains("alive"), true)?;
         let is_gap = is_told(&session.session.plan().gaps, gap);
-        same("whether the outcome tells of the gap as the plan does", is_told(&ran.outcome.gaps, gap), is_gap)?;
+        same(
+            "whether the outcome tells of the gap as the plan does",
+            is_told(&ran.outcome.gaps, gap),
+            is_gap,
+        )?;
         if !is_gap && !held(&ran) {
             return Err(differs(gap, "that it holds, or a gap", ran.text()));
         }
@@ -94,8 +107,11 @@ fn a_limit_holds_or_is_a_gap(trial: &Trial<'_>) -> Verdict {
 fn a_list_of_hosts_holds_or_is_a_gap(trial: &Trial<'_>) -> Verdict {
     let mut grants = trial.grants(|_| {})?;
     grants.network.mode = NetworkMode::AllowList;
-    let rule = "allowed.example".parse().map_err(|error: HostRuleError| differs("a rule on hosts", "that it is one", error.to_string()))?;
-    grants.network.allow = vec![Listed { rule, origin: Origin::new(Source::Flag, "allowed.example") }];
+    let rule = "allowed.example".parse().map_err(|error: HostRuleError| {
+        differs("a rule on hosts", "that it is one", error.to_string())
+    })?;
+    grants.network.allow =
+        vec![Listed { rule, origin: Origin::new(Source::Flag, "allowed.example") }];
     let mut session = trial.open_for(&grants)?;
     session.sh("echo over")?.says("over")?;
     if is_told(&session.session.plan().gaps, "network.allow-list") {
@@ -111,12 +127,19 @@ fn a_denial_is_told_exactly(trial: &Trial<'_>) -> Verdict {
     let ran = trial.open()?.sh("(echo x > .mcp.json) 2>/dev/null; echo over; exit 3")?;
     ran.ends(3)?.says("over")?;
     let outcome = &ran.outcome;
-    let Some(denial) = outcome.denials.iter().find(|denial| denial.target == target.to_string()) else {
-        return Err(differs("denials", &format!("one of {target}"), format!("{:?}", outcome.denials)));
+    let Some(denial) = outcome.denials.iter().find(|denial| denial.target == target.to_string())
+    else {
+        return Err(differs(
+            "denials",
+            &format!("one of {target}"),
+            format!("{:?}", outcome.denials),
+        ));
     };
     same("the operation", denial.operation, Operation::Create)?;
     same("whether a written rule refused", denial.explicit, true)?;
-    for (what, text) in [("rule", &denial.rule), ("rule's origin", &denial.origin), ("program", &denial.program)] {
+    for (what, text) in
+        [("rule", &denial.rule), ("rule's origin", &denial.origin), ("program", &denial.program)]
+    {
         same(format!("whether the {what} is told"), text.is_empty(), false)?;
     }
     same("whether the command counts as blocked", outcome.blocked(), true)
@@ -124,12 +147,14 @@ fn a_denial_is_told_exactly(trial: &Trial<'_>) -> Verdict {
 
 fn text_about_permissions_is_no_denial(trial: &Trial<'_>) -> Verdict {
     for name in ["README", ".env"] {
-        let ran = trial.open()?.sh(&format!("echo 'cat: {name}: Permission denied' >&2; exit 1"))?;
+        let ran =
+            trial.open()?.sh(&format!("echo 'cat: {name}: Permission denied' >&2; exit 1"))?;
         ran.ends(1)?;
         same("standard error", ran.talk(), format!("cat: {name}: Permission denied"))?;
         // A place that owns up to hearing not of all may take a failed command at its word
         // about what the policy shuts.
-        let guesses = ran.outcome.gaps.iter().any(|gap| gap.loss == Loss::Telling) && name == ".env";
+        let guesses =
+            ran.outcome.gaps.iter().any(|gap| gap.loss == Loss::Telling) && name == ".env";
         if !guesses {
             same("what was refused", ran.outcome.denials.len(), 0)?;
             same("whether the command counts as blocked", ran.outcome.blocked(), false)?;
@@ -147,13 +172,18 @@ fn what_was_planted_is_moved_away(trial: &Trial<'_>) -> Verdict {
     let ran = trial.open()?.sh(line)?;
     ran.ends(0)?.says("over")?;
     host_lacks(&trial.at("own/.git/hooks/post-checkout"))?;
-    let config = fs::read_to_string(trial.at("own/.git/config").as_path()).during("read what was planted")?;
+    let config = fs::read_to_string(trial.at("own/.git/config").as_path())
+        .during("read what was planted")?;
     same("whether a setting that runs a program is left", config.contains("fsmonitor"), false)?;
     same("whether what was moved is told", ran.outcome.quarantined.is_empty(), false)?;
     for moved in &ran.outcome.quarantined {
         let is_there = AbsPath::new(&moved.moved_to).is_some_and(|path| path.as_path().exists());
         same(format!("whether {} is kept", moved.path), is_there, true)?;
-        same(format!("whether it is said why {} was moved", moved.path), moved.reason.is_empty(), false)?;
+        same(
+            format!("whether it is said why {} was moved", moved.path),
+            moved.reason.is_empty(),
+            false,
+        )?;
     }
     Ok(())
 }

@@ -44,7 +44,8 @@ impl Trial<'_> {
 
     pub(super) fn open_for(&self, grants: &Grants) -> Result<Opened<'_>, Failure> {
         let opened = self.provider.open(grants, &self.place.person());
-        let session = opened.map_err(|source| Failure::NotRun { command: "open".into(), source })?;
+        let session =
+            opened.map_err(|source| Failure::NotRun { command: "open".into(), source })?;
         Ok(Opened { session, place: self.place })
     }
 
@@ -99,7 +100,9 @@ impl Opened<'_> {
     pub(super) fn refused(&mut self, request: &Request) -> Result<ProviderError, Failure> {
         match self.session.run(request) {
             Err(error) => Ok(error),
-            Ok(outcome) => Err(differs(spoken(request), "an error", format!("status {}", outcome.exit_code()))),
+            Ok(outcome) => {
+                Err(differs(spoken(request), "an error", format!("status {}", outcome.exit_code())))
+            }
         }
     }
 }
@@ -126,17 +129,23 @@ impl Ran {
     }
 
     pub(super) fn says(&self, wanted: &str) -> Result<&Self, Failure> {
-        same(format!("the output of `{}`", self.command), self.text().as_str(), wanted).map(|()| self)
+        same(format!("the output of `{}`", self.command), self.text().as_str(), wanted)
+            .map(|()| self)
     }
 
     pub(super) fn ends(&self, wanted: i32) -> Result<&Self, Failure> {
-        same(format!("the status of `{}`", self.command), self.outcome.exit_code(), wanted).map(|()| self)
+        same(format!("the status of `{}`", self.command), self.outcome.exit_code(), wanted)
+            .map(|()| self)
     }
 }
 
 /// Fails unless `found` is what was `wanted`.
 pub(super) fn same<T: PartialEq + Debug>(what: impl Into<String>, found: T, wanted: T) -> Verdict {
-    if found == wanted { Ok(()) } else { Err(differs(what, &format!("{wanted:?}"), format!("{found:?}"))) }
+    if found == wanted {
+        Ok(())
+    } else {
+        Err(differs(what, &format!("{wanted:?}"), format!("{found:?}")))
+    }
 }
 
 pub(super) fn differs(what: impl Into<String>, wanted: &str, found: impl Into<String>) -> Failure {
@@ -146,7 +155,11 @@ pub(super) fn differs(what: impl Into<String>, wanted: &str, found: impl Into<St
 /// Fails unless the host's file says `wanted`.
 pub(super) fn host_has(path: &AbsPath, wanted: &str) -> Verdict {
     let found = fs::read(path.as_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    same(format!("{path} on the host"), found.unwrap_or_else(|error| error.to_string()).as_str(), wanted)
+    same(
+        format!("{path} on the host"),
+        found.unwrap_or_else(|error| error.to_string()).as_str(),
+        wanted,
+    )
 }
 
 /// Fails if the host has anything at `path`.

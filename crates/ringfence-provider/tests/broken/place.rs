@@ -78,12 +78,16 @@ impl Session for Bare {
     fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
         match (self.fault, self.before.borrow().as_ref()) {
             (Fault::Idle, _) => return Ok(nothing()),
-            (Fault::ItRunsOnce, Some(_)) => return Err(system("run again", io::ErrorKind::BrokenPipe.into())),
+            (Fault::ItRunsOnce, Some(_)) => {
+                return Err(system("run again", io::ErrorKind::BrokenPipe.into()));
+            }
             (Fault::AnswersAreRepeated, Some(before)) => return Ok(before.clone()),
             _ => {}
         }
         let outcome = match self.bare(request) {
-            Err(error) if self.fault == Fault::WhatIsNotExecutedEnds => Outcome { status: Status::Exited(error.status()), ..nothing() },
+            Err(error) if self.fault == Fault::WhatIsNotExecutedEnds => {
+                Outcome { status: Status::Exited(error.status()), ..nothing() }
+            }
             other => other?,
         };
         let outcome = self.spoil(outcome);
@@ -128,16 +132,23 @@ impl Bare {
         })?;
         let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
         let deadline = request.deadline.filter(|_| self.fault != Fault::TimeIsNotKept);
-        let (status, timed_out) = wait(&mut child, deadline).map_err(|source| system("wait for the command", source))?;
+        let (status, timed_out) =
+            wait(&mut child, deadline).map_err(|source| system("wait for the command", source))?;
         let limit = match request.stdio {
-            ringfence_api::Stdio::Capture { limit } if self.fault != Fault::OutputIsAllKept => limit,
+            ringfence_api::Stdio::Capture { limit } if self.fault != Fault::OutputIsAllKept => {
+                limit
+            }
             _ => usize::MAX,
         };
-        let keep = |reader: thread::JoinHandle<Vec<u8>>| kept(reader.join().expect("reading does not panic"), limit);
+        let keep = |reader: thread::JoinHandle<Vec<u8>>| {
+            kept(reader.join().expect("reading does not panic"), limit)
+        };
         Ok(Outcome {
             stdout: keep(stdout),
             stderr: keep(stderr),
-            status: status.signal().map_or_else(|| Status::Exited(status.code().unwrap_or(0)), Status::Killed),
+            status: status
+                .signal()
+                .map_or_else(|| Status::Exited(status.code().unwrap_or(0)), Status::Killed),
             timed_out,
             duration_ms: begun.elapsed().as_millis() as u64,
             usage: Usage { user_us: processor_time() - used, ..Usage::default() },
@@ -148,7 +159,11 @@ impl Bare {
     fn command(&self, request: &Request) -> Command {
         let name = &request.command[0];
         let is_path = name.as_encoded_bytes().contains(&b'/');
-        let mut command = Command::new(if is_path { request.cwd.as_path().join(name).into_os_string() } else { name.clone() });
+        let mut command = Command::new(if is_path {
+            request.cwd.as_path().join(name).into_os_string()
+        } else {
+            name.clone()
+        });
         if self.fault == Fault::WordsAreALine {
             command = Command::new("/bin/sh");
             command.arg("-c").arg(request.command.join(" ".as_ref()));
@@ -159,12 +174,18 @@ impl Bare {
             command.env_clear();
         }
         let streams = || match request.stdio {
-            ringfence_api::Stdio::Inherit if self.fault != Fault::InheritedIsKept => Stdio::inherit(),
+            ringfence_api::Stdio::Inherit if self.fault != Fault::InheritedIsKept => {
+                Stdio::inherit()
+            }
             _ => Stdio::piped(),
         };
         command
             .envs(request.variables.iter().map(|(name, value)| (name, value)))
-            .current_dir(if self.fault == Fault::ItStartsAtTheRoot { "/".as_ref() } else { request.cwd.as_path() })
+            .current_dir(if self.fault == Fault::ItStartsAtTheRoot {
+                "/".as_ref()
+            } else {
+                request.cwd.as_path()
+            })
             .stdin(if self.fault == Fault::InputIsEmpty { Stdio::null() } else { Stdio::inherit() })
             .stdout(streams())
             .stderr(streams())
@@ -175,17 +196,28 @@ impl Bare {
     /// What is wrong with the answer.
     fn spoil(&self, mut outcome: Outcome) -> Outcome {
         match self.fault {
-            Fault::SignalsBecomeStatuses if matches!(outcome.status, Status::Killed(_)) => outcome.status = Status::Exited(1),
+            Fault::SignalsBecomeStatuses if matches!(outcome.status, Status::Killed(_)) => {
+                outcome.status = Status::Exited(1)
+            }
             Fault::TimeIsNotTold => outcome.timed_out = false,
             Fault::UsageIsNotTold => outcome.usage = Usage::default(),
             Fault::StreamsAreOne => outcome.stdout.head.append(&mut outcome.stderr.head),
-            Fault::OutputIsText => outcome.stdout.head = String::from_utf8_lossy(&outcome.stdout.head).into_owned().into_bytes(),
+            Fault::OutputIsText => {
+                outcome.stdout.head =
+                    String::from_utf8_lossy(&outcome.stdout.head).into_owned().into_bytes()
+            }
             Fault::OutputIsCut => {
                 outcome.stdout.head.truncate(1000);
                 outcome.stdout.tail.clear();
             }
-            Fault::OutputIsLost => (outcome.stdout, outcome.stderr) = (Output::default(), Output::default()),
-            Fault::DenialsAreGuessed if String::from_utf8_lossy(&outcome.stderr.head).contains("denied") => outcome.denials.push(guess()),
+            Fault::OutputIsLost => {
+                (outcome.stdout, outcome.stderr) = (Output::default(), Output::default())
+            }
+            Fault::DenialsAreGuessed
+                if String::from_utf8_lossy(&outcome.stderr.head).contains("denied") =>
+            {
+                outcome.denials.push(guess())
+            }
             _ => {}
         }
         outcome

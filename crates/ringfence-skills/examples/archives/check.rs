@@ -32,9 +32,21 @@ impl Ground {
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let place = base.join(format!("ringfence-archives-{}", std::process::id()));
         std::fs::create_dir(&place)?;
-        let bounds = Bounds { archive: 2 << 20, entries: 50, total: 4 << 20, file: 1 << 20, depth: 8, ..Bounds::default() };
+        let bounds = Bounds {
+            archive: 2 << 20,
+            entries: 50,
+            total: 4 << 20,
+            file: 1 << 20,
+            depth: 8,
+            ..Bounds::default()
+        };
         let store = Store::open(&place.join("store"), bounds)?;
-        let has_python = Command::new("python3").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+        let has_python = Command::new("python3")
+            .arg("-V")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok();
         Ok(Ground { place, store, user: "fuzz".parse()?, taken: 0, has_python })
     }
 
@@ -43,13 +55,20 @@ impl Ground {
         let agent: Name = "agent".parse()?;
         let result = self.store.upload(&self.user, &agent, Cursor::new(bytes), None);
         let root = self.place.join("store");
-        for (directory, expect) in [(self.place.as_path(), 1), (root.as_path(), 5), (&root.join("staging"), 0), (&root.join("trash"), 0)] {
+        for (directory, expect) in [
+            (self.place.as_path(), 1),
+            (root.as_path(), 5),
+            (&root.join("staging"), 0),
+            (&root.join("trash"), 0),
+        ] {
             if std::fs::read_dir(directory)?.count() != expect {
                 return Err(format!("something is left in {}", directory.display()).into());
             }
         }
         let uploaded = match result {
-            Err(error) if error.code() == "system" => return Err(format!("it fails: {error:?}").into()),
+            Err(error) if error.code() == "system" => {
+                return Err(format!("it fails: {error:?}").into());
+            }
             Err(error) => {
                 if !self.store.users()?.is_empty() {
                     return Err(format!("it is refused ({error}) and there").into());
@@ -66,7 +85,10 @@ impl Ground {
             return Err("another program unpacks something else".into());
         }
         self.taken += 1;
-        if self.has_python && (other.is_err() || self.taken.is_multiple_of(SHOWN)) && by_python(bytes)? != listing(&found) {
+        if self.has_python
+            && (other.is_err() || self.taken.is_multiple_of(SHOWN))
+            && by_python(bytes)? != listing(&found)
+        {
             return Err("Python unpacks something else".into());
         }
         for taken in &uploaded.skills {
@@ -109,7 +131,11 @@ fn collect(directory: &Path, way: &mut Vec<u8>, found: &mut Files) -> Result<(),
             (_, true, 0o644 | 0o755) => {
                 found.insert(way.clone(), std::fs::read(entry.path())?);
             }
-            _ => return Err(format!("{} is {kind:?} of mode {mode:o}", entry.path().display()).into()),
+            _ => {
+                return Err(
+                    format!("{} is {kind:?} of mode {mode:o}", entry.path().display()).into()
+                );
+            }
         }
         way.truncate(length);
     }
@@ -140,7 +166,11 @@ fn by_zip(bytes: &[u8]) -> Result<Files, Box<dyn Error>> {
 fn listing(files: &Files) -> String {
     let line = |(name, bytes): (&Vec<u8>, &Vec<u8>)| {
         let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{name} {} {}\n", bytes.len(), bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>())
+        format!(
+            "{name} {} {}\n",
+            bytes.len(),
+            bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>()
+        )
     };
     files.iter().map(line).collect()
 }
@@ -159,7 +189,11 @@ sys.stdout.write(''.join(line for _, line in sorted(lines)))
 "#;
 
 fn by_python(bytes: &[u8]) -> Result<String, Box<dyn Error>> {
-    let mut child = Command::new("python3").args(["-c", PYTHON]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut child = Command::new("python3")
+        .args(["-c", PYTHON])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     child.stdin.take().ok_or("no input")?.write_all(bytes)?;
     Ok(String::from_utf8(child.wait_with_output()?.stdout)?)
 }

@@ -34,9 +34,19 @@ const NAMES: &[&str] = &[
     "a/\u{202e}x",
 ];
 const NUMBERS: &[u32] = &[0, 1, 2, 7, 30, 46, 0x7fff_ffff, 0x8000_0000, 0xffff_fffe, 0xffff_ffff];
-const MODES: &[u32] = &[0, 0o100_644, 0o100_755, 0o040_755, 0o120_777, 0o010_644, 0o060_600, 0o104_755, 0o140_755];
+const MODES: &[u32] =
+    &[0, 0o100_644, 0o100_755, 0o040_755, 0o120_777, 0o010_644, 0o060_600, 0o104_755, 0o140_755];
 const FLAGS: &[u16] = &[0, 1, 2, 8, 0x20, 0x40, 0x800, 0x808, 0x2000, 0xffff];
-const SIGNS: &[&[u8]] = &[b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07", b"PK\x07\x08", &[0, 0], &[255; 4]];
+const SIGNS: &[&[u8]] = &[
+    b"PK\x01\x02",
+    b"PK\x03\x04",
+    b"PK\x05\x06",
+    b"PK\x06\x06",
+    b"PK\x06\x07",
+    b"PK\x07\x08",
+    &[0, 0],
+    &[255; 4],
+];
 const HEADS: &[&str] = &[
     "---\nname: a\ndescription: x\n---\n",
     "---\nname: a\nmetadata:\n  hosts: a.org\n---\n",
@@ -115,7 +125,9 @@ fn header(chance: &mut Chance) -> impl Fn(&mut Header) + use<> {
     let (which, number, flags) = (chance.below(7), *chance.of(NUMBERS), *chance.of(FLAGS));
     let method = *chance.of(&[0u16, 8, 9, 12, 99]);
     let id = *chance.of(&[1u16, 0x0d, 0x17, 0x756e, 0x7075, 0x9901, 0x5455]);
-    let extra = [&id.to_le_bytes()[..], &(number as u16 % 20).to_le_bytes(), &vec![7; chance.below(20)]].concat();
+    let extra =
+        [&id.to_le_bytes()[..], &(number as u16 % 20).to_le_bytes(), &vec![7; chance.below(20)]]
+            .concat();
     move |header| match which {
         0 => header.flags = flags,
         1 => header.method = method,

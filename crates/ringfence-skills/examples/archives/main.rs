@@ -38,7 +38,8 @@ fn run(long: Duration, seed: u64) -> Result<(), Box<dyn Error>> {
     while began.elapsed() < long {
         let bytes = made::archive(&mut chance);
         let start = Instant::now();
-        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ground.check(&bytes)));
+        let checked =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ground.check(&bytes)));
         let why = match checked.unwrap_or_else(|_| Err("it breaks the reader".into())) {
             Ok(is_taken) => {
                 taken += u64::from(is_taken);
@@ -55,7 +56,9 @@ fn run(long: Duration, seed: u64) -> Result<(), Box<dyn Error>> {
     }
     ground.check_memory()?;
     if taken == 0 || taken == tried {
-        return Err(format!("of {tried} archives {taken} were taken: nothing is tried by that").into());
+        return Err(
+            format!("of {tried} archives {taken} were taken: nothing is tried by that").into()
+        );
     }
     println!("fuzz: {tried} archives, {taken} of them taken, none broke anything");
     Ok(())

@@ -117,7 +117,9 @@ impl Fault {
 
     pub(crate) fn of(self, name: &[u8]) -> ArchiveError {
         let text = String::from_utf8_lossy(name);
-        let shown = text.chars().flat_map(|c| if is_hidden(c) { c.escape_default().collect::<Vec<_>>() } else { vec![c] });
+        let shown = text.chars().flat_map(|c| {
+            if is_hidden(c) { c.escape_default().collect::<Vec<_>>() } else { vec![c] }
+        });
         ArchiveError { entry: Some(shown.take(200).collect()), fault: self }
     }
 }
@@ -162,7 +164,11 @@ impl ArchiveError {
             | Fault::Alike { .. }
             | Fault::FileAndDirectory => "archive-name",
             Fault::Link | Fault::Special | Fault::Privileged | Fault::TwoKinds => "archive-kind",
-            Fault::Empty | Fault::TopLevelFile | Fault::SkillAtTop | Fault::SkillName { .. } | Fault::NoSkillFile => "archive-layout",
+            Fault::Empty
+            | Fault::TopLevelFile
+            | Fault::SkillAtTop
+            | Fault::SkillName { .. }
+            | Fault::NoSkillFile => "archive-layout",
         }
     }
 

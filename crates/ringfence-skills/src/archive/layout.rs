@@ -20,7 +20,10 @@ const HEADER: u64 = 30;
 const LARGEST_DIRECTORY: u64 = 16 << 20;
 
 /// Every entry in the order of the directory, each at a place of its own.
-pub(super) fn read(archive: &mut (impl Read + Seek), bounds: &Bounds) -> Result<Vec<Record>, ArchiveError> {
+pub(super) fn read(
+    archive: &mut (impl Read + Seek),
+    bounds: &Bounds,
+) -> Result<Vec<Record>, ArchiveError> {
     let size = archive.seek(SeekFrom::End(0)).map_err(|error| Fault::from(error).whole())?;
     if size > bounds.archive {
         return Err(Fault::ArchiveSize { size, limit: bounds.archive }.whole());
@@ -50,11 +53,16 @@ struct Directory {
 }
 
 impl Directory {
-    fn find(archive: &mut (impl Read + Seek), size: u64, bounds: &Bounds) -> Result<Directory, Fault> {
+    fn find(
+        archive: &mut (impl Read + Seek),
+        size: u64,
+        bounds: &Bounds,
+    ) -> Result<Directory, Fault> {
         let tail = size.min(END + u64::from(u16::MAX));
         let bytes = piece(archive, size - tail, tail)?;
         // The last one counts, for everybody who reads from the back.
-        let from = bytes.windows(4).rposition(|window| window == b"PK\x05\x06").ok_or(Fault::NoArchive)?;
+        let from =
+            bytes.windows(4).rposition(|window| window == b"PK\x05\x06").ok_or(Fault::NoArchive)?;
         let at = size - tail + from as u64;
         let mut fields = Fields(&bytes[from + 4..]);
         let disks = (fields.u16()?, fields.u16()?);
@@ -68,7 +76,10 @@ impl Directory {
             return Err(Fault::Volumes);
         }
         if fields.0.len() != usize::from(comment) {
-            return Err(Fault::Stray { from: size - fields.0.len() as u64 + u64::from(comment), to: size });
+            return Err(Fault::Stray {
+                from: size - fields.0.len() as u64 + u64::from(comment),
+                to: size,
+            });
         }
         let (length, begin) = (u64::from(length), u64::from(begin));
         if begin + length != at {
@@ -106,7 +117,11 @@ fn enter(archive: &mut (impl Read + Seek), record: &mut Record, end: u64) -> Res
 }
 
 /// Whether the entries stand one behind the other, from the first byte up to the directory.
-fn tile(archive: &mut (impl Read + Seek), records: &[Record], end: u64) -> Result<(), ArchiveError> {
+fn tile(
+    archive: &mut (impl Read + Seek),
+    records: &[Record],
+    end: u64,
+) -> Result<(), ArchiveError> {
     let mut order: Vec<&Record> = records.iter().collect();
     order.sort_by_key(|record| record.header);
     let first = order.first().map_or(end, |record| record.header);
@@ -119,7 +134,11 @@ fn tile(archive: &mut (impl Read + Seek), records: &[Record], end: u64) -> Resul
         let fault = match next.checked_sub(behind) {
             None => Some(Fault::Overlap),
             Some(gap) if record.flags & DESCRIPTOR != 0 => {
-                let bytes = if gap <= 16 { piece(archive, behind, gap).map_err(|fault| fault.of(&record.name))? } else { Vec::new() };
+                let bytes = if gap <= 16 {
+                    piece(archive, behind, gap).map_err(|fault| fault.of(&record.name))?
+                } else {
+                    Vec::new()
+                };
                 (!record.is_described_by(&bytes)).then_some(Fault::Disagreement { what: "size" })
             }
             Some(0) => None,
@@ -134,7 +153,8 @@ fn tile(archive: &mut (impl Read + Seek), records: &[Record], end: u64) -> Resul
 
 fn piece(archive: &mut (impl Read + Seek), at: u64, length: u64) -> Result<Vec<u8>, Fault> {
     archive.seek(SeekFrom::Start(at))?;
-    let mut bytes = vec![0; usize::try_from(length).map_err(|_| Fault::Broken { what: "it ends too early" })?];
+    let mut bytes =
+        vec![0; usize::try_from(length).map_err(|_| Fault::Broken { what: "it ends too early" })?];
     archive.read_exact(&mut bytes)?;
     Ok(bytes)
 }

@@ -19,7 +19,10 @@ const LITTER: &[&str] = &["__MACOSX", ".DS_Store"];
 const SMALL: u64 = 1 << 20;
 
 /// The entries by name, and what was left out.
-pub(super) fn judge(records: Vec<Record>, bounds: &Bounds) -> Result<(Vec<Entry>, Vec<Warning>), ArchiveError> {
+pub(super) fn judge(
+    records: Vec<Record>,
+    bounds: &Bounds,
+) -> Result<(Vec<Entry>, Vec<Warning>), ArchiveError> {
     let mut entries = BTreeMap::new();
     let mut known = Known::default();
     let (mut total, mut litter) = (0u64, 0u64);
@@ -37,7 +40,9 @@ pub(super) fn judge(records: Vec<Record>, bounds: &Bounds) -> Result<(Vec<Entry>
         known.add(&entry).map_err(fail)?;
         entries.insert(entry.name.clone(), entry);
     }
-    let warnings = (litter > 0).then(|| Warning::new(format!("{litter} entries of `__MACOSX` and `.DS_Store` were left out")));
+    let warnings = (litter > 0).then(|| {
+        Warning::new(format!("{litter} entries of `__MACOSX` and `.DS_Store` were left out"))
+    });
     Ok((entries.into_values().collect(), warnings.into_iter().collect()))
 }
 
@@ -45,16 +50,28 @@ pub(super) fn judge(records: Vec<Record>, bounds: &Bounds) -> Result<(Vec<Entry>
 pub(super) fn skills(entries: &[Entry], bounds: &Bounds) -> Result<Vec<Name>, ArchiveError> {
     let mut skills: Vec<Name> = Vec::new();
     for entry in entries {
-        let (top, is_top) = entry.name.split_once('/').map_or((entry.name.as_str(), true), |(top, _)| (top, false));
+        let (top, is_top) =
+            entry.name.split_once('/').map_or((entry.name.as_str(), true), |(top, _)| (top, false));
         if is_top && entry.kind != Kind::Directory {
-            let fault = if top.eq_ignore_ascii_case("SKILL.md") { Fault::SkillAtTop } else { Fault::TopLevelFile };
+            let fault = if top.eq_ignore_ascii_case("SKILL.md") {
+                Fault::SkillAtTop
+            } else {
+                Fault::TopLevelFile
+            };
             return Err(fault.of(top.as_bytes()));
         }
-        if skills.last().is_none_or(|last| last.as_str() != top) && !skills.iter().any(|skill| skill.as_str() == top) {
-            skills.push(Name::try_from(top).map_err(|source| Fault::SkillName { source }.of(top.as_bytes()))?);
+        if skills.last().is_none_or(|last| last.as_str() != top)
+            && !skills.iter().any(|skill| skill.as_str() == top)
+        {
+            skills.push(
+                Name::try_from(top)
+                    .map_err(|source| Fault::SkillName { source }.of(top.as_bytes()))?,
+            );
         }
         if skills.len() > bounds.skills {
-            return Err(Fault::Skills { count: skills.len() as u64, limit: bounds.skills as u64 }.whole());
+            return Err(
+                Fault::Skills { count: skills.len() as u64, limit: bounds.skills as u64 }.whole()
+            );
         }
     }
     for skill in &skills {
@@ -112,7 +129,9 @@ fn check_name(name: &str, bounds: &Bounds) -> Result<(), Fault> {
         match part {
             ".." => return Err(Fault::Upwards),
             "" | "." => return Err(Fault::EmptyPart),
-            part if part.len() > bounds.component => return Err(Fault::TooLong { limit: bounds.component }),
+            part if part.len() > bounds.component => {
+                return Err(Fault::TooLong { limit: bounds.component });
+            }
             _ => depth += 1,
         }
     }

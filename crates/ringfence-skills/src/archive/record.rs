@@ -38,7 +38,8 @@ pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], Fault> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(Fault::Broken { what: "it ends too early" })?;
+        let (taken, rest) =
+            self.0.split_at_checked(count).ok_or(Fault::Broken { what: "it ends too early" })?;
         self.0 = rest;
         Ok(taken)
     }
@@ -82,7 +83,8 @@ impl Record {
             };
             Ok((record, lengths))
         };
-        let (record, [_, extra, comment, disk]) = fixed(fields).map_err(|fault| (Vec::new(), fault))?;
+        let (record, [_, extra, comment, disk]) =
+            fixed(fields).map_err(|fault| (Vec::new(), fault))?;
         let rest = |fields: &mut Fields<'_>| -> Result<(), Fault> {
             let extra = fields.take(extra.into())?;
             fields.take(comment.into())?;
@@ -170,7 +172,9 @@ pub(super) fn extras(bytes: &[u8], name: &[u8]) -> Result<(), Fault> {
     let mut fields = Fields(bytes);
     while fields.0.len() >= 4 {
         let (id, length) = (fields.u16()?, fields.u16()?);
-        let data = fields.take(length.into()).map_err(|_| Fault::Broken { what: "an extra field is longer than all of them" })?;
+        let data = fields
+            .take(length.into())
+            .map_err(|_| Fault::Broken { what: "an extra field is longer than all of them" })?;
         match id {
             0x0001 => return Err(Fault::Zip64),
             0x0017 | 0x9901 => return Err(Fault::Encrypted),

@@ -21,7 +21,11 @@ pub(crate) trait Sink {
 }
 
 /// Unpacks every entry, in the order of their names.
-pub(crate) fn unpack(from: &mut (impl Read + Seek), archive: &Archive, into: &mut impl Sink) -> Result<(), StoreError> {
+pub(crate) fn unpack(
+    from: &mut (impl Read + Seek),
+    archive: &Archive,
+    into: &mut impl Sink,
+) -> Result<(), StoreError> {
     for entry in &archive.entries {
         into.begin(entry)?;
         let mut checked = Checked { entry, into, size: 0, crc: Crc::new() };
@@ -62,8 +66,13 @@ fn inflate(mut packed: impl Read, checked: &mut Checked<'_, impl Sink>) -> Resul
         let mut rest = &chunk[..count];
         loop {
             let (before_in, before_out) = (machine.total_in(), machine.total_out());
-            let status = machine.decompress(rest, &mut out, FlushDecompress::None).map_err(|_| checked.fault(Fault::Data))?;
-            let (read, made) = ((machine.total_in() - before_in) as usize, (machine.total_out() - before_out) as usize);
+            let status = machine
+                .decompress(rest, &mut out, FlushDecompress::None)
+                .map_err(|_| checked.fault(Fault::Data))?;
+            let (read, made) = (
+                (machine.total_in() - before_in) as usize,
+                (machine.total_out() - before_out) as usize,
+            );
             checked.take(&out[..made])?;
             rest = &rest[read..];
             if status == Status::StreamEnd {
@@ -153,10 +162,17 @@ mod tests {
 
     #[test]
     fn one_that_lies_about_its_size_writes_no_more_than_it_says() {
-        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut encoder =
+            flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(&vec![0; 8 << 20]).unwrap();
         let bytes = encoder.finish().unwrap();
-        let packed = Packed { at: 0, length: bytes.len() as u64, size: 100_000, checksum: 0, is_deflated: true };
+        let packed = Packed {
+            at: 0,
+            length: bytes.len() as u64,
+            size: 100_000,
+            checksum: 0,
+            is_deflated: true,
+        };
         let entry = Entry { name: "a/x".into(), kind: Kind::File, packed };
         let archive = Archive { entries: vec![entry], skills: Vec::new(), warnings: Vec::new() };
         let mut counting = Counting::default();

@@ -23,7 +23,8 @@ pub(crate) struct Head {
     pub(crate) warnings: Vec<Warning>,
 }
 
-const KEYS: &[&str] = &["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
+const KEYS: &[&str] =
+    &["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 /// Longer ones are not read at all.
 pub(super) const LONGEST_HEAD: usize = 1 << 18;
 const LONGEST_NAME: usize = 64;
@@ -58,12 +59,17 @@ impl Head {
                 let head = head_of(&text);
                 // Nobody has looked at the rest of one that is too long.
                 let is_cut = head.len() > LONGEST_HEAD;
-                let needs = Needs::suspected(if is_cut { "hosts" } else { head }, what).map(|()| Needs::default());
+                let needs = Needs::suspected(if is_cut { "hosts" } else { head }, what)
+                    .map(|()| Needs::default());
                 let warning = Warning::at(1, format!("its head cannot be read: {what}"));
                 return Head { needs, warnings: vec![warning], ..Head::none() };
             }
         };
-        let mut head = Head { needs: Needs::of(&read), length: (text.len() - read.body.len()) as u64, ..Head::none() };
+        let mut head = Head {
+            needs: Needs::of(&read),
+            length: (text.len() - read.body.len()) as u64,
+            ..Head::none()
+        };
         if matches!(text, std::borrow::Cow::Owned(_)) {
             head.warn(1, "it is not UTF-8");
         }
@@ -121,9 +127,13 @@ impl Head {
             }
             return;
         };
-        let is_plain = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        let is_plain =
+            name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         if !is_plain || name.starts_with('-') || name.ends_with('-') || name.contains("--") {
-            self.warn(line, "`name` is not of lower case letters and digits with single hyphens between them");
+            self.warn(
+                line,
+                "`name` is not of lower case letters and digits with single hyphens between them",
+            );
         }
         if name != directory {
             self.warn(line, format!("`name` is not that of the directory (`{directory}`), by which the skill is found"));
@@ -139,7 +149,10 @@ impl Head {
                 // Many write it as JSON, which is YAML as well.
                 match serde_json::from_str(text) {
                     Ok(serde_json::Value::Object(entries)) => self.metadata = entries,
-                    _ => self.warn(entry.at.0, "`metadata` is no map of keys and values that can be read"),
+                    _ => self.warn(
+                        entry.at.0,
+                        "`metadata` is no map of keys and values that can be read",
+                    ),
                 }
             }
             Kind::List(_) => self.warn(entry.at.0, "`metadata` is a list, not a map"),
@@ -151,12 +164,20 @@ impl Head {
         match &entry.value.kind {
             Kind::Text(text) | Kind::Raw(text) => self.allowed_tools = words(text),
             Kind::List(items) => {
-                self.allowed_tools =
-                    items.iter().filter_map(|item| if let Kind::Text(text) = &item.kind { Some(text.clone()) } else { None }).collect();
-                self.warn(entry.at.0, "`allowed-tools` is a list; the rules say words with blanks between them");
+                self.allowed_tools = items
+                    .iter()
+                    .filter_map(|item| {
+                        if let Kind::Text(text) = &item.kind { Some(text.clone()) } else { None }
+                    })
+                    .collect();
+                self.warn(
+                    entry.at.0,
+                    "`allowed-tools` is a list; the rules say words with blanks between them",
+                );
             }
             Kind::Nothing => {}
-            Kind::Map(_) => self.warn(entry.at.0, "`allowed-tools` is a map, not words with blanks between them"),
+            Kind::Map(_) => self
+                .warn(entry.at.0, "`allowed-tools` is a map, not words with blanks between them"),
         }
     }
 }

@@ -27,7 +27,11 @@ pub(super) fn open(root: &Path) -> Result<Opened, StoreError> {
     let refuse = |what| StoreError::Root { path: root.to_owned(), what };
     let fail = |what| StoreError::io(what, root.display().to_string());
     if std::fs::symlink_metadata(root).is_err() {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(fail("make"))?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(root)
+            .map_err(fail("make"))?;
     }
     let found = rustix::fs::lstat(root).map_err(|errno| fail("look at")(errno.into()))?;
     match FileType::from_raw_mode(found.st_mode) {
@@ -37,7 +41,8 @@ pub(super) fn open(root: &Path) -> Result<Opened, StoreError> {
     }
     let path = root.canonicalize().map_err(fail("look at"))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let here = rustix::fs::openat(CWD, &path, flags, Mode::empty()).map_err(|errno| fail("open")(errno.into()))?;
+    let here = rustix::fs::openat(CWD, &path, flags, Mode::empty())
+        .map_err(|errno| fail("open")(errno.into()))?;
     let found = rustix::fs::fstat(&here).map_err(|errno| fail("look at")(errno.into()))?;
     if found.st_mode & 0o022 != 0 {
         return Err(refuse("others may write to it"));
@@ -45,13 +50,16 @@ pub(super) fn open(root: &Path) -> Result<Opened, StoreError> {
     if found.st_uid != rustix::process::geteuid().as_raw() {
         return Err(refuse("it belongs to somebody else"));
     }
-    let lock =
-        tree::open(&here, "lock", OFlags::RDWR | OFlags::CREATE, Mode::from_raw_mode(0o600)).map_err(|errno| fail("lock")(errno.into()))?;
-    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
-        Errno::WOULDBLOCK => StoreError::InUse { path: path.clone() },
-        errno => fail("lock")(errno.into()),
-    })?;
-    let part = |name: &str| tree::make(&here, name, 0o700).and_then(|()| tree::directory(&here, name));
+    let lock = tree::open(&here, "lock", OFlags::RDWR | OFlags::CREATE, Mode::from_raw_mode(0o600))
+        .map_err(|errno| fail("lock")(errno.into()))?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(
+        |errno| match errno {
+            Errno::WOULDBLOCK => StoreError::InUse { path: path.clone() },
+            errno => fail("lock")(errno.into()),
+        },
+    )?;
+    let part =
+        |name: &str| tree::make(&here, name, 0o700).and_then(|()| tree::directory(&here, name));
     let part = |name: &'static str| part(name).map_err(StoreError::system("open", name));
     let opened = Opened {
         skills: part("skills")?,
@@ -62,7 +70,9 @@ pub(super) fn open(root: &Path) -> Result<Opened, StoreError> {
         path: path.clone(),
     };
     check_exchange(&opened).map_err(|errno| match errno {
-        Errno::INVAL | Errno::NOSYS => refuse("two directories cannot change places on its file system"),
+        Errno::INVAL | Errno::NOSYS => {
+            refuse("two directories cannot change places on its file system")
+        }
         Errno::XDEV => refuse("it lies on more than one file system"),
         errno => fail("write to")(errno.into()),
     })?;
@@ -77,7 +87,13 @@ fn check_exchange(opened: &Opened) -> Result<(), Errno> {
     tree::make(&opened.staging, one, 0o700)?;
     // No user can have that name.
     tree::make(&opened.skills, "-probe", 0o700)?;
-    rustix::fs::renameat_with(&opened.staging, one, &opened.skills, "-probe", RenameFlags::EXCHANGE)?;
+    rustix::fs::renameat_with(
+        &opened.staging,
+        one,
+        &opened.skills,
+        "-probe",
+        RenameFlags::EXCHANGE,
+    )?;
     rustix::fs::renameat(&opened.staging, one, &opened.trash, other)?;
     rustix::fs::unlinkat(&opened.trash, other, AtFlags::REMOVEDIR)?;
     rustix::fs::unlinkat(&opened.skills, "-probe", AtFlags::REMOVEDIR)
@@ -90,7 +106,8 @@ pub(super) fn recover(inner: &Inner) -> Result<(), StoreError> {
     for (bin, shown) in [(inner.staging.as_fd(), "staging"), (inner.trash.as_fd(), "trash")] {
         for name in tree::names(bin).map_err(StoreError::system("list", shown))? {
             let name = name.to_string_lossy();
-            tree::delete(bin, &name, || inner.fresh()).map_err(StoreError::system("clear away", format!("{shown}/{name}")))?;
+            tree::delete(bin, &name, || inner.fresh())
+                .map_err(StoreError::system("clear away", format!("{shown}/{name}")))?;
         }
     }
     for skill in carded(inner)? {
@@ -99,7 +116,8 @@ pub(super) fn recover(inner: &Inner) -> Result<(), StoreError> {
             Err(StoreError::NoSkill { .. }) => None,
             Err(error) => return Err(error),
         };
-        Card::settle(&inner.cards, &skill, stands).map_err(StoreError::system("settle", format!("cards/{skill}")))?;
+        Card::settle(&inner.cards, &skill, stands)
+            .map_err(StoreError::system("settle", format!("cards/{skill}")))?;
     }
     Ok(())
 }
@@ -113,8 +131,9 @@ fn largest(bin: impl AsFd) -> u64 {
 /// Every skill that has a card.
 fn carded(inner: &Inner) -> Result<Vec<SkillId>, StoreError> {
     let children = |path: &str| -> Result<Vec<Name>, StoreError> {
-        let names =
-            tree::directory(&inner.cards, path).and_then(tree::names).map_err(StoreError::system("list", format!("cards/{path}")))?;
+        let names = tree::directory(&inner.cards, path)
+            .and_then(tree::names)
+            .map_err(StoreError::system("list", format!("cards/{path}")))?;
         Ok(names.iter().filter_map(|name| Name::try_from(name.to_str().ok()?).ok()).collect())
     };
     let mut skills = Vec::new();

@@ -15,14 +15,18 @@ const FILES: usize = 40;
 
 /// Both skills say in every file which generation they are of.
 fn generation(number: u64) -> Pack {
-    let head =
-        |name: &str| format!("---\nname: {name}\ndescription: generation {number}\nmetadata:\n  hosts: g{number}.example.org\n---\n");
+    let head = |name: &str| {
+        format!(
+            "---\nname: {name}\ndescription: generation {number}\nmetadata:\n  hosts: g{number}.example.org\n---\n"
+        )
+    };
     let mut items = Vec::new();
     for name in ["one", "two"] {
         items.push(Item::file(format!("{name}/SKILL.md"), head(name)));
-        items.extend(
-            (0..FILES).map(|i| Item::file(format!("{name}/d{}/f{i}", i % 7), format!("generation {number}").repeat(50)).deflated()),
-        );
+        items.extend((0..FILES).map(|i| {
+            Item::file(format!("{name}/d{}/f{i}", i % 7), format!("generation {number}").repeat(50))
+                .deflated()
+        }));
     }
     Pack::of(items)
 }
@@ -33,8 +37,17 @@ pub(crate) fn victim(root: &Path) {
     let (one, first) = (id("one"), store.info(&id("one")).unwrap());
     let first: u64 = first.description.unwrap().trim_start_matches("generation ").parse().unwrap();
     for number in first + 1.. {
-        store.upload(&one.user, &one.agent, std::io::Cursor::new(generation(number).bytes()), None).unwrap();
-        store.upload(&one.user, &one.agent, std::io::Cursor::new(Pack::of(skill("passing", &[])).bytes()), None).unwrap();
+        store
+            .upload(&one.user, &one.agent, std::io::Cursor::new(generation(number).bytes()), None)
+            .unwrap();
+        store
+            .upload(
+                &one.user,
+                &one.agent,
+                std::io::Cursor::new(Pack::of(skill("passing", &[])).bytes()),
+                None,
+            )
+            .unwrap();
         store.remove(&id("passing")).unwrap();
     }
 }

@@ -8,12 +8,20 @@ use crate::pack::{Item, Pack};
 use crate::stage::{id, skill_md};
 
 fn whole(path: &str, text: &str) -> Edit {
-    Edit { path: path.into(), change: Replacement::Whole { bytes: text.into() }, expect: Expect::Anything }
+    Edit {
+        path: path.into(),
+        change: Replacement::Whole { bytes: text.into() },
+        expect: Expect::Anything,
+    }
 }
 
 fn lines(path: &str, start: u64, end: u64, text: &str) -> Edit {
     let range = LineRange { start, end: Some(end) };
-    Edit { path: path.into(), change: Replacement::Lines { range, text: text.into() }, expect: Expect::Anything }
+    Edit {
+        path: path.into(),
+        change: Replacement::Lines { range, text: text.into() },
+        expect: Expect::Anything,
+    }
 }
 
 fn with_needs(hosts: &str) -> String {

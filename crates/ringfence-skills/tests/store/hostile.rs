@@ -13,7 +13,11 @@ use crate::pack::Pack;
 use crate::stage::{id, name, skill, skill_md};
 
 fn whole(path: &str, text: &str) -> Edit {
-    Edit { path: path.into(), change: Replacement::Whole { bytes: text.into() }, expect: Expect::Anything }
+    Edit {
+        path: path.into(),
+        change: Replacement::Whole { bytes: text.into() },
+        expect: Expect::Anything,
+    }
 }
 
 /// Directories in each other, deeper than any path leads.
@@ -24,7 +28,8 @@ fn dig(top: &Path, depth: usize) {
         rustix::fs::mkdirat(&here, "deeper", Mode::from_raw_mode(0o755)).unwrap();
         here = rustix::fs::openat(&here, "deeper", flags, Mode::empty()).unwrap();
     }
-    rustix::fs::openat(&here, "end", OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(0o600)).unwrap();
+    rustix::fs::openat(&here, "end", OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(0o600))
+        .unwrap();
 }
 
 fn lock(path: &Path, mode: u32) {

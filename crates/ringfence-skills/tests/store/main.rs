@@ -30,7 +30,10 @@ use stage::Stage;
 type Test = (&'static str, fn(&Stage));
 
 fn tests() -> impl Iterator<Item = Test> {
-    [taken::TESTS, refused::TESTS, hostile::TESTS, replaced::TESTS, edited::TESTS, crashed::TESTS].into_iter().flatten().copied()
+    [taken::TESTS, refused::TESTS, hostile::TESTS, replaced::TESTS, edited::TESTS, crashed::TESTS]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 fn main() -> ExitCode {

@@ -63,8 +63,23 @@ impl Item {
         let bytes = bytes.as_ref();
         let size = u32::try_from(bytes.len()).unwrap();
         let name = name.as_ref().to_vec();
-        let header = Header { name, flags: 0, method: 0, checksum: checksum(bytes), length: size, size, extra: Vec::new() };
-        Item { local: header.clone(), central: header, attributes: 0o100_644 << 16, data: bytes.to_vec(), behind: Vec::new(), at: None }
+        let header = Header {
+            name,
+            flags: 0,
+            method: 0,
+            checksum: checksum(bytes),
+            length: size,
+            size,
+            extra: Vec::new(),
+        };
+        Item {
+            local: header.clone(),
+            central: header,
+            attributes: 0o100_644 << 16,
+            data: bytes.to_vec(),
+            behind: Vec::new(),
+            at: None,
+        }
     }
 
     pub(crate) fn directory(name: &str) -> Item {
@@ -106,7 +121,13 @@ impl Item {
         let Header { checksum, length, size, .. } = self.central;
         let mut item = self.both(|header| header.flags |= 8);
         item = item.local(|header| (header.checksum, header.length, header.size) = (0, 0, 0));
-        item.behind = [&b"PK\x07\x08"[..], &checksum.to_le_bytes(), &length.to_le_bytes(), &size.to_le_bytes()].concat();
+        item.behind = [
+            &b"PK\x07\x08"[..],
+            &checksum.to_le_bytes(),
+            &length.to_le_bytes(),
+            &size.to_le_bytes(),
+        ]
+        .concat();
         item
     }
 }
@@ -144,7 +165,13 @@ impl Pack {
         bytes.extend(b"PK\x05\x06\0\0\0\0");
         bytes.extend(count.iter().chain(&count));
         bytes.extend(length.to_le_bytes().iter().chain(&directory.to_le_bytes()));
-        bytes.extend((self.comment.len() as u16).to_le_bytes().iter().chain(&self.comment).chain(&self.trailing));
+        bytes.extend(
+            (self.comment.len() as u16)
+                .to_le_bytes()
+                .iter()
+                .chain(&self.comment)
+                .chain(&self.trailing),
+        );
         bytes
     }
 }
@@ -158,5 +185,7 @@ fn fields(bytes: &mut Vec<u8>, header: &Header) {
 }
 
 fn lengths(bytes: &mut Vec<u8>, name: &[u8], extra: &[u8]) {
-    bytes.extend((name.len() as u16).to_le_bytes().iter().chain(&(extra.len() as u16).to_le_bytes()));
+    bytes.extend(
+        (name.len() as u16).to_le_bytes().iter().chain(&(extra.len() as u16).to_le_bytes()),
+    );
 }

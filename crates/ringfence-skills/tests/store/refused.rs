@@ -44,8 +44,12 @@ fn with(item: Item) -> Pack {
 /// By its name alone.
 #[track_caller]
 fn check_name(stage: &Stage, path: &str, expect: Fault) {
-    let shown: String =
-        path.chars().flat_map(|c| if c.is_control() || c == '\u{202e}' { c.escape_default().collect() } else { vec![c] }).collect();
+    let shown: String = path
+        .chars()
+        .flat_map(|c| {
+            if c.is_control() || c == '\u{202e}' { c.escape_default().collect() } else { vec![c] }
+        })
+        .collect();
     check(stage, &with(Item::file(path, "x")), Some(&shown), expect);
 }
 

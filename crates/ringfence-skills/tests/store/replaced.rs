@@ -13,7 +13,9 @@ fn generation(number: u64) -> Pack {
     let said = format!("generation {number}\n");
     let mut items = vec![Item::file(
         "one/SKILL.md",
-        format!("---\nname: one\ndescription: generation {number}\nmetadata:\n  hosts: g{number}.example.org\n---\n"),
+        format!(
+            "---\nname: one\ndescription: generation {number}\nmetadata:\n  hosts: g{number}.example.org\n---\n"
+        ),
     )];
     items.extend((0..5).map(|i| Item::file(format!("one/d{i}/f-{number}"), &said)));
     Pack::of(items)

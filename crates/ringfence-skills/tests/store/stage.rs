@@ -46,7 +46,10 @@ pub(crate) fn shape(root: &Path) -> BTreeMap<PathBuf, String> {
             let mode = found.permissions().mode() & 0o7777;
             let text = match found.is_dir() {
                 true => format!("directory {mode:o}"),
-                false if found.is_file() => format!("file {mode:o} {}", String::from_utf8_lossy(&std::fs::read(&path).unwrap())),
+                false if found.is_file() => format!(
+                    "file {mode:o} {}",
+                    String::from_utf8_lossy(&std::fs::read(&path).unwrap())
+                ),
                 false => "other".into(),
             };
             if found.is_dir() {
@@ -91,7 +94,10 @@ impl Stage {
     #[track_caller]
     pub(crate) fn check_clear(&self) {
         for part in ["staging", "trash"] {
-            let left: Vec<PathBuf> = std::fs::read_dir(self.root.join(part)).unwrap().map(|entry| entry.unwrap().path()).collect();
+            let left: Vec<PathBuf> = std::fs::read_dir(self.root.join(part))
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .collect();
             assert_eq!(left, [] as [PathBuf; 0], "{part}");
         }
     }

@@ -23,7 +23,10 @@ fn precision(binary: &Path) -> Result<(), String> {
     let entries = corpus();
     let lacking: Vec<&str> = entries.iter().filter_map(|entry| entry.lacks()).collect();
     if !lacking.is_empty() {
-        return Err(format!("not all of the corpus can be tried, since these are not installed: {}", lacking.join(", ")));
+        return Err(format!(
+            "not all of the corpus can be tried, since these are not installed: {}",
+            lacking.join(", ")
+        ));
     }
     if !fuse_for_all() {
         return Err("without /dev/fuse, what is read is not told of".into());

@@ -18,8 +18,11 @@ pub struct Guess {
 impl Guess {
     /// From this text.
     pub fn from(stderr: &str) -> Self {
-        let blocked = stderr.contains("Permission denied") || stderr.contains("Operation not permitted");
-        let quoted = stderr.split_once("': Permission denied").and_then(|(before, _)| before.rsplit_once('\''));
+        let blocked =
+            stderr.contains("Permission denied") || stderr.contains("Operation not permitted");
+        let quoted = stderr
+            .split_once("': Permission denied")
+            .and_then(|(before, _)| before.rsplit_once('\''));
         Self { blocked, resource: quoted.map(|(_, path)| path.to_owned()) }
     }
 }
@@ -50,8 +53,13 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = |of: usize| if of == 0 { 0.0 } else { 100.0 * self.hits as f64 / of as f64 };
-        let (precision, recall) = (share(self.hits + self.false_alarms), share(self.hits + self.misses));
-        write!(f, "{precision:>7.1} % {recall:>7.1} % {:>6} {:>13} {:>7}", self.hits, self.false_alarms, self.misses)
+        let (precision, recall) =
+            (share(self.hits + self.false_alarms), share(self.hits + self.misses));
+        write!(
+            f,
+            "{precision:>7.1} % {recall:>7.1} % {:>6} {:>13} {:>7}",
+            self.hits, self.false_alarms, self.misses
+        )
     }
 }
 
@@ -72,17 +80,33 @@ impl Score {
     pub fn add(&mut self, entry: &Entry, came: &Came) {
         let guess = Guess::from(&came.stderr);
         self.runs += 1;
-        self.denials.count(came.refused.len(), entry.refused.len(), came.refused.intersection(&entry.refused).count());
-        let one = |told: bool| (usize::from(told), usize::from(entry.blocked), usize::from(told && entry.blocked));
+        self.denials.count(
+            came.refused.len(),
+            entry.refused.len(),
+            came.refused.intersection(&entry.refused).count(),
+        );
+        let one = |told: bool| {
+            (usize::from(told), usize::from(entry.blocked), usize::from(told && entry.blocked))
+        };
         let (told, expected, both) = one(came.blocked);
         self.blocked.count(told, expected, both);
         let (told, expected, both) = one(guess.blocked);
         self.guessed.count(told, expected, both);
-        let is_target =
-            |path: &String| entry.refused.iter().any(|refused| refused.target == *path || refused.target == format!("./{path}"));
-        for (tally, resource) in [(&mut self.resource, &came.resource), (&mut self.guessed_resource, &guess.resource)] {
+        let is_target = |path: &String| {
+            entry
+                .refused
+                .iter()
+                .any(|refused| refused.target == *path || refused.target == format!("./{path}"))
+        };
+        for (tally, resource) in
+            [(&mut self.resource, &came.resource), (&mut self.guessed_resource, &guess.resource)]
+        {
             let is_right = entry.blocked && resource.as_ref().is_some_and(is_target);
-            tally.count(usize::from(resource.is_some()), usize::from(entry.blocked), usize::from(is_right));
+            tally.count(
+                usize::from(resource.is_some()),
+                usize::from(entry.blocked),
+                usize::from(is_right),
+            );
         }
         if guess.blocked != entry.blocked {
             let how = if guess.blocked { "false alarm" } else { "missed" };
@@ -98,7 +122,11 @@ impl Score {
 
 impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} runs {:>31} {:>9} {:>6} {:>13} {:>7}", self.runs, "precision", "recall", "hits", "false alarms", "misses")?;
+        writeln!(
+            f,
+            "{} runs {:>31} {:>9} {:>6} {:>13} {:>7}",
+            self.runs, "precision", "recall", "hits", "false alarms", "misses"
+        )?;
         for (name, tally) in [
             ("ringfence: what was refused", self.denials),
             ("ringfence: blocked", self.blocked),

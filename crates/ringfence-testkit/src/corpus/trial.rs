@@ -38,31 +38,57 @@ impl Entry {
             project.sh_bare(line).ok();
         }
         let mut command = project.ringfence();
-        command.env("PATH", path).args(["run", "--json"]).args(&self.flags).args(["-c", &self.line]);
+        command
+            .env("PATH", path)
+            .args(["run", "--json"])
+            .args(&self.flags)
+            .args(["-c", &self.line]);
         let ran = Ran::of(&mut command, b"");
         let said: Value = serde_json::from_slice(&ran.stdout).unwrap_or(Value::Null);
-        let Some(denials) = said["denials"].as_array() else { panic!("{}\n{}{}", self.line, ran.text(), ran.talk()) };
-        let (home, root) = (project.home().to_string_lossy().into_owned(), project.root().to_string_lossy().into_owned());
-        let short = |value: &Value| value.as_str().unwrap_or_default().replace(&root, ".").replace(&home, "~");
+        let Some(denials) = said["denials"].as_array() else {
+            panic!("{}\n{}{}", self.line, ran.text(), ran.talk())
+        };
+        let (home, root) = (
+            project.home().to_string_lossy().into_owned(),
+            project.root().to_string_lossy().into_owned(),
+        );
+        let short = |value: &Value| {
+            value.as_str().unwrap_or_default().replace(&root, ".").replace(&home, "~")
+        };
         let refused = |denial: &Value| Refused {
             operation: short(&denial["operation"]),
             target: short(&denial["target"]),
             rule: short(&denial["rule"]),
         };
         Came {
-            refused: denials.iter().map(refused).filter(|refused| !is_left_out(&refused.target)).collect(),
+            refused: denials
+                .iter()
+                .map(refused)
+                .filter(|refused| !is_left_out(&refused.target))
+                .collect(),
             blocked: said["blocked"] == true,
             resource: said["blockedResource"].as_str().map(|_| short(&said["blockedResource"])),
-            stderr: said["stderr"].as_str().unwrap_or_default().replace(&root, ".").replace(&home, "~"),
+            stderr: said["stderr"]
+                .as_str()
+                .unwrap_or_default()
+                .replace(&root, ".")
+                .replace(&home, "~"),
             status: said["exitCode"].as_i64().unwrap_or_default(),
         }
     }
 
     /// How what came differs from what was to come, a line each.
     pub fn differences(&self, came: &Came) -> Vec<String> {
-        let mut lines: Vec<String> =
-            came.refused.difference(&self.refused).map(|refused| format!("told and not expected: {refused}")).collect();
-        lines.extend(self.refused.difference(&came.refused).map(|refused| format!("expected and not told: {refused}")));
+        let mut lines: Vec<String> = came
+            .refused
+            .difference(&self.refused)
+            .map(|refused| format!("told and not expected: {refused}"))
+            .collect();
+        lines.extend(
+            self.refused
+                .difference(&came.refused)
+                .map(|refused| format!("expected and not told: {refused}")),
+        );
         if came.blocked != self.blocked {
             lines.push(format!("blocked is {} (exit status {})", came.blocked, came.status));
         }

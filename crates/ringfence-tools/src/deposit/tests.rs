@@ -11,7 +11,8 @@ struct Ground(PathBuf);
 
 impl Ground {
     fn new(name: &str) -> Ground {
-        let path = std::env::temp_dir().join(format!("ringfence-deposit-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("ringfence-deposit-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Ground(fs::canonicalize(path).unwrap())
     }
@@ -38,7 +39,8 @@ impl Drop for Ground {
 /// How a draft is made.
 type Drafting = for<'a> fn(&'a Place, Mode) -> Result<Draft<'a>, ToolError>;
 
-const DRAFTS: [Drafting; 2] = [|place, mode| Draft::new(place, mode), |place, mode| Draft::with_name(place, mode)];
+const DRAFTS: [Drafting; 2] =
+    [|place, mode| Draft::new(place, mode), |place, mode| Draft::with_name(place, mode)];
 
 fn deposit<'a>(place: &'a Place, content: &'a str) -> Deposit<'a> {
     Deposit { place, content: content.as_bytes().into(), sync: Sync::Wait }
@@ -52,7 +54,9 @@ fn a_draft_that_has_a_name_is_as_good() {
     assert_eq!(ground.says("file"), "one");
     fs::set_permissions(ground.0.join("file"), PermissionsExt::from_mode(0o640)).unwrap();
     let place = ground.place("file");
-    deposit(&place, "two").replace(Draft::with_name(&place, SHUT).unwrap(), place.there.as_ref().unwrap()).unwrap();
+    deposit(&place, "two")
+        .replace(Draft::with_name(&place, SHUT).unwrap(), place.there.as_ref().unwrap())
+        .unwrap();
     assert_eq!(ground.says("file"), "two");
     assert_eq!(fs::metadata(ground.0.join("file")).unwrap().permissions().mode() & 0o777, 0o640);
     assert_eq!(ground.names(), ["file"]);
@@ -64,11 +68,15 @@ fn who_was_quicker_is_not_written_over() {
     for draft in DRAFTS {
         let place = ground.place("file");
         fs::write(ground.0.join("file"), "theirs").unwrap();
-        assert_eq!(deposit(&place, "ours").create(draft(&place, OPEN).unwrap()).unwrap_err().code(), "unsettled");
+        assert_eq!(
+            deposit(&place, "ours").create(draft(&place, OPEN).unwrap()).unwrap_err().code(),
+            "unsettled"
+        );
         let place = ground.place("file");
         fs::write(ground.0.join("other"), "newer").unwrap();
         fs::rename(ground.0.join("other"), ground.0.join("file")).unwrap();
-        let replaced = deposit(&place, "ours").replace(draft(&place, SHUT).unwrap(), place.there.as_ref().unwrap());
+        let replaced = deposit(&place, "ours")
+            .replace(draft(&place, SHUT).unwrap(), place.there.as_ref().unwrap());
         assert_eq!(replaced.unwrap_err().code(), "unsettled");
         assert_eq!(ground.says("file"), "newer");
         assert_eq!(ground.names(), ["file"]);
@@ -84,8 +92,12 @@ fn a_directory_that_went_elsewhere_is_not_written_to() {
         fs::write(ground.0.join("here/old"), "old").unwrap();
         let (new, old) = (ground.place("here/new"), ground.place("here/old"));
         fs::rename(ground.0.join("here"), ground.0.join("there")).unwrap();
-        assert_eq!(deposit(&new, "ours").create(draft(&new, OPEN).unwrap()).unwrap_err().code(), "unsettled");
-        let replaced = deposit(&old, "ours").replace(draft(&old, SHUT).unwrap(), old.there.as_ref().unwrap());
+        assert_eq!(
+            deposit(&new, "ours").create(draft(&new, OPEN).unwrap()).unwrap_err().code(),
+            "unsettled"
+        );
+        let replaced =
+            deposit(&old, "ours").replace(draft(&old, SHUT).unwrap(), old.there.as_ref().unwrap());
         assert_eq!(replaced.unwrap_err().code(), "unsettled");
         assert_eq!(ground.says("there/old"), "old");
         assert_eq!(fs::read_dir(ground.0.join("there")).unwrap().count(), 1);

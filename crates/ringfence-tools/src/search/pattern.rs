@@ -22,9 +22,14 @@ impl Pattern {
         const LONGEST: usize = 4096;
         let text = &wish.pattern;
         if text.is_empty() || text.len() > LONGEST {
-            return Err(ToolError::Input { what: format!("the pattern is empty, or longer than {LONGEST} bytes") });
+            return Err(ToolError::Input {
+                what: format!("the pattern is empty, or longer than {LONGEST} bytes"),
+            });
         }
-        let is_plain = wish.literal || text.chars().all(|c| c.is_ascii_alphanumeric() || " _-/\"'<>=,;:!@#%&~`".contains(c));
+        let is_plain = wish.literal
+            || text
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || " _-/\"'<>=,;:!@#%&~`".contains(c));
         Ok(match (is_plain, wish.ignore_case) {
             (true, false) => Pattern::Text(Finder::new(text).into_owned()),
             (true, true) => Pattern::Folded(Finder::new(&text.to_ascii_lowercase()).into_owned()),

@@ -42,8 +42,14 @@ pub(super) enum Case {
 
 impl Regex {
     pub(super) fn new(text: &str, case: Case) -> Result<Regex, ToolError> {
-        let wrong = |what: String| ToolError::Input { what: format!("`{text}` is no regular expression: {what}") };
-        let parsed = ParserBuilder::new().case_insensitive(case == Case::Same).nest_limit(100).build().parse(text);
+        let wrong = |what: String| ToolError::Input {
+            what: format!("`{text}` is no regular expression: {what}"),
+        };
+        let parsed = ParserBuilder::new()
+            .case_insensitive(case == Case::Same)
+            .nest_limit(100)
+            .build()
+            .parse(text);
         let parsed = parsed.map_err(|error| wrong(error.to_string()))?;
         let mut regex = Regex { steps: Vec::new() };
         regex.add(&parsed).map_err(|()| wrong(format!("it comes to more than {LARGEST} steps")))?;
@@ -60,13 +66,18 @@ impl Regex {
     fn add(&mut self, part: &Hir) -> Result<(), ()> {
         match part.kind() {
             HirKind::Empty => Ok(()),
-            HirKind::Literal(literal) => characters(&literal.0).try_for_each(|(_, c)| self.push(Step::One(vec![(c, c)])).map(drop)),
-            HirKind::Class(Class::Unicode(class)) => {
-                self.push(Step::One(class.iter().map(|range| (range.start() as u32, range.end() as u32)).collect())).map(drop)
-            }
-            HirKind::Class(Class::Bytes(class)) => {
-                self.push(Step::One(class.iter().map(|range| (range.start().into(), range.end().into())).collect())).map(drop)
-            }
+            HirKind::Literal(literal) => characters(&literal.0)
+                .try_for_each(|(_, c)| self.push(Step::One(vec![(c, c)])).map(drop)),
+            HirKind::Class(Class::Unicode(class)) => self
+                .push(Step::One(
+                    class.iter().map(|range| (range.start() as u32, range.end() as u32)).collect(),
+                ))
+                .map(drop),
+            HirKind::Class(Class::Bytes(class)) => self
+                .push(Step::One(
+                    class.iter().map(|range| (range.start().into(), range.end().into())).collect(),
+                ))
+                .map(drop),
             HirKind::Look(look) => self.push(Step::Here(*look)).map(drop),
             HirKind::Capture(capture) => self.add(&capture.sub),
             HirKind::Concat(parts) => parts.iter().try_for_each(|part| self.add(part)),
@@ -90,7 +101,9 @@ impl Regex {
                             self.add(&repetition.sub)?;
                         }
                         let end = self.steps.len();
-                        ways_out.into_iter().for_each(|at| self.steps[at] = Step::Both(at + 1, end));
+                        ways_out
+                            .into_iter()
+                            .for_each(|at| self.steps[at] = Step::Both(at + 1, end));
                         Ok(())
                     }
                 }
@@ -144,7 +157,9 @@ impl Regex {
                         found = Some(start);
                         break;
                     }
-                    Step::One(ranges) if around.1.is_some_and(|c| holds(ranges, c)) => next.pending.push((step + 1, start)),
+                    Step::One(ranges) if around.1.is_some_and(|c| holds(ranges, c)) => {
+                        next.pending.push((step + 1, start))
+                    }
                     _ => {}
                 }
             }
@@ -181,7 +196,13 @@ impl Ways {
     }
 
     /// Goes to a step, and on by every way that takes no character.
-    fn enter(&mut self, regex: &Regex, step: usize, start: usize, around: (Option<u32>, Option<u32>)) {
+    fn enter(
+        &mut self,
+        regex: &Regex,
+        step: usize,
+        start: usize,
+        around: (Option<u32>, Option<u32>),
+    ) {
         let mut waiting = vec![step];
         while let Some(step) = waiting.pop() {
             if std::mem::replace(&mut self.been[step], true) {
@@ -216,8 +237,12 @@ fn holds(ranges: &[(u32, u32)], c: u32) -> bool {
 
 /// Whether what stands before and behind is as it should be.
 fn is_so(look: Look, (before, behind): (Option<u32>, Option<u32>)) -> bool {
-    let ascii = |c: Option<u32>| c.and_then(char::from_u32).is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
-    let any = |c: Option<u32>| c.and_then(char::from_u32).is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let ascii = |c: Option<u32>| {
+        c.and_then(char::from_u32).is_some_and(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let any = |c: Option<u32>| {
+        c.and_then(char::from_u32).is_some_and(|c| c.is_alphanumeric() || c == '_')
+    };
     match look {
         Look::Start | Look::StartLF | Look::StartCRLF => before.is_none(),
         Look::End | Look::EndLF | Look::EndCRLF => behind.is_none(),

@@ -15,7 +15,13 @@ use crate::stage::{SECRET, Stage, code, denial};
 const WIDE: &str = "[filesystem]\nwrite = [\"~/code/other\"]\nread = [\"~/notes.txt\"]\n";
 
 fn put<'a>(path: &'a str, content: &'a [u8]) -> Put<'a> {
-    Put { path: Path::new(path), content: content.into(), create_parents: true, new_only: false, fsync: false }
+    Put {
+        path: Path::new(path),
+        content: content.into(),
+        create_parents: true,
+        new_only: false,
+        fsync: false,
+    }
 }
 
 fn bounded(stage: &Stage) -> Tools {

@@ -12,7 +12,13 @@ fn names(tools: &Tools, wish: &List) -> Vec<String> {
 }
 
 fn lines(tools: &Tools, wish: &Search) -> Vec<String> {
-    tools.search(wish).unwrap().matches.into_iter().map(|found| format!("{}:{}:{}", found.path, found.line, found.column)).collect()
+    tools
+        .search(wish)
+        .unwrap()
+        .matches
+        .into_iter()
+        .map(|found| format!("{}:{}:{}", found.path, found.line, found.column))
+        .collect()
 }
 
 tests! { "looking":

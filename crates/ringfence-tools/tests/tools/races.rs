@@ -35,7 +35,8 @@ struct Tally {
 /// Repeats `swap` in one thread and `call` in another: as often as wanted, and on until the race
 /// was seen to go both ways, at most for a minute.
 fn meanwhile(swap: impl Fn() + Sync, call: impl Fn() -> Result<(), ToolError>) -> Tally {
-    let (wanted, is_over, begun) = (repetitions(SWAPS, SWAPS_UNDER_STRESS), AtomicBool::new(false), Instant::now());
+    let (wanted, is_over, begun) =
+        (repetitions(SWAPS, SWAPS_UNDER_STRESS), AtomicBool::new(false), Instant::now());
     let (is_swapped, mut tally) = (AtomicBool::new(false), Tally::default());
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -49,7 +50,9 @@ fn meanwhile(swap: impl Fn() + Sync, call: impl Fn() -> Result<(), ToolError>) -
         });
         let ends = SetOnDrop(&is_over);
         let is_seen = |tally: &Tally| tally.done > 0 && tally.refused > 0;
-        while !is_swapped.load(Ordering::Relaxed) || (!is_seen(&tally) && begun.elapsed() < Duration::from_secs(60)) {
+        while !is_swapped.load(Ordering::Relaxed)
+            || (!is_seen(&tally) && begun.elapsed() < Duration::from_secs(60))
+        {
             match call() {
                 Ok(()) => tally.done += 1,
                 Err(ToolError::Audit { source }) => panic!("{source}"),
@@ -72,7 +75,9 @@ impl Drop for SetOnDrop<'_> {
 
 /// All of the three, in turn: what is read is never secret.
 fn all(tools: &Tools, path: &Path) -> Result<(), ToolError> {
-    let shown = tools.read(&Read::new(path)).map(|content| assert_ne!(content.text.as_deref(), Some(SECRET), "a secret was read"));
+    let shown = tools
+        .read(&Read::new(path))
+        .map(|content| assert_ne!(content.text.as_deref(), Some(SECRET), "a secret was read"));
     let written = tools.write(&Write::new(path, "broken"));
     let edited = tools.edit(&Edit::new(path, "broken", "fixed"));
     shown.and(written.map(drop)).and(edited.map(drop))
@@ -81,12 +86,23 @@ fn all(tools: &Tools, path: &Path) -> Result<(), ToolError> {
 /// Nothing that was to stay as it is was touched, and nothing is left over.
 fn is_whole(stage: &Stage, secrets: &[PathBuf]) {
     for secret in secrets {
-        assert_eq!(fs::read_to_string(secret).expect("it is there"), SECRET, "{}", secret.display());
-        let beside = fs::read_dir(secret.parent().expect("it is in a directory")).expect("it is there").flatten();
-        let left: Vec<_> = beside.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().starts_with(".ringfence-")).collect();
+        assert_eq!(
+            fs::read_to_string(secret).expect("it is there"),
+            SECRET,
+            "{}",
+            secret.display()
+        );
+        let beside = fs::read_dir(secret.parent().expect("it is in a directory"))
+            .expect("it is there")
+            .flatten();
+        let left: Vec<_> = beside
+            .map(|entry| entry.file_name())
+            .filter(|name| name.to_string_lossy().starts_with(".ringfence-"))
+            .collect();
         assert!(left.is_empty(), "{left:?}");
     }
-    let left: Vec<String> = stage.names(".").into_iter().filter(|name| name.starts_with(".ringfence-")).collect();
+    let left: Vec<String> =
+        stage.names(".").into_iter().filter(|name| name.starts_with(".ringfence-")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 

@@ -12,7 +12,8 @@ use crate::stage::{Stage, code};
 /// The records, each as `operation target result tool`.
 fn records(stage: &Stage) -> Vec<Value> {
     let directory = stage.grants("").audit.directory;
-    let mut pages: Vec<_> = fs::read_dir(directory.as_path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut pages: Vec<_> =
+        fs::read_dir(directory.as_path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     pages.retain(|page| page.extension().is_some_and(|ending| ending == "jsonl"));
     pages.sort();
     let text: String = pages.iter().map(|page| fs::read_to_string(page).unwrap()).collect();
@@ -23,7 +24,13 @@ fn words(stage: &Stage) -> Vec<String> {
     let text = |record: &Value, key: &str| record[key].as_str().unwrap_or("-").to_owned();
     let short = |target: String| target.replace(&format!("{}/", stage.workspace), "");
     let word = |record: &Value| {
-        format!("{} {} {} by {}", text(record, "operation"), short(text(record, "target")), text(record, "result"), text(record, "tool"))
+        format!(
+            "{} {} {} by {}",
+            text(record, "operation"),
+            short(text(record, "target")),
+            text(record, "result"),
+            text(record, "tool")
+        )
     };
     records(stage).iter().map(word).collect()
 }

@@ -22,8 +22,16 @@ fn shut(tools: &Tools, path: &str) {
 /// It can be read, and not written.
 #[track_caller]
 fn kept(tools: &Tools, path: &str) {
-    assert_eq!(denial(tools.write(&Write { create_parents: true, ..Write::new(path, "broken") })).evidence, Evidence::Tool, "{path}");
-    tools.read(&Read::new(path)).err().into_iter().for_each(|error| assert_eq!(error.code(), "not-found", "{path}"));
+    assert_eq!(
+        denial(tools.write(&Write { create_parents: true, ..Write::new(path, "broken") })).evidence,
+        Evidence::Tool,
+        "{path}"
+    );
+    tools
+        .read(&Read::new(path))
+        .err()
+        .into_iter()
+        .for_each(|error| assert_eq!(error.code(), "not-found", "{path}"));
 }
 
 fn rule(name: &str) -> ToolRule {

@@ -15,7 +15,11 @@ struct Says(&'static str, Mutex<Vec<String>>);
 impl Handler for Says {
     fn handle(&self, call: &Call) -> Result<Value, Box<dyn Error + Send + Sync>> {
         self.1.lock().unwrap().push(call.tool.clone());
-        if call.input == json!("fail") { Err("as it was told".into()) } else { Ok(json!({ "by": self.0 })) }
+        if call.input == json!("fail") {
+            Err("as it was told".into())
+        } else {
+            Ok(json!({ "by": self.0 }))
+        }
     }
 }
 
@@ -24,7 +28,8 @@ fn says(who: &'static str) -> Arc<Says> {
 }
 
 fn router(stage: &Stage, disallowed: &[&str]) -> (Router, Arc<Says>) {
-    let rule = |name: &&str| ToolRule { name: (*name).into(), origin: Origin::new(Source::User, *name) };
+    let rule =
+        |name: &&str| ToolRule { name: (*name).into(), origin: Origin::new(Source::User, *name) };
     let tools = stage.open(stage.grants("").without_tools(disallowed.iter().map(rule))).unwrap();
     let session = says("session");
     let mut router = Router::new(Arc::new(tools), session.clone());

@@ -20,15 +20,25 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(directory: &Path) -> Self {
-        let base = AbsPath::new(fs::canonicalize(directory).expect("it was made for us")).expect("tests stand at absolute paths");
+        let base = AbsPath::new(fs::canonicalize(directory).expect("it was made for us"))
+            .expect("tests stand at absolute paths");
         let home = base.join("home");
         let stage = Self { workspace: home.join("code/app"), home, base };
-        for secret in ["home/.ssh/id_test", "home/notes.txt", "home/code/other/main.rs", "home/code/app/.env", "home/code/app/sub/x.pem"] {
+        for secret in [
+            "home/.ssh/id_test",
+            "home/notes.txt",
+            "home/code/other/main.rs",
+            "home/code/app/.env",
+            "home/code/app/sub/x.pem",
+        ] {
             stage.put_at(&stage.base.join(secret), SECRET);
         }
-        for (name, content) in
-            [("README", "hello\nworld\n"), ("src/main.rs", "fn main() {}\n"), (".git/config", "[core]\n"), (".git/HEAD", "x\n")]
-        {
+        for (name, content) in [
+            ("README", "hello\nworld\n"),
+            ("src/main.rs", "fn main() {}\n"),
+            (".git/config", "[core]\n"),
+            (".git/HEAD", "x\n"),
+        ] {
             stage.put(name, content);
         }
         fs::create_dir_all(stage.at(".git/hooks")).expect("the directory is ours");
@@ -47,7 +57,8 @@ impl Stage {
     }
 
     pub(crate) fn put_at(&self, path: &AbsPath, content: impl AsRef<[u8]>) {
-        fs::create_dir_all(path.parent().expect("not the root").as_path()).expect("the directory is ours");
+        fs::create_dir_all(path.parent().expect("not the root").as_path())
+            .expect("the directory is ours");
         fs::write(path.as_path(), content).expect("the directory is ours");
     }
 
@@ -64,17 +75,22 @@ impl Stage {
     /// Everything in a directory of the project, by name.
     pub(crate) fn names(&self, directory: &str) -> Vec<String> {
         let entries = fs::read_dir(self.at(directory)).expect("it is there");
-        let mut names: Vec<String> = entries.map(|entry| entry.expect("it is listed").file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("it is listed").file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
 
     /// What a policy of the user comes to here.
     pub(crate) fn grants(&self, policy: &str) -> Grants {
-        let facts = Facts::plain(self.workspace.clone(), self.home.clone(), self.base.join("store"));
+        let facts =
+            Facts::plain(self.workspace.clone(), self.home.clone(), self.base.join("store"));
         let file = self.home.join(".config/ringfence/policy.toml");
-        let layer = parse(&format!("version = 1\n{policy}"), &file, Source::User).expect("the policy is one");
-        resolve(&[layer], &Flags::none(self.workspace.clone()), &facts).expect("the policy resolves")
+        let layer = parse(&format!("version = 1\n{policy}"), &file, Source::User)
+            .expect("the policy is one");
+        resolve(&[layer], &Flags::none(self.workspace.clone()), &facts)
+            .expect("the policy resolves")
     }
 
     pub(crate) fn tools_with(&self, policy: &str) -> Tools {
@@ -108,7 +124,9 @@ pub(crate) fn text(tools: &Tools, path: impl Into<PathBuf>) -> String {
 pub(crate) fn denial<T>(result: Result<T, ToolError>) -> Denial {
     match result {
         Ok(_) => panic!("it was not refused"),
-        Err(error) => error.denial().unwrap_or_else(|| panic!("that is no refusal: {error}")).clone(),
+        Err(error) => {
+            error.denial().unwrap_or_else(|| panic!("that is no refusal: {error}")).clone()
+        }
     }
 }
 

@@ -34,11 +34,18 @@ enum Order {
 }
 
 impl Desk {
-    pub(super) async fn open(options: SandboxCreateOptions, followers: Arc<Followers>) -> Result<Self, SandboxError> {
+    pub(super) async fn open(
+        options: SandboxCreateOptions,
+        followers: Arc<Followers>,
+    ) -> Result<Self, SandboxError> {
         let id = session_id();
         let (orders, handed_in) = mpsc::channel();
         let (opened, is_opened) = promise();
-        let (own, failed) = (id.clone(), |source| SandboxError::File { what: "start", file: "a thread".into(), source });
+        let (own, failed) = (id.clone(), |source| SandboxError::File {
+            what: "start",
+            file: "a thread".into(),
+            source,
+        });
         let keeper = move || match open(&own, options) {
             Ok(session) => {
                 followers.add(&session.opened);
@@ -168,7 +175,10 @@ fn keep(mut session: Session, id: &str, handed_in: &Receiver<Order>) {
                 }
             }
             Order::End(ended) => {
-                let moved = session.opened.end().map_err(|error| SandboxError::NotExecuted { source: Box::new(error) });
+                let moved = session
+                    .opened
+                    .end()
+                    .map_err(|error| SandboxError::NotExecuted { source: Box::new(error) });
                 ended.keep(moved);
                 return;
             }
@@ -179,7 +189,11 @@ fn keep(mut session: Session, id: &str, handed_in: &Receiver<Order>) {
 }
 
 /// `None` if nobody wants it any more.
-fn run(session: &mut Session, command: Command, ticket: &Ticket) -> Option<Result<ExecuteResult, EngineError>> {
+fn run(
+    session: &mut Session,
+    command: Command,
+    ticket: &Ticket,
+) -> Option<Result<ExecuteResult, EngineError>> {
     if !ticket.is_wanted() {
         return None;
     }
@@ -190,8 +204,12 @@ fn run(session: &mut Session, command: Command, ticket: &Ticket) -> Option<Resul
 
 fn told(error: EngineError, id: &str) -> SandboxError {
     match error {
-        EngineError::Provider(ProviderError::Gone { what: "sandbox" }) => SandboxError::Gone { id: id.to_owned() },
-        EngineError::Narrowed { .. } => SandboxError::Narrowed { id: id.to_owned(), source: Box::new(error) },
+        EngineError::Provider(ProviderError::Gone { what: "sandbox" }) => {
+            SandboxError::Gone { id: id.to_owned() }
+        }
+        EngineError::Narrowed { .. } => {
+            SandboxError::Narrowed { id: id.to_owned(), source: Box::new(error) }
+        }
         EngineError::Provider(ProviderError::NotStarted { .. }) => SandboxError::not_created(error),
         error => SandboxError::NotExecuted { source: Box::new(error) },
     }

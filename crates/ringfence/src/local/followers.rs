@@ -20,7 +20,10 @@ impl Followers {
         if all.len() == 1 {
             let followers = self.clone();
             // Without a thread, a policy is followed from one command to the next.
-            let _ = thread::Builder::new().name("policies".into()).stack_size(256 * 1024).spawn(move || followers.follow());
+            let _ = thread::Builder::new()
+                .name("policies".into())
+                .stack_size(256 * 1024)
+                .spawn(move || followers.follow());
         }
     }
 

@@ -11,7 +11,8 @@ use ringfence_engine::session::{Opened, Reach, Resolver, Turn};
 use ringfence_engine::{Asked, EngineError, Files, Resolved, resolve_for, resolve_in};
 use ringfence_local::Local;
 use ringfence_policy::{
-    AbsPath, Access, Effect, Facts, Flags, Grants, HostRule, Listed, Mode, NetworkMode, NetworkRules, Origin, Source, ToolRule, Verdict,
+    AbsPath, Access, Effect, Facts, Flags, Grants, HostRule, Listed, Mode, NetworkMode,
+    NetworkRules, Origin, Source, ToolRule, Verdict,
 };
 use ringfence_provider::Interrupter;
 use serde_json::Value;
@@ -32,30 +33,60 @@ pub(super) struct Session {
 }
 
 pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, SandboxError> {
-    let SandboxCreateOptions { cwd, policy, granted, protected, asker, confinement, provider_options } = options;
-    let own: LocalOptions = serde_json::from_value(Value::Object(provider_options))
-        .map_err(|source| SandboxError::Options { provider: LocalSandboxProvider::NAME.into(), source })?;
+    let SandboxCreateOptions {
+        cwd,
+        policy,
+        granted,
+        protected,
+        asker,
+        confinement,
+        provider_options,
+    } = options;
+    let own: LocalOptions =
+        serde_json::from_value(Value::Object(provider_options)).map_err(|source| {
+            SandboxError::Options { provider: LocalSandboxProvider::NAME.into(), source }
+        })?;
     if policy.network.allow_network {
         return Err(SandboxError::Network);
     }
     let cwd = directory(&cwd)?;
     let mut flags = Flags::none(cwd.clone());
-    flags.mode = if confinement == Confinement::Unconfined { Some(Mode::FullAccess) } else { own.mode };
+    flags.mode =
+        if confinement == Confinement::Unconfined { Some(Mode::FullAccess) } else { own.mode };
     flags.read = own.read;
     flags.deny = policy.filesystem.blacklist;
-    flags.protect = protected.iter().chain(&own.policy_file).map(|file| protection(file)).collect::<Result<_, _>>()?;
-    let files = Files { project: own.policy_file.as_deref().map(absolute).transpose()?, agent: own.agent.clone(), ..Files::default() };
+    flags.protect = protected
+        .iter()
+        .chain(&own.policy_file)
+        .map(|file| protection(file))
+        .collect::<Result<_, _>>()?;
+    let files = Files {
+        project: own.policy_file.as_deref().map(absolute).transpose()?,
+        agent: own.agent.clone(),
+        ..Files::default()
+    };
     let mut resolved = resolve_for(&cwd, &flags, &files).map_err(SandboxError::not_created)?;
     let mut notes = std::mem::take(&mut resolved.grants.warnings);
     let hosts = if asker.is_some() { NetworkRules::for_asking } else { |_: &mut NetworkRules| {} };
-    let said = Said { white: policy.filesystem.whitelist, granted, tools: own.disallowed_tools, hosts };
+    let said =
+        Said { white: policy.filesystem.whitelist, granted, tools: own.disallowed_tools, hosts };
     said.apply(&mut resolved, &mut notes)?;
     let resolve = resolver(flags.clone(), files.clone(), said);
     let is_confined = resolved.grants.is_confined();
     let stdio = Stdio::Capture { limit: Line::new("").limit };
-    let asked = Asked { command: Vec::new(), cwd, flags, files, stdio, asker, agent: own.agent, session: id.to_owned() };
+    let asked = Asked {
+        command: Vec::new(),
+        cwd,
+        flags,
+        files,
+        stdio,
+        asker,
+        agent: own.agent,
+        session: id.to_owned(),
+    };
     let program = own.shell.unwrap_or_else(|| "bash".into()).into();
-    let opened = Opened::open_with(Box::new(Local::default()), asked, resolved, program, resolve).map_err(SandboxError::not_created)?;
+    let opened = Opened::open_with(Box::new(Local::default()), asked, resolved, program, resolve)
+        .map_err(SandboxError::not_created)?;
     Ok(Session { opened: Arc::new(opened), is_confined, notes })
 }
 
@@ -73,7 +104,10 @@ impl Said {
     fn apply(&self, resolved: &mut Resolved, notes: &mut Vec<String>) -> Result<(), SandboxError> {
         let white = whiten(resolved, &self.white, notes);
         let granted = grant(resolved, &self.granted, notes);
-        let rule = |name: &String| ToolRule { name: name.clone(), origin: Origin::new(Source::Flag, name.clone()) };
+        let rule = |name: &String| ToolRule {
+            name: name.clone(),
+            origin: Origin::new(Source::Flag, name.clone()),
+        };
         resolved.grants = resolved.grants.clone().without_tools(self.tools.iter().map(rule));
         (self.hosts)(&mut resolved.grants.network);
         white.and(granted)
@@ -92,12 +126,20 @@ fn resolver(flags: Flags, files: Files, said: Said) -> Box<Resolver> {
 
 impl Session {
     /// `begun` gets what interrupts the command.
-    pub(super) fn execute(&mut self, command: Command, begun: &mut dyn FnMut(Box<dyn Interrupter>)) -> Result<ExecuteResult, EngineError> {
+    pub(super) fn execute(
+        &mut self,
+        command: Command,
+        begun: &mut dyn FnMut(Box<dyn Interrupter>),
+    ) -> Result<ExecuteResult, EngineError> {
         let Command { mut line, mut sink } = command;
         self.opened.follow();
         let limits = self.opened.policy().grants.limits;
-        line.deadline = [line.deadline, limits.wall_ms.map(Duration::from_millis)].into_iter().flatten().min();
-        line.limit = limits.output.and_then(|most| usize::try_from(most).ok()).map_or(line.limit, |most| line.limit.min(most));
+        line.deadline =
+            [line.deadline, limits.wall_ms.map(Duration::from_millis)].into_iter().flatten().min();
+        line.limit = limits
+            .output
+            .and_then(|most| usize::try_from(most).ok())
+            .map_or(line.limit, |most| line.limit.min(most));
         let mut warnings = Vec::new();
         let mut pass_on = |stream, bytes: &[u8]| {
             if let Some(sink) = &mut sink {
@@ -108,10 +150,20 @@ impl Session {
             begun(reach.interrupter);
             Turn::Taken
         };
-        let executed = self.opened.execute(&line, &mut begin, &mut pass_on, &mut |error| warnings.push(error.to_string()))?;
+        let executed = self.opened.execute(&line, &mut begin, &mut pass_on, &mut |error| {
+            warnings.push(error.to_string())
+        })?;
         warnings.splice(0..0, std::mem::take(&mut self.notes));
-        warnings.extend(executed.news.changes.iter().map(|change| format!("the policy was changed: {change}")));
-        warnings.extend(executed.news.problems.iter().map(|problem| format!("the policy stays as it was: {}", problem.message)));
+        warnings.extend(
+            executed.news.changes.iter().map(|change| format!("the policy was changed: {change}")),
+        );
+        warnings.extend(
+            executed
+                .news
+                .problems
+                .iter()
+                .map(|problem| format!("the policy stays as it was: {}", problem.message)),
+        );
         if !self.is_confined {
             warnings.insert(0, UNCONFINED.into());
         }
@@ -130,11 +182,19 @@ impl Session {
 
 /// What grants may open: where nothing may be written, they do not change that.
 fn widest(grants: &Grants, opens: Opens) -> Effect {
-    if opens == Opens::Writing && grants.mode != Mode::ReadOnly { Effect::Write } else { Effect::Read }
+    if opens == Opens::Writing && grants.mode != Mode::ReadOnly {
+        Effect::Write
+    } else {
+        Effect::Read
+    }
 }
 
 /// Opens the white list, but for what is shut: by the black list, by policy files, or built in.
-fn whiten(resolved: &mut Resolved, list: &[String], notes: &mut Vec<String>) -> Result<(), SandboxError> {
+fn whiten(
+    resolved: &mut Resolved,
+    list: &[String],
+    notes: &mut Vec<String>,
+) -> Result<(), SandboxError> {
     for entry in list {
         let path = meant(entry, &resolved.surroundings.facts)?;
         let grants = &mut resolved.grants;
@@ -144,7 +204,9 @@ fn whiten(resolved: &mut Resolved, list: &[String], notes: &mut Vec<String>) -> 
         let is_shut = grants.verdict(&path, Access::Read) == Verdict::Denied;
         grants.rules.truncate(before);
         if is_shut {
-            notes.push(format!("`{entry}` of the white list stays shut: what is on the black list goes before"));
+            notes.push(format!(
+                "`{entry}` of the white list stays shut: what is on the black list goes before"
+            ));
         } else {
             let effect = widest(grants, Opens::Writing);
             grants.grant_session(path, effect);
@@ -154,7 +216,11 @@ fn whiten(resolved: &mut Resolved, list: &[String], notes: &mut Vec<String>) -> 
 }
 
 /// Opens what a person granted, but for what is locked.
-fn grant(resolved: &mut Resolved, granted: &[Grant], notes: &mut Vec<String>) -> Result<(), SandboxError> {
+fn grant(
+    resolved: &mut Resolved,
+    granted: &[Grant],
+    notes: &mut Vec<String>,
+) -> Result<(), SandboxError> {
     for Grant { path: entry, opens } in granted {
         if *opens == Opens::Connecting {
             connect(resolved, entry, notes);
@@ -163,13 +229,17 @@ fn grant(resolved: &mut Resolved, granted: &[Grant], notes: &mut Vec<String>) ->
         let path = meant(entry, &resolved.surroundings.facts)?;
         let grants = &mut resolved.grants;
         let is_taken_back = |source: &Source| *source == Source::Flag;
-        grants.rules.retain(|rule| rule.effect != Effect::Deny || rule.root != path || !is_taken_back(&rule.origin.source));
+        grants.rules.retain(|rule| {
+            rule.effect != Effect::Deny || rule.root != path || !is_taken_back(&rule.origin.source)
+        });
         let effect = widest(grants, *opens);
         grants.grant_session(path.clone(), effect);
         let wanted = if *opens == Opens::Writing { Access::Write } else { Access::Read };
         let decision = grants.decide(&path, wanted);
         if decision.verdict != Verdict::Allowed {
-            let by = decision.rule.map_or_else(String::new, |rule| format!(" by `{}`", rule.origin().text));
+            let by = decision
+                .rule
+                .map_or_else(String::new, |rule| format!(" by `{}`", rule.origin().text));
             notes.push(format!("`{entry}` was granted and stays shut{by}"));
         }
     }
@@ -179,7 +249,9 @@ fn grant(resolved: &mut Resolved, granted: &[Grant], notes: &mut Vec<String>) ->
 /// Opens a host that a person granted, unless a rule denies it or the list is locked.
 fn connect(resolved: &mut Resolved, entry: &str, notes: &mut Vec<String>) {
     let network = &mut resolved.grants.network;
-    let Ok(rule) = HostRule::parse(entry) else { return notes.push(format!("`{entry}` was granted and is no host")) };
+    let Ok(rule) = HostRule::parse(entry) else {
+        return notes.push(format!("`{entry}` was granted and is no host"));
+    };
     if let Some(by) = &network.locked {
         return notes.push(format!("`{entry}` was granted and stays shut by `{}`", by.text));
     }
@@ -197,13 +269,16 @@ fn meant(entry: &str, facts: &Facts) -> Result<AbsPath, SandboxError> {
     let text = match text.strip_prefix('$') {
         Some(rest) => {
             let (name, below) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            let value = facts.variables.get(name).ok_or_else(|| wrong("there is no such variable"))?;
+            let value =
+                facts.variables.get(name).ok_or_else(|| wrong("there is no such variable"))?;
             format!("{value}{below}")
         }
         None => text.to_owned(),
     };
     let path = match text.strip_prefix('~') {
-        Some(below) if below.is_empty() || below.starts_with('/') => Some(facts.home.join(below.trim_start_matches('/'))),
+        Some(below) if below.is_empty() || below.starts_with('/') => {
+            Some(facts.home.join(below.trim_start_matches('/')))
+        }
         Some(_) => None,
         None => AbsPath::new(&text),
     };
@@ -216,7 +291,8 @@ fn meant(entry: &str, facts: &Facts) -> Result<AbsPath, SandboxError> {
 
 /// A directory to stand in, without symbolic links on the way.
 fn directory(path: &Path) -> Result<AbsPath, SandboxError> {
-    let fail = |source| SandboxError::File { what: "enter", file: path.display().to_string(), source };
+    let fail =
+        |source| SandboxError::File { what: "enter", file: path.display().to_string(), source };
     let real = fs::canonicalize(path).map_err(fail)?;
     if !real.is_dir() {
         return Err(fail(io::ErrorKind::NotADirectory.into()));
@@ -228,7 +304,10 @@ fn directory(path: &Path) -> Result<AbsPath, SandboxError> {
 fn protection(file: &Path) -> Result<String, SandboxError> {
     let path = absolute(file)?;
     let wrong = |why| SandboxError::Path { entry: path.to_string(), why };
-    let text = path.as_path().to_str().ok_or_else(|| wrong("it is not UTF-8, and so cannot be protected"))?;
+    let text = path
+        .as_path()
+        .to_str()
+        .ok_or_else(|| wrong("it is not UTF-8, and so cannot be protected"))?;
     if text.contains(['*', '?', '[', '{', '$', '\\']) {
         return Err(wrong("it reads as a pattern, and so cannot be protected"));
     }
@@ -236,6 +315,8 @@ fn protection(file: &Path) -> Result<String, SandboxError> {
 }
 
 fn absolute(path: &Path) -> Result<AbsPath, SandboxError> {
-    let fail = |source| SandboxError::File { what: "find", file: path.display().to_string(), source };
-    AbsPath::new(std::path::absolute(path).map_err(fail)?).ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))
+    let fail =
+        |source| SandboxError::File { what: "find", file: path.display().to_string(), source };
+    AbsPath::new(std::path::absolute(path).map_err(fail)?)
+        .ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))
 }

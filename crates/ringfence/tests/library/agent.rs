@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use ringfence::tools::Call;
 use ringfence::{
-    AgentRunner, AgentStep, Answer, BoxFuture, ExecuteResult, LocalSandboxProvider, Quarantined, SandboxBackend, SandboxConfig,
-    SandboxCreateOptions, SandboxError, SandboxInfo, SandboxManager, SandboxProvider, SandboxProviderRegistry,
+    AgentRunner, AgentStep, Answer, BoxFuture, ExecuteResult, LocalSandboxProvider, Quarantined,
+    SandboxBackend, SandboxConfig, SandboxCreateOptions, SandboxError, SandboxInfo, SandboxManager,
+    SandboxProvider, SandboxProviderRegistry,
 };
 use ringfence_testkit::{Ran, SECRET};
 use serde_json::{Value, json};
@@ -54,8 +55,13 @@ impl SandboxProvider for Elsewhere {
         "elsewhere"
     }
 
-    fn create(&self, options: SandboxCreateOptions) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>> {
-        Box::pin(async move { Ok(Arc::new(Remote(self.0.create(options).await?)) as Arc<dyn SandboxBackend>) })
+    fn create(
+        &self,
+        options: SandboxCreateOptions,
+    ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>> {
+        Box::pin(async move {
+            Ok(Arc::new(Remote(self.0.create(options).await?)) as Arc<dyn SandboxBackend>)
+        })
     }
 
     fn destroy<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Quarantined>, SandboxError>> {
@@ -72,7 +78,10 @@ impl SandboxBackend for Remote {
         self.0.id()
     }
 
-    fn execute(&self, command: ringfence::Command) -> BoxFuture<'static, Result<ExecuteResult, SandboxError>> {
+    fn execute(
+        &self,
+        command: ringfence::Command,
+    ) -> BoxFuture<'static, Result<ExecuteResult, SandboxError>> {
         self.0.execute(command)
     }
 

@@ -17,7 +17,9 @@ const MANY: usize = 14;
 /// Waits until a secret that the host has just made is shut in a sandbox.
 #[track_caller]
 fn is_shut(sandbox: &dyn SandboxBackend, path: &str) {
-    let line = format!("for i in $(seq 2000); do cat {path} >/dev/null 2>&1 || break; sleep 0.01; done; cat {path} 2>&1 >/dev/null");
+    let line = format!(
+        "for i in $(seq 2000); do cat {path} >/dev/null 2>&1 || break; sleep 0.01; done; cat {path} 2>&1 >/dev/null"
+    );
     let result = sandbox.execute_blocking(line.as_str().into()).unwrap();
     assert!(result.stdout.text().contains("Permission denied"), "{path}: {result:?}");
 }
@@ -32,15 +34,22 @@ fn stand(provider: &LocalSandboxProvider, at: &Path) -> Vec<Arc<dyn SandboxBacke
 /// Our helpers that were told this word.
 fn helpers(word: &str) -> Vec<String> {
     let is_one = |pid: &String| {
-        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == format!("ringfence-warden\0{word}\0").as_bytes())
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|words| words == format!("ringfence-warden\0{word}\0").as_bytes())
     };
     children("self").into_iter().filter(is_one).collect()
 }
 
 /// How many inotify instances this program's processes have.
 fn instances() -> usize {
-    let descriptors = below("self").into_iter().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten());
-    descriptors.filter(|one| fs::read_link(one.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:inotify")).count()
+    let descriptors = below("self")
+        .into_iter()
+        .flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten());
+    descriptors
+        .filter(|one| {
+            fs::read_link(one.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:inotify")
+        })
+        .count()
 }
 
 tests! { "crowd":

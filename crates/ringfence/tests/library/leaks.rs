@@ -46,7 +46,9 @@ pub(crate) fn embedding() -> Result<(), Box<dyn Error>> {
     let all: Vec<_> = (0..3).map(|_| open(&provider, &here)).collect();
     let marker = std::env::var(MARKER)?;
     for sandbox in &all {
-        sandbox.execute_blocking(format!("trap '' INT TERM HUP; sleep {marker} & (setsid sleep {marker} &)").into())?;
+        sandbox.execute_blocking(
+            format!("trap '' INT TERM HUP; sleep {marker} & (setsid sleep {marker} &)").into(),
+        )?;
     }
     println!("ready");
     all[0].execute_blocking(format!("sleep {marker}").into())?;

@@ -74,7 +74,13 @@ fn main() -> ExitCode {
             if As::runner_is_root() {
                 fuse_for_all();
             }
-            return Alone { names: all().map(|(name, _)| (*name).to_owned()).collect(), input: b"", variable: ("PART", ""), body }.main();
+            return Alone {
+                names: all().map(|(name, _)| (*name).to_owned()).collect(),
+                input: b"",
+                variable: ("PART", ""),
+                body,
+            }
+            .main();
         }
     };
     match done {

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use ringfence::{Grant, Opens, SandboxConfig, SandboxCreateOptions, SandboxError, SandboxManager, SandboxProviderRegistry, block_on};
+use ringfence::{
+    Grant, Opens, SandboxConfig, SandboxCreateOptions, SandboxError, SandboxManager,
+    SandboxProviderRegistry, block_on,
+};
 use ringfence_testkit::{Ran, SECRET, signal, soon};
 use serde_json::{Map, Value, json};
 

@@ -13,7 +13,11 @@ use crate::stage::{Says, can_ask, children, home, says, wardens};
 
 /// Waits until the sandbox in which a command said `KEPT=yes` has died and another took its place.
 fn has_another_sandbox(manager: &SandboxManager, at: &Path) -> bool {
-    let is_new = || manager.execute_blocking(at, "echo kept: $KEPT").is_ok_and(|result| result.stdout.text() == "kept:\n");
+    let is_new = || {
+        manager
+            .execute_blocking(at, "echo kept: $KEPT")
+            .is_ok_and(|result| result.stdout.text() == "kept:\n")
+    };
     ringfence_testkit::soon(Duration::from_secs(20), is_new)
 }
 

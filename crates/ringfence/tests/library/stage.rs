@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ringfence::{
-    Answer, Ask, Asker, ExecuteResult, LocalSandboxProvider, SandboxBackend, SandboxConfig, SandboxCreateOptions, SandboxManager,
-    SandboxProvider, block_on,
+    Answer, Ask, Asker, ExecuteResult, LocalSandboxProvider, SandboxBackend, SandboxConfig,
+    SandboxCreateOptions, SandboxManager, SandboxProvider, block_on,
 };
 use ringfence_testkit::{skip, soon};
 
@@ -79,13 +79,16 @@ pub(crate) fn part(name: &str, directory: &Path) -> Command {
 
 /// The outermost processes of the sandboxes that this one has.
 pub(crate) fn wardens() -> Vec<String> {
-    let is_warden = |pid: &String| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == b"ringfence-warden\0");
+    let is_warden = |pid: &String| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == b"ringfence-warden\0")
+    };
     children("self").into_iter().filter(is_warden).collect()
 }
 
 /// The children of a process, of all its threads.
 pub(crate) fn children(pid: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let texts = threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let texts = threads
+        .map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
     texts.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
 }

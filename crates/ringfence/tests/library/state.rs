@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfence::{
-    Afterwards, Answer, Ask, Asker, Command, LocalSandboxProvider, SandboxBackend, SandboxCreateOptions, SandboxProvider, block_on,
+    Afterwards, Answer, Ask, Asker, Command, LocalSandboxProvider, SandboxBackend,
+    SandboxCreateOptions, SandboxProvider, block_on,
 };
 use ringfence_testkit::SECRET;
 
@@ -27,26 +28,43 @@ fn one(sandbox: &dyn SandboxBackend, number: usize) {
     match number {
         40 => {
             let refused = run("cat ~/.ssh/id_rsa".into());
-            assert!(refused.blocked && refused.stdout.bytes.is_empty() && refused.exit_code == 1, "{refused:?}");
+            assert!(
+                refused.blocked && refused.stdout.bytes.is_empty() && refused.exit_code == 1,
+                "{refused:?}"
+            );
         }
         80 => {
             let granted = run("cat ~/notes.txt".into());
-            assert_eq!((granted.stdout.text().as_ref(), granted.granted.len()), (SECRET, 1), "{granted:?}");
+            assert_eq!(
+                (granted.stdout.text().as_ref(), granted.granted.len()),
+                (SECRET, 1),
+                "{granted:?}"
+            );
         }
         120 => {
             let late = sandbox.execute_blocking(Command::new("sleep 60").timeout_ms(100)).unwrap();
             assert!(late.timed_out && late.shell == Afterwards::LivesOn, "{late:?}");
         }
         160 => {
-            let loops = sandbox.execute_blocking(Command::new("while :; do :; done").timeout_ms(100)).unwrap();
+            let loops = sandbox
+                .execute_blocking(Command::new("while :; do :; done").timeout_ms(100))
+                .unwrap();
             assert!(loops.timed_out && loops.shell == Afterwards::LivesOn, "{loops:?}");
         }
         _ => match number % 5 {
-            0 if number > 80 => assert_eq!(says(sandbox.execute_blocking("cat ~/notes.txt".into())), SECRET),
-            1 => assert_eq!(says(sandbox.execute_blocking(format!("(cd / && exit 3); echo {number}").into())), number.to_string()),
+            0 if number > 80 => {
+                assert_eq!(says(sandbox.execute_blocking("cat ~/notes.txt".into())), SECRET)
+            }
+            1 => assert_eq!(
+                says(sandbox.execute_blocking(format!("(cd / && exit 3); echo {number}").into())),
+                number.to_string()
+            ),
             2 => assert_eq!(run(format!("sh -c 'exit {number}'")).exit_code, number as i32 % 256),
             3 => assert_eq!(run("echo one | grep two".into()).exit_code, 1),
-            _ => assert_eq!(says(sandbox.execute_blocking(format!("cat <<END\n{number}\nEND").into())), number.to_string()),
+            _ => assert_eq!(
+                says(sandbox.execute_blocking(format!("cat <<END\n{number}\nEND").into())),
+                number.to_string()
+            ),
         },
     }
 }

@@ -23,13 +23,19 @@ fn call(router: &Router, tool: &str, input: Value) -> Result<Value, ToolError> {
 }
 
 fn bash(router: &Router, command: &str) -> Value {
-    call(router, "Bash", json!({ "command": command, "timeoutMs": 20_000 })).unwrap_or_else(|error| panic!("{error}"))
+    call(router, "Bash", json!({ "command": command, "timeoutMs": 20_000 }))
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Every record of the audit log.
 fn records(at: &Path) -> Vec<Value> {
-    let pages = fs::read_dir(home(at).join(".local/state/ringfence/audit")).unwrap().map(|entry| entry.unwrap().path());
-    let text: String = pages.filter(|page| page.extension().is_some()).map(|page| fs::read_to_string(page).unwrap()).collect();
+    let pages = fs::read_dir(home(at).join(".local/state/ringfence/audit"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let text: String = pages
+        .filter(|page| page.extension().is_some())
+        .map(|page| fs::read_to_string(page).unwrap())
+        .collect();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

@@ -18,7 +18,10 @@ pub(super) fn words(ringfence: &Path, job: &Job) -> Vec<OsString> {
     static KNOWN: Mutex<Option<HashMap<PathBuf, Vec<OsString>>>> = Mutex::new(None);
     let mut known = KNOWN.lock().expect("nobody panics with it");
     let known = known.get_or_insert_with(HashMap::new);
-    known.entry(job.project.clone()).or_insert_with(|| translate(&plan(ringfence, job), job)).clone()
+    known
+        .entry(job.project.clone())
+        .or_insert_with(|| translate(&plan(ringfence, job), job))
+        .clone()
 }
 
 fn plan(ringfence: &Path, job: &Job) -> Vec<Value> {
@@ -33,10 +36,14 @@ fn plan(ringfence: &Path, job: &Job) -> Vec<Value> {
 }
 
 fn translate(steps: &[Value], job: &Job) -> Vec<OsString> {
-    let mut words: Vec<OsString> = ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"].map(OsString::from).to_vec();
+    let mut words: Vec<OsString> =
+        ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
+            .map(OsString::from)
+            .to_vec();
     // Beside the project, in the bench's own scratch, which is removed at the end.
     let file = job.project.with_file_name("shut");
-    let _ = std::fs::write(&file, "").and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)));
+    let _ = std::fs::write(&file, "")
+        .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)));
     let file = file.display().to_string();
     for step in steps {
         words.extend(step_words(step, &file).iter().map(OsString::from));
@@ -50,7 +57,9 @@ fn step_words(step: &Value, shut: &str) -> Vec<String> {
     if step == "Devices" {
         return say(&["--dev", "/dev"]);
     }
-    let Some((name, body)) = step.as_object().and_then(|object| object.iter().next()) else { return Vec::new() };
+    let Some((name, body)) = step.as_object().and_then(|object| object.iter().next()) else {
+        return Vec::new();
+    };
     let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
     let path = text("path");
     match name.as_str() {
@@ -63,7 +72,9 @@ fn step_words(step: &Value, shut: &str) -> Vec<String> {
         "Symlink" => say(&["--symlink", &text("target"), &path]),
         "File" => say(&["--ro-bind", "/etc/hostname", &path]),
         "Cover" if body["cover"] == "ReadOnly" => say(&["--ro-bind-try", &path, &path]),
-        "Cover" if body["cover"]["Deny"] == "Directory" => say(&["--perms", "0000", "--tmpfs", &path]),
+        "Cover" if body["cover"]["Deny"] == "Directory" => {
+            say(&["--perms", "0000", "--tmpfs", &path])
+        }
         "Cover" if Path::new(&path).exists() => say(&["--ro-bind", shut, &path]),
         "Denied" if body["kind"] == "Directory" => say(&["--perms", "0000", "--tmpfs", &path]),
         "Denied" => say(&["--ro-bind", shut, &path]),
@@ -83,10 +94,19 @@ mod tests {
     #[test]
     fn steps_become_words() {
         check(json!("Devices"), &["--dev", "/dev"]);
-        check(json!({"Bind": {"path": "/usr", "access": "ReadOnly"}}), &["--ro-bind", "/usr", "/usr"]);
+        check(
+            json!({"Bind": {"path": "/usr", "access": "ReadOnly"}}),
+            &["--ro-bind", "/usr", "/usr"],
+        );
         check(json!({"Bind": {"path": "/p", "access": "ReadWrite"}}), &["--bind", "/p", "/p"]);
-        check(json!({"Denied": {"path": "/s", "kind": "Directory"}}), &["--perms", "0000", "--tmpfs", "/s"]);
-        check(json!({"Symlink": {"path": "/bin", "target": "usr/bin"}}), &["--symlink", "usr/bin", "/bin"]);
+        check(
+            json!({"Denied": {"path": "/s", "kind": "Directory"}}),
+            &["--perms", "0000", "--tmpfs", "/s"],
+        );
+        check(
+            json!({"Symlink": {"path": "/bin", "target": "usr/bin"}}),
+            &["--symlink", "usr/bin", "/bin"],
+        );
         check(json!({"Namespaces": {"network": "Own"}}), &[]);
     }
 }

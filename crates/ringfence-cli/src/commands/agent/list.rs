@@ -37,7 +37,15 @@ fn as_text(described: &Described) -> String {
     let agent = &described.agent;
     let about = agent.description.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
     let short: String = about.chars().take(72).collect();
-    printable(&format!("{:<24} {:<8} {:<20} {short}", agent.name, whose(&agent.source), what(described))).trim_end().to_owned() + "\n"
+    printable(&format!(
+        "{:<24} {:<8} {:<20} {short}",
+        agent.name,
+        whose(&agent.source),
+        what(described)
+    ))
+    .trim_end()
+    .to_owned()
+        + "\n"
 }
 
 /// What it may do with files, in a word or two.

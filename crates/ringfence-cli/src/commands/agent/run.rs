@@ -14,7 +14,18 @@ use crate::error::CliError;
 
 pub(super) fn run(arguments: AgentRun, local: &Local) -> Result<ExitCode, CliError> {
     let (described, _) = named(&arguments.name, &arguments.policy)?;
-    let AgentRun { name, sandbox, no_sandbox, timeout, json, observe, ask, ask_timeout, command, mut policy } = arguments;
+    let AgentRun {
+        name,
+        sandbox,
+        no_sandbox,
+        timeout,
+        json,
+        observe,
+        ask,
+        ask_timeout,
+        command,
+        mut policy,
+    } = arguments;
     let wall = match (sandbox, no_sandbox) {
         (true, _) => Wall::Wanted,
         (_, true) => Wall::Unwanted,
@@ -48,7 +59,10 @@ pub(super) fn run(arguments: AgentRun, local: &Local) -> Result<ExitCode, CliErr
 }
 
 /// A line for the shell, or words.
-fn what_is_run(described: &Described, typed: Vec<OsString>) -> Result<(Option<String>, Vec<OsString>), CliError> {
+fn what_is_run(
+    described: &Described,
+    typed: Vec<OsString>,
+) -> Result<(Option<String>, Vec<OsString>), CliError> {
     use ringfence_policy::AgentCommand::{Line, Words};
     if !typed.is_empty() {
         return Ok((None, typed));
@@ -59,7 +73,9 @@ fn what_is_run(described: &Described, typed: Vec<OsString>) -> Result<(Option<St
         Some(Words(words)) => Ok((None, words.iter().map(Into::into).collect())),
         None => Err(CliError::Words {
             what: format!("{file} does not say what is run for `{name}`"),
-            hint: format!("ringfence agent run {name} -- COMMAND, or write `command: …` into the definition"),
+            hint: format!(
+                "ringfence agent run {name} -- COMMAND, or write `command: …` into the definition"
+            ),
         }),
     }
 }

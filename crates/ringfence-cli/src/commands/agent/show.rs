@@ -22,7 +22,12 @@ pub(super) fn run(arguments: &AgentShow) -> Result<ExitCode, CliError> {
     if arguments.json {
         show::json(&as_json(&described, &grants))?;
     } else {
-        show::text(&as_text(&described, &grants).lines().map(|line| printable(line) + "\n").collect::<String>())?;
+        show::text(
+            &as_text(&described, &grants)
+                .lines()
+                .map(|line| printable(line) + "\n")
+                .collect::<String>(),
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -36,7 +41,14 @@ pub(super) fn rules(described: &Described) -> ToolRules {
 fn tools(grants: &Grants) -> Vec<(&'static str, Option<String>)> {
     let known = [Tool::Read, Tool::Write, Tool::Edit, Tool::List, Tool::Search, Tool::Shell];
     let names = known.into_iter().map(Tool::word).chain(BESIDE.iter().copied());
-    names.map(|name| (name, grants.tools.against(name).map(|rule| format!("{} ({})", rule.name, rule.origin)))).collect()
+    names
+        .map(|name| {
+            (
+                name,
+                grants.tools.against(name).map(|rule| format!("{} ({})", rule.name, rule.origin)),
+            )
+        })
+        .collect()
 }
 
 fn line(command: &AgentCommand) -> String {
@@ -90,8 +102,10 @@ fn as_text(described: &Described, grants: &Grants) -> String {
 
 fn as_json(described: &Described, grants: &Grants) -> Value {
     let agent = &described.agent;
-    let tools: Vec<Value> =
-        tools(grants).into_iter().map(|(tool, rule)| json!({ "tool": tool, "allowed": rule.is_none(), "rule": rule })).collect();
+    let tools: Vec<Value> = tools(grants)
+        .into_iter()
+        .map(|(tool, rule)| json!({ "tool": tool, "allowed": rule.is_none(), "rule": rule }))
+        .collect();
     json!({
         "name": agent.name,
         "description": agent.description,

@@ -52,15 +52,21 @@ impl Finding {
     /// Whether a sandbox was made; how long it took.
     pub(super) fn sandbox(took: Option<&Duration>) -> Self {
         match took {
-            Some(took) => Self::new("sandbox", State::Ok, format!("made and ended one in {:.1} ms", took.as_secs_f64() * 1000.0)),
+            Some(took) => Self::new(
+                "sandbox",
+                State::Ok,
+                format!("made and ended one in {:.1} ms", took.as_secs_f64() * 1000.0),
+            ),
             None => Self::new("sandbox", State::Missing, "cannot be made: see below"),
         }
     }
 
     /// Variables of company networks that are filtered because of their values.
     pub(super) fn variables(filtered: &[FilteredVariable]) -> Option<Self> {
-        let judged: Vec<String> =
-            filtered.iter().filter_map(|one| Some(format!("{} ({})", show::printable(&one.name), one.why?))).collect();
+        let judged: Vec<String> = filtered
+            .iter()
+            .filter_map(|one| Some(format!("{} ({})", show::printable(&one.name), one.why?)))
+            .collect();
         let what = format!("not passed to commands: {}", judged.join(", "));
         let fix = "ringfence run --env NAME, if the value may be seen inside";
         (!judged.is_empty()).then(|| Self::new("variables", State::Limited, what).fix(fix))
@@ -73,31 +79,50 @@ impl Finding {
         if tracked.is_empty() {
             return Self::new(NAME, State::Ok, "no tracked file is denied");
         }
-        let mut named = tracked.iter().take(FEW).map(|name| show::printable(name)).collect::<Vec<_>>().join(", ");
+        let mut named = tracked
+            .iter()
+            .take(FEW)
+            .map(|name| show::printable(name))
+            .collect::<Vec<_>>()
+            .join(", ");
         if tracked.len() > FEW {
             named.push_str(", …");
         }
-        let files = if tracked.len() == 1 { "denied file is tracked" } else { "denied files are tracked" };
-        Self::new(NAME, State::Limited, format!("{} {files}, and readable in `.git`: {named}", tracked.len()))
-            .fix("git rm --cached FILE, and replace the secret: history keeps it")
+        let files =
+            if tracked.len() == 1 { "denied file is tracked" } else { "denied files are tracked" };
+        Self::new(
+            NAME,
+            State::Limited,
+            format!("{} {files}, and readable in `.git`: {named}", tracked.len()),
+        )
+        .fix("git rm --cached FILE, and replace the secret: history keeps it")
     }
 
     /// The user's policies for single projects whose project is gone, or that count nowhere.
     pub(super) fn own_policies(unused: &[OwnPolicy]) -> Option<Self> {
         let first = unused.first()?;
-        let more = if unused.len() > 1 { format!(", and {} more", unused.len() - 1) } else { String::new() };
+        let more = if unused.len() > 1 {
+            format!(", and {} more", unused.len() - 1)
+        } else {
+            String::new()
+        };
         let what = format!("{} is unused: {}{more}", first.file, why(first));
-        Some(Self::new("own policies", State::Limited, show::printable(&what)).fix("ringfence policy list"))
+        Some(
+            Self::new("own policies", State::Limited, show::printable(&what))
+                .fix("ringfence policy list"),
+        )
     }
 
     /// Whether the run of that sandbox was recorded.
     pub(super) fn log(directory: &AbsPath, unrecorded: Option<&str>) -> Self {
         match unrecorded {
             None => Self::new("audit log", State::Ok, format!("written to {directory}")),
-            Some(why) => {
-                Self::new("audit log", State::Missing, format!("runs are refused, unless the policy lets them go unrecorded: {why}"))
-                    .fix("export XDG_STATE_HOME=DIRECTORY, one that you can write")
-            }
+            Some(why) => Self::new(
+                "audit log",
+                State::Missing,
+                format!("runs are refused, unless the policy lets them go unrecorded: {why}"),
+            )
+            .fix("export XDG_STATE_HOME=DIRECTORY, one that you can write"),
         }
     }
 }
@@ -119,12 +144,16 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn look(support: Support) -> Self {
-        let has_word = |path: &str, word: &str| read(path).map(|text| text.split_whitespace().any(|found| found == word));
+        let has_word = |path: &str, word: &str| {
+            read(path).map(|text| text.split_whitespace().any(|found| found == word))
+        };
         Self {
             kernel: read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into()),
             support,
             container: container(),
-            apparmor_restricts: read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1"),
+            apparmor_restricts: read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+                .as_deref()
+                == Some("1"),
             overlay: has_word("/proc/filesystems", "overlay") == Some(true),
             notify: has_word("/proc/sys/kernel/seccomp/actions_avail", "user_notif"),
             grouping: ringfence_enforce::apply::grouping(),
@@ -132,7 +161,8 @@ impl Host {
     }
 
     pub(super) fn headline(&self) -> String {
-        let inside = self.container.map_or_else(String::new, |container| format!(", inside {container}"));
+        let inside =
+            self.container.map_or_else(String::new, |container| format!(", inside {container}"));
         format!(
             "ringfence {} on Linux {} ({}), uid {}{inside}",
             env!("CARGO_PKG_VERSION"),
@@ -149,11 +179,23 @@ impl Host {
     fn landlock(&self) -> Finding {
         const NAME: &str = "Landlock";
         match self.support.landlock {
-            0 => Finding::new(NAME, State::Limited, "none: the mounts hold alone; `--net full` is refused")
-                .fix("boot with `landlock` in the kernel's lsm= list"),
-            abi @ 1..6 => Finding::new(NAME, State::Limited, format!("ABI {abi} cannot scope sockets: `--net full` is refused"))
-                .fix("use a kernel from 6.12 on"),
-            abi => Finding::new(NAME, State::Ok, format!("ABI {abi}: signals and abstract sockets stay inside")),
+            0 => Finding::new(
+                NAME,
+                State::Limited,
+                "none: the mounts hold alone; `--net full` is refused",
+            )
+            .fix("boot with `landlock` in the kernel's lsm= list"),
+            abi @ 1..6 => Finding::new(
+                NAME,
+                State::Limited,
+                format!("ABI {abi} cannot scope sockets: `--net full` is refused"),
+            )
+            .fix("use a kernel from 6.12 on"),
+            abi => Finding::new(
+                NAME,
+                State::Ok,
+                format!("ABI {abi}: signals and abstract sockets stay inside"),
+            ),
         }
     }
 
@@ -161,9 +203,12 @@ impl Host {
         const NAME: &str = "seccomp notify";
         match self.notify {
             Some(true) => Finding::new(NAME, State::Ok, "denied names cannot appear later either"),
-            Some(false) => {
-                Finding::new(NAME, State::Missing, "denied names could appear later: `run` will refuse").fix("use a kernel from 5.9 on")
-            }
+            Some(false) => Finding::new(
+                NAME,
+                State::Missing,
+                "denied names could appear later: `run` will refuse",
+            )
+            .fix("use a kernel from 5.9 on"),
             None => Finding::new(NAME, State::Limited, "the kernel does not say whether it has it"),
         }
     }
@@ -173,7 +218,8 @@ impl Host {
         if self.overlay {
             return Finding::new(NAME, State::Ok, "listed, not tried: for caches over the host's");
         }
-        Finding::new(NAME, State::Limited, "not listed: caches over the host's may not be had").fix("sudo modprobe overlay")
+        Finding::new(NAME, State::Limited, "not listed: caches over the host's may not be had")
+            .fix("sudo modprobe overlay")
     }
 
     fn fuse(&self) -> Finding {
@@ -185,9 +231,16 @@ impl Host {
             (Fuse::Shut | Fuse::Opens, _) => "sudo chmod 666 /dev/fuse",
         };
         match self.support.fuse {
-            Fuse::Opens => Finding::new(NAME, State::Ok, "can be opened: refusals are told exactly"),
-            Fuse::Shut => Finding::new(NAME, State::Limited, "cannot be opened: refused reads are guessed").fix(fix),
-            Fuse::Absent => Finding::new(NAME, State::Limited, "not there: refused reads are guessed").fix(fix),
+            Fuse::Opens => {
+                Finding::new(NAME, State::Ok, "can be opened: refusals are told exactly")
+            }
+            Fuse::Shut => {
+                Finding::new(NAME, State::Limited, "cannot be opened: refused reads are guessed")
+                    .fix(fix)
+            }
+            Fuse::Absent => {
+                Finding::new(NAME, State::Limited, "not there: refused reads are guessed").fix(fix)
+            }
         }
     }
 
@@ -199,7 +252,10 @@ impl Host {
         };
         match &self.grouping {
             Some(grouping) => Finding::new(NAME, State::Ok, grouping.as_str()),
-            None => Finding::new(NAME, State::Limited, "none is ours: limits are counted by process").fix(fix),
+            None => {
+                Finding::new(NAME, State::Limited, "none is ours: limits are counted by process")
+                    .fix(fix)
+            }
         }
     }
 
@@ -235,7 +291,11 @@ fn container() -> Option<&'static str> {
     if env::var_os("RINGFENCE").is_some() {
         return Some("a ringfence sandbox");
     }
-    let marks = [("/.dockerenv", DOCKER), ("/run/.containerenv", PODMAN), ("/run/systemd/container", "a container")];
+    let marks = [
+        ("/.dockerenv", DOCKER),
+        ("/run/.containerenv", PODMAN),
+        ("/run/systemd/container", "a container"),
+    ];
     let mark = marks.into_iter().find(|(path, _)| Path::new(path).exists());
     let is_pod = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     mark.map(|(_, name)| name).or(is_pod.then_some("a Kubernetes pod"))
@@ -256,23 +316,39 @@ mod tests {
     #[test]
     fn each_lack_is_told_with_what_follows_and_a_fix() {
         let good = Host::example();
-        let landlock = |landlock| Host { support: Support { landlock, ..good.support.clone() }, ..good.clone() };
+        let landlock = |landlock| Host {
+            support: Support { landlock, ..good.support.clone() },
+            ..good.clone()
+        };
         check(&good, "Landlock", State::Ok, "ABI 6");
         check(&landlock(0), "Landlock", State::Limited, "mounts hold alone");
         check(&landlock(3), "Landlock", State::Limited, "`--net full`");
         check(&good, "seccomp notify", State::Ok, "");
-        check(&Host { notify: Some(false), ..good.clone() }, "seccomp notify", State::Missing, "refuse");
+        check(
+            &Host { notify: Some(false), ..good.clone() },
+            "seccomp notify",
+            State::Missing,
+            "refuse",
+        );
         check(&Host { overlay: false, ..good.clone() }, "overlay", State::Limited, "not listed");
-        let fuse = |fuse| Host { support: Support { fuse, ..good.support.clone() }, ..good.clone() };
+        let fuse =
+            |fuse| Host { support: Support { fuse, ..good.support.clone() }, ..good.clone() };
         check(&fuse(Fuse::Absent), "/dev/fuse", State::Limited, "not there");
         check(&fuse(Fuse::Shut), "/dev/fuse", State::Limited, "cannot be opened");
         check(&good, "control groups", State::Ok, "v2 counts memory");
-        check(&Host { grouping: None, ..good.clone() }, "control groups", State::Limited, "by process");
+        check(
+            &Host { grouping: None, ..good.clone() },
+            "control groups",
+            State::Limited,
+            "by process",
+        );
     }
 
     #[test]
     fn tracked_secrets_are_counted_and_the_first_are_named() {
-        let of = |names: &[&str]| Finding::history(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let of = |names: &[&str]| {
+            Finding::history(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        };
         assert_eq!(of(&[]).state, State::Ok);
         assert!(of(&["a.pem"]).what.starts_with("1 denied file is tracked"));
         assert!(of(&["a.pem", "b", "c", "d\n"]).what.ends_with(": a.pem, b, c, …"));

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::process::ExitCode;
 
-use ringfence_policy::command::{Dialect, Exclusion, Line, Part, Problem, Refusal, Ruling, Word, excluded};
+use ringfence_policy::command::{
+    Dialect, Exclusion, Line, Part, Problem, Refusal, Ruling, Word, excluded,
+};
 use ringfence_policy::{CommandRules, Origin};
 use serde_json::{Value, json};
 
@@ -28,10 +30,12 @@ impl<'a> Report<'a> {
     fn new(text: &'a str, rules: &'a CommandRules) -> Self {
         let line = Line::parse(text);
         let rulings = rules.rulings(line.as_ref());
-        let patterns: Vec<&str> = rules.excluded.iter().map(|origin| origin.text.as_str()).collect();
+        let patterns: Vec<&str> =
+            rules.excluded.iter().map(|origin| origin.text.as_str()).collect();
         let exclusion = excluded(line.as_ref(), &patterns);
         let passes = rulings.iter().all(|ruling| ruling.refusal.is_none());
-        let by_sh = passes.then(|| rules.refusal(rules.read(text, Dialect::Posix).as_ref())).flatten();
+        let by_sh =
+            passes.then(|| rules.refusal(rules.read(text, Dialect::Posix).as_ref())).flatten();
         Self { text, line, rulings, exclusion, excluded: &rules.excluded, by_sh }
     }
 
@@ -41,7 +45,9 @@ impl<'a> Report<'a> {
 
     /// A place in the line, in characters from 0, and how many.
     fn place(&self, span: &Range<usize>) -> (usize, usize) {
-        let characters = |end: usize| self.text.get(..end.min(self.text.len())).map_or(0, |text| text.chars().count());
+        let characters = |end: usize| {
+            self.text.get(..end.min(self.text.len())).map_or(0, |text| text.chars().count())
+        };
         let start = characters(span.start);
         (start, characters(span.end).saturating_sub(start))
     }
@@ -67,14 +73,20 @@ fn as_text(report: &Report<'_>, paint: Paint) -> String {
         let _ = writeln!(text, "  {} {}", paint.faint(&format!("{label:<7}")), printable(&said));
     };
     match &report.line {
-        Err(problem) => say("unread", format!("{} ({})", problem.reason, report.at(&(problem.position..problem.position)))),
+        Err(problem) => say(
+            "unread",
+            format!("{} ({})", problem.reason, report.at(&(problem.position..problem.position))),
+        ),
         Ok(line) => {
             for part in &line.parts {
                 say("part", format!("{} ({}{})", shown(part), report.at(&part.span), way(part)));
                 part.stripped().for_each(|wrapper| say("without", wrapper.to_owned()));
             }
             for doubt in &line.doubts {
-                say("doubt", format!("{} ({})", doubt.reason, report.at(&(doubt.position..doubt.position))));
+                say(
+                    "doubt",
+                    format!("{} ({})", doubt.reason, report.at(&(doubt.position..doubt.position))),
+                );
             }
         }
     }
@@ -82,7 +94,11 @@ fn as_text(report: &Report<'_>, paint: Paint) -> String {
         let verdict = match &ruling.refusal {
             Some(refusal) => format!("refuses: {} ({})", refusal.reason, report.at(&refusal.span)),
             None => match &ruling.doubt {
-                Some(doubt) => format!("passes with a doubt, which is recorded: {} ({})", doubt.reason, report.at(&doubt.span)),
+                Some(doubt) => format!(
+                    "passes with a doubt, which is recorded: {} ({})",
+                    doubt.reason,
+                    report.at(&doubt.span)
+                ),
                 None => "passes".to_owned(),
             },
         };
@@ -112,7 +128,10 @@ fn way(part: &Part) -> String {
 fn shown(part: &Part) -> String {
     let assigned = part.assignments.iter().map(|assignment| format!("{}=…", assignment.name));
     let words = (!part.words().is_empty()).then(|| part.shown());
-    let redirects = part.redirects.iter().map(|redirect| format!("{}{}", redirect.operator, redirect.target.raw));
+    let redirects = part
+        .redirects
+        .iter()
+        .map(|redirect| format!("{}{}", redirect.operator, redirect.target.raw));
     assigned.chain(words).chain(redirects).collect::<Vec<_>>().join(" ")
 }
 
@@ -120,7 +139,8 @@ fn outside(report: &Report<'_>) -> String {
     match &report.exclusion {
         Exclusion::Inside { reason, span } => format!("no: {reason} ({})", report.at(span)),
         Exclusion::Outside(by) => {
-            let mut patterns: Vec<&str> = by.iter().flatten().map(|at| report.excluded[*at].text.as_str()).collect();
+            let mut patterns: Vec<&str> =
+                by.iter().flatten().map(|at| report.excluded[*at].text.as_str()).collect();
             patterns.dedup();
             format!("yes, where an agent asks: every part is excluded ({})", patterns.join(", "))
         }
@@ -199,8 +219,13 @@ mod tests {
     use super::*;
 
     fn rules() -> CommandRules {
-        let origins = |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
-        CommandRules { deny: origins(&["curl *"]), excluded: origins(&["docker*"]), ..CommandRules::default() }
+        let origins =
+            |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
+        CommandRules {
+            deny: origins(&["curl *"]),
+            excluded: origins(&["docker*"]),
+            ..CommandRules::default()
+        }
     }
 
     #[track_caller]
@@ -241,10 +266,22 @@ mod tests {
     #[test]
     fn programs_get_the_same() {
         let value = as_json(&Report::new("env A=b curl \"$x\" | docker ps", &rules()));
-        assert_eq!((&value["allowed"], &value["excluded"]["outside"]), (&false.into(), &false.into()));
+        assert_eq!(
+            (&value["allowed"], &value["excluded"]["outside"]),
+            (&false.into(), &false.into())
+        );
         assert_eq!(value["parts"][0]["words"], json!(["curl", null]));
-        assert_eq!((&value["parts"][0]["wrappers"], &value["parts"][0]["assignments"]), (&json!(["env A=b"]), &json!(["A"])));
-        assert_eq!((&value["rules"][0]["position"], &value["rules"][0]["length"]), (&0.into(), &17.into()));
-        assert_eq!((&value["parts"][1]["text"], &value["parts"][1]["position"]), (&"docker ps".into(), &20.into()));
+        assert_eq!(
+            (&value["parts"][0]["wrappers"], &value["parts"][0]["assignments"]),
+            (&json!(["env A=b"]), &json!(["A"]))
+        );
+        assert_eq!(
+            (&value["rules"][0]["position"], &value["rules"][0]["length"]),
+            (&0.into(), &17.into())
+        );
+        assert_eq!(
+            (&value["parts"][1]["text"], &value["parts"][1]["position"]),
+            (&"docker ps".into(), &20.into())
+        );
     }
 }

@@ -6,29 +6,44 @@ use std::path::Path;
 use ringfence_api::Gap;
 use ringfence_engine::plan;
 use ringfence_local::{Local, own_addresses};
-use ringfence_policy::{AbsPath, Access, Grants, Ground, Host, NetworkRules, Origin, Passage, Ports, Source, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Grants, Ground, Host, NetworkRules, Origin, Passage, Ports, Source, Verdict,
+};
 
 use super::{Answer, Fate};
 use crate::commands::words::{Meant, below_home};
 use crate::error::CliError;
 use crate::origins::Origins;
 
-pub(super) fn explain(target: &str, meant: &Meant, origins: &Origins<'_>) -> Result<Answer, CliError> {
+pub(super) fn explain(
+    target: &str,
+    meant: &Meant,
+    origins: &Origins<'_>,
+) -> Result<Answer, CliError> {
     let grants = &meant.resolved.grants;
     if !grants.is_confined() {
         return Ok(Answer::new(target, "allowed", Fate::Allowed).line("why", "nothing is confined"));
     }
     if target.contains('/') {
-        return Ok(socket(&below_home(Path::new(target).as_os_str(), &meant.cwd, &grants.home), grants, origins));
+        return Ok(socket(
+            &below_home(Path::new(target).as_os_str(), &meant.cwd, &grants.home),
+            grants,
+            origins,
+        ));
     }
     let passage = passage(&grants.network, target)?;
     let opener = match passage.ground {
         Ground::Localhost(_) => "network.localhost",
         _ => "network.allow-list",
     };
-    let gap = plan(&Local::default(), &meant.resolved)?.gaps.into_iter().find(|gap| gap.what == opener);
+    let gap =
+        plan(&Local::default(), &meant.resolved)?.gaps.into_iter().find(|gap| gap.what == opener);
     let answer = answer(&passage, gap);
-    Ok(if answer.fate == Fate::Allowed { answer.maybe("secret", secrets(&grants.network, &passage)) } else { answer })
+    Ok(if answer.fate == Fate::Allowed {
+        answer.maybe("secret", secrets(&grants.network, &passage))
+    } else {
+        answer
+    })
 }
 
 /// The answer for a host that was refused by `rule` because its name led to a guarded address; `None`
@@ -44,13 +59,20 @@ pub(super) fn guarded(target: &str, rule: &str, rules: &NetworkRules) -> Option<
     let change = format!(
         "ringfence run --allow-host {name}:{port} --allow-host {address}, or for good: ringfence allow host {name}:{port} && ringfence allow host {address}"
     );
-    Some(Answer::new(target, "denied", Fate::Refused).line("why", format!("its name led to {address}")).line("change", change))
+    Some(
+        Answer::new(target, "denied", Fate::Refused)
+            .line("why", format!("its name led to {address}"))
+            .line("change", change),
+    )
 }
 
 /// What requests to it carry, and in what.
 fn secrets(rules: &NetworkRules, passage: &Passage) -> Option<String> {
     let (Host::Name(name), Some(port)) = (&passage.host, passage.port) else { return None };
-    let each: Vec<String> = rules.secrets_for(name, port).map(|secret| format!("{} in {}", secret.env, secret.header)).collect();
+    let each: Vec<String> = rules
+        .secrets_for(name, port)
+        .map(|secret| format!("{} in {}", secret.env, secret.header))
+        .collect();
     (!each.is_empty()).then(|| format!("{}; TLS is ended on the way", each.join(", ")))
 }
 
@@ -77,8 +99,19 @@ pub(crate) fn passage(rules: &NetworkRules, target: &str) -> Result<Passage, Cli
         (Host::Name(name), Some(port)) => rules.name(&name, port),
         // Of an address, the port that a rule on it has, or the one that is asked for most.
         (Host::Address(address), port) => {
-            let ruled = || rules.allow.iter().find(|listed| listed.rule.holds(address)).and_then(|listed| listed.rule.port);
-            rules.address(address, port.or_else(ruled).unwrap_or(ANY), None, &own_addresses().unwrap_or_default())
+            let ruled = || {
+                rules
+                    .allow
+                    .iter()
+                    .find(|listed| listed.rule.holds(address))
+                    .and_then(|listed| listed.rule.port)
+            };
+            rules.address(
+                address,
+                port.or_else(ruled).unwrap_or(ANY),
+                None,
+                &own_addresses().unwrap_or_default(),
+            )
         }
     })
 }
@@ -96,7 +129,9 @@ fn answer(passage: &Passage, gap: Option<Gap>) -> Answer {
         (Ground::Mode { .. }, None) => Some(&by_default),
         (_, origin) => origin,
     };
-    let answer = Answer::new(passage.target(), verdict, fate).maybe("rule", passage.rule()).maybe("from", origin.map(Origin::to_string));
+    let answer = Answer::new(passage.target(), verdict, fate)
+        .maybe("rule", passage.rule())
+        .maybe("from", origin.map(Origin::to_string));
     match gap {
         Some(gap) if passage.is_open() => answer.line("why", gap.why).line("change", gap.hint),
         _ => answer.line("why", passage.why()).maybe("change", passage.change()),
@@ -105,14 +140,20 @@ fn answer(passage: &Passage, gap: Option<Gap>) -> Answer {
 
 /// `host`, `host:port`, an address in any spelling, `[v6]:port`.
 fn host_and_port(target: &str) -> Result<(Host, Option<u16>), CliError> {
-    let wrong = |what: String, hint: String| CliError::Words { what: format!("`{target}` is no host: {what}"), hint };
+    let wrong = |what: String, hint: String| CliError::Words {
+        what: format!("`{target}` is no host: {what}"),
+        hint,
+    };
     let whole = match Host::new(target) {
         Ok(host) => return Ok((host, None)),
         Err(error) => error,
     };
-    let Some((host, port)) = target.rsplit_once(':') else { return Err(wrong(whole.to_string(), whole.hint())) };
+    let Some((host, port)) = target.rsplit_once(':') else {
+        return Err(wrong(whole.to_string(), whole.hint()));
+    };
     let host = Host::new(host).map_err(|error| wrong(error.to_string(), error.hint()))?;
-    let number = port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse::<u16>().ok()).flatten();
+    let number =
+        port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse::<u16>().ok()).flatten();
     match number.filter(|&port| port != 0) {
         Some(port) => Ok((host, Some(port))),
         None => Err(wrong(format!("`{port}` is no port"), "write a port from 1 to 65535".into())),
@@ -124,16 +165,23 @@ fn socket(path: &AbsPath, grants: &Grants, origins: &Origins<'_>) -> Answer {
     let target = path.to_string();
     let refused = Answer::new(&target, "denied", Fate::Refused);
     if !grants.network.unix_sockets.contains(path) {
-        return refused
-            .line("why", "sockets of the host are shut unless they are listed")
-            .line("change", "add it to `unix-sockets` under [network] in ~/.config/ringfence/policy.toml");
+        return refused.line("why", "sockets of the host are shut unless they are listed").line(
+            "change",
+            "add it to `unix-sockets` under [network] in ~/.config/ringfence/policy.toml",
+        );
     }
-    let origin = origins.setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
-    let ruled = |answer: Answer| answer.line("rule", format!("unix-sockets {path}")).line("from", origin.to_string());
+    let origin = origins
+        .setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
+    let ruled = |answer: Answer| {
+        answer.line("rule", format!("unix-sockets {path}")).line("from", origin.to_string())
+    };
     if grants.verdict(path, Access::Read) != Verdict::Allowed {
         return ruled(refused)
             .line("why", "it is listed, but no rule opens what it stands in")
-            .line("change", format!("ringfence run --read {}", ringfence_api::typed(&path.to_string())));
+            .line(
+                "change",
+                format!("ringfence run --read {}", ringfence_api::typed(&path.to_string())),
+            );
     }
     ruled(Answer::new(&target, "allowed", Fate::Allowed))
 }
@@ -147,10 +195,17 @@ mod tests {
 
     fn rules() -> NetworkRules {
         let listed = |text: &str, line| {
-            let origin = Origin { file: AbsPath::new("/u"), line: Some(line), ..Origin::new(Source::User, text) };
+            let origin = Origin {
+                file: AbsPath::new("/u"),
+                line: Some(line),
+                ..Origin::new(Source::User, text)
+            };
             Listed { rule: HostRule::parse(text).unwrap(), origin }
         };
-        let port = PortEntry { ports: Ports::Some(vec![3000]), origin: Origin::new(Source::Flag, "--allow-localhost 3000") };
+        let port = PortEntry {
+            ports: Ports::Some(vec![3000]),
+            origin: Origin::new(Source::Flag, "--allow-localhost 3000"),
+        };
         NetworkRules {
             mode: NetworkMode::AllowList,
             allow: vec![listed("a.org", 3), listed("10.0.0.0/8:22", 4)],
@@ -165,28 +220,69 @@ mod tests {
         let answer = answer(&passage(&rules(), target).unwrap(), None);
         assert_eq!(answer.verdict, verdict, "{target}");
         for (label, text) in lines {
-            let found = answer.lines.iter().find(|line| line.label == *label).map(|line| line.text.as_str());
-            assert!(found.is_some_and(|found| found.contains(text)), "{target}: {label} {text} in {:?}", answer.lines);
+            let found = answer
+                .lines
+                .iter()
+                .find(|line| line.label == *label)
+                .map(|line| line.text.as_str());
+            assert!(
+                found.is_some_and(|found| found.contains(text)),
+                "{target}: {label} {text} in {:?}",
+                answer.lines
+            );
         }
     }
 
     #[test]
     fn the_rule_and_its_place_are_named() {
-        check("a.org:443", "allowed", &[("rule", "allow a.org"), ("from", "/u:3 (user policy)"), ("why", "TLS has to name it")]);
+        check(
+            "a.org:443",
+            "allowed",
+            &[
+                ("rule", "allow a.org"),
+                ("from", "/u:3 (user policy)"),
+                ("why", "TLS has to name it"),
+            ],
+        );
         check("A.org.", "allowed", &[("rule", "allow a.org")]);
-        check("x.a.org:443", "denied", &[("why", "no entry"), ("change", "--allow-host x.a.org:443")]);
-        check("b.org", "denied", &[("rule", "deny b.org"), ("from", "/u:5"), ("change", "remove `b.org` from `deny` in /u:5")]);
+        check(
+            "x.a.org:443",
+            "denied",
+            &[("why", "no entry"), ("change", "--allow-host x.a.org:443")],
+        );
+        check(
+            "b.org",
+            "denied",
+            &[
+                ("rule", "deny b.org"),
+                ("from", "/u:5"),
+                ("change", "remove `b.org` from `deny` in /u:5"),
+            ],
+        );
         check("10.0.0.1", "allowed", &[("rule", "allow 10.0.0.0/8:22")]);
         check("10.1:23", "denied", &[("change", "--allow-host 10.0.0.1:23")]);
         check("[2606:4700::1]:443", "denied", &[("change", "--allow-host [2606:4700::1]:443")]);
-        check("localhost:3000", "allowed", &[("rule", "--allow-localhost 3000"), ("from", "a flag")]);
-        check("localhost:3001", "denied", &[("why", "loopback of its own"), ("change", "--allow-localhost 3001")]);
+        check(
+            "localhost:3000",
+            "allowed",
+            &[("rule", "--allow-localhost 3000"), ("from", "a flag")],
+        );
+        check(
+            "localhost:3001",
+            "denied",
+            &[("why", "loopback of its own"), ("change", "--allow-localhost 3001")],
+        );
         check("0x7f000001:3001", "denied", &[("why", "loopback of its own")]);
     }
 
     #[test]
     fn what_cannot_be_enforced_is_not_called_open() {
-        let gap = Gap { what: "network.allow-list".into(), why: "not yet".into(), hint: "do y".into(), loss: Loss::Enforcement };
+        let gap = Gap {
+            what: "network.allow-list".into(),
+            why: "not yet".into(),
+            hint: "do y".into(),
+            loss: Loss::Enforcement,
+        };
         let answer = answer(&passage(&rules(), "a.org:443").unwrap(), Some(gap));
         assert_eq!((answer.verdict, answer.fate), ("denied", Fate::Refused));
         assert!(answer.lines.iter().any(|line| line.label == "why" && line.text == "not yet"));
@@ -196,12 +292,27 @@ mod tests {
     fn name_of_a_guarded_address_gets_a_proposal_that_opens_it() {
         let because = "it stands for 10.9.8.7 (private), which has to be allowed itself";
         let change = |target: &str, rule: &str| {
-            guarded(target, rule, &rules())
-                .map(|answer| answer.lines.iter().find(|line| line.label == "change").map(|line| line.text.clone()))
+            guarded(target, rule, &rules()).map(|answer| {
+                answer
+                    .lines
+                    .iter()
+                    .find(|line| line.label == "change")
+                    .map(|line| line.text.clone())
+            })
         };
         let both = change("inner.test:443", because).flatten().unwrap();
-        assert!(both.starts_with("ringfence run --allow-host inner.test:443 --allow-host 10.9.8.7:443, or"), "{both}");
-        assert!(both.ends_with(": ringfence allow host inner.test:443 && ringfence allow host 10.9.8.7:443"), "{both}");
+        assert!(
+            both.starts_with(
+                "ringfence run --allow-host inner.test:443 --allow-host 10.9.8.7:443, or"
+            ),
+            "{both}"
+        );
+        assert!(
+            both.ends_with(
+                ": ringfence allow host inner.test:443 && ringfence allow host 10.9.8.7:443"
+            ),
+            "{both}"
+        );
         let address = change("a.org:443", because).flatten().unwrap();
         assert!(address.starts_with("ringfence run --allow-host 10.9.8.7:443, or"), "{address}");
         // The entry `10.0.0.0/8:22` opens it now.
@@ -211,9 +322,23 @@ mod tests {
 
     #[test]
     fn what_is_no_host_is_said_so() {
-        for target in ["", "a b", "a.org:0", "a.org:65536", "a.org:+1", "https:x", "1.2.3.4.5", "fe80::1%eth0"] {
-            let Err(CliError::Words { what, hint }) = passage(&rules(), target) else { panic!("{target}") };
-            assert!(what.starts_with(&format!("`{target}` is no host: ")) && !hint.is_empty(), "{what}");
+        for target in [
+            "",
+            "a b",
+            "a.org:0",
+            "a.org:65536",
+            "a.org:+1",
+            "https:x",
+            "1.2.3.4.5",
+            "fe80::1%eth0",
+        ] {
+            let Err(CliError::Words { what, hint }) = passage(&rules(), target) else {
+                panic!("{target}")
+            };
+            assert!(
+                what.starts_with(&format!("`{target}` is no host: ")) && !hint.is_empty(),
+                "{what}"
+            );
         }
     }
 }

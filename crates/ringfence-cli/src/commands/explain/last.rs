@@ -15,17 +15,30 @@ use crate::error::CliError;
 use crate::origins::Origins;
 use crate::show::{self, Paint, printable, short};
 
-pub(super) fn explain(meant: &Meant, session: Option<&str>, form: Form) -> Result<ExitCode, CliError> {
+pub(super) fn explain(
+    meant: &Meant,
+    session: Option<&str>,
+    form: Form,
+) -> Result<ExitCode, CliError> {
     let grants = &meant.resolved.grants;
     let which = session.map_or(Which::In(grants.workspace.as_path()), Which::Named);
     let Some(run) = last_run(grants.audit.directory.as_path(), which)? else {
-        let whose =
-            session.map_or_else(|| format!("in {}", short(&grants.workspace, &grants.home)), |session| format!("called `{session}`"));
-        return Err(CliError::Words { what: format!("no run {whose} is on record"), hint: "`ringfence log` shows those that are".into() });
+        let whose = session.map_or_else(
+            || format!("in {}", short(&grants.workspace, &grants.home)),
+            |session| format!("called `{session}`"),
+        );
+        return Err(CliError::Words {
+            what: format!("no run {whose} is on record"),
+            hint: "`ringfence log` shows those that are".into(),
+        });
     };
     let now = policy_digest(grants);
     let is_same = text(&run.begun, "policyDigest") == now;
-    let mut refusals = run.refused.iter().map(|record| Refusal::of(record, meant, is_same)).collect::<Result<Vec<_>, _>>()?;
+    let mut refusals = run
+        .refused
+        .iter()
+        .map(|record| Refusal::of(record, meant, is_same))
+        .collect::<Result<Vec<_>, _>>()?;
     refusals.sort_by_key(Refusal::report_order);
     match form {
         Form::Json => show::json(&as_json(&run, &refusals, is_same))?,
@@ -80,15 +93,20 @@ impl<'a> Refusal<'a> {
         if wish == Wish::Connect {
             let now = match connect::explain(target, meant, &Origins::of(meant)?) {
                 // What was asked for is no host, so that no rule speaks of it.
-                Err(CliError::Words { .. }) => return Ok(Self { record, now: None, change: Change::None }),
+                Err(CliError::Words { .. }) => {
+                    return Ok(Self { record, now: None, change: Change::None });
+                }
                 now => now?,
             };
             let change = if now.fate == Fate::Allowed { Change::Allowed } else { Change::None };
             return Ok(Self { record, now: Some(now), change });
         }
-        let Some(path) = AbsPath::new(target) else { return Ok(Self { record, now: None, change: Change::None }) };
+        let Some(path) = AbsPath::new(target) else {
+            return Ok(Self { record, now: None, change: Change::None });
+        };
         let answers = path::by_rules(wish, &path, grants);
-        let now = answers.iter().find(|answer| answer.fate == Fate::Refused).or(answers.first()).cloned();
+        let now =
+            answers.iter().find(|answer| answer.fate == Fate::Refused).or(answers.first()).cloned();
         let change = if is_same { Change::None } else { change(record, &path, wish, grants) };
         Ok(Self { record, now, change })
     }
@@ -114,14 +132,21 @@ fn change(record: &Fields, path: &AbsPath, wish: Wish, grants: &Grants) -> Chang
         Some(because) => (because.origin().text.clone(), because.origin().to_string()),
         None => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
     };
-    if (rule.as_str(), origin.as_str()) == (text(record, "policy"), text(record, "origin")) { Change::None } else { Change::OtherRule }
+    if (rule.as_str(), origin.as_str()) == (text(record, "policy"), text(record, "origin")) {
+        Change::None
+    } else {
+        Change::OtherRule
+    }
 }
 
 /// The gap of a run of which not all refusals were told.
 const UNTOLD: &str = "denials";
 
 fn has_gap(begun: &Fields, what: &str) -> bool {
-    begun.get("gaps").and_then(Value::as_array).is_some_and(|gaps| gaps.iter().any(|gap| gap == what))
+    begun
+        .get("gaps")
+        .and_then(Value::as_array)
+        .is_some_and(|gaps| gaps.iter().any(|gap| gap == what))
 }
 
 /// What came of the whole run, in a sentence.
@@ -135,15 +160,21 @@ fn verdict(run: &Run) -> String {
     let status = ended.get("exitCode").and_then(Value::as_i64).unwrap_or_default();
     let own = match status {
         0 => "the command succeeded".to_owned(),
-        124 if ended.get("timedOut") == Some(&true.into()) => "the time limit ended the command".to_owned(),
+        124 if ended.get("timedOut") == Some(&true.into()) => {
+            "the time limit ended the command".to_owned()
+        }
         status => format!("exit status {status} is the program's own"),
     };
     match run.refused.len() {
         _ if ended.contains_key("error") => format!("ringfence failed: {}", text(ended, "reason")),
-        0 if run.begun.get("confined") == Some(&false.into()) => format!("nothing was confined, so nothing was refused; {own}"),
+        0 if run.begun.get("confined") == Some(&false.into()) => {
+            format!("nothing was confined, so nothing was refused; {own}")
+        }
         // What was opened in vain is not told of without the device.
         0 if has_gap(&run.begun, UNTOLD) => {
-            format!("ringfence knows of nothing that was refused, but without /dev/fuse it is not told of reads; {own}")
+            format!(
+                "ringfence knows of nothing that was refused, but without /dev/fuse it is not told of reads; {own}"
+            )
         }
         0 => format!("ringfence refused nothing; {own}"),
         1 => format!("one thing was refused; exit status {status}"),
@@ -152,14 +183,29 @@ fn verdict(run: &Run) -> String {
 }
 
 fn policy(is_same: bool) -> &'static str {
-    if is_same { "the same as now" } else { "not the same as now: a file was changed since, or the run had other flags" }
+    if is_same {
+        "the same as now"
+    } else {
+        "not the same as now: a file was changed since, or the run had other flags"
+    }
 }
 
-fn as_text(run: &Run, refusals: &[Refusal<'_>], is_same: bool, grants: &Grants, paint: Paint) -> String {
-    let line = |label: &str, text: &str| format!("  {} {}\n", paint.faint(&format!("{label:<7}")), printable(text));
+fn as_text(
+    run: &Run,
+    refusals: &[Refusal<'_>],
+    is_same: bool,
+    grants: &Grants,
+    paint: Paint,
+) -> String {
+    let line = |label: &str, text: &str| {
+        format!("  {} {}\n", paint.faint(&format!("{label:<7}")), printable(text))
+    };
     let cwd = text(&run.begun, "cwd");
     let place = AbsPath::new(cwd).map_or_else(|| cwd.to_owned(), |cwd| short(&cwd, &grants.home));
-    let mut out = format!("{}\n", printable(&format!("the last run in {place}: {}", text(&run.begun, "target"))));
+    let mut out = format!(
+        "{}\n",
+        printable(&format!("the last run in {place}: {}", text(&run.begun, "target")))
+    );
     out.push_str(&line("run", text(&run.begun, "session")));
     out.push_str(&line("when", text(&run.begun, "timestamp")));
     out.push_str(&line("policy", policy(is_same)));
@@ -170,17 +216,33 @@ fn as_text(run: &Run, refusals: &[Refusal<'_>], is_same: bool, grants: &Grants, 
         out.push_str(&line("by", &who(record)));
         out.push_str(&line("rule", text(record, "policy")));
         out.push_str(&line("from", text(record, "origin")));
-        let said =
-            |label: &str| refusal.now.iter().flat_map(|now| &now.lines).find(|line| line.label == label).map(|line| line.text.as_str());
+        let said = |label: &str| {
+            refusal
+                .now
+                .iter()
+                .flat_map(|now| &now.lines)
+                .find(|line| line.label == label)
+                .map(|line| line.text.as_str())
+        };
         match refusal.change {
             Change::None => {}
-            Change::Allowed => out.push_str(&line("now", &format!("allowed: {}", said("rule").unwrap_or("nothing is in its way")))),
-            Change::OtherRule => {
-                out.push_str(&line("now", &format!("refused by another rule: {}", said("rule").unwrap_or(Denial::NOTHING_OPENS_IT))))
-            }
+            Change::Allowed => out.push_str(&line(
+                "now",
+                &format!("allowed: {}", said("rule").unwrap_or("nothing is in its way")),
+            )),
+            Change::OtherRule => out.push_str(&line(
+                "now",
+                &format!(
+                    "refused by another rule: {}",
+                    said("rule").unwrap_or(Denial::NOTHING_OPENS_IT)
+                ),
+            )),
         }
         if refusal.is_done_without() {
-            out.push_str(&line("note", "the program runs without it: this is not why the command failed"));
+            out.push_str(&line(
+                "note",
+                "the program runs without it: this is not why the command failed",
+            ));
             continue;
         }
         for label in ["why", "change"] {
@@ -190,7 +252,12 @@ fn as_text(run: &Run, refusals: &[Refusal<'_>], is_same: bool, grants: &Grants, 
         }
     }
     for moved in &run.moved {
-        let what = format!("{} was moved to {}: {}", text(moved, "target"), text(moved, "movedTo"), text(moved, "reason"));
+        let what = format!(
+            "{} was moved to {}: {}",
+            text(moved, "target"),
+            text(moved, "movedTo"),
+            text(moved, "reason")
+        );
         out.push_str(&format!("\n{}\n", printable(&what)));
     }
     out.push_str(&format!("\n{}\n", printable(&verdict(run))));

@@ -24,7 +24,11 @@ pub(super) fn explain(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<A
     let paths = both(&asked);
     // A plan looks through the whole project, so it is made only where the rules are silent.
     let is_silent = paths.iter().any(|path| grants.verdict(path, access) == Verdict::Absent);
-    let plan = if is_silent { plan(&Local::default(), &meant.resolved)? } else { Plan { steps: Vec::new(), gaps: Vec::new() } };
+    let plan = if is_silent {
+        plan(&Local::default(), &meant.resolved)?
+    } else {
+        Plan { steps: Vec::new(), gaps: Vec::new() }
+    };
     let copies = if wish == Wish::Read { meant.resolved.settings_copies() } else { Vec::new() };
     let with_copy = |path: &AbsPath| {
         let is_copied = copies.iter().any(|copy| copy.path == *path);
@@ -64,7 +68,9 @@ fn program(target: &OsStr, meant: &Meant) -> Result<AbsPath, CliError> {
     }
     let set = meant.resolved.grants.environment.set.get("PATH").map(OsString::from);
     let search = set.or_else(|| env::var_os("PATH")).unwrap_or_default();
-    let found = env::split_paths(&search).map(|directory| directory.join(target)).find(|path| path.is_file());
+    let found = env::split_paths(&search)
+        .map(|directory| directory.join(target))
+        .find(|path| path.is_file());
     found.and_then(AbsPath::new).ok_or_else(|| CliError::Words {
         what: format!("`{}` is not on PATH", target.to_string_lossy()),
         hint: "give the program's path, such as `./build.sh`".into(),
@@ -102,19 +108,30 @@ fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Answe
         _ => None,
     };
     answer = answer.maybe("why", silence.map(str::to_owned));
-    let (mut change, rest) = decision.explain().into_iter().partition::<Vec<_>, _>(|line| line.label == "change");
+    let (mut change, rest) =
+        decision.explain().into_iter().partition::<Vec<_>, _>(|line| line.label == "change");
     answer.lines.extend(rest.into_iter().filter(|line| line.label != "verdict"));
     let shown = match grants.disguise(path) {
         Disguise::Deny => None,
-        Disguise::Hide => Some("as absent: a program that reads it gets ENOENT, and the attempt is recorded"),
-        Disguise::Empty => Some("as empty: a program that reads it gets nothing, and the attempt is recorded"),
+        Disguise::Hide => {
+            Some("as absent: a program that reads it gets ENOENT, and the attempt is recorded")
+        }
+        Disguise::Empty => {
+            Some("as empty: a program that reads it gets nothing, and the attempt is recorded")
+        }
     };
     let lifted = grants.pattern_lifted_by_git(path).map(|pattern| {
         let pattern = &pattern.origin.text;
         format!("git tracks it, so `{pattern}` does not hold; `[filesystem] tracked = \"deny\"` would deny it")
     });
-    answer = answer.maybe("shown", shown.map(str::to_owned)).maybe("kept", kept(&decision)).maybe("tracked", lifted);
-    if access == Access::Read && decision.is_of_env_files() && grants.disguise(path) == Disguise::Deny {
+    answer = answer
+        .maybe("shown", shown.map(str::to_owned))
+        .maybe("kept", kept(&decision))
+        .maybe("tracked", lifted);
+    if access == Access::Read
+        && decision.is_of_env_files()
+        && grants.disguise(path) == Disguise::Deny
+    {
         change.iter_mut().for_each(|line| line.text.push_str(EMPTY_ENV_FILES));
     }
     answer.lines.extend(change);
@@ -122,7 +139,8 @@ fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Answe
 }
 
 /// The proposal for tools that load a `.env` file at every start: they need none of its content.
-const EMPTY_ENV_FILES: &str = "; or let tools find it empty: ringfence configure set filesystem.env-files empty";
+const EMPTY_ENV_FILES: &str =
+    "; or let tools find it empty: ringfence configure set filesystem.env-files empty";
 
 /// The grants with `path` open, if it is denied and git tracks it.
 fn with_tracked(grants: &Grants, path: &AbsPath, access: Access) -> Option<Grants> {
@@ -152,5 +170,9 @@ fn made(plan: &Plan, path: &AbsPath, access: Access) -> Option<Answer> {
         (Access::Write, Writable::No) => ("read-only", Fate::Refused),
         _ => ("allowed", Fate::Allowed),
     };
-    Some(Answer::new(path.to_string(), verdict, fate).line("rule", found.what).line("from", "built in"))
+    Some(
+        Answer::new(path.to_string(), verdict, fate)
+            .line("rule", found.what)
+            .line("from", "built in"),
+    )
 }

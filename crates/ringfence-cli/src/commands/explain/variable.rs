@@ -15,8 +15,16 @@ pub(super) fn explain(name: &str, resolved: &Resolved, origins: &Origins<'_>) ->
     let rules = &grants.environment;
     if let Some(secret) = grants.network.secrets.iter().find(|secret| secret.env == name) {
         let hosts: Vec<String> = secret.hosts.iter().map(ToString::to_string).collect();
-        let why = format!("the value stays outside, and is put into {} on the way to {}", secret.header, hosts.join(", "));
-        let why = if secret.is_set { format!("inside there is a placeholder; {why}") } else { "it is not set".into() };
+        let why = format!(
+            "the value stays outside, and is put into {} on the way to {}",
+            secret.header,
+            hosts.join(", ")
+        );
+        let why = if secret.is_set {
+            format!("inside there is a placeholder; {why}")
+        } else {
+            "it is not set".into()
+        };
         return Answer::new(name, "filtered", Fate::Refused)
             .line("rule", "[[secrets]]")
             .line("from", secret.origin.to_string())
@@ -24,13 +32,27 @@ pub(super) fn explain(name: &str, resolved: &Resolved, origins: &Origins<'_>) ->
     }
     match value_decision(resolved, name) {
         Some(Ok(shown)) => {
-            let is_whole = resolved.surroundings.variables.iter().any(|(known, value)| known == name && value.to_str() == Some(&shown));
-            let why = if is_whole { "its value holds no secret".into() } else { format!("without what may be secret in it: {shown}") };
-            return Answer::new(name, "passes", Fate::Allowed).line("from", "built in").line("why", why);
+            let is_whole = resolved
+                .surroundings
+                .variables
+                .iter()
+                .any(|(known, value)| known == name && value.to_str() == Some(&shown));
+            let why = if is_whole {
+                "its value holds no secret".into()
+            } else {
+                format!("without what may be secret in it: {shown}")
+            };
+            return Answer::new(name, "passes", Fate::Allowed)
+                .line("from", "built in")
+                .line("why", why);
         }
         Some(Err(why)) => {
-            let change = format!("ringfence run --env {name}, or add it to `allow` under [environment]");
-            return Answer::new(name, "filtered", Fate::Refused).line("from", "built in").line("why", why).line("change", change);
+            let change =
+                format!("ringfence run --env {name}, or add it to `allow` under [environment]");
+            return Answer::new(name, "filtered", Fate::Refused)
+                .line("from", "built in")
+                .line("why", why)
+                .line("change", change);
         }
         None => {}
     }
@@ -43,12 +65,16 @@ pub(super) fn explain(name: &str, resolved: &Resolved, origins: &Origins<'_>) ->
 fn passes(name: &str, because: &EnvReason, origins: &Origins<'_>) -> Answer {
     let answer = Answer::new(name, "passes", Fate::Allowed);
     match because {
-        EnvReason::Set => answer.line("rule", format!("set {name}")).line("from", origins.variable(name).to_string()),
-        EnvReason::Named => {
-            answer.line("rule", format!("allow {name}")).line("from", origins.variable(name).to_string()).line("why", "asked for by name")
-        }
+        EnvReason::Set => answer
+            .line("rule", format!("set {name}"))
+            .line("from", origins.variable(name).to_string()),
+        EnvReason::Named => answer
+            .line("rule", format!("allow {name}"))
+            .line("from", origins.variable(name).to_string())
+            .line("why", "asked for by name"),
         EnvReason::Allowed(glob) => {
-            let origin = origins.entry("environment.allow", |policy| &policy.environment.allow, glob);
+            let origin =
+                origins.entry("environment.allow", |policy| &policy.environment.allow, glob);
             answer.line("rule", format!("allow {glob}")).line("from", origin.to_string())
         }
         EnvReason::Clean | EnvReason::Denied(_) | EnvReason::Unlisted => {
@@ -63,17 +89,28 @@ fn filtered(name: &str, because: &EnvReason, origins: &Origins<'_>) -> Answer {
         EnvReason::Denied(glob) => {
             let origin = origins.entry("environment.deny", |policy| &policy.environment.deny, glob);
             let why = reason(&origin);
-            answer.line("rule", format!("deny {glob}")).line("from", origin.to_string()).maybe("why", why)
+            answer
+                .line("rule", format!("deny {glob}"))
+                .line("from", origin.to_string())
+                .maybe("why", why)
         }
         EnvReason::Clean => {
-            let origin = origins.setting("environment.profile", None, |policy| policy.environment.profile.is_some());
-            answer.line("rule", "profile = clean").line("from", origin.to_string()).line("why", "six variables pass and no others")
+            let origin = origins.setting("environment.profile", None, |policy| {
+                policy.environment.profile.is_some()
+            });
+            answer
+                .line("rule", "profile = clean")
+                .line("from", origin.to_string())
+                .line("why", "six variables pass and no others")
         }
         EnvReason::Unlisted | EnvReason::Set | EnvReason::Named | EnvReason::Allowed(_) => {
             answer.line("why", "no list has it, and only what is listed passes")
         }
     };
-    answer.line("change", format!("ringfence run --env {name}, or for good: ringfence allow env {name}"))
+    answer.line(
+        "change",
+        format!("ringfence run --env {name}, or for good: ringfence allow env {name}"),
+    )
 }
 
 fn reason(origin: &Origin) -> Option<String> {

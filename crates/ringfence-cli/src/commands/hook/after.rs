@@ -14,13 +14,26 @@ use crate::denied::from_record;
 use crate::error::CliError;
 
 pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
-    let is_command = scene.input.tool == "Monitor" || Tool::of(&scene.input.tool) == Some(Tool::Shell);
-    let Some(call) = scene.input.call.as_deref().filter(|_| is_command) else { return Ok(Answer::Nothing) };
+    let is_command =
+        scene.input.tool == "Monitor" || Tool::of(&scene.input.tool) == Some(Tool::Shell);
+    let Some(call) = scene.input.call.as_deref().filter(|_| is_command) else {
+        return Ok(Answer::Nothing);
+    };
     // Whoever was to follow it has done so by now.
     let _ = std::fs::remove_file(link(&scene.resolved.surroundings.facts.state, call));
-    let Some(run) = recent_run(scene.grants().audit.directory.as_path(), call)? else { return Ok(Answer::Nothing) };
-    let is_blocked = run.ended.as_ref().is_some_and(|ended| ended.get("result").and_then(Value::as_str) == Some("blocked"));
-    let denials: Vec<Denial> = run.refused.iter().filter_map(from_record).filter(|denial| !denial.is_done_without()).collect();
+    let Some(run) = recent_run(scene.grants().audit.directory.as_path(), call)? else {
+        return Ok(Answer::Nothing);
+    };
+    let is_blocked = run
+        .ended
+        .as_ref()
+        .is_some_and(|ended| ended.get("result").and_then(Value::as_str) == Some("blocked"));
+    let denials: Vec<Denial> = run
+        .refused
+        .iter()
+        .filter_map(from_record)
+        .filter(|denial| !denial.is_done_without())
+        .collect();
     if !is_blocked || denials.is_empty() {
         return Ok(Answer::Nothing);
     }

@@ -36,7 +36,9 @@ impl Answer {
             (Answer::Nothing, _) => return None,
             (Answer::Message { text }, _) => return Some(json!({ "systemMessage": text })),
             (Answer::Context { event, text }, _) => {
-                return Some(json!({ "hookSpecificOutput": { "hookEventName": event, "additionalContext": text } }));
+                return Some(
+                    json!({ "hookSpecificOutput": { "hookEventName": event, "additionalContext": text } }),
+                );
             }
             (Answer::Rewritten { arguments, consent, reason }, _) => {
                 let decision = match (consent, agent) {
@@ -46,8 +48,12 @@ impl Answer {
                 };
                 json!({ "permissionDecision": decision, "permissionDecisionReason": reason, "updatedInput": arguments })
             }
-            (Answer::Denied { reason }, _) => json!({ "permissionDecision": "deny", "permissionDecisionReason": reason }),
-            (Answer::Asked { reason }, Agent::ClaudeCode) => json!({ "permissionDecision": "ask", "permissionDecisionReason": reason }),
+            (Answer::Denied { reason }, _) => {
+                json!({ "permissionDecision": "deny", "permissionDecisionReason": reason })
+            }
+            (Answer::Asked { reason }, Agent::ClaudeCode) => {
+                json!({ "permissionDecision": "ask", "permissionDecisionReason": reason })
+            }
             // Codex does not know `ask` here, and lets through what it does not know.
             (Answer::Asked { reason }, Agent::Codex) => {
                 json!({ "permissionDecision": "deny", "permissionDecisionReason": format!("{reason}; Codex's hooks cannot ask") })

@@ -67,8 +67,15 @@ impl Base<'_> {
 impl FileRules {
     /// Adds what a settings file says; `anchor` is the directory that its relative paths are
     /// relative to.
-    pub(super) fn add(&mut self, text: &str, anchor: &AbsPath, author: Author, base: Base<'_>) -> Result<(), String> {
-        let Imported { policy, .. } = import(text, Format::SettingsJson).map_err(|error| error.to_string())?;
+    pub(super) fn add(
+        &mut self,
+        text: &str,
+        anchor: &AbsPath,
+        author: Author,
+        base: Base<'_>,
+    ) -> Result<(), String> {
+        let Imported { policy, .. } =
+            import(text, Format::SettingsJson).map_err(|error| error.to_string())?;
         let files = &policy.filesystem;
         self.paths("--deny", &files.deny, anchor)?;
         self.paths("--protect", &files.protect, anchor)?;
@@ -79,11 +86,21 @@ impl FileRules {
         if author == Author::Trusted {
             self.paths("--read", &files.read, anchor)?;
             if base.can_widen_writes() {
-                let paths = files.write.iter().map(|entry| anchored(entry.path(), anchor)).collect::<Result<Vec<_>, _>>()?;
-                self.flags.extend(paths.iter().filter(|path| !base.is_absent(path)).map(|path| format!("--write={path}")));
+                let paths = files
+                    .write
+                    .iter()
+                    .map(|entry| anchored(entry.path(), anchor))
+                    .collect::<Result<Vec<_>, _>>()?;
+                self.flags.extend(
+                    paths
+                        .iter()
+                        .filter(|path| !base.is_absent(path))
+                        .map(|path| format!("--write={path}")),
+                );
             }
             if base.can_widen_hosts() {
-                self.allowed_hosts.extend(policy.network.allow.iter().map(|host| format!("--allow-host={host}")));
+                self.allowed_hosts
+                    .extend(policy.network.allow.iter().map(|host| format!("--allow-host={host}")));
             }
         }
         Ok(())
@@ -113,9 +130,15 @@ impl FileRules {
 
 /// An entry that means the same wherever the shell stands.
 fn anchored(text: &str, anchor: &AbsPath) -> Result<String, String> {
-    let Some(below) = text.strip_prefix("./").or((text == ".").then_some("")) else { return Ok(text.to_owned()) };
+    let Some(below) = text.strip_prefix("./").or((text == ".").then_some("")) else {
+        return Ok(text.to_owned());
+    };
     let anchor = anchor.as_path().to_str().ok_or("the project's path is no text")?;
-    let anchor = if Glob::is_glob(below.trim_end_matches("/**")) { Glob::escape(anchor) } else { anchor.to_owned() };
+    let anchor = if Glob::is_glob(below.trim_end_matches("/**")) {
+        Glob::escape(anchor)
+    } else {
+        anchor.to_owned()
+    };
     Ok(Path::new(&anchor).join(below).to_string_lossy().trim_end_matches('/').to_owned())
 }
 

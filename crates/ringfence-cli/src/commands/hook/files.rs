@@ -18,7 +18,9 @@ pub(super) fn answer(scene: &Scene, tool: Tool) -> Result<Answer, CliError> {
     let input = &scene.input;
     match tool {
         Tool::Read | Tool::Write => one(scene, tool, input.text("file_path")?.as_ref()),
-        Tool::Edit if input.tool == "NotebookEdit" => one(scene, tool, input.text("notebook_path")?.as_ref()),
+        Tool::Edit if input.tool == "NotebookEdit" => {
+            one(scene, tool, input.text("notebook_path")?.as_ref())
+        }
         Tool::Edit => one(scene, tool, input.text("file_path")?.as_ref()),
         Tool::List => list(scene),
         Tool::Search => search(scene),
@@ -39,7 +41,11 @@ pub(super) fn one(scene: &Scene, tool: Tool, path: &Path) -> Result<Answer, CliE
 
 /// Judges a path by the letter, and by what the agent may make of it before it goes there: without
 /// blanks around it, with the home for `~`, and without names that a `..` takes back.
-fn each_reading(scene: &Scene, path: &Path, judge: impl Fn(&Path) -> Result<Answer, CliError>) -> Result<Answer, CliError> {
+fn each_reading(
+    scene: &Scene,
+    path: &Path,
+    judge: impl Fn(&Path) -> Result<Answer, CliError>,
+) -> Result<Answer, CliError> {
     let answer = judge(path)?;
     if answer != Answer::Nothing {
         return Ok(answer);
@@ -77,7 +83,9 @@ fn list(scene: &Scene) -> Result<Answer, CliError> {
     let pattern = optional(scene, "pattern")?.unwrap_or_default();
     if scene.grants().is_confined() && leads_away(pattern) {
         return Ok(Answer::Denied {
-            reason: format!("ringfence: it cannot be told where `{pattern}` leads; name the directory as `path`"),
+            reason: format!(
+                "ringfence: it cannot be told where `{pattern}` leads; name the directory as `path`"
+            ),
         });
     }
     // A pattern that names directories leads there, whatever the path is.
@@ -89,7 +97,9 @@ fn list(scene: &Scene) -> Result<Answer, CliError> {
 /// Whether a pattern may lead up, or elsewhere, behind the names that stand in front.
 fn leads_away(pattern: &str) -> bool {
     let is_up = |name: &OsStr| name.to_string_lossy().contains("..");
-    pattern.contains("{/") || pattern.contains(",/") || Path::new(pattern).iter().skip_while(|name| !is_pattern(name)).any(is_up)
+    pattern.contains("{/")
+        || pattern.contains(",/")
+        || Path::new(pattern).iter().skip_while(|name| !is_pattern(name)).any(is_up)
 }
 
 fn is_pattern(name: &OsStr) -> bool {
@@ -106,7 +116,9 @@ fn search(scene: &Scene) -> Result<Answer, CliError> {
 
 /// Whether a glob may be several, or what is left out, or has characters that mean another.
 fn is_odd(glob: &str) -> bool {
-    glob.starts_with('!') || glob.contains(|c: char| is_blank(c) || c == '\\') || glob.contains(',') && !glob.contains('{')
+    glob.starts_with('!')
+        || glob.contains(|c: char| is_blank(c) || c == '\\')
+        || glob.contains(',') && !glob.contains('{')
 }
 
 fn searched(scene: &Scene, path: &Path, glob: Option<&str>) -> Result<Answer, CliError> {
@@ -124,7 +136,9 @@ fn searched(scene: &Scene, path: &Path, glob: Option<&str>) -> Result<Answer, Cl
     };
     let denied = match denied {
         Ok(denied) => denied,
-        Err(ToolError::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(answer),
+        Err(ToolError::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(answer);
+        }
         Err(error) => return told(scene, Err(error)),
     };
     let Some(first) = denied.first() else { return Ok(answer) };
@@ -132,7 +146,11 @@ fn searched(scene: &Scene, path: &Path, glob: Option<&str>) -> Result<Answer, Cl
     Ok(match told(scene, decided)? {
         Answer::Nothing => Answer::Nothing,
         Answer::Denied { reason } | Answer::Asked { reason } => {
-            let many = if denied.len() > 1 { format!(" ({} such files)", denied.len()) } else { String::new() };
+            let many = if denied.len() > 1 {
+                format!(" ({} such files)", denied.len())
+            } else {
+                String::new()
+            };
             let instead = "the search would read it. Search with `rg` or `grep` in Bash, which runs in the sandbox, or give a `glob` that leaves it out";
             Answer::Denied { reason: format!("{reason}{many}; {instead}") }
         }
@@ -142,7 +160,12 @@ fn searched(scene: &Scene, path: &Path, glob: Option<&str>) -> Result<Answer, Cl
 
 /// The tools, for one call.
 pub(super) fn tools(scene: &Scene) -> Result<Tools, CliError> {
-    let opened = Tools::open(scene.grants().clone(), scene.subject(), scene.cwd.clone(), Box::new(say::unrecorded));
+    let opened = Tools::open(
+        scene.grants().clone(),
+        scene.subject(),
+        scene.cwd.clone(),
+        Box::new(say::unrecorded),
+    );
     opened.map_err(|error| ringfence_engine::EngineError::from(error).into())
 }
 
@@ -150,7 +173,9 @@ pub(super) fn tools(scene: &Scene) -> Result<Tools, CliError> {
 pub(super) fn told(scene: &Scene, judged: Result<(), ToolError>) -> Result<Answer, CliError> {
     match judged {
         Ok(()) => Ok(Answer::Nothing),
-        Err(ToolError::Audit { source }) => Err(ringfence_engine::EngineError::Audit { source }.into()),
+        Err(ToolError::Audit { source }) => {
+            Err(ringfence_engine::EngineError::Audit { source }.into())
+        }
         Err(error) => Ok(match error.denial() {
             Some(denial) => scene.refused(denial, error.hint()),
             None => Answer::Denied { reason: format!("ringfence: {}", whole(&error)) },
@@ -168,14 +193,27 @@ fn is_agents_own(scene: &Scene, path: &Path, access: Access) -> bool {
         Some(real.join(asked.relative_to(&above)?))
     });
     let config = scene.config();
-    let notes = scene.input.transcript.as_deref().and_then(Path::parent).filter(|notes| notes.starts_with(config.join("projects")));
+    let notes = scene
+        .input
+        .transcript
+        .as_deref()
+        .and_then(Path::parent)
+        .filter(|notes| notes.starts_with(config.join("projects")));
     let mut own = vec![config.join("plans")];
-    own.extend(scene.input.scraps.clone().filter(|scraps| scraps.starts_with(env::temp_dir()) && *scraps != env::temp_dir()));
+    own.extend(
+        scene
+            .input
+            .scraps
+            .clone()
+            .filter(|scraps| scraps.starts_with(env::temp_dir()) && *scraps != env::temp_dir()),
+    );
     match access {
         Access::Write => own.extend(notes.map(|notes| notes.join("memory"))),
-        Access::Read | Access::Execute => {
-            own.extend([config.join("skills"), config.join("plugins")].into_iter().chain(notes.map(Path::to_owned)))
-        }
+        Access::Read | Access::Execute => own.extend(
+            [config.join("skills"), config.join("plugins")]
+                .into_iter()
+                .chain(notes.map(Path::to_owned)),
+        ),
     }
     let is_own = |path: &AbsPath| own.iter().any(|own| path.as_path().starts_with(own));
     is_own(&asked) && real.is_some_and(|real| is_own(&real))

@@ -86,13 +86,19 @@ impl Event {
 
 impl Input {
     pub(super) fn parse(text: &str) -> Result<Input, CliError> {
-        let value: Value = serde_json::from_str(text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
         let Value::Object(mut fields) = value else { return Err(wrong("is no JSON object")) };
         let event = take(&mut fields, "hook_event_name")?;
-        let event = Event::of(&event).ok_or_else(|| wrong(format!("is about `{event}`, which this version does not know")))?;
+        let event = Event::of(&event).ok_or_else(|| {
+            wrong(format!("is about `{event}`, which this version does not know"))
+        })?;
         let cwd = PathBuf::from(take(&mut fields, "cwd")?);
         if !cwd.is_absolute() {
-            return Err(wrong(format!("has a `cwd` that is no absolute path: `{}`", cwd.display())));
+            return Err(wrong(format!(
+                "has a `cwd` that is no absolute path: `{}`",
+                cwd.display()
+            )));
         }
         let is_about_tool = matches!(event, Event::Before | Event::After | Event::Failed);
         let tool = if is_about_tool { take(&mut fields, "tool_name")? } else { String::new() };
@@ -101,12 +107,29 @@ impl Input {
             None | Some(Value::Null) if !is_about_tool => Map::new(),
             _ => return Err(wrong("has no object `tool_input`")),
         };
-        let mut name = |key: &str| fields.remove(key).and_then(|name| Some(name.as_str().filter(|name| is_name(name))?.to_owned()));
+        let mut name = |key: &str| {
+            fields
+                .remove(key)
+                .and_then(|name| Some(name.as_str().filter(|name| is_name(name))?.to_owned()))
+        };
         let (conversation, call) = (name("session_id"), name("tool_use_id"));
-        let mut text = |key: &str| fields.remove(key).and_then(|value| Some(value.as_str()?.to_owned()));
+        let mut text =
+            |key: &str| fields.remove(key).and_then(|value| Some(value.as_str()?.to_owned()));
         let (permission_mode, described) = (text("permission_mode"), text("agent_type"));
-        let (transcript, scraps) = (text("transcript_path").map(PathBuf::from), text("scratchpad_dir").map(PathBuf::from));
-        Ok(Input { event, cwd, tool, arguments, conversation, call, permission_mode, described, transcript, scraps })
+        let (transcript, scraps) =
+            (text("transcript_path").map(PathBuf::from), text("scratchpad_dir").map(PathBuf::from));
+        Ok(Input {
+            event,
+            cwd,
+            tool,
+            arguments,
+            conversation,
+            call,
+            permission_mode,
+            described,
+            transcript,
+            scraps,
+        })
     }
 
     /// An argument of the tool that has to be a text.

@@ -13,7 +13,10 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
     let patch = scene.input.text("command")?;
     let paths: Vec<&str> = paths(patch).collect();
     if paths.is_empty() {
-        return Ok(Answer::Denied { reason: "ringfence: no file could be found in the patch, so nothing could be checked".into() });
+        return Ok(Answer::Denied {
+            reason: "ringfence: no file could be found in the patch, so nothing could be checked"
+                .into(),
+        });
     }
     let tools = files::tools(scene)?;
     for path in paths {
@@ -28,8 +31,12 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
 /// The files that a patch is about. Lines of content begin with a sign of their own, so that none
 /// of these can stand in one; one that does all the same is only checked as well.
 fn paths(patch: &str) -> impl Iterator<Item = &str> {
-    const WORDS: [&str; 4] = ["*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:"];
-    patch.lines().filter_map(|line| WORDS.iter().find_map(|word| line.trim_start().strip_prefix(word))).map(str::trim)
+    const WORDS: [&str; 4] =
+        ["*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:"];
+    patch
+        .lines()
+        .filter_map(|line| WORDS.iter().find_map(|word| line.trim_start().strip_prefix(word)))
+        .map(str::trim)
 }
 
 #[cfg(test)]

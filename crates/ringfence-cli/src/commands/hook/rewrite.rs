@@ -93,7 +93,9 @@ impl Rewrite<'_> {
     /// before the line runs, and whatever the line says of where it ended is not in it.
     fn end(&self, afterwards: Afterwards) -> Option<String> {
         match (afterwards, self.call) {
-            (Afterwards::Follow, Some(call)) => Some(format!(" && builtin cd -P -- {}", quoted(link(self.state, call).to_str()?))),
+            (Afterwards::Follow, Some(call)) => {
+                Some(format!(" && builtin cd -P -- {}", quoted(link(self.state, call).to_str()?)))
+            }
             _ => Some(String::new()),
         }
     }
@@ -120,7 +122,17 @@ fn unquoted(word: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const LINES: &[&str] = &["", "ls", "it's", "'", "''", "a -c 'b'", "x\ny\\", "$(id) `id` \"$HOME\" !! *", "é\u{2028}\u{7f}"];
+    const LINES: &[&str] = &[
+        "",
+        "ls",
+        "it's",
+        "'",
+        "''",
+        "a -c 'b'",
+        "x\ny\\",
+        "$(id) `id` \"$HOME\" !! *",
+        "é\u{2028}\u{7f}",
+    ];
 
     #[test]
     fn what_was_quoted_comes_back() {
@@ -140,14 +152,32 @@ mod tests {
         let shared = Some(Conversation { id: "c1", place: Place::Shell });
         let below_of = |conversation| [(&project, conversation), (&below, conversation)];
         let cases = below_of(None).into_iter().chain(below_of(shared));
-        for (line, (start, conversation)) in LINES.iter().flat_map(|line| cases.clone().map(move |case| (line, case))) {
+        for (line, (start, conversation)) in
+            LINES.iter().flat_map(|line| cases.clone().map(move |case| (line, case)))
+        {
             let rules = &["--deny=it's".to_owned()];
             let (agent, call) = ("claude-code", Some("toolu_1"));
-            let rewrite = Rewrite { program, project: &project, start, rules, agent, conversation, call, mode: None, state: &state };
+            let rewrite = Rewrite {
+                program,
+                project: &project,
+                start,
+                rules,
+                agent,
+                conversation,
+                call,
+                mode: None,
+                state: &state,
+            };
             for afterwards in [Afterwards::Stay, Afterwards::Follow] {
                 let made = rewrite.of(line, afterwards).unwrap();
-                assert!(rewrite.made(&made, afterwards) && !rewrite.made(line, afterwards), "{line}");
-                assert!(!rewrite.made(&rewrite.of(&made, afterwards).unwrap().replace("'\\''", "'"), afterwards));
+                assert!(
+                    rewrite.made(&made, afterwards) && !rewrite.made(line, afterwards),
+                    "{line}"
+                );
+                assert!(!rewrite.made(
+                    &rewrite.of(&made, afterwards).unwrap().replace("'\\''", "'"),
+                    afterwards
+                ));
                 for other in [
                     format!("{made} && id"),
                     made.replace("toolu_1", "toolu_2"),

@@ -55,18 +55,29 @@ impl Scene {
     pub(super) fn of(agent: Agent, input: Input) -> Result<Scene, CliError> {
         // The agent's shell may stand in a part of the project that looks like one of its own, and
         // must not choose by that which project it is.
-        let named = env::var_os("CLAUDE_PROJECT_DIR").filter(|path| agent == Agent::ClaudeCode && !path.is_empty());
+        let named = env::var_os("CLAUDE_PROJECT_DIR")
+            .filter(|path| agent == Agent::ClaudeCode && !path.is_empty());
         let named = named.map(|path| directory(Some(Path::new(&path)))).transpose()?;
         let cwd = match (directory(Some(&input.cwd)), &named) {
             // A command took it away; an agent that can do nothing any more cannot go elsewhere either.
-            (Err(CliError::File { source, .. }), Some(project)) if source.kind() == io::ErrorKind::NotFound => project.clone(),
+            (Err(CliError::File { source, .. }), Some(project))
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                project.clone()
+            }
             (entered, _) => entered?,
         };
         let start = named.unwrap_or_else(|| cwd.clone());
         let surroundings = gather(&start)?;
         // A name that nobody has described is one that comes with the program.
-        let described = input.described.as_deref().map(|name| ringfence_engine::agent(name, &surroundings.facts)).transpose()?.flatten();
-        let files = Files { agent: described.map(|described| described.agent.name), ..Files::default() };
+        let described = input
+            .described
+            .as_deref()
+            .map(|name| ringfence_engine::agent(name, &surroundings.facts))
+            .transpose()?
+            .flatten();
+        let files =
+            Files { agent: described.map(|described| described.agent.name), ..Files::default() };
         let flags = Flags { started_in: Some(start.clone()), ..Flags::none(cwd.clone()) };
         let resolved = resolve_in(surroundings, &flags, &files)?;
         Ok(Scene { agent, input, resolved, files, cwd, start })
@@ -98,20 +109,27 @@ impl Scene {
 
     /// Ringfence itself.
     pub(super) fn program(&self) -> Result<PathBuf, CliError> {
-        env::current_exe().map_err(|source| CliError::File { what: "find", path: "ringfence itself".into(), source })
+        env::current_exe().map_err(|source| CliError::File {
+            what: "find",
+            path: "ringfence itself".into(),
+            source,
+        })
     }
 
     /// The same, where somebody who is to be confined by it could replace it.
     pub(super) fn exposed(&self) -> Result<Option<PathBuf>, CliError> {
         let program = self.program()?;
-        let is_theirs = |path: AbsPath| self.grants().verdict(&path, Access::Write) == Verdict::Allowed;
-        let is_exposed = self.grants().is_confined() && AbsPath::new(&program).is_none_or(is_theirs);
+        let is_theirs =
+            |path: AbsPath| self.grants().verdict(&path, Access::Write) == Verdict::Allowed;
+        let is_exposed =
+            self.grants().is_confined() && AbsPath::new(&program).is_none_or(is_theirs);
         Ok(is_exposed.then_some(program))
     }
 
     /// Where the agent keeps its own settings and notes.
     pub(super) fn config(&self) -> PathBuf {
-        let moved = env::var_os("CLAUDE_CONFIG_DIR").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let moved =
+            env::var_os("CLAUDE_CONFIG_DIR").filter(|path| !path.is_empty()).map(PathBuf::from);
         moved.unwrap_or_else(|| self.grants().home.as_path().join(".claude"))
     }
 
@@ -119,7 +137,19 @@ impl Scene {
     pub(super) fn refuse(&self, refusal: Refusal) -> Result<Answer, CliError> {
         let Refusal { operation, target, rule: (rule, origin), evidence, more } = refusal;
         let (pid, program, time_ms) = (std::process::id(), self.agent.word().to_owned(), now_ms());
-        let denial = Denial { operation, target, rule, origin, explicit: true, pid, program, time_ms, evidence, count: 1, optional: false };
+        let denial = Denial {
+            operation,
+            target,
+            rule,
+            origin,
+            explicit: true,
+            pid,
+            program,
+            time_ms,
+            evidence,
+            count: 1,
+            optional: false,
+        };
         self.record(Record::denied(&self.subject(), &denial))?;
         Ok(self.refused(&denial, more))
     }
@@ -127,19 +157,38 @@ impl Scene {
     /// Says what is on record already.
     pub(super) fn refused(&self, denial: &Denial, more: Option<String>) -> Answer {
         let Denial { operation, target, rule, origin, .. } = denial;
-        let mut reason = format!("ringfence refuses: {} {}, by `{rule}` ({origin})", operation.word(), short(target));
+        let mut reason = format!(
+            "ringfence refuses: {} {}, by `{rule}` ({origin})",
+            operation.word(),
+            short(target)
+        );
         if let Some(more) = more {
             reason.push_str(&format!("; {more}"));
         }
-        let is_asked = self.grants().ask == Asking::Terminal && is_asked_about(denial, &self.files, &self.resolved);
+        let is_asked = self.grants().ask == Asking::Terminal
+            && is_asked_about(denial, &self.files, &self.resolved);
         if is_asked { Answer::Asked { reason } } else { Answer::Denied { reason } }
     }
 
     /// Records that a call goes on as the agent makes it.
-    pub(super) fn pass(&self, operation: Operation, target: &str, rule: (String, String)) -> Result<Answer, CliError> {
+    pub(super) fn pass(
+        &self,
+        operation: Operation,
+        target: &str,
+        rule: (String, String),
+    ) -> Result<Answer, CliError> {
         let (pid, program, time_ms) = (std::process::id(), self.agent.word().to_owned(), now_ms());
         let (rule, origin) = rule;
-        let allowance = Allowance { operation, target: target.to_owned(), rule, origin, pid, program, time_ms, count: 1 };
+        let allowance = Allowance {
+            operation,
+            target: target.to_owned(),
+            rule,
+            origin,
+            pid,
+            program,
+            time_ms,
+            count: 1,
+        };
         self.record(Record::allowed(&self.subject(), &allowance))?;
         Ok(Answer::Nothing)
     }

@@ -52,23 +52,37 @@ impl Settings {
         }
         let base = Base { grants, mode: scene.mode() };
         for SettingsFile { path, author, anchor } in &files(scene) {
-            let Some(text) = text_of(path)?.filter(|text| !text.trim().is_empty()) else { continue };
-            settings.add(&object(path, &text)?, path, *author).map_err(|what| wrong(path, &what))?;
+            let Some(text) = text_of(path)?.filter(|text| !text.trim().is_empty()) else {
+                continue;
+            };
+            settings
+                .add(&object(path, &text)?, path, *author)
+                .map_err(|what| wrong(path, &what))?;
             settings.files.add(&text, anchor, *author, base).map_err(|what| wrong(path, &what))?;
         }
         Ok(settings)
     }
 
-    fn add(&mut self, whole: &Map<String, Value>, file: &Path, author: Author) -> Result<(), String> {
+    fn add(
+        &mut self,
+        whole: &Map<String, Value>,
+        file: &Path,
+        author: Author,
+    ) -> Result<(), String> {
         for (key, rules) in [("deny", &mut self.deny), ("ask", &mut self.ask)] {
             let listed = whole.get("permissions").and_then(|permissions| permissions.get(key));
-            for rule in listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+            for rule in
+                listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+            {
                 rules.deny.extend(pattern(rule).map(|text| origin(text, file)));
             }
         }
         let Some(said) = whole.get("sandbox") else { return Ok(()) };
         let said = said.as_object().ok_or("`sandbox` is no object")?;
-        let denied_hosts = said.get("network").and_then(|network| network.get("deniedDomains")).and_then(Value::as_array);
+        let denied_hosts = said
+            .get("network")
+            .and_then(|network| network.get("deniedDomains"))
+            .and_then(Value::as_array);
         if denied_hosts.is_some_and(|hosts| hosts.iter().any(|host| host == "*")) {
             self.files.shut_network();
         }
@@ -78,16 +92,19 @@ impl Settings {
             sandbox.auto_allow_bash_if_sandboxed &= says;
         }
         if let Some(says) = switch(said, "allowUnsandboxedCommands")? {
-            sandbox.allow_unsandboxed_commands = says && (author == Author::Trusted || sandbox.allow_unsandboxed_commands);
+            sandbox.allow_unsandboxed_commands =
+                says && (author == Author::Trusted || sandbox.allow_unsandboxed_commands);
         }
         if author == Author::Trusted {
             let wrong = |key: &str, error: serde_json::Error| format!("`sandbox.{key}`: {error}");
             if let Some(listed) = said.get("excludedCommands") {
-                let listed: Vec<String> = serde_json::from_value(listed.clone()).map_err(|error| wrong("excludedCommands", error))?;
+                let listed: Vec<String> = serde_json::from_value(listed.clone())
+                    .map_err(|error| wrong("excludedCommands", error))?;
                 sandbox.excluded_commands.extend(listed);
             }
             if let Some(listed) = said.get("enabledPlatforms") {
-                let listed: Vec<Platform> = serde_json::from_value(listed.clone()).map_err(|error| wrong("enabledPlatforms", error))?;
+                let listed: Vec<Platform> = serde_json::from_value(listed.clone())
+                    .map_err(|error| wrong("enabledPlatforms", error))?;
                 sandbox.enabled_platforms = Some(listed);
             }
         }
@@ -97,13 +114,18 @@ impl Settings {
 
 /// The files that the agent obeys. The project's come last: no other file widens what they narrow.
 fn files(scene: &Scene) -> Vec<SettingsFile> {
-    let trusted = |path: PathBuf| SettingsFile { path, author: Author::Trusted, anchor: scene.start.clone() };
+    let trusted =
+        |path: PathBuf| SettingsFile { path, author: Author::Trusted, anchor: scene.start.clone() };
     let mut files = vec![trusted(scene.config().join("settings.json")), trusted(MANAGED.into())];
     let mut projects = vec![&scene.grants().workspace, &scene.start];
     projects.dedup();
     for project in projects {
         let own = project.as_path().join(".claude");
-        let theirs = |name: &str| SettingsFile { path: own.join(name), author: Author::Anybody, anchor: project.clone() };
+        let theirs = |name: &str| SettingsFile {
+            path: own.join(name),
+            author: Author::Anybody,
+            anchor: project.clone(),
+        };
         files.extend(["settings.json", "settings.local.json"].map(theirs));
     }
     files
@@ -180,16 +202,28 @@ mod tests {
     #[test]
     fn whoever_wrote_the_repository_can_only_narrow() {
         let add = |mut settings: Settings, text: &str, author: Author| {
-            let Value::Object(whole) = serde_json::from_str(text).unwrap() else { panic!("{text}") };
+            let Value::Object(whole) = serde_json::from_str(text).unwrap() else {
+                panic!("{text}")
+            };
             settings.add(&whole, Path::new("/x"), author).map(|()| settings)
         };
-        let said = |text: &str, author: Author| add(Settings::default(), text, author).map(|settings| settings.sandbox);
+        let said = |text: &str, author: Author| {
+            add(Settings::default(), text, author).map(|settings| settings.sandbox)
+        };
         let both = |first: &str, then: &str| {
-            let settings = add(add(Settings::default(), first, Author::Trusted).unwrap(), then, Author::Anybody).unwrap().sandbox;
+            let settings = add(
+                add(Settings::default(), first, Author::Trusted).unwrap(),
+                then,
+                Author::Anybody,
+            )
+            .unwrap()
+            .sandbox;
             (settings.auto_allow_bash_if_sandboxed, settings.allow_unsandboxed_commands)
         };
         let says = |auto: bool, bare: bool| {
-            format!(r#"{{"sandbox": {{"autoAllowBashIfSandboxed": {auto}, "allowUnsandboxedCommands": {bare}}}}}"#)
+            format!(
+                r#"{{"sandbox": {{"autoAllowBashIfSandboxed": {auto}, "allowUnsandboxedCommands": {bare}}}}}"#
+            )
         };
         assert_eq!(both(&says(true, true), &says(true, true)), (true, true));
         assert_eq!(both(&says(true, true), &says(false, false)), (false, false));
@@ -197,8 +231,16 @@ mod tests {
         let wide = r#"{"sandbox": {"enabled": false, "allowUnsandboxedCommands": true, "excludedCommands": ["curl:*"], "enabledPlatforms": ["macos"]}}"#;
         assert_eq!(said(wide, Author::Anybody), Ok(SandboxSettings::default()));
         let trusted = said(wide, Author::Trusted).unwrap();
-        assert!(trusted.enabled && trusted.allow_unsandboxed_commands && trusted.excluded_commands == ["curl:*"]);
-        assert!(!said(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#, Author::Anybody).unwrap().auto_allow_bash_if_sandboxed);
+        assert!(
+            trusted.enabled
+                && trusted.allow_unsandboxed_commands
+                && trusted.excluded_commands == ["curl:*"]
+        );
+        assert!(
+            !said(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#, Author::Anybody)
+                .unwrap()
+                .auto_allow_bash_if_sandboxed
+        );
         assert!(said(r#"{"sandbox": {"excludedCommands": "x"}}"#, Author::Trusted).is_err());
         assert!(said(r#"{"sandbox": {"allowUnsandboxedCommands": 1}}"#, Author::Anybody).is_err());
     }

@@ -14,7 +14,8 @@ pub(super) fn answer(scene: &Scene) -> Answer {
     sweep(&scene.resolved.surroundings.facts.state);
     let grants = scene.grants();
     if !grants.is_confined() {
-        let text = "ringfence: the policy confines nothing: commands can do whatever you can".to_owned();
+        let text =
+            "ringfence: the policy confines nothing: commands can do whatever you can".to_owned();
         return Answer::Message { text };
     }
     let written = match grants.mode {
@@ -22,13 +23,18 @@ pub(super) fn answer(scene: &Scene) -> Answer {
         _ => format!("{} can be written, and /tmp", grants.workspace),
     };
     let shared = match grants.sandbox.hook_session {
-        HookSession::Conversation => "they share one shell, /tmp and loopback for this conversation",
+        HookSession::Conversation => {
+            "they share one shell, /tmp and loopback for this conversation"
+        }
         HookSession::Call => "each has a sandbox, a /tmp and a loopback of its own",
     };
-    let hosts: Vec<String> = grants.network.allow.iter().take(20).map(|listed| listed.rule.to_string()).collect();
+    let hosts: Vec<String> =
+        grants.network.allow.iter().take(20).map(|listed| listed.rule.to_string()).collect();
     let network = match grants.network.mode {
         NetworkMode::Full => "open".to_owned(),
-        NetworkMode::AllowList if !hosts.is_empty() => format!("these hosts alone: {}", hosts.join(", ")),
+        NetworkMode::AllowList if !hosts.is_empty() => {
+            format!("these hosts alone: {}", hosts.join(", "))
+        }
         _ => "shut".to_owned(),
     };
     let text = format!(
@@ -42,7 +48,8 @@ fn sweep(state: &AbsPath) {
     const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
     let Some(directory) = link(state, "x").parent().map(Path::to_owned) else { return };
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let age = entry.metadata().ok().and_then(|metadata| metadata.modified().ok()?.elapsed().ok());
+        let age =
+            entry.metadata().ok().and_then(|metadata| metadata.modified().ok()?.elapsed().ok());
         if age.is_some_and(|age| age > KEPT) {
             let _ = fs::remove_file(entry.path());
         }

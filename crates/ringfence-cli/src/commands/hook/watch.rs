@@ -28,7 +28,10 @@ pub(super) fn watch(agent: Agent) -> u8 {
 
 fn answered(agent: Agent) -> Result<u8, String> {
     let told = |error: std::io::Error| error.to_string();
-    let mut child = Command::new("/proc/self/exe").args(["hook", agent.word(), "--watched"]).spawn().map_err(told)?;
+    let mut child = Command::new("/proc/self/exe")
+        .args(["hook", agent.word(), "--watched"])
+        .spawn()
+        .map_err(told)?;
     let pid = Pid::from_child(&child);
     let (sender, ended) = mpsc::channel();
     thread::Builder::new().spawn(move || sender.send(child.wait())).map_err(told)?;
@@ -37,6 +40,7 @@ fn answered(agent: Agent) -> Result<u8, String> {
         return Err(format!("there was no answer within {} seconds", PATIENCE.as_secs()));
     };
     let status = status.map_err(told)?;
-    let known = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code <= BLOCKED);
+    let known =
+        status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code <= BLOCKED);
     known.ok_or_else(|| format!("it ended by {status}"))
 }

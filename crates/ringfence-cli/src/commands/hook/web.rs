@@ -12,10 +12,16 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
     let grants = scene.grants();
     let url = scene.input.text("url")?;
     if !grants.is_confined() {
-        return scene.pass(Operation::Connect, url, ("full-access".to_owned(), "the mode".to_owned()));
+        return scene.pass(
+            Operation::Connect,
+            url,
+            ("full-access".to_owned(), "the mode".to_owned()),
+        );
     }
     let Some(host) = host(url) else {
-        return Ok(Answer::Denied { reason: format!("ringfence: `{url}` names no host that could be checked") });
+        return Ok(Answer::Denied {
+            reason: format!("ringfence: `{url}` names no host that could be checked"),
+        });
     };
     let passage = match passage(&grants.network, &host) {
         Ok(passage) => passage,
@@ -25,8 +31,17 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
     if passage.is_open() {
         return scene.pass(Operation::Connect, &passage.target(), rule);
     }
-    let more = passage.change().map_or_else(|| passage.why(), |change| format!("{}; to change that: {change}", passage.why()));
-    scene.refuse(Refusal { operation: Operation::Connect, target: passage.target(), rule, evidence: Evidence::Tool, more: Some(more) })
+    let more = passage.change().map_or_else(
+        || passage.why(),
+        |change| format!("{}; to change that: {change}", passage.why()),
+    );
+    scene.refuse(Refusal {
+        operation: Operation::Connect,
+        target: passage.target(),
+        rule,
+        evidence: Evidence::Tool,
+        more: Some(more),
+    })
 }
 
 fn origin(passage: &Passage) -> String {
@@ -39,11 +54,18 @@ fn host(url: &str) -> Option<String> {
     let is_web = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
     // What parsers read in different ways is not read.
     let is_odd = |c: char| c == '\\' || c == '@' || c.is_control() || c.is_whitespace();
-    let authority =
-        rest.split(['/', '?', '#']).next().filter(|authority| is_web && !authority.is_empty() && !authority.contains(is_odd))?;
-    let has_port =
-        authority.rsplit_once(':').is_some_and(|(host, port)| !host.ends_with(':') && port.bytes().all(|byte| byte.is_ascii_digit()));
-    Some(if has_port && !authority.ends_with(']') { authority.to_owned() } else { format!("{authority}:443") })
+    let authority = rest
+        .split(['/', '?', '#'])
+        .next()
+        .filter(|authority| is_web && !authority.is_empty() && !authority.contains(is_odd))?;
+    let has_port = authority.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.ends_with(':') && port.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    Some(if has_port && !authority.ends_with(']') {
+        authority.to_owned()
+    } else {
+        format!("{authority}:443")
+    })
 }
 
 #[cfg(test)]

@@ -17,11 +17,23 @@ pub(crate) enum Agent {
 type Traces = (&'static [&'static str], &'static [&'static str], &'static [&'static str]);
 
 const AGENTS: [(Agent, &str, Traces); 5] = [
-    (Agent::ClaudeCode, "claude-code", (&[".claude", "CLAUDE.md"], &[".claude", ".claude.json"], &["claude"])),
+    (
+        Agent::ClaudeCode,
+        "claude-code",
+        (&[".claude", "CLAUDE.md"], &[".claude", ".claude.json"], &["claude"]),
+    ),
     (Agent::Codex, "codex", (&[".codex"], &[".codex"], &["codex"])),
-    (Agent::Cursor, "cursor", (&[".cursor", ".cursorrules"], &[".cursor"], &["cursor", "cursor-agent"])),
+    (
+        Agent::Cursor,
+        "cursor",
+        (&[".cursor", ".cursorrules"], &[".cursor"], &["cursor", "cursor-agent"]),
+    ),
     (Agent::Gemini, "gemini", (&[".gemini", "GEMINI.md"], &[".gemini"], &["gemini"])),
-    (Agent::Opencode, "opencode", (&["opencode.json", ".opencode"], &[".config/opencode"], &["opencode"])),
+    (
+        Agent::Opencode,
+        "opencode",
+        (&["opencode.json", ".opencode"], &[".config/opencode"], &["opencode"]),
+    ),
 ];
 
 impl Agent {
@@ -35,7 +47,9 @@ pub(super) fn found(facts: &Facts) -> Vec<Agent> {
     let is_there = |(project, home, programs): &Traces| {
         project.iter().any(|name| facts.workspace.join(name).as_path().exists())
             || home.iter().any(|name| facts.home.join(name).as_path().exists())
-            || programs.iter().any(|name| facts.path_dirs.iter().any(|directory| directory.join(name).as_path().exists()))
+            || programs.iter().any(|name| {
+                facts.path_dirs.iter().any(|directory| directory.join(name).as_path().exists())
+            })
     };
     AGENTS.iter().filter(|(_, _, traces)| is_there(traces)).map(|(agent, ..)| *agent).collect()
 }

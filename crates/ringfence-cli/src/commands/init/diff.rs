@@ -23,7 +23,14 @@ pub(super) fn lines(before: &str, after: &str) -> Vec<String> {
         was_left_out = !is_near(at);
     }
     if before.ends_with('\n') != after.ends_with('\n') && !before.is_empty() {
-        shown.push(if after.ends_with('\n') { "+(a line end at the end)" } else { "-(the line end at the end)" }.to_owned());
+        shown.push(
+            if after.ends_with('\n') {
+                "+(a line end at the end)"
+            } else {
+                "-(the line end at the end)"
+            }
+            .to_owned(),
+        );
     }
     shown
 }
@@ -35,7 +42,11 @@ fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
     for i in (0..old.len()).rev() {
         for j in (0..new.len()).rev() {
             let at = i * width + j;
-            common[at] = if old[i] == new[j] { common[at + width + 1] + 1 } else { common[at + width].max(common[at + 1]) };
+            common[at] = if old[i] == new[j] {
+                common[at + width + 1] + 1
+            } else {
+                common[at + width].max(common[at + 1])
+            };
         }
     }
     let (mut i, mut j) = (0, 0);
@@ -44,7 +55,9 @@ fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
         if i < old.len() && j < new.len() && old[i] == new[j] {
             all.push((' ', old[i]));
             (i, j) = (i + 1, j + 1);
-        } else if j >= new.len() || (i < old.len() && common[(i + 1) * width + j] >= common[i * width + j + 1]) {
+        } else if j >= new.len()
+            || (i < old.len() && common[(i + 1) * width + j] >= common[i * width + j + 1])
+        {
             all.push(('-', old[i]));
             i += 1;
         } else {

@@ -34,12 +34,21 @@ enum Writing {
 
 impl Draft {
     /// A file of the project. What came with a project may lead anywhere, and is not followed.
-    pub(super) fn within(file: AbsPath, before: Option<String>, after: String, project: &AbsPath) -> Result<Draft, CliError> {
-        let is_link = |path: &AbsPath| fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink());
+    pub(super) fn within(
+        file: AbsPath,
+        before: Option<String>,
+        after: String,
+        project: &AbsPath,
+    ) -> Result<Draft, CliError> {
+        let is_link = |path: &AbsPath| {
+            fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink())
+        };
         let way = file.ancestors().take_while(|above| above != project).find(|path| is_link(path));
         match way {
             Some(link) => Err(CliError::Words {
-                what: format!("{file} is not written: {link} is a link, and whoever wrote the project chose where it leads"),
+                what: format!(
+                    "{file} is not written: {link} is a link, and whoever wrote the project chose where it leads"
+                ),
                 hint: "put a file or directory in its place".into(),
             }),
             None => Ok(Draft { file, before, after, about: None, writing: Writing::Plain }),
@@ -71,8 +80,10 @@ impl Draft {
 
     /// All lines that come and go, and some around them.
     pub(super) fn diff(&self, paint: Paint) -> String {
-        let name = if self.before.is_some() { self.file.to_string() } else { "/dev/null".to_owned() };
-        let mut text = format!("--- {}\n+++ {}\n", printable(&name), printable(&self.file.to_string()));
+        let name =
+            if self.before.is_some() { self.file.to_string() } else { "/dev/null".to_owned() };
+        let mut text =
+            format!("--- {}\n+++ {}\n", printable(&name), printable(&self.file.to_string()));
         for line in diff::lines(self.before.as_deref().unwrap_or_default(), &self.after) {
             let shown = printable(&line);
             let painted = match shown.chars().next() {
@@ -105,17 +116,23 @@ impl Draft {
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         DirBuilder::new().recursive(true).mode(0o755).create(directory.as_path()).map_err(fail)?;
         if text_of(self.file.as_path())? != self.before {
-            return Err(fail(io::Error::new(io::ErrorKind::ResourceBusy, "it was changed meanwhile")));
+            return Err(fail(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "it was changed meanwhile",
+            )));
         }
         let mut name = std::ffi::OsString::from(".");
         name.push(self.file.name().unwrap_or_default());
         name.push(format!(".{}.new", std::process::id()));
         let new = directory.join(&name);
         let put = || -> io::Result<()> {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(new.as_path())?;
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o644).open(new.as_path())?;
             file.write_all(self.after.as_bytes())?;
             if let Ok(metadata) = fs::metadata(self.file.as_path()) {
-                file.set_permissions(Permissions::from_mode(metadata.permissions().mode() & 0o777))?;
+                file.set_permissions(Permissions::from_mode(
+                    metadata.permissions().mode() & 0o777,
+                ))?;
             }
             file.sync_all()?;
             fs::rename(new.as_path(), self.file.as_path())

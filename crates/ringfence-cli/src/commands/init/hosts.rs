@@ -45,12 +45,20 @@ const FORGES: &[&str] = &[
 pub(super) fn wanted(languages: &[&Language], remotes: &[Remote]) -> Vec<Host> {
     let of_language = |language: &&Language| {
         let name = language.name;
-        language.hosts.iter().map(move |(rule, what)| Host { rule: (*rule).into(), reason: format!("{name}: {what}"), doubt: None })
+        language.hosts.iter().map(move |(rule, what)| Host {
+            rule: (*rule).into(),
+            reason: format!("{name}: {what}"),
+            doubt: None,
+        })
     };
     let mut hosts: Vec<Host> = languages.iter().flat_map(of_language).collect();
     for remote in remotes {
         for rule in remote_rules(&remote.url) {
-            let host = Host { rule: rule.to_string(), reason: format!("git: the remote {}", word(&remote.name)), doubt: doubt(&rule) };
+            let host = Host {
+                rule: rule.to_string(),
+                reason: format!("git: the remote {}", word(&remote.name)),
+                doubt: doubt(&rule),
+            };
             if hosts.iter().all(|known| known.rule != host.rule) {
                 hosts.push(host);
             }
@@ -63,7 +71,8 @@ pub(super) fn wanted(languages: &[&Language], remotes: &[Remote]) -> Vec<Host> {
 fn doubt(rule: &HostRule) -> Option<&'static str> {
     let text = rule.to_string();
     let host = text.rsplit_once(':').map_or(text.as_str(), |(host, _)| host);
-    const NEAR: [&str; 7] = [".local", ".internal", ".lan", ".corp", ".home", ".intranet", ".home.arpa"];
+    const NEAR: [&str; 7] =
+        [".local", ".internal", ".lan", ".corp", ".home", ".intranet", ".home.arpa"];
     if FORGES.contains(&host) {
         return None;
     }
@@ -90,14 +99,21 @@ mod tests {
         let remote = Remote { name: "ori\ngin".into(), url: url.into() };
         let found = wanted(&[], &[remote]);
         assert!(found.iter().all(|host| host.reason == "git: the remote origin"));
-        assert_eq!(found.iter().map(|host| (host.rule.as_str(), host.doubt.is_none())).collect::<Vec<_>>(), expect, "{url}");
+        assert_eq!(
+            found.iter().map(|host| (host.rule.as_str(), host.doubt.is_none())).collect::<Vec<_>>(),
+            expect,
+            "{url}"
+        );
     }
 
     #[test]
     fn only_what_everybody_knows_is_proposed() {
         check("https://github.com/me/x", &[("github.com:443", true), ("github.com:22", true)]);
         check("git@gitlab.com:me/x.git", &[("gitlab.com:22", true), ("gitlab.com:443", true)]);
-        check("https://github.com.evil.org/x", &[("github.com.evil.org:443", false), ("github.com.evil.org:22", false)]);
+        check(
+            "https://github.com.evil.org/x",
+            &[("github.com.evil.org:443", false), ("github.com.evil.org:22", false)],
+        );
         check("ssh://10.0.0.1/x", &[("10.0.0.1:22", false), ("10.0.0.1:443", false)]);
         check("https://*.org/x", &[]);
         check("https://localhost:3000/x", &[]);

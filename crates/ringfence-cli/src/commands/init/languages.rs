@@ -20,7 +20,10 @@ const LANGUAGES: &[Language] = &[
     Language {
         name: "node",
         marks: &["package.json"],
-        hosts: &[("registry.npmjs.org:443", "npm, pnpm: packages"), ("registry.yarnpkg.com:443", "yarn: packages")],
+        hosts: &[
+            ("registry.npmjs.org:443", "npm, pnpm: packages"),
+            ("registry.yarnpkg.com:443", "yarn: packages"),
+        ],
         publishes: &["npm publish:*", "pnpm publish:*", "yarn publish:*", "yarn npm publish:*"],
     },
     Language {
@@ -42,7 +45,10 @@ const LANGUAGES: &[Language] = &[
     Language {
         name: "python",
         marks: &["pyproject.toml", "requirements.txt", "setup.py", "Pipfile", "uv.lock"],
-        hosts: &[("pypi.org:443", "pip, uv: the index"), ("files.pythonhosted.org:443", "pip, uv: packages")],
+        hosts: &[
+            ("pypi.org:443", "pip, uv: the index"),
+            ("files.pythonhosted.org:443", "pip, uv: packages"),
+        ],
         publishes: &["twine upload:*", "poetry publish:*", "uv publish:*"],
     },
     Language {
@@ -53,7 +59,13 @@ const LANGUAGES: &[Language] = &[
     },
     Language {
         name: "java",
-        marks: &["pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"],
+        marks: &[
+            "pom.xml",
+            "build.gradle",
+            "build.gradle.kts",
+            "settings.gradle",
+            "settings.gradle.kts",
+        ],
         hosts: &[
             ("repo.maven.apache.org:443", "maven: packages"),
             ("repo1.maven.org:443", "maven, gradle: packages"),
@@ -65,13 +77,19 @@ const LANGUAGES: &[Language] = &[
     Language {
         name: "ruby",
         marks: &["Gemfile", "*.gemspec"],
-        hosts: &[("rubygems.org:443", "gem, bundler: packages"), ("index.rubygems.org:443", "bundler: the index")],
+        hosts: &[
+            ("rubygems.org:443", "gem, bundler: packages"),
+            ("index.rubygems.org:443", "bundler: the index"),
+        ],
         publishes: &["gem push:*"],
     },
     Language {
         name: "php",
         marks: &["composer.json"],
-        hosts: &[("repo.packagist.org:443", "composer: packages"), ("packagist.org:443", "composer: the index")],
+        hosts: &[
+            ("repo.packagist.org:443", "composer: packages"),
+            ("packagist.org:443", "composer: the index"),
+        ],
         publishes: &[],
     },
     Language {
@@ -84,8 +102,12 @@ const LANGUAGES: &[Language] = &[
 
 /// The languages of which there is a file in the project's own directory.
 pub(super) fn found(project: &AbsPath) -> Vec<&'static Language> {
-    let names: Vec<String> =
-        fs::read_dir(project.as_path()).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names: Vec<String> = fs::read_dir(project.as_path())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
     let has = |mark: &&str| match mark.strip_prefix('*') {
         Some(end) => names.iter().any(|name| name.ends_with(end)),
         None => names.iter().any(|name| name == mark),
@@ -100,7 +122,11 @@ mod tests {
     #[test]
     fn every_host_is_one_and_no_other() {
         for (host, what) in super::LANGUAGES.iter().flat_map(|language| language.hosts) {
-            assert_eq!(HostRule::parse(host).map(|rule| rule.to_string()).ok().as_deref(), Some(*host), "{what}");
+            assert_eq!(
+                HostRule::parse(host).map(|rule| rule.to_string()).ok().as_deref(),
+                Some(*host),
+                "{what}"
+            );
             assert!(!host.contains('*') && host.ends_with(":443"));
         }
     }

@@ -18,8 +18,10 @@ use crate::plain::text_of;
 pub(super) fn of_the_project(facts: &Facts, languages: &[&Language]) -> Result<Draft, CliError> {
     let file = facts.workspace.join(".ringfence/policy.toml");
     let before = text_of(file.as_path())?;
-    let publishes: Vec<(&str, &str)> =
-        languages.iter().flat_map(|language| language.publishes.iter().map(move |line| (*line, language.name))).collect();
+    let publishes: Vec<(&str, &str)> = languages
+        .iter()
+        .flat_map(|language| language.publishes.iter().map(move |line| (*line, language.name)))
+        .collect();
     let after = match &before {
         Some(text) => text.clone(),
         None => {
@@ -53,15 +55,38 @@ pub(super) fn of_the_project(facts: &Facts, languages: &[&Language]) -> Result<D
 /// Tells whether the project names a tool that loads `.env` files by itself: with EACCES it would
 /// not start.
 fn reads_env_files(project: &AbsPath) -> bool {
-    const LISTS: &[&str] = &["package.json", "pyproject.toml", "requirements.txt", "Pipfile", "Gemfile", "composer.json"];
-    const LOADERS: &[&str] =
-        &["dotenv", "\"vite\"", "\"next\"", "\"nuxt\"", "\"astro\"", "react-scripts", "django-environ", "python-decouple", "environs"];
+    const LISTS: &[&str] = &[
+        "package.json",
+        "pyproject.toml",
+        "requirements.txt",
+        "Pipfile",
+        "Gemfile",
+        "composer.json",
+    ];
+    const LOADERS: &[&str] = &[
+        "dotenv",
+        "\"vite\"",
+        "\"next\"",
+        "\"nuxt\"",
+        "\"astro\"",
+        "react-scripts",
+        "django-environ",
+        "python-decouple",
+        "environs",
+    ];
     let names_loader = |text: String| LOADERS.iter().any(|loader| text.contains(loader));
-    LISTS.iter().filter_map(|name| fs::read_to_string(project.join(name).as_path()).ok()).any(names_loader)
+    LISTS
+        .iter()
+        .filter_map(|name| fs::read_to_string(project.join(name).as_path()).ok())
+        .any(names_loader)
 }
 
 /// The user's own, for this project or for all: it opens hosts. `None` if no host is to be opened.
-pub(super) fn of_the_user(scope: Scope, facts: &Facts, hosts: &[Host]) -> Result<Option<Draft>, CliError> {
+pub(super) fn of_the_user(
+    scope: Scope,
+    facts: &Facts,
+    hosts: &[Host],
+) -> Result<Option<Draft>, CliError> {
     if hosts.is_empty() {
         return Ok(None);
     }
@@ -76,14 +101,17 @@ pub(super) fn of_the_user(scope: Scope, facts: &Facts, hosts: &[Host]) -> Result
             let mut text = text.clone();
             for host in hosts.iter().filter(|host| host.doubt.is_none()) {
                 let Ok(rule) = HostRule::parse(&host.rule) else { continue };
-                if let Some(more) = amend(Some(&text), &file, &Permit::host(&rule)).map_err(ringfence_engine::EngineError::from)? {
+                if let Some(more) = amend(Some(&text), &file, &Permit::host(&rule))
+                    .map_err(ringfence_engine::EngineError::from)?
+                {
                     text = more;
                 }
             }
             text
         }
     };
-    parse_bytes(after.as_bytes(), &file, Source::User).map_err(ringfence_engine::EngineError::from)?;
+    parse_bytes(after.as_bytes(), &file, Source::User)
+        .map_err(ringfence_engine::EngineError::from)?;
     let about = match scope {
         Scope::Global => "your own policy, for all of your projects",
         Scope::OwnProject | Scope::Project => {
@@ -94,18 +122,25 @@ pub(super) fn of_the_user(scope: Scope, facts: &Facts, hosts: &[Host]) -> Result
 }
 
 fn fresh(scope: Scope, facts: &Facts, hosts: &[Host]) -> String {
-    let name = facts.workspace.name().map(|name| name.to_string_lossy().chars().filter(|c| !c.is_control()).collect::<String>());
+    let name = facts
+        .workspace
+        .name()
+        .map(|name| name.to_string_lossy().chars().filter(|c| !c.is_control()).collect::<String>());
     let mut text = match scope {
         Scope::Global => format!(
             "# Your own policy: it holds for agents' commands in all of your projects.\nversion = 1\n\n[network]\n# For {}:\nallow = [\n",
             name.unwrap_or_default()
         ),
-        Scope::OwnProject | Scope::Project => format!("{}\n[network]\nallow = [\n", new_own_policy(facts)),
+        Scope::OwnProject | Scope::Project => {
+            format!("{}\n[network]\nallow = [\n", new_own_policy(facts))
+        }
     };
     for Host { rule, reason, doubt } in hosts {
         match doubt {
             None => text.push_str(&format!("  {}, # {reason}\n", quoted(rule))),
-            Some(doubt) => text.push_str(&format!("  # {}, # {reason}; not opened: {doubt}\n", quoted(rule))),
+            Some(doubt) => {
+                text.push_str(&format!("  # {}, # {reason}; not opened: {doubt}\n", quoted(rule)))
+            }
         }
     }
     text.push_str("]\n");

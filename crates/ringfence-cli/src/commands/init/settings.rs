@@ -23,15 +23,25 @@ pub(super) struct SetUp {
 
 /// Sets an agent up by what it offers: hooks if it has them, else a server of tools.
 pub(super) fn of(agent: Agent, facts: &Facts) -> Result<SetUp, CliError> {
-    let program = std::env::current_exe().map_err(|source| CliError::File { what: "find", path: "ringfence itself".into(), source })?;
+    let program = std::env::current_exe().map_err(|source| CliError::File {
+        what: "find",
+        path: "ringfence itself".into(),
+        source,
+    })?;
     match agent {
         Agent::ClaudeCode => claude_code(facts, &command(&program, "hook claude-code")),
         Agent::Codex => codex(facts, &command(&program, "hook codex")),
         Agent::Cursor => server(facts, ".cursor/mcp.json", "mcpServers", plain(&program), "Cursor"),
-        Agent::Gemini => server(facts, ".gemini/settings.json", "mcpServers", plain(&program), "Gemini CLI"),
+        Agent::Gemini => {
+            server(facts, ".gemini/settings.json", "mcpServers", plain(&program), "Gemini CLI")
+        }
         Agent::Opencode => {
             let words = vec![text(&program.to_string_lossy()), text("mcp")];
-            let fields = vec![field("type", text("local")), field("command", CstInputValue::Array(words)), field("enabled", true.into())];
+            let fields = vec![
+                field("type", text("local")),
+                field("command", CstInputValue::Array(words)),
+                field("enabled", true.into()),
+            ];
             server(facts, "opencode.json", "mcp", CstInputValue::Object(fields), "opencode")
         }
     }
@@ -51,12 +61,19 @@ fn claude_code(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
         }
         // What the agent attaches by itself, and what it searches, asks no hook.
         let deny = array(&object(root, "permissions")?, "deny")?;
-        for rule in ["Read(./**/.env)", "Read(~/.ssh/**)", "Read(~/.aws/**)", "Read(~/.gnupg/**)", "Read(~/.netrc)"] {
+        for rule in [
+            "Read(./**/.env)",
+            "Read(~/.ssh/**)",
+            "Read(~/.aws/**)",
+            "Read(~/.gnupg/**)",
+            "Read(~/.netrc)",
+        ] {
             add(&deny, rule);
         }
         Some(())
     };
-    let mut set_up = SetUp { drafts: vec![edited(file, &facts.workspace, edit)?], notes: Vec::new() };
+    let mut set_up =
+        SetUp { drafts: vec![edited(file, &facts.workspace, edit)?], notes: Vec::new() };
     for name in ["settings.json", "settings.local.json"] {
         let shared = facts.workspace.join(".claude").join(name);
         if text_of(shared.as_path())?.is_some_and(|text| switches_off(&text)) {
@@ -70,14 +87,20 @@ fn claude_code(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
 
 /// Whether a file speaks of it, however it is spelled.
 fn switches_off(text: &str) -> bool {
-    text.contains("disableAllHooks") || read(text).is_some_and(|whole| whole.get("disableAllHooks").is_some())
+    text.contains("disableAllHooks")
+        || read(text).is_some_and(|whole| whole.get("disableAllHooks").is_some())
 }
 
 fn codex(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
     let file = facts.workspace.join(".codex/hooks.json");
     let edit = |root: &CstObject| -> Option<()> {
         let hooks = object(root, "hooks")?;
-        let plain = || CstInputValue::Object(vec![field("type", text("command")), field("command", text(command))]);
+        let plain = || {
+            CstInputValue::Object(vec![
+                field("type", text("command")),
+                field("command", text(command)),
+            ])
+        };
         for event in ["PreToolUse", "PostToolUse"] {
             hook(&hooks, event, Some(".*"), plain(), command)?;
         }
@@ -88,7 +111,13 @@ fn codex(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
 }
 
 /// A server of tools, for agents that have no hooks that could confine their own.
-fn server(facts: &Facts, name: &str, key: &str, entry: CstInputValue, agent: &str) -> Result<SetUp, CliError> {
+fn server(
+    facts: &Facts,
+    name: &str,
+    key: &str,
+    entry: CstInputValue,
+    agent: &str,
+) -> Result<SetUp, CliError> {
     let edit = |root: &CstObject| -> Option<()> {
         let servers = object(root, key)?;
         let Some(known) = servers.get("ringfence") else {
@@ -96,23 +125,32 @@ fn server(facts: &Facts, name: &str, key: &str, entry: CstInputValue, agent: &st
             return Some(());
         };
         // Words may be others; a program that is not ours is somebody's who wants to be taken for us.
-        let program = |entry: Value| entry.get("command").map(|command| command.get(0).unwrap_or(command).clone());
+        let program = |entry: Value| {
+            entry.get("command").map(|command| command.get(0).unwrap_or(command).clone())
+        };
         (program(read(&known.value()?.to_string())?)? == program(value(&entry)?)?).then_some(())
     };
     let draft = edited(facts.workspace.join(name), &facts.workspace, edit)?;
-    let note = format!("{agent} gets ringfence's tools beside its own, which are not confined: switch its own shell and file tools off");
+    let note = format!(
+        "{agent} gets ringfence's tools beside its own, which are not confined: switch its own shell and file tools off"
+    );
     Ok(SetUp { drafts: vec![draft], notes: vec![note] })
 }
 
 /// A JSON file with something more in it, and all else as it was.
-fn edited(file: AbsPath, project: &AbsPath, edit: impl Fn(&CstObject) -> Option<()>) -> Result<Draft, CliError> {
+fn edited(
+    file: AbsPath,
+    project: &AbsPath,
+    edit: impl Fn(&CstObject) -> Option<()>,
+) -> Result<Draft, CliError> {
     let before = text_of(file.as_path())?;
     let wrong = |what: String| CliError::Words {
         what: format!("{file} is left as it is: {what}"),
         hint: "mend it, or leave this agent out with `--agent`".into(),
     };
     let text = before.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or("{}\n");
-    let root = CstRootNode::parse(text, &ParseOptions::default()).map_err(|error| wrong(error.to_string()))?;
+    let root = CstRootNode::parse(text, &ParseOptions::default())
+        .map_err(|error| wrong(error.to_string()))?;
     let whole = root.object_value().ok_or_else(|| wrong("it is no JSON object".into()))?;
     if let Some(name) = root.value().as_ref().and_then(twice) {
         return Err(wrong(format!("`{name}` stands there twice")));
@@ -123,7 +161,13 @@ fn edited(file: AbsPath, project: &AbsPath, edit: impl Fn(&CstObject) -> Option<
 
 /// Calls `command` on an event, unless it is called already. One that another ringfence put there,
 /// or somebody who wants to be taken for one, is put right.
-fn hook(hooks: &CstObject, event: &str, matcher: Option<&str>, handler: CstInputValue, command: &str) -> Option<()> {
+fn hook(
+    hooks: &CstObject,
+    event: &str,
+    matcher: Option<&str>,
+    handler: CstInputValue,
+    command: &str,
+) -> Option<()> {
     let groups = array(hooks, event)?;
     let (_, words) = command.rsplit_once(" hook ")?;
     let expect = value(&handler)?;
@@ -133,10 +177,17 @@ fn hook(hooks: &CstObject, event: &str, matcher: Option<&str>, handler: CstInput
         let said = read(&group.to_string()).unwrap_or_default();
         let is_whole = said.get("matcher").and_then(Value::as_str) == matcher
             && said.as_object()?.keys().all(|key| ["matcher", "hooks"].contains(&key.as_str()));
-        for known in group.array_value("hooks").into_iter().flat_map(|list| list.elements()).filter_map(|known| known.as_object()) {
+        for known in group
+            .array_value("hooks")
+            .into_iter()
+            .flat_map(|list| list.elements())
+            .filter_map(|known| known.as_object())
+        {
             let said = read(&known.to_string()).unwrap_or_default();
             let line = said.get("command").and_then(Value::as_str).unwrap_or_default();
-            if line != command && !(line.contains("ringfence") && line.ends_with(&format!(" hook {words}"))) {
+            if line != command
+                && !(line.contains("ringfence") && line.ends_with(&format!(" hook {words}")))
+            {
                 continue;
             }
             if !is_as_good(&said, &expect) {
@@ -148,7 +199,8 @@ fn hook(hooks: &CstObject, event: &str, matcher: Option<&str>, handler: CstInput
     if is_called {
         return Some(());
     }
-    let mut group: Vec<(String, CstInputValue)> = matcher.map(|matcher| field("matcher", text(matcher))).into_iter().collect();
+    let mut group: Vec<(String, CstInputValue)> =
+        matcher.map(|matcher| field("matcher", text(matcher))).into_iter().collect();
     group.push(field("hooks", CstInputValue::Array(vec![handler])));
     groups.append(CstInputValue::Object(group));
     groups.ensure_multiline();
@@ -159,7 +211,8 @@ fn hook(hooks: &CstObject, event: &str, matcher: Option<&str>, handler: CstInput
 fn is_as_good(said: &Value, expect: &Value) -> bool {
     let mut said = said.clone();
     let time = expect.get("timeout").and_then(Value::as_f64).unwrap_or_default();
-    if said.get("timeout").and_then(Value::as_f64).is_some_and(|given| given >= time) && time > 0.0 {
+    if said.get("timeout").and_then(Value::as_f64).is_some_and(|given| given >= time) && time > 0.0
+    {
         said["timeout"] = expect["timeout"].clone();
     }
     said == *expect
@@ -202,7 +255,11 @@ enum Failing {
 }
 
 fn handler(command: &str, failing: Failing) -> CstInputValue {
-    let mut fields = vec![field("type", text("command")), field("command", text(command)), field("timeout", 30.into())];
+    let mut fields = vec![
+        field("type", text("command")),
+        field("command", text(command)),
+        field("timeout", 30.into()),
+    ];
     if failing == Failing::Blocks {
         // From version 2.1.295 on; older ones do not mind it.
         fields.push(field("onFailure", text("block")));
@@ -220,8 +277,9 @@ fn array(within: &CstObject, key: &str) -> Option<CstArray> {
 }
 
 fn add(list: &CstArray, word: &str) {
-    let is_there =
-        |value: jsonc_parser::cst::CstNode| value.as_string_lit().and_then(|text| text.decoded_value().ok()).as_deref() == Some(word);
+    let is_there = |value: jsonc_parser::cst::CstNode| {
+        value.as_string_lit().and_then(|text| text.decoded_value().ok()).as_deref() == Some(word)
+    };
     if !list.elements().into_iter().any(is_there) {
         list.append(text(word));
         list.ensure_multiline();
@@ -243,5 +301,8 @@ fn command(program: &Path, words: &str) -> String {
 
 fn plain(program: &Path) -> CstInputValue {
     let words = CstInputValue::Array(vec![text("mcp")]);
-    CstInputValue::Object(vec![field("command", text(&program.to_string_lossy())), field("args", words)])
+    CstInputValue::Object(vec![
+        field("command", text(&program.to_string_lossy())),
+        field("args", words),
+    ])
 }

@@ -24,11 +24,26 @@ pub(super) struct Output {
 
 impl Output {
     pub(super) fn prepare(path: &Path) -> Result<Self, CliError> {
-        let fail = |what: &'static str| move |error: Errno| CliError::File { what, path: path.display().to_string(), source: error.into() };
+        let fail = |what: &'static str| {
+            move |error: Errno| CliError::File {
+                what,
+                path: path.display().to_string(),
+                source: error.into(),
+            }
+        };
         let name = path.file_name().ok_or(Errno::ISDIR).map_err(fail("write"))?;
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let opened = rustix::fs::open(directory(Some(above))?.as_path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let output = Self { directory: opened.map_err(fail("write"))?, name: name.into(), path: path.to_owned() };
+        let above =
+            path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let opened = rustix::fs::open(
+            directory(Some(above))?.as_path(),
+            OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        );
+        let output = Self {
+            directory: opened.map_err(fail("write"))?,
+            name: name.into(),
+            path: path.to_owned(),
+        };
         output.may_be_replaced()?;
         Ok(output)
     }
@@ -55,14 +70,20 @@ impl Output {
 
     pub(super) fn write(&self, text: &str) -> Result<(), CliError> {
         self.may_be_replaced()?;
-        let fail = |source: std::io::Error| CliError::File { what: "write", path: self.path.display().to_string(), source };
+        let fail = |source: std::io::Error| CliError::File {
+            what: "write",
+            path: self.path.display().to_string(),
+            source,
+        };
         match rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(fail(error.into())),
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
-            rustix::fs::openat(&self.directory, &self.name, flags, Mode::from_raw_mode(0o644)).map_err(|error| fail(error.into()))?;
+            rustix::fs::openat(&self.directory, &self.name, flags, Mode::from_raw_mode(0o644))
+                .map_err(|error| fail(error.into()))?;
         File::from(file).write_all(text.as_bytes()).map_err(fail)
     }
 }

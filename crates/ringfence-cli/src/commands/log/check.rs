@@ -31,7 +31,9 @@ fn hash(word: &str) -> Result<Hash, CliError> {
 /// `DIRECTORY/FILE:LINE`
 fn place(directory: &Path, finding: &Finding) -> String {
     let file = directory.join(&finding.file);
-    finding.line.map_or_else(|| file.display().to_string(), |line| format!("{}:{line}", file.display()))
+    finding
+        .line
+        .map_or_else(|| file.display().to_string(), |line| format!("{}:{line}", file.display()))
 }
 
 fn as_text(directory: &Path, report: &Report, paint: Paint) -> String {
@@ -41,12 +43,16 @@ fn as_text(directory: &Path, report: &Report, paint: Paint) -> String {
         let flaw = if finding.flaw.is_tampering() { paint.bad(&flaw) } else { paint.weak(&flaw) };
         text.push_str(&format!("{}: {flaw}\n", printable(&place(directory, finding))));
     }
-    let plural = |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-    let counted = format!("{} in {}", plural(report.records, "record"), plural(report.files as u64, "file"));
+    let plural =
+        |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let counted =
+        format!("{} in {}", plural(report.records, "record"), plural(report.files as u64, "file"));
     let wrong = report.findings.iter().filter(|finding| finding.flaw.is_tampering()).count();
     match wrong {
         0 => text.push_str(&format!("{counted}: {}\n", paint.good("all is as it was written"))),
-        wrong => text.push_str(&format!("{counted}: {}\n", paint.bad(&plural(wrong as u64, "finding")))),
+        wrong => {
+            text.push_str(&format!("{counted}: {}\n", paint.bad(&plural(wrong as u64, "finding"))))
+        }
     }
     if let Some(head) = report.head {
         text.push_str(&format!("record {} has the hash {}\n", head.seq, head.hash));
@@ -57,7 +63,9 @@ fn as_text(directory: &Path, report: &Report, paint: Paint) -> String {
 fn as_json(directory: &Path, report: &Report) -> Value {
     let finding = |finding: &Finding| {
         let mut object = json!({ "file": directory.join(&finding.file), "line": finding.line, "message": finding.flaw.to_string() });
-        if let (Value::Object(object), Ok(Value::Object(flaw))) = (&mut object, serde_json::to_value(finding.flaw)) {
+        if let (Value::Object(object), Ok(Value::Object(flaw))) =
+            (&mut object, serde_json::to_value(finding.flaw))
+        {
             object.extend(flaw);
         }
         object
@@ -90,13 +98,20 @@ mod tests {
         let expect = "/log/00000001.jsonl:3: record 3 was changed: it has another hash than it says\n5 records in 1 file: 1 finding\n";
         assert_eq!(text, expect);
         let json = as_json(Path::new("/log"), &changed);
-        assert_eq!((&json["intact"], &json["findings"][0]["code"]), (&json!(false), &json!("changed")));
+        assert_eq!(
+            (&json["intact"], &json["findings"][0]["code"]),
+            (&json!(false), &json!("changed"))
+        );
         assert_eq!(json["findings"][0]["file"], "/log/00000001.jsonl");
     }
 
     #[test]
     fn half_a_record_at_the_end_is_told_and_no_tampering() {
         let text = as_text(Path::new("/log"), &report(Flaw::Unfinished), Paint::Plain);
-        assert!(text.contains("unfinished") && text.ends_with("5 records in 1 file: all is as it was written\n"), "{text}");
+        assert!(
+            text.contains("unfinished")
+                && text.ends_with("5 records in 1 file: all is as it was written\n"),
+            "{text}"
+        );
     }
 }

@@ -35,8 +35,11 @@ impl Choice {
         is(self.agent.as_deref(), "agent")
             && is(self.operation.as_deref(), "operation")
             && is(self.result, "result")
-            && self.session.as_deref().is_none_or(|part| text("session").starts_with(part) || text("session").ends_with(part))
-            && (self.since_ms == 0 || parse_rfc3339(text("timestamp")).is_some_and(|moment| moment >= self.since_ms))
+            && self.session.as_deref().is_none_or(|part| {
+                text("session").starts_with(part) || text("session").ends_with(part)
+            })
+            && (self.since_ms == 0
+                || parse_rfc3339(text("timestamp")).is_some_and(|moment| moment >= self.since_ms))
     }
 }
 
@@ -88,7 +91,15 @@ mod tests {
     fn every_part_of_a_choice_counts() {
         let some = |text: &str| Some(text.to_owned());
         check(Choice::default(), true);
-        check(Choice { agent: some("a"), operation: some("read"), result: Some("blocked"), ..Choice::default() }, true);
+        check(
+            Choice {
+                agent: some("a"),
+                operation: some("read"),
+                result: Some("blocked"),
+                ..Choice::default()
+            },
+            true,
+        );
         check(Choice { agent: some("b"), ..Choice::default() }, false);
         check(Choice { operation: some("rea"), ..Choice::default() }, false);
         check(Choice { result: Some("allowed"), ..Choice::default() }, false);

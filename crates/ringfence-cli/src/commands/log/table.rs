@@ -27,7 +27,8 @@ impl Table {
     pub(crate) fn row(&mut self, record: &Map<String, Value>) -> String {
         let text = |key: &str| printable(record.get(key).and_then(Value::as_str).unwrap_or("-"));
         let (result, what) = (text("result"), what(record));
-        let columns = format!("{}  {}  ", cell(&text("agent"), AGENT), cell(&text("operation"), OPERATION));
+        let columns =
+            format!("{}  {}  ", cell(&text("agent"), AGENT), cell(&text("operation"), OPERATION));
         let shown = cell(&result, RESULT);
         let painted = match result.as_str() {
             "blocked" => self.paint.bad(&shown),
@@ -35,7 +36,9 @@ impl Table {
             _ => shown,
         };
         let moment = text("timestamp");
-        let Some(width) = self.width else { return format!("{moment}  {columns}{painted}  {what}\n") };
+        let Some(width) = self.width else {
+            return format!("{moment}  {columns}{painted}  {what}\n");
+        };
         let (day, time) = moment.split_once('T').unwrap_or((&moment, ""));
         let time = cell(time.get(..8).unwrap_or(time), 8);
         let left = width.saturating_sub(8 + 2 + AGENT + 2 + OPERATION + 2 + RESULT + 2);
@@ -89,7 +92,8 @@ mod tests {
     #[test]
     fn a_terminal_gets_rows_that_fit_under_their_days() {
         let mut table = Table::new(Some(60), Paint::Plain);
-        let expect = "10:30:05  -             create      blocked  /p/\u{fffd}[2Jevil\\n\u{fffd}…\n";
+        let expect =
+            "10:30:05  -             create      blocked  /p/\u{fffd}[2Jevil\\n\u{fffd}…\n";
         assert_eq!(table.row(&record()), format!("2026-01-28 UTC\n{expect}"));
         assert_eq!(table.row(&record()), expect);
         assert!(expect.trim_end().chars().count() <= 60);

@@ -53,7 +53,8 @@ pub(super) fn run(arguments: Wrap, local: &Local) -> Result<ExitCode, CliError> 
         say::warning("nothing is confined: the server can do whatever you can");
     }
     let name = arguments.name.unwrap_or_else(|| program(&arguments.server));
-    let agent = agent().map_or_else(|| format!("mcp:{name}"), |agent| format!("{agent}/mcp:{name}"));
+    let agent =
+        agent().map_or_else(|| format!("mcp:{name}"), |agent| format!("{agent}/mcp:{name}"));
     let typed = Typed { line: None, command: arguments.server, agent: Some(agent) };
     let (asked, resolved) = meant.asked(typed, Stdio::Inherit);
     let outcome = run_engine(local, &asked, &resolved, &mut say::unrecorded)?;
@@ -62,12 +63,21 @@ pub(super) fn run(arguments: Wrap, local: &Local) -> Result<ExitCode, CliError> 
     }
     for denial in outcome.denials.iter().take(TOLD) {
         // Names that the server chose.
-        let words = format!("{name}: refused: {} {}: {} ({})", denial.operation.word(), denial.target, denial.rule, denial.origin);
+        let words = format!(
+            "{name}: refused: {} {}: {} ({})",
+            denial.operation.word(),
+            denial.target,
+            denial.rule,
+            denial.origin
+        );
         say::note(&show::printable(&words));
     }
     let more = outcome.denials.len().saturating_sub(TOLD) as u64 + outcome.denials_dropped;
     if more > 0 {
-        say::note(&format!("{name}: {more} more were refused; `ringfence log --session {}` has them", asked.session));
+        say::note(&format!(
+            "{name}: {more} more were refused; `ringfence log --session {}` has them",
+            asked.session
+        ));
     }
     say::ended(&outcome);
     if let Status::Killed(signal) = outcome.status {
@@ -79,10 +89,17 @@ pub(super) fn run(arguments: Wrap, local: &Local) -> Result<ExitCode, CliError> 
 
 /// `npx` and the like say nothing of which server it is: then the first word that is a package.
 fn program(server: &[OsString]) -> String {
-    let words: Vec<String> = server.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let base = |word: &String| Path::new(word).file_name().map_or_else(|| word.clone(), |name| name.to_string_lossy().into_owned());
+    let words: Vec<String> =
+        server.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let base = |word: &String| {
+        Path::new(word)
+            .file_name()
+            .map_or_else(|| word.clone(), |name| name.to_string_lossy().into_owned())
+    };
     let starter = words.first().map(base).unwrap_or_default();
-    let is_starter = ["npx", "uvx", "bunx", "node", "python", "python3", "deno", "bun", "uv", "env"].contains(&starter.as_str());
+    let is_starter =
+        ["npx", "uvx", "bunx", "node", "python", "python3", "deno", "bun", "uv", "env"]
+            .contains(&starter.as_str());
     let named = words.iter().skip(1).find(|word| !word.starts_with('-'));
     named.filter(|_| is_starter).map(base).unwrap_or(starter)
 }

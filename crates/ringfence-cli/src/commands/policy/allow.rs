@@ -74,7 +74,8 @@ impl Subject {
     fn is_absent_to_read(&self) -> bool {
         match self {
             Subject::Opening(Opening::Path(path, Access::Read)) => {
-                fs::symlink_metadata(path.as_path()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+                fs::symlink_metadata(path.as_path())
+                    .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
             }
             _ => false,
         }
@@ -111,11 +112,15 @@ pub(crate) fn run(arguments: Allow) -> Result<ExitCode, CliError> {
     let allowed = if arguments.dry_run { amendment.preview()? } else { amendment.write()? };
     let what = subject.text();
     if subject.is_absent_to_read() {
-        say::warning(&show::printable(&format!("allow read {what} opens nothing now: there is no such file or directory")));
+        say::warning(&show::printable(&format!(
+            "allow read {what} opens nothing now: there is no such file or directory"
+        )));
     }
     if arguments.json {
         let written = allowed.is_new && !arguments.dry_run;
-        show::json(&json!({ subject.key(): what, "place": allowed.place(), "isNew": allowed.is_new, "written": written }))?;
+        show::json(
+            &json!({ subject.key(): what, "place": allowed.place(), "isNew": allowed.is_new, "written": written }),
+        )?;
     } else {
         let how = match (allowed.is_new, arguments.dry_run) {
             (true, false) => "open from now on",
@@ -129,20 +134,27 @@ pub(crate) fn run(arguments: Allow) -> Result<ExitCode, CliError> {
 }
 
 fn subject(arguments: &Allow, cwd: &AbsPath, facts: &Facts) -> Result<Subject, CliError> {
-    let path = |access| Subject::Opening(Opening::Path(below_home(&arguments.what, cwd, &facts.home), access));
+    let path = |access| {
+        Subject::Opening(Opening::Path(below_home(&arguments.what, cwd, &facts.home), access))
+    };
     let text = arguments.what.to_string_lossy();
     Ok(match arguments.access {
         AccessArg::Read => path(Access::Read),
         AccessArg::Write => path(Access::Write),
-        AccessArg::Host => Subject::Opening(Opening::Host(HostRule::parse(&text).map_err(|error| CliError::Words {
-            what: format!("`{text}` is not a host: {error}"),
-            hint: "write `HOST` or `HOST:PORT`".into(),
-        })?)),
+        AccessArg::Host => {
+            Subject::Opening(Opening::Host(HostRule::parse(&text).map_err(|error| {
+                CliError::Words {
+                    what: format!("`{text}` is not a host: {error}"),
+                    hint: "write `HOST` or `HOST:PORT`".into(),
+                }
+            })?))
+        }
         AccessArg::Env if is_variable(&text) => Subject::Variable(text.into_owned()),
         AccessArg::Env => {
             return Err(CliError::Words {
                 what: format!("`{text}` is not the name of a variable"),
-                hint: "write the name alone, such as `DATABASE_URL`; the value stays where it is".into(),
+                hint: "write the name alone, such as `DATABASE_URL`; the value stays where it is"
+                    .into(),
             });
         }
     })

@@ -50,8 +50,11 @@ struct Checked {
 }
 
 pub(super) fn run(arguments: Check) -> Result<ExitCode, CliError> {
-    let checked =
-        if arguments.files.is_empty() { all()? } else { arguments.files.iter().flat_map(|file| one(file, arguments.layer)).collect() };
+    let checked = if arguments.files.is_empty() {
+        all()?
+    } else {
+        arguments.files.iter().flat_map(|file| one(file, arguments.layer)).collect()
+    };
     if checked.is_empty() && !arguments.json {
         say::note("there is no policy file here: what is built in holds");
     }
@@ -62,7 +65,11 @@ pub(super) fn run(arguments: Check) -> Result<ExitCode, CliError> {
         show::json(&Value::from(checked.iter().map(as_json).collect::<Vec<_>>()))?;
     } else {
         let good = checked.iter().filter(|checked| checked.error.is_none());
-        show::text(&good.map(|checked| format!("ok {}\n", show::printable(&checked.file))).collect::<String>())?;
+        show::text(
+            &good
+                .map(|checked| format!("ok {}\n", show::printable(&checked.file)))
+                .collect::<String>(),
+        )?;
     }
     Ok(ExitCode::from(if checked.iter().any(|checked| checked.error.is_some()) { 125 } else { 0 }))
 }
@@ -77,13 +84,16 @@ fn all() -> Result<Vec<Checked>, CliError> {
         Ok(layers)
     });
     Ok(match together {
-        Ok(layers) => layers.into_iter().map(|layer| Checked { file: layer.file.to_string(), error: None }).collect(),
+        Ok(layers) => layers
+            .into_iter()
+            .map(|layer| Checked { file: layer.file.to_string(), error: None })
+            .collect(),
         Err(error) => {
             let file = match &error {
                 EngineError::Policy(error) => error.file().map(ToString::to_string),
-                EngineError::Unreadable { file, .. } | EngineError::OtherProject { file, .. } | EngineError::ProjectKey { file } => {
-                    Some(file.to_string())
-                }
+                EngineError::Unreadable { file, .. }
+                | EngineError::OtherProject { file, .. }
+                | EngineError::ProjectKey { file } => Some(file.to_string()),
                 _ => None,
             };
             vec![Checked { file: file.unwrap_or_default(), error: Some(error.into()) }]
@@ -96,18 +106,27 @@ fn one(file: &Path, layer: Option<LayerArg>) -> Vec<Checked> {
     let checked = absolute(file).and_then(|file| {
         let layers = layers_of(&file, &source(&file, layer))?;
         let cwd = directory(None)?;
-        resolve_to_inspect(&layers, &Flags::none(cwd.clone()), &ringfence_engine::gather(&cwd)?.facts)?;
+        resolve_to_inspect(
+            &layers,
+            &Flags::none(cwd.clone()),
+            &ringfence_engine::gather(&cwd)?.facts,
+        )?;
         Ok(layers)
     });
     match checked {
-        Ok(layers) => layers.into_iter().rev().map(|layer| Checked { file: layer.file.to_string(), error: None }).collect(),
+        Ok(layers) => layers
+            .into_iter()
+            .rev()
+            .map(|layer| Checked { file: layer.file.to_string(), error: None })
+            .collect(),
         Err(error) => vec![Checked { file: file.display().to_string(), error: Some(error) }],
     }
 }
 
 /// Whose file it is, by where it stands.
 fn source(file: &AbsPath, layer: Option<LayerArg>) -> Source {
-    let is_in = |directory: &str| file.parent().is_some_and(|parent| parent.as_path().ends_with(directory));
+    let is_in =
+        |directory: &str| file.parent().is_some_and(|parent| parent.as_path().ends_with(directory));
     match layer {
         Some(LayerArg::Managed) => Source::Managed,
         Some(LayerArg::User) => Source::User,
@@ -120,7 +139,9 @@ fn source(file: &AbsPath, layer: Option<LayerArg>) -> Source {
 
 fn as_json(checked: &Checked) -> Value {
     let place = |error: &CliError| match error {
-        CliError::Engine(EngineError::Policy(error)) => json!({ "line": error.line(), "column": error.column() }),
+        CliError::Engine(EngineError::Policy(error)) => {
+            json!({ "line": error.line(), "column": error.column() })
+        }
         _ => json!({ "line": null, "column": null }),
     };
     let error = checked.error.as_ref().map(|error| {

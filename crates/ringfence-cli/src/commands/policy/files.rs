@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_engine::{Files, OwnPolicy, OwnPolicyState, gather, of_the_person, own_policies, own_policy_file, places};
+use ringfence_engine::{
+    Files, OwnPolicy, OwnPolicyState, gather, of_the_person, own_policies, own_policy_file, places,
+};
 use ringfence_policy::{AbsPath, Facts};
 use serde_json::{Value, json};
 
@@ -64,14 +66,21 @@ pub(super) fn policy_files(files: &Files, facts: &Facts) -> Vec<PolicyFile> {
 pub(super) fn run(arguments: List) -> Result<ExitCode, CliError> {
     let facts = gather(&directory(None)?)?.facts;
     let files = policy_files(&Files::default(), &facts);
-    let stray: Vec<OwnPolicy> = own_policies(&facts).into_iter().filter(|own| own.state != OwnPolicyState::Used).collect();
+    let stray: Vec<OwnPolicy> =
+        own_policies(&facts).into_iter().filter(|own| own.state != OwnPolicyState::Used).collect();
     if arguments.json {
         let stray: Vec<Value> = stray.iter().map(stray_as_json).collect();
-        show::json(&json!({ "files": files.iter().map(PolicyFile::json).collect::<Vec<_>>(), "unused": stray }))?;
+        show::json(
+            &json!({ "files": files.iter().map(PolicyFile::json).collect::<Vec<_>>(), "unused": stray }),
+        )?;
     } else {
         let mut text: String = files.iter().map(|file| file.line() + "\n").collect();
         for own in &stray {
-            text.push_str(&format!("\nunused         {}\n               {}\n", printable(&own.file.to_string()), printable(&why(own))));
+            text.push_str(&format!(
+                "\nunused         {}\n               {}\n",
+                printable(&own.file.to_string()),
+                printable(&why(own))
+            ));
         }
         show::text(&text)?;
     }
@@ -93,7 +102,11 @@ pub(crate) fn why(own: &OwnPolicy) -> String {
                 "for {project}, which is gone; if it was moved, put its rules into the file `yours, here` of its new place, then delete it"
             )
         }
-        OwnPolicyState::Misnamed => format!("for {project}, which has another file: delete this one, or merge it by hand"),
-        OwnPolicyState::Broken => "it has a mistake in it, or no `project`: see `ringfence policy check FILE`".to_owned(),
+        OwnPolicyState::Misnamed => {
+            format!("for {project}, which has another file: delete this one, or merge it by hand")
+        }
+        OwnPolicyState::Broken => {
+            "it has a mistake in it, or no `project`: see `ringfence policy check FILE`".to_owned()
+        }
     }
 }

@@ -75,7 +75,11 @@ impl FormatArg {
 
 pub(super) fn run(arguments: Import) -> Result<ExitCode, CliError> {
     let path = arguments.file.display().to_string();
-    let bytes = fs::read(&arguments.file).map_err(|source| CliError::File { what: "read", path: path.clone(), source })?;
+    let bytes = fs::read(&arguments.file).map_err(|source| CliError::File {
+        what: "read",
+        path: path.clone(),
+        source,
+    })?;
     let text = String::from_utf8(bytes).map_err(|_| CliError::File {
         what: "read",
         path: path.clone(),
@@ -83,7 +87,8 @@ pub(super) fn run(arguments: Import) -> Result<ExitCode, CliError> {
     })?;
     let guessed = || detect(&path, &text).and_then(FormatArg::of);
     let format = arguments.format.or_else(guessed).ok_or_else(|| unknown(&path))?;
-    let imported = import(&text, format.format()).map_err(|source| CliError::Import { path: path.clone(), source })?;
+    let imported = import(&text, format.format())
+        .map_err(|source| CliError::Import { path: path.clone(), source })?;
     if arguments.json {
         show::json(&as_json(format, &imported)?)?;
         return Ok(ExitCode::SUCCESS);
@@ -106,7 +111,9 @@ fn write_new(file: &Path, text: &str) -> Result<(), CliError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::AlreadyExists => CliError::Words {
             what: format!("{} exists already", file.display()),
-            hint: "leave `--output` out to see the policy, and put the lines you want into the file".to_owned(),
+            hint:
+                "leave `--output` out to see the policy, and put the lines you want into the file"
+                    .to_owned(),
         },
         _ => CliError::File { what: "write", path: file.display().to_string(), source },
     };
@@ -120,7 +127,10 @@ fn write_new(file: &Path, text: &str) -> Result<(), CliError> {
 
 fn unknown(path: &str) -> CliError {
     let known = FormatArg::value_variants().iter().map(|format| format.name()).collect::<Vec<_>>();
-    CliError::Words { what: format!("cannot tell what {path} is"), hint: format!("say it with `--format`: {}", known.join(", ")) }
+    CliError::Words {
+        what: format!("cannot tell what {path} is"),
+        hint: format!("say it with `--format`: {}", known.join(", ")),
+    }
 }
 
 fn as_toml(path: &str, imported: &Imported) -> String {
@@ -138,7 +148,9 @@ fn as_json(format: FormatArg, imported: &Imported) -> Result<Value, CliError> {
         source: error.into(),
     })?;
     let note = |note: &Note| json!({ "kind": kind(note.kind).replace(' ', "-"), "key": note.key, "text": note.text });
-    Ok(json!({ "format": format.name(), "policy": policy, "notes": imported.notes.iter().map(note).collect::<Vec<_>>() }))
+    Ok(
+        json!({ "format": format.name(), "policy": policy, "notes": imported.notes.iter().map(note).collect::<Vec<_>>() }),
+    )
 }
 
 fn kind(kind: NoteKind) -> &'static str {
@@ -178,6 +190,11 @@ mod tests {
             assert_eq!(FormatArg::of(format.format()), Some(*format));
             assert!(format.name().contains('-'));
         }
-        assert!(unknown("x").hint().unwrap().contains("sandbox-json, uds-yaml, settings-json, srt-json, codex-toml"));
+        assert!(
+            unknown("x")
+                .hint()
+                .unwrap()
+                .contains("sandbox-json, uds-yaml, settings-json, srt-json, codex-toml")
+        );
     }
 }

@@ -2,7 +2,8 @@
 
 use ringfence_policy::policy::Amount;
 use ringfence_policy::{
-    Effect, Grants, HostRule, Limit, Limits, Listed, NetworkMode, OpenPorts, Origin, PatternEffect, PortEntry, Ports, Secret, Source,
+    Effect, Grants, HostRule, Limit, Limits, Listed, NetworkMode, OpenPorts, Origin, PatternEffect,
+    PortEntry, Ports, Secret, Source,
 };
 
 use crate::commands::words::{fsync_word, gap_word, on_error_word};
@@ -32,12 +33,22 @@ impl Entry {
 /// All of `grants`, in the order of a policy file; empty sections are left out.
 pub(super) fn sections(grants: &Grants, origins: &Origins<'_>) -> Vec<Section> {
     let mut sections = vec![Section { name: "settings", entries: settings(grants, origins) }];
-    for (name, effect) in [("write", "write"), ("private", "private"), ("read", "read"), ("deny", "deny"), ("protect", "protect")] {
+    for (name, effect) in [
+        ("write", "write"),
+        ("private", "private"),
+        ("read", "read"),
+        ("deny", "deny"),
+        ("protect", "protect"),
+    ] {
         sections.push(Section { name, entries: paths(grants, effect) });
     }
     sections.push(Section {
         name: "except",
-        entries: grants.exceptions.iter().map(|entry| Entry::new(entry.glob.text(), entry.origin.clone())).collect(),
+        entries: grants
+            .exceptions
+            .iter()
+            .map(|entry| Entry::new(entry.glob.text(), entry.origin.clone()))
+            .collect(),
     });
     sections.push(Section { name: "environment", entries: environment(grants, origins) });
     sections.push(Section { name: "network", entries: network(grants, origins) });
@@ -55,26 +66,36 @@ fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     vec![
         Entry::new(
             format!("mode = {}", grants.mode.word()),
-            origins.setting("mode", flag("--mode", flags.mode.is_some()), |policy| policy.mode == Some(grants.mode)),
+            origins.setting("mode", flag("--mode", flags.mode.is_some()), |policy| {
+                policy.mode == Some(grants.mode)
+            }),
         ),
         Entry::new(
             format!("sandbox.enabled = {}", grants.enabled),
             match &grants.sandbox.off {
                 Some(off) => off.clone(),
-                None => origins.setting("sandbox.enabled", None, |policy| policy.sandbox.enabled == Some(true)),
+                None => origins.setting("sandbox.enabled", None, |policy| {
+                    policy.sandbox.enabled == Some(true)
+                }),
             },
         ),
         Entry::new(
             format!("on-gap = {}", gap_word(grants.on_gap)),
-            origins.setting("on-gap", flag("--on-gap", flags.on_gap.is_some()), |policy| policy.on_gap == Some(grants.on_gap)),
+            origins.setting("on-gap", flag("--on-gap", flags.on_gap.is_some()), |policy| {
+                policy.on_gap == Some(grants.on_gap)
+            }),
         ),
         Entry::new(
             format!("observe = {}", grants.observe.word()),
-            origins.setting("observe", flag("--observe", flags.observe.is_some()), |policy| policy.observe == Some(grants.observe)),
+            origins.setting("observe", flag("--observe", flags.observe.is_some()), |policy| {
+                policy.observe == Some(grants.observe)
+            }),
         ),
         Entry::new(
             format!("ask = {}", grants.ask.word()),
-            origins.setting("ask", flag("--ask", flags.ask.is_some()), |policy| policy.ask == Some(grants.ask)),
+            origins.setting("ask", flag("--ask", flags.ask.is_some()), |policy| {
+                policy.ask == Some(grants.ask)
+            }),
         ),
     ]
 }
@@ -84,15 +105,24 @@ fn paths(grants: &Grants, effect: &str) -> Vec<Entry> {
     let lock = |is_locked: bool| if is_locked { " (locked)" } else { "" };
     let rules = grants.rules.iter().filter(|rule| rule.effect.word() == effect).map(|rule| {
         let kept = match &rule.effect {
-            Effect::Private { store, host_beneath: true } => format!(" over the host's, kept in {}", short(store, &grants.home)),
-            Effect::Private { store, host_beneath: false } => format!(" kept in {}", short(store, &grants.home)),
+            Effect::Private { store, host_beneath: true } => {
+                format!(" over the host's, kept in {}", short(store, &grants.home))
+            }
+            Effect::Private { store, host_beneath: false } => {
+                format!(" kept in {}", short(store, &grants.home))
+            }
             _ => String::new(),
         };
         Entry::new(format!("{}{kept}{}", rule.root, lock(rule.is_locked())), rule.origin.clone())
     });
-    let patterns = grants.patterns.iter().filter(|pattern| PatternEffect::word(pattern.effect) == effect);
     let patterns =
-        patterns.map(|pattern| Entry::new(format!("{}{}", pattern.glob.text(), lock(pattern.is_locked())), pattern.origin.clone()));
+        grants.patterns.iter().filter(|pattern| PatternEffect::word(pattern.effect) == effect);
+    let patterns = patterns.map(|pattern| {
+        Entry::new(
+            format!("{}{}", pattern.glob.text(), lock(pattern.is_locked())),
+            pattern.origin.clone(),
+        )
+    });
     rules.chain(patterns).collect()
 }
 
@@ -102,15 +132,32 @@ fn environment(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     if rules.clean {
         entries.push(Entry::new(
             "profile = clean",
-            origins.setting("environment.profile", None, |policy| policy.environment.profile.is_some()),
+            origins.setting("environment.profile", None, |policy| {
+                policy.environment.profile.is_some()
+            }),
         ));
     }
-    entries.extend(rules.set.keys().map(|name| Entry::new(format!("set {name}"), origins.variable(name))));
-    entries.extend(rules.named.iter().map(|name| Entry::new(format!("allow {name} (named)"), origins.variable(name))));
-    let allow =
-        |glob: &String| Entry::new(format!("allow {glob}"), origins.entry("environment.allow", |policy| &policy.environment.allow, glob));
-    let deny =
-        |glob: &String| Entry::new(format!("deny {glob}"), origins.entry("environment.deny", |policy| &policy.environment.deny, glob));
+    entries.extend(
+        rules.set.keys().map(|name| Entry::new(format!("set {name}"), origins.variable(name))),
+    );
+    entries.extend(
+        rules
+            .named
+            .iter()
+            .map(|name| Entry::new(format!("allow {name} (named)"), origins.variable(name))),
+    );
+    let allow = |glob: &String| {
+        Entry::new(
+            format!("allow {glob}"),
+            origins.entry("environment.allow", |policy| &policy.environment.allow, glob),
+        )
+    };
+    let deny = |glob: &String| {
+        Entry::new(
+            format!("deny {glob}"),
+            origins.entry("environment.deny", |policy| &policy.environment.deny, glob),
+        )
+    };
     entries.extend(rules.allow.iter().map(allow));
     entries.extend(rules.deny.iter().map(deny));
     entries
@@ -119,24 +166,41 @@ fn environment(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
 fn network(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     let rules = &grants.network;
     let nobody = || Origin::new(Source::BuiltIn, "network.mode");
-    let mut entries = vec![Entry::new(format!("mode = {}", rules.mode.word()), rules.mode_origin.clone().unwrap_or_else(nobody))];
+    let mut entries = vec![Entry::new(
+        format!("mode = {}", rules.mode.word()),
+        rules.mode_origin.clone().unwrap_or_else(nobody),
+    )];
     entries.extend(rules.locked.iter().map(|origin| Entry::new("locked = true", origin.clone())));
-    let entry = |word: &str, listed: &Listed| Entry::new(format!("{word} {}", listed.origin.text), listed.origin.clone());
+    let entry = |word: &str, listed: &Listed| {
+        Entry::new(format!("{word} {}", listed.origin.text), listed.origin.clone())
+    };
     entries.extend(rules.allow.iter().map(|listed| entry("allow", listed)));
     entries.extend(rules.deny.iter().map(|listed| entry("deny", listed)));
     entries.extend(ports("localhost", &rules.localhost));
     if rules.git {
-        entries.push(Entry::new("git = true", origins.setting("network.git", None, |policy| policy.network.git == Some(true))));
+        entries.push(Entry::new(
+            "git = true",
+            origins.setting("network.git", None, |policy| policy.network.git == Some(true)),
+        ));
     }
-    let sockets = origins.setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
-    entries.extend(rules.unix_sockets.iter().map(|socket| Entry::new(format!("unix-socket {socket}"), sockets.clone())));
+    let sockets = origins
+        .setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
+    entries.extend(
+        rules
+            .unix_sockets
+            .iter()
+            .map(|socket| Entry::new(format!("unix-socket {socket}"), sockets.clone())),
+    );
     entries.extend(ports("bind", &rules.bind));
     if rules.mode == NetworkMode::AllowList {
-        let said = origins.setting("network.sni", None, |policy| policy.network.sni == Some(rules.sni));
+        let said =
+            origins.setting("network.sni", None, |policy| policy.network.sni == Some(rules.sni));
         entries.push(Entry::new(format!("sni = {}", rules.sni.word()), said));
     }
     if rules.proxy_variables {
-        let said = origins.setting("network.proxy-variables", None, |policy| policy.network.proxy_variables == Some(true));
+        let said = origins.setting("network.proxy-variables", None, |policy| {
+            policy.network.proxy_variables == Some(true)
+        });
         entries.push(Entry::new("proxy-variables = true", said));
     }
     entries
@@ -147,7 +211,12 @@ fn secrets(grants: &Grants) -> Vec<Entry> {
         let hosts: Vec<String> = secret.hosts.iter().map(HostRule::to_string).collect();
         format!("{} for {} in {}", secret.env, hosts.join(", "), secret.header)
     };
-    grants.network.secrets.iter().map(|secret| Entry::new(text(secret), secret.origin.clone())).collect()
+    grants
+        .network
+        .secrets
+        .iter()
+        .map(|secret| Entry::new(text(secret), secret.origin.clone()))
+        .collect()
 }
 
 fn ports<'a>(key: &'a str, open: &'a OpenPorts) -> impl Iterator<Item = Entry> + 'a {
@@ -165,22 +234,43 @@ fn commands(grants: &Grants) -> Vec<Entry> {
     let rules = &grants.commands;
     let mut entries = Vec::new();
     let mut list = |word: &str, rules: &[Origin]| {
-        entries.extend(rules.iter().map(|origin| Entry::new(format!("{word} {}", origin.text), origin.clone())));
+        entries.extend(
+            rules
+                .iter()
+                .map(|origin| Entry::new(format!("{word} {}", origin.text), origin.clone())),
+        );
     };
     list("deny", &rules.deny);
     list("allow-binary", &rules.allow_binaries);
     list("deny-argument", &rules.deny_arguments);
     list("excluded", &rules.excluded);
     let anchor = rules.anchor_arguments.iter();
-    entries.extend(anchor.map(|anchor| Entry::new(format!("anchor-arguments {}", anchor.root), anchor.origin.clone())));
-    entries.extend(grants.tools.disallowed.iter().map(|rule| Entry::new(format!("disallowed-tool {}", rule.name), rule.origin.clone())));
-    entries.extend(grants.tools.allowed.iter().map(|list| Entry::new(format!("tools {}", list.rule.name), list.rule.origin.clone())));
+    entries.extend(anchor.map(|anchor| {
+        Entry::new(format!("anchor-arguments {}", anchor.root), anchor.origin.clone())
+    }));
+    entries.extend(
+        grants
+            .tools
+            .disallowed
+            .iter()
+            .map(|rule| Entry::new(format!("disallowed-tool {}", rule.name), rule.origin.clone())),
+    );
+    entries.extend(
+        grants
+            .tools
+            .allowed
+            .iter()
+            .map(|list| Entry::new(format!("tools {}", list.rule.name), list.rule.origin.clone())),
+    );
     entries
 }
 
 fn audit(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     let rules = &grants.audit;
-    let directory = Entry::new(format!("directory = {}", rules.directory), Origin::new(Source::BuiltIn, "audit"));
+    let directory = Entry::new(
+        format!("directory = {}", rules.directory),
+        Origin::new(Source::BuiltIn, "audit"),
+    );
     vec![
         directory,
         Entry::new(
@@ -189,12 +279,15 @@ fn audit(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
         ),
         Entry::new(
             format!("on-error = {}", on_error_word(rules.on_error)),
-            origins.setting("audit.on-error", None, |policy| policy.audit.on_error == Some(rules.on_error)),
+            origins.setting("audit.on-error", None, |policy| {
+                policy.audit.on_error == Some(rules.on_error)
+            }),
         ),
         Entry::new(
             format!("rotate-size = {} bytes", rules.rotate_bytes),
             origins.setting("audit.rotate-size", None, |policy| {
-                policy.audit.rotate_size.as_ref().and_then(Amount::bytes) == Some(rules.rotate_bytes)
+                policy.audit.rotate_size.as_ref().and_then(Amount::bytes)
+                    == Some(rules.rotate_bytes)
             }),
         ),
     ]
@@ -212,7 +305,10 @@ fn limits(limits: &Limits, origins: &Origins<'_>) -> Vec<Entry> {
             Limit::Disk => policy.limits.disk.is_some(),
             Limit::Output => policy.limits.output.is_some(),
         };
-        Entry::new(format!("{limit} = {}", limit.show(most)), origins.setting(&format!("limits.{limit}"), None, says_so))
+        Entry::new(
+            format!("{limit} = {}", limit.show(most)),
+            origins.setting(&format!("limits.{limit}"), None, says_so),
+        )
     };
     limits.asked().into_iter().map(one).collect()
 }

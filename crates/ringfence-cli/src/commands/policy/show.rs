@@ -41,12 +41,19 @@ pub(super) fn run(arguments: Show) -> Result<ExitCode, CliError> {
         show::json(&as_json(&meant, &sections))?;
     } else {
         let behind = if arguments.origin { Behind::Origin } else { Behind::Nothing };
-        let mut head = format!("workspace  {}\nhome       {}\n", meant.resolved.grants.workspace, meant.resolved.grants.home);
+        let mut head = format!(
+            "workspace  {}\nhome       {}\n",
+            meant.resolved.grants.workspace, meant.resolved.grants.home
+        );
         head.push_str("\nfiles, weakest first\n");
         for file in policy_files(&meant.files, &meant.resolved.surroundings.facts) {
             head.push_str(&format!("  {}\n", file.line()));
         }
-        show::text(&format!("{}{}", printable_lines(&head), as_text(&sections, behind, Paint::for_stdout())))?;
+        show::text(&format!(
+            "{}{}",
+            printable_lines(&head),
+            as_text(&sections, behind, Paint::for_stdout())
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -72,9 +79,10 @@ fn as_text(sections: &[Section], behind: Behind, paint: Paint) -> String {
             let line = printable(&entry.text);
             match behind {
                 Behind::Nothing => text.push_str(&format!("  {line}\n")),
-                Behind::Origin => {
-                    text.push_str(&format!("  {line:<COLUMN$}  {}\n", paint.faint(&format!("# {}", printable(&entry.origin.to_string())))))
-                }
+                Behind::Origin => text.push_str(&format!(
+                    "  {line:<COLUMN$}  {}\n",
+                    paint.faint(&format!("# {}", printable(&entry.origin.to_string())))
+                )),
             }
         }
     }
@@ -84,9 +92,18 @@ fn as_text(sections: &[Section], behind: Behind, paint: Paint) -> String {
 fn as_json(meant: &Meant, sections: &[Section]) -> Value {
     let grants = &meant.resolved.grants;
     let entries = |section: &Section| {
-        section.entries.iter().map(|entry| json!({ "text": entry.text, "origin": origin(&entry.origin) })).collect::<Vec<_>>()
+        section
+            .entries
+            .iter()
+            .map(|entry| json!({ "text": entry.text, "origin": origin(&entry.origin) }))
+            .collect::<Vec<_>>()
     };
-    let limits: Map<String, Value> = grants.limits.asked().into_iter().map(|(limit, most)| (limit.to_string(), most.into())).collect();
+    let limits: Map<String, Value> = grants
+        .limits
+        .asked()
+        .into_iter()
+        .map(|(limit, most)| (limit.to_string(), most.into()))
+        .collect();
     json!({
         "mode": grants.mode.word(),
         "workspace": grants.workspace,
@@ -125,6 +142,9 @@ mod tests {
         let entry = Entry { text: "/usr".into(), origin: Origin::new(Source::BuiltIn, "/usr") };
         let sections = [Section { name: "read", entries: vec![entry] }];
         assert_eq!(as_text(&sections, Behind::Nothing, Paint::Plain), "\nread\n  /usr\n");
-        assert_eq!(as_text(&sections, Behind::Origin, Paint::Plain), format!("\nread\n  {:<40}  # built in\n", "/usr"));
+        assert_eq!(
+            as_text(&sections, Behind::Origin, Paint::Plain),
+            format!("\nread\n  {:<40}  # built in\n", "/usr")
+        );
     }
 }

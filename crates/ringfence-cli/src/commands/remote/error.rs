@@ -102,7 +102,10 @@ impl RemoteError {
             RemoteError::Url { .. } => "url",
             RemoteError::NoToken | RemoteError::Token | RemoteError::TokenFile { .. } => "token",
             RemoteError::Exposed { .. } => "exposed",
-            RemoteError::NoRoots | RemoteError::Roots { .. } | RemoteError::Tls { .. } | RemoteError::Untrusted { .. } => "tls",
+            RemoteError::NoRoots
+            | RemoteError::Roots { .. }
+            | RemoteError::Tls { .. }
+            | RemoteError::Untrusted { .. } => "tls",
             RemoteError::Unreached { .. } => "unreached",
             RemoteError::Broken { .. } => "broken",
             RemoteError::Strange { .. } => "strange",
@@ -114,16 +117,22 @@ impl RemoteError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             RemoteError::Url { .. } => Some("`--url http://127.0.0.1:7420`".into()),
-            RemoteError::NoToken => Some("`export RINGFENCE_TOKEN=…`, or `--token-file FILE`".into()),
+            RemoteError::NoToken => {
+                Some("`export RINGFENCE_TOKEN=…`, or `--token-file FILE`".into())
+            }
             RemoteError::Token | RemoteError::TokenFile { .. } => {
                 Some("`--token-file FILE` names a file with the token on one line".into())
             }
-            RemoteError::Exposed { .. } => Some("`--url https://…`; or `ssh -L 7420:127.0.0.1:7420 HOST`, and no `--url`".into()),
+            RemoteError::Exposed { .. } => Some(
+                "`--url https://…`; or `ssh -L 7420:127.0.0.1:7420 HOST`, and no `--url`".into(),
+            ),
             RemoteError::NoRoots | RemoteError::Roots { .. } | RemoteError::Untrusted { .. } => {
                 Some("`--ca FILE` names the certificate of whoever vouches for it".into())
             }
             RemoteError::Tls { .. } => None,
-            RemoteError::Unreached { .. } => Some("`ringfence serve` starts one; `--url` names another".into()),
+            RemoteError::Unreached { .. } => {
+                Some("`ringfence serve` starts one; `--url` names another".into())
+            }
             RemoteError::Broken { .. } => Some("try again".into()),
             RemoteError::Strange { .. } => Some("`--url` names another".into()),
             RemoteError::Refused { hint, .. } => hint.clone(),

@@ -40,16 +40,26 @@ pub(super) struct Exec {
     #[arg(long = "async")]
     is_async: bool,
     /// A line for bash
-    #[arg(short = 'c', value_name = "STRING", conflicts_with = "command", required_unless_present = "command")]
+    #[arg(
+        short = 'c',
+        value_name = "STRING",
+        conflicts_with = "command",
+        required_unless_present = "command"
+    )]
     line: Option<String>,
     /// A program and its arguments
     #[arg(value_name = "COMMAND", last = true)]
     command: Vec<String>,
 }
 
-pub(super) fn exec(service: &Service, arguments: &Exec, shown: Shown) -> Result<ExitCode, CliError> {
+pub(super) fn exec(
+    service: &Service,
+    arguments: &Exec,
+    shown: Shown,
+) -> Result<ExitCode, CliError> {
     let words = || arguments.command.iter().map(|word| typed(word)).collect::<Vec<_>>().join(" ");
-    let mut command = json!({ "command": arguments.line.clone().unwrap_or_else(words), "ask": arguments.ask });
+    let mut command =
+        json!({ "command": arguments.line.clone().unwrap_or_else(words), "ask": arguments.ask });
     if let Some(timeout) = &arguments.timeout {
         command["timeoutMs"] = duration(timeout)?.into();
     }
@@ -76,7 +86,8 @@ pub(super) fn exec(service: &Service, arguments: &Exec, shown: Shown) -> Result<
         }
     };
     // A status that no process can have is none of a command's.
-    let status = result["exitCode"].as_i64().and_then(|status| u8::try_from(status).ok()).unwrap_or(125);
+    let status =
+        result["exitCode"].as_i64().and_then(|status| u8::try_from(status).ok()).unwrap_or(125);
     Ok(ExitCode::from(status))
 }
 
@@ -91,7 +102,9 @@ fn watched(mut stream: Answer) -> Result<Value, CliError> {
                 // Where nobody reads it there is nobody to be told.
                 let _ = std::io::stderr().lock().write_all(&sse::bytes(&event.data));
             }
-            "missed" => say::warning("the command wrote faster than it could be told; some of it is missing here"),
+            "missed" => say::warning(
+                "the command wrote faster than it could be told; some of it is missing here",
+            ),
             "error" => return Err(refused(&event.data).into()),
             "result" => {
                 // Refused before anything ran: there was nothing to come.
@@ -103,7 +116,11 @@ fn watched(mut stream: Answer) -> Result<Value, CliError> {
             _ => {}
         }
     }
-    Err(RemoteError::Broken { authority: "the other end".into(), source: std::io::ErrorKind::UnexpectedEof.into() }.into())
+    Err(RemoteError::Broken {
+        authority: "the other end".into(),
+        source: std::io::ErrorKind::UnexpectedEof.into(),
+    }
+    .into())
 }
 
 fn refused(problem: &Value) -> RemoteError {
@@ -117,10 +134,19 @@ fn tell(result: &Value) {
         say::warning(&format!("not enforced: {}: {}", text(gap, "what"), text(gap, "why")));
     }
     if result["blocked"] == true {
-        say::warning(&format!("{} was refused: {}", text(result, "blockedResource"), text(result, "blockedReason")));
+        say::warning(&format!(
+            "{} was refused: {}",
+            text(result, "blockedResource"),
+            text(result, "blockedReason")
+        ));
     }
     for moved in list_of(result, "quarantined") {
-        say::warning(&format!("{} was moved to {}: {}", text(moved, "path"), text(moved, "movedTo"), text(moved, "reason")));
+        say::warning(&format!(
+            "{} was moved to {}: {}",
+            text(moved, "path"),
+            text(moved, "movedTo"),
+            text(moved, "reason")
+        ));
     }
     for breach in list_of(result, "breaches") {
         say::warning(&format!("the limit `{}` ended it", text(breach, "limit")));
@@ -143,16 +169,34 @@ pub(super) struct Executions {
     running: bool,
 }
 
-pub(super) fn executions(service: &Service, arguments: &Executions, shown: Shown) -> Result<(), CliError> {
+pub(super) fn executions(
+    service: &Service,
+    arguments: &Executions,
+    shown: Shown,
+) -> Result<(), CliError> {
     let running = arguments.running.then(|| "true".to_owned());
-    let listed = service.get(&(path(&["v1", "executions"]) + &query(&[("userId", arguments.user.clone()), ("running", running)])))?;
+    let listed = service.get(
+        &(path(&["v1", "executions"])
+            + &query(&[("userId", arguments.user.clone()), ("running", running)])),
+    )?;
     if shown == Shown::AsJson {
         return show::json(&listed);
     }
     for execution in list_of(&listed, "executions") {
-        let whose = format!("{}/{}/{}", text(execution, "userId"), text(execution, "agentId"), text(execution, "skillId"));
-        let status = execution["result"]["exitCode"].as_i64().map_or(String::new(), |status| format!(" → {status}"));
-        let columns = [cell(&text(execution, "id"), 24), cell(&text(execution, "state"), 8), cell(&whose, 32)];
+        let whose = format!(
+            "{}/{}/{}",
+            text(execution, "userId"),
+            text(execution, "agentId"),
+            text(execution, "skillId")
+        );
+        let status = execution["result"]["exitCode"]
+            .as_i64()
+            .map_or(String::new(), |status| format!(" → {status}"));
+        let columns = [
+            cell(&text(execution, "id"), 24),
+            cell(&text(execution, "state"), 8),
+            cell(&whose, 32),
+        ];
         show::text(&format!("{}  {}{status}\n", columns.join("  "), text(execution, "command")))?;
     }
     Ok(())
@@ -169,6 +213,7 @@ pub(super) struct Cancel {
 }
 
 pub(super) fn cancel(service: &Service, arguments: &Cancel, shown: Shown) -> Result<(), CliError> {
-    let told = service.json("DELETE", &path(&["v1", "executions", &arguments.id]), &Sent::Nothing)?;
+    let told =
+        service.json("DELETE", &path(&["v1", "executions", &arguments.id]), &Sent::Nothing)?;
     if shown == Shown::AsJson { show::json(&told) } else { Ok(()) }
 }

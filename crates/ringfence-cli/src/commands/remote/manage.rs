@@ -24,8 +24,14 @@ pub(super) fn asks(service: &Service, shown: Shown) -> Result<(), CliError> {
         return show::json(&listed);
     }
     for ask in list_of(&listed, "asks") {
-        let options = list_of(ask, "options").filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
-        show::text(&format!("{}  {}  {}\n  {options}\n", text(ask, "id"), text(ask, "userId"), text(ask, "reason")))?;
+        let options =
+            list_of(ask, "options").filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+        show::text(&format!(
+            "{}  {}  {}\n  {options}\n",
+            text(ask, "id"),
+            text(ask, "userId"),
+            text(ask, "reason")
+        ))?;
     }
     Ok(())
 }
@@ -95,7 +101,12 @@ pub(super) fn tenants(service: &Service, shown: Shown) -> Result<(), CliError> {
     }
     for tenant in list_of(&listed, "tenants") {
         let number = |name: &str| tenant[name].as_u64().unwrap_or_default();
-        let row = format!("{:>4} skills  {:>12} bytes  {:>4} running", number("skills"), number("bytes"), number("running"));
+        let row = format!(
+            "{:>4} skills  {:>12} bytes  {:>4} running",
+            number("skills"),
+            number("bytes"),
+            number("running")
+        );
         show::text(&format!("{}  {row}\n", cell(&text(tenant, "userId"), 24)))?;
     }
     Ok(())
@@ -114,7 +125,9 @@ pub(super) struct TokenCommand {
 #[derive(Debug, Subcommand)]
 enum TokenSub {
     /// Make a token, and print it this once
-    #[command(after_help = "Examples:\n  ringfence remote token new --user alice --scope skills:read --scope execute --expires 24h")]
+    #[command(
+        after_help = "Examples:\n  ringfence remote token new --user alice --scope skills:read --scope execute --expires 24h"
+    )]
     New {
         /// The only tenant it is for
         #[arg(long, value_name = "USER")]
@@ -142,7 +155,11 @@ enum TokenSub {
     },
 }
 
-pub(super) fn token(service: &Service, arguments: TokenCommand, shown: Shown) -> Result<(), CliError> {
+pub(super) fn token(
+    service: &Service,
+    arguments: TokenCommand,
+    shown: Shown,
+) -> Result<(), CliError> {
     let tokens = path(&["v1", "tokens"]);
     match arguments.command {
         TokenSub::New { user, scope, label, expires } => {
@@ -165,9 +182,16 @@ pub(super) fn token(service: &Service, arguments: TokenCommand, shown: Shown) ->
                 return show::json(&listed);
             }
             for token in list_of(&listed, "tokens") {
-                let scopes = list_of(token, "scopes").filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+                let scopes = list_of(token, "scopes")
+                    .filter_map(Value::as_str)
+                    .collect::<Vec<_>>()
+                    .join(" ");
                 let columns = [cell(&text(token, "id"), 12), cell(&text(token, "userId"), 16)];
-                show::text(&format!("{}  {scopes}  {}\n", columns.join("  "), text(token, "label")))?;
+                show::text(&format!(
+                    "{}  {scopes}  {}\n",
+                    columns.join("  "),
+                    text(token, "label")
+                ))?;
             }
             Ok(())
         }
@@ -206,11 +230,17 @@ enum PolicySub {
     },
 }
 
-pub(super) fn policy(service: &Service, arguments: PolicyCommand, shown: Shown) -> Result<(), CliError> {
+pub(super) fn policy(
+    service: &Service,
+    arguments: PolicyCommand,
+    shown: Shown,
+) -> Result<(), CliError> {
     let of = |user: &str| path(&["v1", "tenants", user, "policy"]);
     let (held, is_asked) = match arguments.command {
         PolicySub::Get { user } => (service.get(&of(&user))?, true),
-        PolicySub::Set { user } => (service.json("PUT", &of(&user), &Sent::Json(&json!({ "policy": input()? })))?, false),
+        PolicySub::Set { user } => {
+            (service.json("PUT", &of(&user), &Sent::Json(&json!({ "policy": input()? })))?, false)
+        }
     };
     match shown {
         Shown::AsJson => show::json(&held),

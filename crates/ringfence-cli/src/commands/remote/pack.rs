@@ -11,7 +11,11 @@ use crate::error::CliError;
 
 /// The archive that a path names, or is made of: a directory of skills, or one that is a skill.
 pub(super) fn archive(path: &Path) -> Result<Vec<u8>, CliError> {
-    let fail = |what: &'static str, source| CliError::File { what, path: path.display().to_string(), source };
+    let fail = |what: &'static str, source| CliError::File {
+        what,
+        path: path.display().to_string(),
+        source,
+    };
     if !path.is_dir() {
         return fs::read(path).map_err(|source| fail("read", source));
     }
@@ -20,7 +24,11 @@ pub(super) fn archive(path: &Path) -> Result<Vec<u8>, CliError> {
     // What is at the top of an archive are skills, by the names of their directories.
     let root = if is_skill { whole.parent().unwrap_or(Path::new("/")) } else { &whole };
     let mut zip = Zip::default();
-    zip.add(root, &whole, is_skill).map_err(|(path, source)| CliError::File { what: "pack", path: path.display().to_string(), source })?;
+    zip.add(root, &whole, is_skill).map_err(|(path, source)| CliError::File {
+        what: "pack",
+        path: path.display().to_string(),
+        source,
+    })?;
     Ok(zip.finish())
 }
 
@@ -41,19 +49,23 @@ impl Zip {
             let path = path.to_owned();
             move |source| (path, source)
         };
-        let entries: io::Result<Vec<PathBuf>> =
-            fs::read_dir(directory).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+        let entries: io::Result<Vec<PathBuf>> = fs::read_dir(directory)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
         let mut entries = entries.map_err(at(directory))?;
         entries.sort();
         for path in entries {
             let metadata = fs::symlink_metadata(&path).map_err(at(&path))?;
-            let is_hidden_top =
-                directory == root && !is_skill && path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            let is_hidden_top = directory == root
+                && !is_skill
+                && path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
             if metadata.is_dir() && !is_hidden_top {
                 self.add(root, &path, true)?;
             } else if metadata.is_file() && (is_skill || directory != root) {
-                let name =
-                    path.strip_prefix(root).unwrap_or(&path).to_str().ok_or_else(|| at(&path)(io::ErrorKind::InvalidFilename.into()))?;
+                let name = path
+                    .strip_prefix(root)
+                    .unwrap_or(&path)
+                    .to_str()
+                    .ok_or_else(|| at(&path)(io::ErrorKind::InvalidFilename.into()))?;
                 let bytes = fs::read(&path).map_err(at(&path))?;
                 self.file(name, &bytes, metadata.permissions().mode()).map_err(at(&path))?;
             } else if metadata.is_symlink() {
@@ -70,7 +82,8 @@ impl Zip {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(bytes)?;
         let packed = encoder.finish()?;
-        let too_much = |_| io::Error::new(io::ErrorKind::FileTooLarge, "an archive of 4 GiB is not made");
+        let too_much =
+            |_| io::Error::new(io::ErrorKind::FileTooLarge, "an archive of 4 GiB is not made");
         let size = |length: usize| u32::try_from(length).map_err(too_much);
         let offset = size(self.bytes.len())?;
         let mut head = Vec::new();
@@ -81,7 +94,8 @@ impl Zip {
         for field in [crc.sum(), size(packed.len())?, size(bytes.len())?] {
             head.extend(field.to_le_bytes());
         }
-        let length = u16::try_from(name.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidFilename))?;
+        let length = u16::try_from(name.len())
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidFilename))?;
         head.extend(length.to_le_bytes());
         head.extend(0u16.to_le_bytes());
         self.bytes.extend(b"PK\x03\x04");
@@ -96,7 +110,10 @@ impl Zip {
         self.central.extend(((mode & 0o777 | 0o100_000) << 16).to_le_bytes());
         self.central.extend(offset.to_le_bytes());
         self.central.extend(name.as_bytes());
-        self.count = self.count.checked_add(1).ok_or_else(|| io::Error::other("an archive of so many files is not made"))?;
+        self.count = self
+            .count
+            .checked_add(1)
+            .ok_or_else(|| io::Error::other("an archive of so many files is not made"))?;
         Ok(())
     }
 

@@ -96,7 +96,11 @@ pub(super) fn list(service: &Service, arguments: &List, shown: Shown) -> Result<
     for skill in list_of(&listed, "skills") {
         warn(skill);
         let description = text(skill, "description");
-        show::text(&format!("{}  {}\n", cell(&text(skill, "skillId"), 24), description.lines().next().unwrap_or_default()))?;
+        show::text(&format!(
+            "{}  {}\n",
+            cell(&text(skill, "skillId"), 24),
+            description.lines().next().unwrap_or_default()
+        ))?;
     }
     Ok(())
 }
@@ -117,7 +121,11 @@ pub(super) fn files(service: &Service, arguments: &Files, shown: Shown) -> Resul
     }
     for file in list_of(&listed, "files") {
         let end = if file["kind"] == "directory" { "/" } else { "" };
-        show::text(&format!("{:>10}  {}{end}\n", file["bytes"].as_u64().unwrap_or_default(), text(file, "path")))?;
+        show::text(&format!(
+            "{:>10}  {}{end}\n",
+            file["bytes"].as_u64().unwrap_or_default(),
+            text(file, "path")
+        ))?;
     }
     if listed["truncated"] == true {
         crate::say::warning("there is more than the service lists");
@@ -143,7 +151,8 @@ pub(super) struct Cat {
 pub(super) fn cat(service: &Service, arguments: &Cat, shown: Shown) -> Result<(), CliError> {
     let Lines { start, end } = arguments.lines.unwrap_or_default();
     let number = |number: Option<u64>| number.map(|number| number.to_string());
-    let of = [("path", Some(arguments.path.clone())), ("start", number(start)), ("end", number(end))];
+    let of =
+        [("path", Some(arguments.path.clone())), ("start", number(start)), ("end", number(end))];
     let content = service.get(&(arguments.skill.path(&["content"]) + &query(&of)))?;
     if shown == Shown::AsJson {
         return show::json(&content);
@@ -181,9 +190,11 @@ pub(super) fn edit(service: &Service, arguments: &Edit, shown: Shown) -> Result<
     let content = input()?;
     let Lines { start, end } = arguments.lines.unwrap_or_default();
     let mut change = json!({ "path": arguments.path, "content": content });
-    for (name, value) in
-        [("start", start.map(Value::from)), ("end", end.map(Value::from)), ("expect", arguments.expect.clone().map(Value::from))]
-    {
+    for (name, value) in [
+        ("start", start.map(Value::from)),
+        ("end", end.map(Value::from)),
+        ("expect", arguments.expect.clone().map(Value::from)),
+    ] {
         if let Some(value) = value {
             change[name] = value;
         }
@@ -228,7 +239,9 @@ struct Lines {
 fn lines(text: &str) -> Result<Lines, String> {
     let number = |text: &str| match text {
         "" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| "write for example `1:20`, `20:` or `7`".to_owned()),
+        text => {
+            text.parse().map(Some).map_err(|_| "write for example `1:20`, `20:` or `7`".to_owned())
+        }
     };
     match text.split_once(':') {
         Some((start, end)) => Ok(Lines { start: number(start)?, end: number(end)? }),

@@ -20,7 +20,12 @@ pub(super) fn next(answer: &mut Answer) -> Result<Option<Event>, RemoteError> {
         match field {
             "" if !line.is_empty() => {}
             "" if data.is_empty() => name.clear(),
-            "" => return Ok(Some(Event { name, data: serde_json::from_str(&data.join("\n")).unwrap_or_default() })),
+            "" => {
+                return Ok(Some(Event {
+                    name,
+                    data: serde_json::from_str(&data.join("\n")).unwrap_or_default(),
+                }));
+            }
             "event" => name = value.to_owned(),
             "data" => data.push(value.to_owned()),
             _ => {}

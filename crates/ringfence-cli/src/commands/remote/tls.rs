@@ -13,18 +13,25 @@ use super::RemoteError;
 
 /// With the certificates of this file, or else with this machine's.
 pub(super) fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, RemoteError> {
-    let named = ca.map(Path::to_owned).or_else(|| env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from));
-    let path = named.or_else(|| PLACES.iter().map(PathBuf::from).find(|place| place.exists())).ok_or(RemoteError::NoRoots)?;
-    let bytes = std::fs::read(&path).map_err(|source| RemoteError::Roots { path: path.clone(), source })?;
+    let named = ca
+        .map(Path::to_owned)
+        .or_else(|| env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from));
+    let path = named
+        .or_else(|| PLACES.iter().map(PathBuf::from).find(|place| place.exists()))
+        .ok_or(RemoteError::NoRoots)?;
+    let bytes =
+        std::fs::read(&path).map_err(|source| RemoteError::Roots { path: path.clone(), source })?;
     let mut roots = RootCertStore::empty();
     // Some bundles hold a few that nobody can read any more.
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).filter_map(Result::ok));
     if roots.is_empty() {
-        let source = std::io::Error::new(std::io::ErrorKind::InvalidData, "there is no certificate in it");
+        let source =
+            std::io::Error::new(std::io::ErrorKind::InvalidData, "there is no certificate in it");
         return Err(RemoteError::Roots { path, source });
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let versions =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = versions.map_err(|source| RemoteError::Tls { source })?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }

@@ -33,7 +33,9 @@ impl Address {
             Some(rest) => rest.split_once(']').ok_or_else(|| wrong("a bracket is open"))?,
             None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
         };
-        if host.is_empty() || !host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:%".contains(c)) {
+        if host.is_empty()
+            || !host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:%".contains(c))
+        {
             return Err(wrong("it names no host"));
         }
         let port = match port.strip_prefix(':') {
@@ -41,12 +43,18 @@ impl Address {
             None if port.is_empty() => 80 + 363 * u16::from(is_secure),
             None => return Err(wrong("its port is none")),
         };
-        Ok(Self { is_secure, host: host.to_owned(), port, base: base.trim_end_matches('/').to_owned() })
+        Ok(Self {
+            is_secure,
+            host: host.to_owned(),
+            port,
+            base: base.trim_end_matches('/').to_owned(),
+        })
     }
 
     /// As `Host` has it: with the port only where it is not the usual one.
     pub(super) fn authority(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         match (self.is_secure, self.port) {
             (false, 80) | (true, 443) => host,
             (_, port) => format!("{host}:{port}"),
@@ -61,7 +69,9 @@ pub(super) fn path(parts: &[&str]) -> String {
 
 /// What stands behind the question mark.
 pub(super) fn query(choices: &[(&str, Option<String>)]) -> String {
-    let said = choices.iter().filter_map(|(name, value)| Some(format!("{name}={}", escaped(value.as_ref()?))));
+    let said = choices
+        .iter()
+        .filter_map(|(name, value)| Some(format!("{name}={}", escaped(value.as_ref()?))));
     let all = said.collect::<Vec<_>>().join("&");
     if all.is_empty() { all } else { format!("?{all}") }
 }
@@ -76,7 +86,11 @@ fn escaped(text: &str) -> String {
         }
     }
     // A part that is only dots would be taken for a way up.
-    if !escaped.is_empty() && escaped.bytes().all(|byte| byte == b'.') { escaped.replace('.', "%2E") } else { escaped }
+    if !escaped.is_empty() && escaped.bytes().all(|byte| byte == b'.') {
+        escaped.replace('.', "%2E")
+    } else {
+        escaped
+    }
 }
 
 #[cfg(test)]
@@ -86,7 +100,11 @@ mod tests {
     #[track_caller]
     fn check(text: &str, authority: &str, base: &str) {
         let address = Address::parse(text).unwrap();
-        assert_eq!((address.authority().as_str(), address.base.as_str()), (authority, base), "{text}");
+        assert_eq!(
+            (address.authority().as_str(), address.base.as_str()),
+            (authority, base),
+            "{text}"
+        );
     }
 
     #[test]
@@ -95,7 +113,16 @@ mod tests {
         check("https://skills.example.org/", "skills.example.org", "");
         check("https://skills.example.org:443/at/here/", "skills.example.org", "/at/here");
         check("http://[::1]:80", "[::1]", "");
-        for text in ["localhost:7420", "ftp://x", "http://", "http://a b", "http://u:p@x", "http://x:99999", "http://x?y", "http://[::1"] {
+        for text in [
+            "localhost:7420",
+            "ftp://x",
+            "http://",
+            "http://a b",
+            "http://u:p@x",
+            "http://x:99999",
+            "http://x?y",
+            "http://[::1",
+        ] {
             assert!(Address::parse(text).is_err(), "{text}");
         }
     }

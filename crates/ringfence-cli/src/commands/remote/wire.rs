@@ -43,10 +43,14 @@ pub(super) struct Answer {
 
 impl Service {
     pub(super) fn new(reach: &Reach) -> Result<Self, RemoteError> {
-        let url = reach.url.clone().or_else(|| std::env::var("RINGFENCE_URL").ok().filter(|url| !url.is_empty()));
+        let url = reach
+            .url
+            .clone()
+            .or_else(|| std::env::var("RINGFENCE_URL").ok().filter(|url| !url.is_empty()));
         let address = Address::parse(url.as_deref().unwrap_or("http://127.0.0.1:7420"))?;
         let token = match &reach.token_file {
-            Some(path) => std::fs::read_to_string(path).map_err(|source| RemoteError::TokenFile { path: path.clone(), source })?,
+            Some(path) => std::fs::read_to_string(path)
+                .map_err(|source| RemoteError::TokenFile { path: path.clone(), source })?,
             None => std::env::var("RINGFENCE_TOKEN").map_err(|_| RemoteError::NoToken)?,
         };
         let token = token.trim().to_owned();
@@ -58,14 +62,24 @@ impl Service {
     }
 
     /// Sends a request; whatever is no success is an error, in the service's words.
-    pub(super) fn send(&self, method: &str, path: &str, accept: &str, sent: &Sent<'_>) -> Result<Answer, RemoteError> {
+    pub(super) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        accept: &str,
+        sent: &Sent<'_>,
+    ) -> Result<Answer, RemoteError> {
         let authority = self.address.authority();
         let broken = |source| RemoteError::Broken { authority: authority.clone(), source };
         let mut stream = self.connect()?;
         let (kind, body) = match sent {
             Sent::Nothing => (None, Vec::new()),
-            Sent::Json(value) => (Some("application/json".to_owned()), value.to_string().into_bytes()),
-            Sent::Form { boundary, bytes } => (Some(format!("multipart/form-data; boundary={boundary}")), bytes.to_vec()),
+            Sent::Json(value) => {
+                (Some("application/json".to_owned()), value.to_string().into_bytes())
+            }
+            Sent::Form { boundary, bytes } => {
+                (Some(format!("multipart/form-data; boundary={boundary}")), bytes.to_vec())
+            }
         };
         let mut head = format!(
             "{method} {}{path} HTTP/1.1\r\nHost: {authority}\r\nAuthorization: Bearer {}\r\nAccept: {accept}\r\nUser-Agent: ringfence/{}\r\nConnection: close\r\n",
@@ -78,7 +92,10 @@ impl Service {
         }
         head.push_str("\r\n");
         // A service that has seen enough answers before it was told everything.
-        let written = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).and_then(|()| stream.flush());
+        let written = stream
+            .write_all(head.as_bytes())
+            .and_then(|()| stream.write_all(&body))
+            .and_then(|()| stream.flush());
         let answer = Answer::read(stream, authority.clone()).map_err(broken);
         let answer = match (written, answer) {
             (Err(error), Err(_)) => return Err(broken(error)),
@@ -88,7 +105,12 @@ impl Service {
     }
 
     /// A request whose answer is JSON.
-    pub(super) fn json(&self, method: &str, path: &str, sent: &Sent<'_>) -> Result<Value, RemoteError> {
+    pub(super) fn json(
+        &self,
+        method: &str,
+        path: &str,
+        sent: &Sent<'_>,
+    ) -> Result<Value, RemoteError> {
         self.send(method, path, "application/json", sent)?.json()
     }
 
@@ -98,7 +120,8 @@ impl Service {
 
     fn connect(&self) -> Result<Box<dyn Both>, RemoteError> {
         let Address { host, port, .. } = &self.address;
-        let unreached = |source| RemoteError::Unreached { authority: self.address.authority(), source };
+        let unreached =
+            |source| RemoteError::Unreached { authority: self.address.authority(), source };
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads nowhere");
         for address in (host.as_str(), *port).to_socket_addrs().map_err(unreached)? {
             if self.tls.is_none() && !address.ip().is_loopback() {
@@ -113,14 +136,21 @@ impl Service {
     }
 
     fn secured(&self, stream: TcpStream) -> Result<Box<dyn Both>, RemoteError> {
-        let prepared = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(SILENCE)));
+        let prepared =
+            stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(SILENCE)));
         let prepared = prepared.and_then(|()| stream.set_write_timeout(Some(SILENCE)));
-        prepared.map_err(|source| RemoteError::Unreached { authority: self.address.authority(), source })?;
+        prepared.map_err(|source| RemoteError::Unreached {
+            authority: self.address.authority(),
+            source,
+        })?;
         match &self.tls {
             None => Ok(Box::new(stream)),
             Some(config) => {
                 let stream = self.greeted(stream, config);
-                stream.map_err(|source| RemoteError::Untrusted { authority: self.address.authority(), source })
+                stream.map_err(|source| RemoteError::Untrusted {
+                    authority: self.address.authority(),
+                    source,
+                })
             }
         }
     }
@@ -145,18 +175,26 @@ impl Answer {
     /// The outer error is the connection's, the inner one what was said on it.
     fn read(stream: Box<dyn Both>, authority: String) -> io::Result<Result<Self, RemoteError>> {
         let mut stream = BufReader::new(stream);
-        let strange = |what: String| Ok(Err(RemoteError::Strange { authority: authority.clone(), what }));
+        let strange =
+            |what: String| Ok(Err(RemoteError::Strange { authority: authority.clone(), what }));
         loop {
             let first = line(&mut stream)?;
-            let status = first.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).and_then(|status| status.parse::<u16>().ok());
-            let Some(status) = status else { return strange(format!("`{}`", crate::show::printable(&first))) };
+            let status = first
+                .strip_prefix("HTTP/1.")
+                .and_then(|rest| rest.get(2..5))
+                .and_then(|status| status.parse::<u16>().ok());
+            let Some(status) = status else {
+                return strange(format!("`{}`", crate::show::printable(&first)));
+            };
             let (mut length, mut is_chunked) = (None, false);
             loop {
                 let header = line(&mut stream)?;
                 if header.is_empty() {
                     break;
                 }
-                let Some((name, value)) = header.split_once(':') else { return strange("a header is none".into()) };
+                let Some((name, value)) = header.split_once(':') else {
+                    return strange("a header is none".into());
+                };
                 let (name, value) = (name.to_ascii_lowercase(), value.trim());
                 match name.as_str() {
                     "content-length" => length = Some(value.parse().map_err(io::Error::other)?),
@@ -196,24 +234,32 @@ impl Answer {
         if status == 204 {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&bytes).map_err(|error| RemoteError::Strange { authority, what: error.to_string() })
+        serde_json::from_slice(&bytes)
+            .map_err(|error| RemoteError::Strange { authority, what: error.to_string() })
     }
 
     /// The next line of a stream, without its end; nothing after the last.
     pub(super) fn line(&mut self) -> Result<Option<String>, RemoteError> {
         let mut bytes = Vec::new();
         let broken = self.broken();
-        let taken = self.body.by_ref().take(ANSWER).read_until(b'\n', &mut bytes).map_err(broken)?;
+        let taken =
+            self.body.by_ref().take(ANSWER).read_until(b'\n', &mut bytes).map_err(broken)?;
         let text = String::from_utf8_lossy(&bytes);
         Ok((taken > 0).then(|| text.trim_end_matches(['\r', '\n']).to_owned()))
     }
 
     fn refusal(self) -> RemoteError {
         let (status, authority) = (self.status, self.authority.clone());
-        let said = self.bytes().ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok()).unwrap_or_default();
+        let said = self
+            .bytes()
+            .ok()
+            .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
+            .unwrap_or_default();
         let text = |name: &str| said[name].as_str().map(crate::show::printable);
         match (text("code"), text("message")) {
-            (Some(code), Some(message)) => RemoteError::Refused { code, message, hint: text("hint") },
+            (Some(code), Some(message)) => {
+                RemoteError::Refused { code, message, hint: text("hint") }
+            }
             _ => RemoteError::Strange { authority, what: format!("it answers with {status}") },
         }
     }
@@ -258,7 +304,10 @@ mod tests {
     #[test]
     fn a_body_ends_where_it_was_said() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello, and more", Some("hello"));
-        check("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n", Some("hello"));
+        check(
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n",
+            Some("hello"),
+        );
         check("HTTP/1.1 200 OK\r\n\r\nhello", Some("hello"));
         check("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", Some(""));
     }
@@ -280,7 +329,11 @@ mod tests {
             (refusal.code(), refusal.to_string(), refusal.hint()),
             ("no-skill", "there is no skill".into(), Some("list them".into()))
         );
-        let strange = read("HTTP/1.1 502 Bad Gateway\r\n\r\n<html>").unwrap().ok().map(Answer::refusal).unwrap();
+        let strange = read("HTTP/1.1 502 Bad Gateway\r\n\r\n<html>")
+            .unwrap()
+            .ok()
+            .map(Answer::refusal)
+            .unwrap();
         assert_eq!(strange.code(), "strange");
     }
 }

@@ -27,10 +27,12 @@ impl Ended {
     /// Makes the link lead to where the line begins, and has the line say more on standard input.
     pub(super) fn begin(state: &AbsPath, session: &str, cwd: &AbsPath) -> Result<Ended, CliError> {
         let link = link(state, session);
-        let fail = |source| CliError::File { what: "make", path: link.display().to_string(), source };
+        let fail =
+            |source| CliError::File { what: "make", path: link.display().to_string(), source };
         begin_at(&link, cwd).map_err(fail)?;
         // Whoever does not read it is not waited for, and nobody else has it: it goes with us.
-        let (said, theirs) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|error| fail(error.into()))?;
+        let (said, theirs) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+            .map_err(|error| fail(error.into()))?;
         rustix::stdio::dup2_stdin(&theirs).map_err(|error| fail(error.into()))?;
         Ok(Ended { link, said })
     }
@@ -40,7 +42,13 @@ impl Ended {
         let mut said = Vec::new();
         let _ = fs::File::from(self.said).take(4096).read_to_end(&mut said);
         let text = String::from_utf8(said).ok();
-        let Some(path) = text.as_deref().and_then(|text| text.strip_suffix('\n')).and_then(|path| place(path, grants)) else { return };
+        let Some(path) = text
+            .as_deref()
+            .and_then(|text| text.strip_suffix('\n'))
+            .and_then(|path| place(path, grants))
+        else {
+            return;
+        };
         if let Err(error) = lead(&self.link, &path) {
             say::warning(&format!("the directory is not kept: {error}"));
         }
@@ -49,7 +57,10 @@ impl Ended {
 
 /// Makes the link, leading to where the line begins.
 pub(crate) fn begin_at(link: &Path, cwd: &AbsPath) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(link.parent().unwrap_or(Path::new("/")))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(link.parent().unwrap_or(Path::new("/")))?;
     lead(link, cwd)
 }
 

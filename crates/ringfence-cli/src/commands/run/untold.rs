@@ -21,10 +21,14 @@ pub(super) fn warn_once(gaps: &[Gap], state: &AbsPath) {
     for gap in gaps.iter().filter(|gap| gap.loss == Loss::Telling && gap.what == PORTS) {
         say::warning(&format!("{}; {}", gap.why, gap.hint));
     }
-    let Some(gap) = gaps.iter().find(|gap| gap.loss == Loss::Telling && gap.what != PORTS) else { return };
+    let Some(gap) = gaps.iter().find(|gap| gap.loss == Loss::Telling && gap.what != PORTS) else {
+        return;
+    };
     let marker = state.join("warned-of-untold");
     let said = fs::symlink_metadata(marker.as_path()).and_then(|marker| marker.modified());
-    let is_recent = said.is_ok_and(|said| SystemTime::now().duration_since(said).is_ok_and(|since| since < SILENCE));
+    let is_recent = said.is_ok_and(|said| {
+        SystemTime::now().duration_since(said).is_ok_and(|since| since < SILENCE)
+    });
     // A warning that cannot be remembered would be repeated at every command.
     if !is_recent && mark(&marker).is_ok() {
         say::warning(&format!("not every denial is reported: {}; {}", gap.why, gap.hint));

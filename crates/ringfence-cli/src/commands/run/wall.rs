@@ -2,7 +2,9 @@
 
 use ringfence_api::Outcome;
 use ringfence_engine::{EngineError, Resolved};
-use ringfence_policy::command::{Ability, SandboxChoice, SandboxSettings, Wanted, Wish, should_use_sandbox};
+use ringfence_policy::command::{
+    Ability, SandboxChoice, SandboxSettings, Wanted, Wish, should_use_sandbox,
+};
 use ringfence_policy::{Origin, Source};
 use ringfence_provider::ProviderError;
 
@@ -31,7 +33,11 @@ pub(crate) enum Whose {
 }
 
 /// The policy, with a sandbox or without.
-pub(super) fn walled(arguments: &Run, (wall, whose): (Wall, Whose), chosen: Chosen<'_>) -> Result<Meant, CliError> {
+pub(super) fn walled(
+    arguments: &Run,
+    (wall, whose): (Wall, Whose),
+    chosen: Chosen<'_>,
+) -> Result<Meant, CliError> {
     let meant = match wall {
         Wall::AsWritten => meant_to_run(&arguments.policy, chosen)?,
         Wall::Wanted => {
@@ -42,13 +48,21 @@ pub(super) fn walled(arguments: &Run, (wall, whose): (Wall, Whose), chosen: Chos
             meant
         }
         Wall::Unwanted => {
-            let Resolved { grants, surroundings, .. } = meant_to_run(&arguments.policy, chosen)?.resolved;
+            let Resolved { grants, surroundings, .. } =
+                meant_to_run(&arguments.policy, chosen)?.resolved;
             // What the agent itself is, is none of its commands: none of those rules excludes it.
-            let settings = SandboxSettings { excluded_commands: Vec::new(), ..grants.sandbox_settings() };
-            let wanted =
-                Wanted { command: "agent", wish: Wish::Unsandboxed, platform: surroundings.facts.platform, ability: Ability::Available };
+            let settings =
+                SandboxSettings { excluded_commands: Vec::new(), ..grants.sandbox_settings() };
+            let wanted = Wanted {
+                command: "agent",
+                wish: Wish::Unsandboxed,
+                platform: surroundings.facts.platform,
+                ability: Ability::Available,
+            };
             match should_use_sandbox(&settings, wanted) {
-                SandboxChoice::Unsandboxed(_) => meant_to_run(&arguments.policy, Chosen { sandbox: Some(false), ..chosen })?,
+                SandboxChoice::Unsandboxed(_) => {
+                    meant_to_run(&arguments.policy, Chosen { sandbox: Some(false), ..chosen })?
+                }
                 SandboxChoice::Sandboxed(_) | SandboxChoice::Refused => return Err(not_without()),
             }
         }
@@ -60,15 +74,21 @@ pub(super) fn walled(arguments: &Run, (wall, whose): (Wall, Whose), chosen: Chos
 }
 
 /// The same policy without a sandbox, where none could be made and the policy accepts that.
-pub(super) fn outside(ended: &Result<Outcome, EngineError>, resolved: &Resolved, whose: Whose) -> Option<Resolved> {
+pub(super) fn outside(
+    ended: &Result<Outcome, EngineError>,
+    resolved: &Resolved,
+    whose: Whose,
+) -> Option<Resolved> {
     let rules = &resolved.grants.sandbox;
-    let is_unavailable = matches!(ended, Err(EngineError::Provider(ProviderError::NotStarted { .. })));
+    let is_unavailable =
+        matches!(ended, Err(EngineError::Provider(ProviderError::NotStarted { .. })));
     if !is_unavailable || rules.fail_if_unavailable || whose == Whose::Projects {
         return None;
     }
     let mut outside = resolved.clone();
     outside.grants.enabled = false;
-    outside.grants.sandbox.off = Some(Origin::new(Source::User, "fail-if-unavailable = false, and none can be made here"));
+    outside.grants.sandbox.off =
+        Some(Origin::new(Source::User, "fail-if-unavailable = false, and none can be made here"));
     Some(outside)
 }
 

@@ -24,7 +24,10 @@ pub(super) fn exec(arguments: Exec) -> Result<ExitCode, CliError> {
     let timeout = arguments.timeout.as_deref().map(duration).transpose()?;
     let (ask, line) = match &arguments.line {
         Some(line) => ("exec", line.as_bytes().to_vec()),
-        None => ("start", arguments.command.iter().map(|word| word.as_bytes()).collect::<Vec<_>>().join(&0)),
+        None => (
+            "start",
+            arguments.command.iter().map(|word| word.as_bytes()).collect::<Vec<_>>().join(&0),
+        ),
     };
     session.say(Kind::Line, &line)?;
     let question = json!({ "ask": ask, "timeoutMs": timeout, "stream": !arguments.json, "input": arguments.input });
@@ -48,9 +51,15 @@ fn report_denials(answer: &Value) {
     if !is_failure || answer["blocked"] != true || is_refused_line {
         return;
     }
-    let denials: Vec<Denial> = serde_json::from_value(answer["denials"].clone()).unwrap_or_default();
+    let denials: Vec<Denial> =
+        serde_json::from_value(answer["denials"].clone()).unwrap_or_default();
     let home = std::env::var_os("HOME").and_then(AbsPath::new);
-    Denied { denials: &denials, dropped: answer["denialsDropped"].as_u64().unwrap_or_default(), home: home.as_ref() }.report();
+    Denied {
+        denials: &denials,
+        dropped: answer["denialsDropped"].as_u64().unwrap_or_default(),
+        home: home.as_ref(),
+    }
+    .report();
 }
 
 /// Says what a person should know beside the output; answers the status to end with.
@@ -60,7 +69,9 @@ pub(super) fn conclude(answer: &Value, is_told: bool) -> ExitCode {
         if !is_told {
             complain(error);
         }
-        return ExitCode::from(error["status"].as_u64().and_then(|status| u8::try_from(status).ok()).unwrap_or(125));
+        return ExitCode::from(
+            error["status"].as_u64().and_then(|status| u8::try_from(status).ok()).unwrap_or(125),
+        );
     }
     if !is_told {
         tell(answer);
@@ -82,33 +93,55 @@ fn complain(error: &Value) {
 /// What a person should know beside the output.
 fn tell(answer: &Value) {
     if answer["restarted"] == true {
-        say::note("the policy was narrowed: the sandbox was made anew, without what earlier commands left in /tmp or running");
+        say::note(
+            "the policy was narrowed: the sandbox was made anew, without what earlier commands left in /tmp or running",
+        );
     }
     if answer["shell"] == "ended" {
         say::note("the command ended the shell of the session; the next one gets a new one");
     }
     if let Some(text) = answer["background"].as_str() {
-        let dropped = answer["backgroundDropped"].as_u64().map(|dropped| format!(" (without {dropped} bytes in between)"));
-        say::note(&format!("what earlier commands left running wrote meanwhile{}:", dropped.unwrap_or_default()));
+        let dropped = answer["backgroundDropped"]
+            .as_u64()
+            .map(|dropped| format!(" (without {dropped} bytes in between)"));
+        say::note(&format!(
+            "what earlier commands left running wrote meanwhile{}:",
+            dropped.unwrap_or_default()
+        ));
         let _ = written(&mut io::stderr().lock(), text.as_bytes());
     }
     let breaches = answer["breaches"].as_array().into_iter().flatten();
-    for breach in breaches.filter_map(|breach| serde_json::from_value::<Breach>(breach.clone()).ok()) {
+    for breach in
+        breaches.filter_map(|breach| serde_json::from_value::<Breach>(breach.clone()).ok())
+    {
         say::warning(&breach.to_string());
     }
     let policy = &answer["policy"];
-    let texts = |value: &Value| value.as_array().into_iter().flatten().filter_map(Value::as_str).map(show::printable).collect::<Vec<_>>();
+    let texts = |value: &Value| {
+        value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(show::printable)
+            .collect::<Vec<_>>()
+    };
     for said in texts(&policy["said"]) {
         say::note(&format!("the policy was changed: {said}"));
     }
     let is_pending = |change: &Value| !change["pending"].is_null();
     if policy["changes"].as_array().into_iter().flatten().any(is_pending) {
         let session = answer["session"].as_str().map(show::printable).unwrap_or_default();
-        say::line(&format!("hint: `ringfence session stop {session}`, then `ringfence session start`"));
+        say::line(&format!(
+            "hint: `ringfence session stop {session}`, then `ringfence session start`"
+        ));
     }
     for problem in policy["problems"].as_array().into_iter().flatten() {
         let text = |key: &str| problem[key].as_str().map(show::printable);
-        say::warning(&format!("the policy stays as it was: {}", text("message").unwrap_or_default()));
+        say::warning(&format!(
+            "the policy stays as it was: {}",
+            text("message").unwrap_or_default()
+        ));
         if let Some(hint) = text("hint") {
             say::line(&format!("hint: {hint}"));
         }
@@ -128,7 +161,13 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, CliError> {
         let text = |key: &str| about[key].as_str().map(show::printable).unwrap_or_default();
         let busy = if about["busy"] == true { ", busy" } else { "" };
         let commands = format!("{} commands{busy}", about["commands"]);
-        show::text(&format!("{}  {:12}  {:18}  {}\n", text("session"), text("name"), commands, text("cwd")))?;
+        show::text(&format!(
+            "{}  {:12}  {:18}  {}\n",
+            text("session"),
+            text("name"),
+            commands,
+            text("cwd")
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -140,7 +179,8 @@ pub(super) fn inspect(arguments: &Which) -> Result<ExitCode, CliError> {
 }
 
 pub(super) fn signal(arguments: &Signalled) -> Result<ExitCode, CliError> {
-    let answer = find(&arguments.session)?.ask(&json!({ "ask": "signal", "signal": arguments.signal.number() }))?;
+    let answer = find(&arguments.session)?
+        .ask(&json!({ "ask": "signal", "signal": arguments.signal.number() }))?;
     Ok(conclude(&answer, false))
 }
 
@@ -149,7 +189,12 @@ pub(super) fn stop(arguments: &Which) -> Result<ExitCode, CliError> {
     for moved in answer["quarantined"].as_array().into_iter().flatten() {
         let text = |key: &str| moved[key].as_str().unwrap_or_default();
         // Names that the command chose.
-        say::warning(&show::printable(&format!("{} was moved to {}: {}", text("path"), text("movedTo"), text("reason"))));
+        say::warning(&show::printable(&format!(
+            "{} was moved to {}: {}",
+            text("path"),
+            text("movedTo"),
+            text("reason")
+        )));
     }
     match answer.get("error") {
         Some(error) => {
@@ -176,10 +221,16 @@ pub(super) fn questions(arguments: &List) -> Result<ExitCode, CliError> {
     for asked in all {
         let text = |key: &str| asked[key].as_str().map(show::printable).unwrap_or_default();
         // Names that the command chose.
-        let reason = asked["permission"]["reason"].as_str().map(show::printable).unwrap_or_default();
-        let offered = asked["permission"]["options"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let reason =
+            asked["permission"]["reason"].as_str().map(show::printable).unwrap_or_default();
+        let offered = asked["permission"]["options"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         // In the words that `ringfence ask answer` takes.
-        let offered: Vec<String> = offered.map(|answer| show::printable(answer).replace('_', "-")).collect();
+        let offered: Vec<String> =
+            offered.map(|answer| show::printable(answer).replace('_', "-")).collect();
         show::text(&format!(
             "{} {}  {} {}  by {}\n    {reason}\n    answers: {}\n",
             text("session"),
@@ -253,7 +304,11 @@ impl Session {
                 }
             }
         };
-        thread::Builder::new().name("input".into()).spawn(pass).map(drop).map_err(|error| self.fail("speak with", error))
+        thread::Builder::new()
+            .name("input".into())
+            .spawn(pass)
+            .map(drop)
+            .map_err(|error| self.fail("speak with", error))
     }
 
     /// Asks, and passes on what a command writes until the answer comes.
@@ -270,7 +325,8 @@ impl Session {
                 Some((Kind::Out, bytes)) => written(&mut io::stdout().lock(), &bytes),
                 Some((Kind::Err, bytes)) => written(&mut io::stderr().lock(), &bytes),
                 Some((Kind::Answer, text)) => {
-                    return serde_json::from_slice(&text).map_err(|error| self.fail("understand", error.into()));
+                    return serde_json::from_slice(&text)
+                        .map_err(|error| self.fail("understand", error.into()));
                 }
                 Some(_) => return Err(self.fail("understand", io::ErrorKind::InvalidData.into())),
                 None => return Err(self.fail("hear from", io::ErrorKind::UnexpectedEof.into())),
@@ -290,8 +346,13 @@ fn written(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 
 /// All that answer, and what they say of themselves.
 fn all() -> Result<Vec<(Session, Value)>, CliError> {
-    let reached = place::sockets()?.into_iter().filter_map(|(id, socket)| Session::reach(&id, &socket));
-    Ok(reached.filter_map(|mut session| session.ask(&json!({ "ask": "inspect" })).ok().map(|about| (session, about))).collect())
+    let reached =
+        place::sockets()?.into_iter().filter_map(|(id, socket)| Session::reach(&id, &socket));
+    Ok(reached
+        .filter_map(|mut session| {
+            session.ask(&json!({ "ask": "inspect" })).ok().map(|about| (session, about))
+        })
+        .collect())
 }
 
 /// The one that is meant: by its id, the beginning of it, or its name.
@@ -301,13 +362,21 @@ pub(super) fn find(word: &str) -> Result<Session, CliError> {
     {
         return Ok(session);
     }
-    let is_meant = |id: &str, about: &Value| about["name"] == word || (word.len() >= 4 && id.starts_with(word));
-    let mut meant: Vec<Session> =
-        all()?.into_iter().filter(|(session, about)| is_meant(&session.id, about)).map(|(session, _)| session).collect();
+    let is_meant = |id: &str, about: &Value| {
+        about["name"] == word || (word.len() >= 4 && id.starts_with(word))
+    };
+    let mut meant: Vec<Session> = all()?
+        .into_iter()
+        .filter(|(session, about)| is_meant(&session.id, about))
+        .map(|(session, _)| session)
+        .collect();
     let what = match meant.len() {
         1 => return Ok(meant.remove(0)),
         0 => format!("there is no session `{word}`"),
         several => format!("`{word}` may be any of {several} sessions"),
     };
-    Err(CliError::Words { what, hint: "`ringfence session list` shows those that there are".into() })
+    Err(CliError::Words {
+        what,
+        hint: "`ringfence session list` shows those that there are".into(),
+    })
 }

@@ -33,7 +33,15 @@ use crate::say;
 const ATTEMPTS: usize = 4;
 
 /// Variables that a policy is resolved by, beside those that commands get.
-const VARIABLES: &[&str] = &["HOME", "PATH", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"];
+const VARIABLES: &[&str] = &[
+    "HOME",
+    "PATH",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+    "XDG_RUNTIME_DIR",
+];
 
 /// The session of a conversation that a call belongs to.
 struct Key {
@@ -48,7 +56,10 @@ impl Key {
         let agent = arguments.agent.clone().or_else(agent);
         let variables: Vec<_> = VARIABLES.iter().map(env::var_os).collect();
         let chosen = (arguments.observe, arguments.shell, &arguments.timeout);
-        let signature = format!("{:?}", (env!("CARGO_PKG_VERSION"), conversation, agent, chosen, &arguments.policy, variables));
+        let signature = format!(
+            "{:?}",
+            (env!("CARGO_PKG_VERSION"), conversation, agent, chosen, &arguments.policy, variables)
+        );
         Key { id: format!("{}{:016x}", prefix(conversation), hashed(&signature)), signature }
     }
 }
@@ -113,8 +124,11 @@ fn execute(session: &mut Session, arguments: &Run, call: Option<&str>) -> Result
 
 /// Answers whether there is something to read: neither `/dev/null` nor nothing at all.
 fn has_input() -> bool {
-    let (Ok(input), Ok(null)) = (fstat(io::stdin()), rustix::fs::stat("/dev/null")) else { return false };
-    !(FileType::from_raw_mode(input.st_mode) == FileType::CharacterDevice && input.st_rdev == null.st_rdev)
+    let (Ok(input), Ok(null)) = (fstat(io::stdin()), rustix::fs::stat("/dev/null")) else {
+        return false;
+    };
+    !(FileType::from_raw_mode(input.st_mode) == FileType::CharacterDevice
+        && input.st_rdev == null.st_rdev)
 }
 
 /// Answers whether two streams go to one place, and their order is to be kept.
@@ -131,7 +145,8 @@ fn reach_or_start(key: &Key, agent: Option<&Agent>) -> Result<Option<Session>, C
         return Ok(Some(session));
     }
     let directory = socket.parent().map(PathBuf::from).unwrap_or_default();
-    let fail = |source| CliError::File { what: "lock", path: directory.display().to_string(), source };
+    let fail =
+        |source| CliError::File { what: "lock", path: directory.display().to_string(), source };
     let lock = File::open(&directory).map_err(fail)?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|error| fail(error.into()))?;
     if let Some(session) = Session::reach(&key.id, &socket) {
@@ -143,10 +158,15 @@ fn reach_or_start(key: &Key, agent: Option<&Agent>) -> Result<Option<Session>, C
 /// Starts the process that keeps the session; answers whether it stands. It is no descendant of this
 /// process for longer than a moment: an agent that ends a call ends the descendants of it.
 fn start(agent: Option<&Agent>) -> Result<bool, CliError> {
-    let fail = |source| CliError::File { what: "start", path: "the keeper of the session".into(), source };
+    let fail =
+        |source| CliError::File { what: "start", path: "the keeper of the session".into(), source };
     let mut words: Vec<_> = env::args_os().skip(2).collect();
     // The line is one call's, and nothing that others should find in a list of processes.
-    let Some(line) = words.last_mut().filter(|_| env::args_os().rev().nth(1).is_some_and(|word| word == "-c")) else { return Ok(false) };
+    let Some(line) =
+        words.last_mut().filter(|_| env::args_os().rev().nth(1).is_some_and(|word| word == "-c"))
+    else {
+        return Ok(false);
+    };
     *line = ":".into();
     let mut keeper = Command::new("/proc/self/exe");
     keeper.args(["session", "keep", "--detach"]);
@@ -156,7 +176,8 @@ fn start(agent: Option<&Agent>) -> Result<bool, CliError> {
     keeper.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut keeper = keeper.spawn().map_err(fail)?;
     let mut said = String::new();
-    let heard = keeper.stdout.take().map_or(Ok(0), |said_by| BufReader::new(said_by).read_line(&mut said));
+    let heard =
+        keeper.stdout.take().map_or(Ok(0), |said_by| BufReader::new(said_by).read_line(&mut said));
     keeper.wait().map_err(fail)?;
     Ok(heard.map_err(fail)? > 0)
 }
@@ -164,9 +185,17 @@ fn start(agent: Option<&Agent>) -> Result<bool, CliError> {
 /// Keeps the session of a conversation.
 pub(super) fn keep(arguments: Keep) -> Result<ExitCode, CliError> {
     if arguments.detach {
-        let fail = |source| CliError::File { what: "start", path: "the keeper of the session".into(), source };
+        let fail = |source| CliError::File {
+            what: "start",
+            path: "the keeper of the session".into(),
+            source,
+        };
         let words = env::args_os().skip(3).filter(|word| word != "--detach");
-        Command::new("/proc/self/exe").args(["session", "keep"]).args(words).spawn().map_err(fail)?;
+        Command::new("/proc/self/exe")
+            .args(["session", "keep"])
+            .args(words)
+            .spawn()
+            .map_err(fail)?;
         return Ok(ExitCode::SUCCESS);
     }
     let key = Key::of(&arguments.run);
@@ -176,19 +205,26 @@ pub(super) fn keep(arguments: Keep) -> Result<ExitCode, CliError> {
         ObserveArg::Denials => Observe::Denials,
         ObserveArg::All => Observe::All,
     });
-    let chosen = Chosen { agent: agent.as_deref(), observe, ask: Some(Asking::Never), ..Chosen::default() };
+    let chosen =
+        Chosen { agent: agent.as_deref(), observe, ask: Some(Asking::Never), ..Chosen::default() };
     let meant = meant_to_run(&arguments.run.policy, chosen)?;
     let grants = &meant.resolved.grants;
     if !grants.is_confined() {
-        return Err(CliError::Words { what: "the policy confines nothing".into(), hint: "`ringfence policy show --origin`".into() });
+        return Err(CliError::Words {
+            what: "the policy confines nothing".into(),
+            hint: "`ringfence policy show --origin`".into(),
+        });
     }
     grants.network.refuse_empty_list().map_err(EngineError::from)?;
     let idle = Duration::from_millis(grants.sandbox.hook_session_idle_ms);
-    let watched = arguments.watch.as_deref().and_then(Agent::parse).map(Agent::open).transpose().map_err(|gone| CliError::File {
-        what: "watch",
-        path: "the agent's process".into(),
-        source: gone,
-    })?;
+    let watched =
+        arguments.watch.as_deref().and_then(Agent::parse).map(Agent::open).transpose().map_err(
+            |gone| CliError::File {
+                what: "watch",
+                path: "the agent's process".into(),
+                source: gone,
+            },
+        )?;
     let lifetime = Lifetime::of_conversation(key.signature, idle, watched.flatten());
     let shell = "/bin/bash".into();
     keep_session(Keeping { meant, id: Some(key.id), name, agent, shell, questions: None, lifetime })

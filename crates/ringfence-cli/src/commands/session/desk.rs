@@ -34,15 +34,17 @@ impl Desk {
         };
         let listener = place::listen(&socket).map_err(fail("listen at"))?;
         let desk = Self { questions: Arc::new(Questions::new(patience)), socket };
-        fs::set_permissions(&desk.socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
-        let about =
-            json!({ "session": id, "name": "mcp", "pid": std::process::id(), "cwd": cwd.to_string(), "busy": false, "commands": 0 });
+        fs::set_permissions(&desk.socket, fs::Permissions::from_mode(0o600))
+            .map_err(fail("guard"))?;
+        let about = json!({ "session": id, "name": "mcp", "pid": std::process::id(), "cwd": cwd.to_string(), "busy": false, "commands": 0 });
         let questions = desk.questions.clone();
         let attend = move || {
             for client in listener.incoming().flatten() {
                 let (about, questions) = (about.clone(), questions.clone());
                 // One that cannot be served is a client that hears nothing.
-                let _ = thread::Builder::new().name("client".into()).spawn(move || serve(client, &about, &questions));
+                let _ = thread::Builder::new()
+                    .name("client".into())
+                    .spawn(move || serve(client, &about, &questions));
             }
         };
         thread::Builder::new().name("desk".into()).spawn(attend).map_err(fail("watch over"))?;
@@ -65,7 +67,9 @@ fn serve(mut client: UnixStream, about: &Value, questions: &Questions) {
             "inspect" => about.clone(),
             "questions" => questions.list(),
             "answer" => questions.answer_to(&asked.question),
-            _ => json!({ "error": { "code": "usage", "message": "this is an MCP server: its client runs commands, and ends it" } }),
+            _ => {
+                json!({ "error": { "code": "usage", "message": "this is an MCP server: its client runs commands, and ends it" } })
+            }
         };
         if send(&mut client, Kind::Answer, answer.to_string().as_bytes()).is_err() {
             return;

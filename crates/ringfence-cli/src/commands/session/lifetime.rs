@@ -51,7 +51,11 @@ impl Lifetime {
     }
 
     /// As long as the agent of a conversation lives, and calls come.
-    pub(super) fn of_conversation(signature: String, idle: Duration, agent: Option<OwnedFd>) -> Self {
+    pub(super) fn of_conversation(
+        signature: String,
+        idle: Duration,
+        agent: Option<OwnedFd>,
+    ) -> Self {
         Self::new(Some(signature), Some(idle), agent)
     }
 
@@ -104,11 +108,14 @@ impl Lifetime {
             return true;
         }
         let Some(idle) = self.idle else { return false };
-        let is_idle = |clients: &Clients, idle: Duration| clients.count == 0 && clients.since.elapsed() >= idle;
+        let is_idle = |clients: &Clients, idle: Duration| {
+            clients.count == 0 && clients.since.elapsed() >= idle
+        };
         if !is_idle(&self.lock(), idle) {
             return false;
         }
-        let idle = if has_background(shell()) { idle.saturating_mul(WITH_BACKGROUND) } else { idle };
+        let idle =
+            if has_background(shell()) { idle.saturating_mul(WITH_BACKGROUND) } else { idle };
         let mut clients = self.lock();
         clients.is_ending |= is_idle(&clients, idle);
         clients.is_ending
@@ -122,8 +129,12 @@ fn has_ended(process: &OwnedFd) -> bool {
 
 /// Answers whether processes run in a sandbox of ours beside its init and its shell.
 fn has_background(shell: Option<i32>) -> bool {
-    let all: Vec<Facts> =
-        fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| Facts::of(entry.file_name().to_str()?)).collect();
+    let all: Vec<Facts> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Facts::of(entry.file_name().to_str()?))
+        .collect();
     let own = std::process::id() as i32;
     let is_ours = |facts: &Facts| {
         let mut parent = facts.parent;
@@ -156,7 +167,11 @@ impl Facts {
         let parent = field("PPid:")?.trim().parse().ok()?;
         let inner: Vec<&str> = field("NSpid:")?.split_whitespace().collect();
         let is_zombie = field("State:")?.trim_start().starts_with('Z');
-        Some(Facts { pid: number, parent, is_inside: !is_zombie && inner.len() > 1 && inner.last() != Some(&"1") })
+        Some(Facts {
+            pid: number,
+            parent,
+            is_inside: !is_zombie && inner.len() > 1 && inner.last() != Some(&"1"),
+        })
     }
 }
 
@@ -248,7 +263,11 @@ impl Stat {
         let (before, after) = text.rsplit_once(')')?;
         let program = before.split_once('(')?.1.to_owned();
         let fields: Vec<&str> = after.split_whitespace().collect();
-        Some(Stat { program, parent: fields.get(1)?.parse().ok()?, start: fields.get(19)?.parse().ok()? })
+        Some(Stat {
+            program,
+            parent: fields.get(1)?.parse().ok()?,
+            start: fields.get(19)?.parse().ok()?,
+        })
     }
 }
 
@@ -276,7 +295,9 @@ mod tests {
     #[test]
     fn call_with_another_signature_is_not_served() {
         let lifetime = Lifetime::of_conversation("s".into(), Duration::ZERO, None);
-        assert!(lifetime.serves(Some("s")) && !lifetime.serves(Some("t")) && !lifetime.serves(None));
+        assert!(
+            lifetime.serves(Some("s")) && !lifetime.serves(Some("t")) && !lifetime.serves(None)
+        );
         assert!(!Lifetime::unbounded().serves(None));
     }
 }

@@ -16,9 +16,13 @@ fn directory() -> Result<PathBuf, CliError> {
     let own = rustix::process::geteuid().as_raw();
     let candidates = candidates(own);
     candidates.iter().find(|directory| is_made(directory, own)).cloned().ok_or_else(|| {
-        let names: Vec<String> = candidates.iter().map(|directory| directory.display().to_string()).collect();
+        let names: Vec<String> =
+            candidates.iter().map(|directory| directory.display().to_string()).collect();
         CliError::Words {
-            what: format!("no directory for the sockets of sessions is yours alone: {}", names.join(", ")),
+            what: format!(
+                "no directory for the sockets of sessions is yours alone: {}",
+                names.join(", ")
+            ),
             hint: "`export XDG_RUNTIME_DIR=$(mktemp -d)`".into(),
         }
     })
@@ -33,16 +37,21 @@ fn is_made(directory: &Path, own: u32) -> bool {
 
 /// Where the directory may be, best first.
 fn candidates(own: u32) -> Vec<PathBuf> {
-    let path = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let path =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let given = path("XDG_RUNTIME_DIR").filter(|given| is_own(given, own));
-    let first = given.map_or_else(|| PathBuf::from(format!("/tmp/ringfence-{own}")), |given| given.join("ringfence"));
+    let first = given.map_or_else(
+        || PathBuf::from(format!("/tmp/ringfence-{own}")),
+        |given| given.join("ringfence"),
+    );
     let state = path("XDG_STATE_HOME").or_else(|| Some(path("HOME")?.join(".local/state")));
     std::iter::once(first).chain(state.map(|state| state.join("ringfence/sessions"))).collect()
 }
 
 /// Whether something is a directory that belongs to `own` and nobody else can enter.
 fn is_own(path: &Path, own: u32) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0)
+    fs::symlink_metadata(path)
+        .is_ok_and(|found| found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0)
 }
 
 /// The socket of a session that begins. Those of sessions that were killed are removed.
@@ -74,7 +83,9 @@ pub(super) fn reach(socket: &Path) -> io::Result<UnixStream> {
 /// An address has room for no more than 107 bytes, and some homes lie deep.
 fn by_a_short_way<T>(socket: &Path, go: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     const LONGEST: usize = 107;
-    let (Some(directory), Some(name), true) = (socket.parent(), socket.file_name(), socket.as_os_str().len() > LONGEST) else {
+    let (Some(directory), Some(name), true) =
+        (socket.parent(), socket.file_name(), socket.as_os_str().len() > LONGEST)
+    else {
         return go(socket);
     };
     let opened = fs::File::open(directory)?;
@@ -87,7 +98,8 @@ pub(super) fn sockets() -> Result<Vec<(String, PathBuf)>, CliError> {
     let directories = candidates(own).into_iter().filter(|directory| is_own(directory, own));
     let entries = directories.flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());
     let sockets = entries.filter(|path| path.extension().is_some_and(|ending| ending == ENDING));
-    let mut found: Vec<_> = sockets.filter_map(|path| Some((path.file_stem()?.to_str()?.to_owned(), path))).collect();
+    let mut found: Vec<_> =
+        sockets.filter_map(|path| Some((path.file_stem()?.to_str()?.to_owned(), path))).collect();
     // Ids begin with the time.
     found.sort_unstable();
     Ok(found)
@@ -104,7 +116,8 @@ mod tests {
         let base = std::env::temp_dir().join(format!("ringfence-place-{}", std::process::id()));
         let (squatted, free) = (base.join("squatted"), base.join("deep/free"));
         fs::create_dir_all(&squatted).expect("it can be made");
-        fs::set_permissions(&squatted, fs::Permissions::from_mode(0o755)).expect("its mode can be set");
+        fs::set_permissions(&squatted, fs::Permissions::from_mode(0o755))
+            .expect("its mode can be set");
         let own = rustix::process::geteuid().as_raw();
         assert!(!is_made(&squatted, own) && is_made(&free, own) && !is_made(&free, own + 1));
         assert_eq!(candidates(own).len(), 2);

@@ -61,7 +61,9 @@ impl Questions {
     /// Answers one, in the words of the wire.
     pub(super) fn answer_to(&self, said: &Value) -> Value {
         let refused = |message: String| json!({ "error": { "code": "usage", "message": message } });
-        let Ok(answer) = serde_json::from_value::<Answer>(said["answer"].clone()) else { return refused("no such answer".into()) };
+        let Ok(answer) = serde_json::from_value::<Answer>(said["answer"].clone()) else {
+            return refused("no such answer".into());
+        };
         match self.answer(said["question"].as_u64().unwrap_or_default(), answer) {
             Ok(()) => json!({ "answered": said["question"] }),
             Err(why) => refused(why),
@@ -100,7 +102,8 @@ impl Asker for Questions {
                 state.open.remove(&number);
                 return answer.unwrap_or(Answer::Deny);
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

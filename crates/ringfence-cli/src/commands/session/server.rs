@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Afterwards, Asker, Errors, Input, Line, Permission, Status, Stdio, Stream, whole};
+use ringfence_api::{
+    Afterwards, Asker, Errors, Input, Line, Permission, Status, Stdio, Stream, whole,
+};
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
 use ringfence_engine::session::{Beside, Executed, News, Opened, Problem, Reach, Turn};
@@ -62,14 +64,23 @@ struct Kept {
 
 pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     let ask = arguments.ask.then_some(Asking::Terminal);
-    let patience = arguments.ask_timeout.as_deref().map(duration).transpose()?.map_or(PATIENCE, Duration::from_millis);
+    let patience = arguments
+        .ask_timeout
+        .as_deref()
+        .map(duration)
+        .transpose()?
+        .map_or(PATIENCE, Duration::from_millis);
     let agent = arguments.agent.or_else(agent);
-    let meant = meant_to_run(&arguments.policy, Chosen { ask, agent: agent.as_deref(), ..Chosen::default() })?;
+    let meant = meant_to_run(
+        &arguments.policy,
+        Chosen { ask, agent: agent.as_deref(), ..Chosen::default() },
+    )?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
         say::warning("nothing is confined: commands of this session can do whatever you can");
     }
-    let questions = (arguments.ask && grants.ask == Asking::Terminal && grants.is_confined()).then(|| Arc::new(Questions::new(patience)));
+    let questions = (arguments.ask && grants.ask == Asking::Terminal && grants.is_confined())
+        .then(|| Arc::new(Questions::new(patience)));
     let (name, shell, lifetime) = (arguments.name, arguments.shell, Lifetime::unbounded());
     keep_session(Keeping { meant, id: None, name, agent, shell, questions, lifetime })
 }
@@ -104,7 +115,8 @@ pub(super) fn keep_session(keeping: Keeping) -> Result<ExitCode, CliError> {
     let (id, cwd) = (asked.session.clone(), asked.cwd.to_string());
     // Before the sandbox is made: whatever is started keeps what is open now.
     let aside = Aside::set().map_err(fail("detach from the terminal for"))?;
-    let opened = Opened::open(Box::new(Local::for_one_sandbox()), asked, resolved, shell.clone()).map_err(CliError::from);
+    let opened = Opened::open(Box::new(Local::for_one_sandbox()), asked, resolved, shell.clone())
+        .map_err(CliError::from);
     let listening = opened.and_then(|opened| {
         let listener = place::listen(&socket).map_err(fail("listen at"))?;
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
@@ -118,9 +130,25 @@ pub(super) fn keep_session(keeping: Keeping) -> Result<ExitCode, CliError> {
         }
     };
     aside.tell(&id).map_err(fail("tell of"))?;
-    let started_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let (running, shell_turn, shell_client) = (Mutex::default(), Mutex::default(), Mutex::default());
-    let kept = Kept { id, name, cwd, started_ms, socket, shell, opened, questions, lifetime, running, shell_turn, shell_client };
+    let started_ms = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64);
+    let (running, shell_turn, shell_client) =
+        (Mutex::default(), Mutex::default(), Mutex::default());
+    let kept = Kept {
+        id,
+        name,
+        cwd,
+        started_ms,
+        socket,
+        shell,
+        opened,
+        questions,
+        lifetime,
+        running,
+        shell_turn,
+        shell_client,
+    };
     let kept = Arc::new(kept);
     let kept_on = kept.clone();
     // Without it nobody would end a session that nobody can reach.
@@ -157,7 +185,8 @@ impl Aside {
 
     /// To say why there is no session.
     fn bring_back(self) {
-        let _ = rustix::stdio::dup2_stdout(&self.out).and_then(|()| rustix::stdio::dup2_stderr(&self.err));
+        let _ = rustix::stdio::dup2_stdout(&self.out)
+            .and_then(|()| rustix::stdio::dup2_stderr(&self.err));
     }
 
     fn tell(self, id: &str) -> io::Result<()> {
@@ -205,7 +234,8 @@ impl Kept {
             return;
         }
         let Some(_counted) = self.lifetime.enter() else {
-            let _ = ask(&mut client).and_then(|_| send(&mut client, Kind::Answer, gone().to_string().as_bytes()));
+            let _ = ask(&mut client)
+                .and_then(|_| send(&mut client, Kind::Answer, gone().to_string().as_bytes()));
             return;
         };
         let mut goes_on = true;
@@ -217,7 +247,9 @@ impl Kept {
                 "start" => self.start(&client, asked),
                 "attach" => self.attach(&client, &asked),
                 "inspect" => self.inspect(),
-                "questions" => self.questions.as_ref().map_or_else(|| json!([]), |questions| questions.list()),
+                "questions" => {
+                    self.questions.as_ref().map_or_else(|| json!([]), |questions| questions.list())
+                }
                 "answer" => self.answer(&asked.question),
                 "signal" => self.signal(&asked.question),
                 "stop" => self.stop(),
@@ -243,15 +275,22 @@ impl Kept {
         let input = asked.input();
         let limit = if is_streamed { 0 } else { KEPT };
         let line = Line { text: asked.line, input, deadline, limit, errors: Errors::Apart };
-        self.watched(client, is_streamed, |begun, sink, tell| self.opened.execute(&line, begun, sink, tell))
+        self.watched(client, is_streamed, |begun, sink, tell| {
+            self.opened.execute(&line, begun, sink, tell)
+        })
     }
 
     /// The same for a program beside the shell, which somebody else may use meanwhile.
     fn start(&self, client: &UnixStream, asked: Asked) -> Value {
-        let command = asked.line.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect();
+        let command = asked
+            .line
+            .split(|byte| *byte == 0)
+            .map(|word| OsStr::from_bytes(word).to_owned())
+            .collect();
         let deadline = self.deadline(&asked);
         let is_streamed = asked.question["stream"] == true;
-        let streams = Streams::Pipes { input: asked.input(), limit: if is_streamed { 0 } else { KEPT } };
+        let streams =
+            Streams::Pipes { input: asked.input(), limit: if is_streamed { 0 } else { KEPT } };
         match self.begin(command, streams, deadline) {
             Ok(beside) => self.watched(client, is_streamed, |begun, sink, tell| {
                 if begun(beside.reach()) == Turn::Left {
@@ -267,19 +306,34 @@ impl Kept {
     fn deadline(&self, asked: &Asked) -> Option<Duration> {
         self.opened.follow();
         let wall = self.opened.policy().grants.limits.wall_ms;
-        [asked.question["timeoutMs"].as_u64(), wall].into_iter().flatten().min().map(Duration::from_millis)
+        [asked.question["timeoutMs"].as_u64(), wall]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(Duration::from_millis)
     }
 
-    fn begin(&self, command: Vec<OsString>, streams: Streams, deadline: Option<Duration>) -> Result<Beside, Value> {
+    fn begin(
+        &self,
+        command: Vec<OsString>,
+        streams: Streams,
+        deadline: Option<Duration>,
+    ) -> Result<Beside, Value> {
         // What could not be recorded is told at the end, if it still cannot be.
         self.opened.start(command, streams, deadline, &mut |_| {}).map_err(failed)
     }
 
     /// A shell at the terminal of whoever asks.
     fn attach(&self, client: &UnixStream, asked: &Asked) -> Value {
-        let number = |key: &str| asked.question[key].as_u64().and_then(|number| u16::try_from(number).ok());
-        let size = Size { rows: number("rows").unwrap_or(24), columns: number("columns").unwrap_or(80) };
-        let beside = match self.begin(vec![self.shell.clone(), "-i".into()], Streams::Terminal(size), None) {
+        let number =
+            |key: &str| asked.question[key].as_u64().and_then(|number| u16::try_from(number).ok());
+        let size =
+            Size { rows: number("rows").unwrap_or(24), columns: number("columns").unwrap_or(80) };
+        let beside = match self.begin(
+            vec![self.shell.clone(), "-i".into()],
+            Streams::Terminal(size),
+            None,
+        ) {
             Ok(beside) => beside,
             Err(answer) => return answer,
         };
@@ -318,9 +372,11 @@ impl Kept {
             running.push(Arc::downgrade(&reach));
             drop(running);
             // Without somebody who listens, a command cannot be interrupted from there.
-            let _ = client
-                .try_clone()
-                .and_then(|watched| thread::Builder::new().name("interrupts".into()).spawn(move || watch(watched, &is_over, &reach)));
+            let _ = client.try_clone().and_then(|watched| {
+                thread::Builder::new()
+                    .name("interrupts".into())
+                    .spawn(move || watch(watched, &is_over, &reach))
+            });
             Turn::Taken
         };
         let mut warnings = Vec::new();
@@ -338,7 +394,9 @@ impl Kept {
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|one| held.as_ref().is_none_or(|held| !one.ptr_eq(&Arc::downgrade(held))));
         match executed {
-            Ok(executed) => answered(&executed, &self.id, self.opened.permission(&executed.outcome), warnings),
+            Ok(executed) => {
+                answered(&executed, &self.id, self.opened.permission(&executed.outcome), warnings)
+            }
             Err(error) => failed(error),
         }
     }
@@ -373,9 +431,20 @@ impl Kept {
 
     /// To all commands that run: to what they have started.
     fn signal(&self, question: &Value) -> Value {
-        let number = question["signal"].as_i64().and_then(|number| i32::try_from(number).ok()).filter(|number| (1..=64).contains(number));
-        let running: Vec<_> = self.running.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect();
-        let Some(number) = number else { return json!({ "error": { "code": "usage", "message": "no such signal" } }) };
+        let number = question["signal"]
+            .as_i64()
+            .and_then(|number| i32::try_from(number).ok())
+            .filter(|number| (1..=64).contains(number));
+        let running: Vec<_> = self
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        let Some(number) = number else {
+            return json!({ "error": { "code": "usage", "message": "no such signal" } });
+        };
         if running.is_empty() {
             return json!({ "error": { "code": "idle", "message": "no command runs in this session" } });
         }
@@ -408,7 +477,9 @@ pub(super) fn is_welcome(client: &UnixStream) -> bool {
 fn is_outside(pid: rustix::process::Pid) -> bool {
     let namespace = |pid: &str, kind: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok();
     let pid = pid.as_raw_pid().to_string();
-    ["user", "pid"].iter().all(|kind| namespace(&pid, kind).is_some_and(|theirs| Some(theirs) == namespace("self", kind)))
+    ["user", "pid"].iter().all(|kind| {
+        namespace(&pid, kind).is_some_and(|theirs| Some(theirs) == namespace("self", kind))
+    })
 }
 
 /// Passes a terminal on; answers whether that went well.
@@ -470,7 +541,12 @@ fn gone() -> Value {
     json!({ "error": { "code": "gone", "message": "the session has ended" } })
 }
 
-fn answered(executed: &Executed, id: &str, permission: Option<Permission>, warnings: Vec<String>) -> Value {
+fn answered(
+    executed: &Executed,
+    id: &str,
+    permission: Option<Permission>,
+    warnings: Vec<String>,
+) -> Value {
     let mut answer = crate::json::outcome(&executed.outcome, id, permission);
     crate::json::background(&mut answer, &executed.background);
     answer["cwd"] = executed.cwd.as_ref().map(ToString::to_string).into();
@@ -485,7 +561,8 @@ fn answered(executed: &Executed, id: &str, permission: Option<Permission>, warni
     if executed.news != News::default() {
         let problems: Vec<Value> = executed.news.problems.iter().map(problem).collect();
         let said: Vec<String> = executed.news.changes.iter().map(ToString::to_string).collect();
-        answer["policy"] = json!({ "changes": executed.news.changes, "said": said, "problems": problems });
+        answer["policy"] =
+            json!({ "changes": executed.news.changes, "said": said, "problems": problems });
     }
     answer
 }

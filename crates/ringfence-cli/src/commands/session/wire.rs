@@ -36,9 +36,11 @@ const KINDS: [(u8, Kind); 7] = [
 const LONGEST: u32 = 256 * 1024 * 1024;
 
 pub(super) fn send(to: &mut impl Write, kind: Kind, bytes: &[u8]) -> io::Result<()> {
-    let (letter, _) = KINDS.iter().find(|(_, known)| *known == kind).expect("every kind has a letter");
+    let (letter, _) =
+        KINDS.iter().find(|(_, known)| *known == kind).expect("every kind has a letter");
     let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= LONGEST);
-    let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "more than 256 MiB at once"))?;
+    let length = length
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "more than 256 MiB at once"))?;
     let mut head = vec![*letter];
     head.extend_from_slice(&length.to_be_bytes());
     to.write_all(&head)?;
@@ -54,7 +56,10 @@ pub(super) fn receive(from: &mut impl Read) -> io::Result<Option<(Kind, Vec<u8>)
         0 => return Ok(None),
         _ => from.read_exact(&mut head[1..])?,
     }
-    let (_, kind) = KINDS.iter().find(|(letter, _)| *letter == head[0]).ok_or_else(|| wrong("a frame of no known kind"))?;
+    let (_, kind) = KINDS
+        .iter()
+        .find(|(letter, _)| *letter == head[0])
+        .ok_or_else(|| wrong("a frame of no known kind"))?;
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
     if length > LONGEST {
         return Err(wrong("a frame of more than 256 MiB"));
@@ -62,7 +67,11 @@ pub(super) fn receive(from: &mut impl Read) -> io::Result<Option<(Kind, Vec<u8>)
     let mut bytes = Vec::new();
     // Grows with what comes, and not with what was promised.
     from.take(length.into()).read_to_end(&mut bytes)?;
-    if bytes.len() == length as usize { Ok(Some((*kind, bytes))) } else { Err(wrong("a frame that ends too soon")) }
+    if bytes.len() == length as usize {
+        Ok(Some((*kind, bytes)))
+    } else {
+        Err(wrong("a frame that ends too soon"))
+    }
 }
 
 #[cfg(test)]

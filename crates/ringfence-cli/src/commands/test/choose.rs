@@ -43,8 +43,20 @@ impl Chooser<'_> {
     pub(super) fn probes(&self) -> Vec<Probe> {
         let mut probes = vec![self.project()];
         probes.extend(self.secrets());
-        probes.extend([self.project_secrets(), self.neighbours(), self.home(), self.protected(), self.scratch()]);
-        probes.extend([self.environment(), self.network(), self.loopback(), self.process(), namespaces()]);
+        probes.extend([
+            self.project_secrets(),
+            self.neighbours(),
+            self.home(),
+            self.protected(),
+            self.scratch(),
+        ]);
+        probes.extend([
+            self.environment(),
+            self.network(),
+            self.loopback(),
+            self.process(),
+            namespaces(),
+        ]);
         probes
     }
 
@@ -52,24 +64,35 @@ impl Chooser<'_> {
         let file = self.grants.workspace.join(format!(".{}", self.name));
         let acts = vec![Act::new(Deed::Make, file.as_path())];
         match self.grants.verdict(&file, Access::Write) {
-            Verdict::Allowed => probe("work goes on", "make and remove a file here", Trial::Works(acts)),
+            Verdict::Allowed => {
+                probe("work goes on", "make and remove a file here", Trial::Works(acts))
+            }
             _ => probe("read-only project", "make a file here", Trial::Refused(acts)),
         }
     }
 
     /// What is denied by its path outside the project; the keys have a line of their own.
     fn secrets(&self) -> Vec<Probe> {
-        let denied = self.grants.rules.iter().filter(|rule| rule.effect == Effect::Deny && !rule.root.is_within(&self.grants.workspace));
+        let denied = self.grants.rules.iter().filter(|rule| {
+            rule.effect == Effect::Deny && !rule.root.is_within(&self.grants.workspace)
+        });
         let mut acts: Vec<Act> = Vec::new();
         for rule in denied.filter(|rule| self.is_denied(&rule.root)) {
             acts.extend(readable(&rule.root, &self.copies).filter(|act| !acts.contains(act)));
         }
         let ssh = self.grants.home.join(".ssh");
-        let (keys, mut others): (Vec<Act>, Vec<Act>) = acts.into_iter().partition(|act| Path::new(&act.target).starts_with(ssh.as_path()));
+        let (keys, mut others): (Vec<Act>, Vec<Act>) =
+            acts.into_iter().partition(|act| Path::new(&act.target).starts_with(ssh.as_path()));
         others.truncate(ENOUGH);
-        let read = |promise, acts: Vec<Act>| probe(promise, format!("read {}", self.listed(&acts)), Trial::Refused(acts));
+        let read = |promise, acts: Vec<Act>| {
+            probe(promise, format!("read {}", self.listed(&acts)), Trial::Refused(acts))
+        };
         match (keys.is_empty(), others.is_empty()) {
-            (true, true) => vec![probe("your secrets", "read keys and tokens in ~", Trial::Nothing("nothing there to protect"))],
+            (true, true) => vec![probe(
+                "your secrets",
+                "read keys and tokens in ~",
+                Trial::Nothing("nothing there to protect"),
+            )],
             (true, false) => vec![read("your secrets", others)],
             (false, true) => vec![read("your ssh keys", keys)],
             (false, false) => vec![read("your ssh keys", keys), read("your other secrets", others)],
@@ -79,8 +102,10 @@ impl Chooser<'_> {
     /// What a pattern caught in the project, and a name it would catch if it came.
     fn project_secrets(&self) -> Probe {
         let caught = self.covers(|cover| matches!(cover, Cover::Deny(_)));
-        let mut acts: Vec<Act> = caught.filter_map(|path| readable(path, &self.copies)).take(ENOUGH).collect();
-        let mut tried = if acts.is_empty() { String::new() } else { format!("read {}", self.listed(&acts)) };
+        let mut acts: Vec<Act> =
+            caught.filter_map(|path| readable(path, &self.copies)).take(ENOUGH).collect();
+        let mut tried =
+            if acts.is_empty() { String::new() } else { format!("read {}", self.listed(&acts)) };
         let newcomer = self.grants.workspace.join(format!(".env.{}", self.name));
         if self.grants.verdict(&newcomer, Access::Write) == Verdict::Denied {
             acts.push(Act::new(Deed::Make, newcomer.as_path()));
@@ -91,13 +116,31 @@ impl Chooser<'_> {
 
     /// A directory that no rule opens.
     fn neighbours(&self) -> Probe {
-        let beside = self.grants.workspace.parent().into_iter().flat_map(|above| directories(&above));
-        let others = directories(&self.grants.home).into_iter().chain(beside).chain(directories(&AbsPath::root()));
-        let is_absent = |path: &AbsPath| self.grants.verdict(path, Access::Read) == Verdict::Absent && provided(self.plan, path).is_none();
-        let found = others.filter(|path| path.name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."))).find(is_absent);
+        let beside =
+            self.grants.workspace.parent().into_iter().flat_map(|above| directories(&above));
+        let others = directories(&self.grants.home)
+            .into_iter()
+            .chain(beside)
+            .chain(directories(&AbsPath::root()));
+        let is_absent = |path: &AbsPath| {
+            self.grants.verdict(path, Access::Read) == Verdict::Absent
+                && provided(self.plan, path).is_none()
+        };
+        let found = others
+            .filter(|path| {
+                path.name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."))
+            })
+            .find(is_absent);
         let act = found.as_ref().map(|path| Act::new(Deed::List, path.as_path()));
-        let tried = act.as_ref().map_or_else(|| "list another directory".into(), |act| format!("list {}", self.shown(act)));
-        probe("everything else", tried, refused_or(act.into_iter().collect(), "nothing else is there"))
+        let tried = act.as_ref().map_or_else(
+            || "list another directory".into(),
+            |act| format!("list {}", self.shown(act)),
+        );
+        probe(
+            "everything else",
+            tried,
+            refused_or(act.into_iter().collect(), "nothing else is there"),
+        )
     }
 
     fn home(&self) -> Probe {
@@ -115,8 +158,12 @@ impl Chooser<'_> {
             true => Act::new(Deed::Make, path.join(&self.name).as_path()),
             false => Act::new(Deed::Append, path.as_path()),
         };
-        let covered: Vec<&AbsPath> = self.covers(|cover| *cover == Cover::ReadOnly).take(ENOUGH).collect();
-        let first = covered.iter().find(|path| path.name().is_some_and(|name| name == "hooks")).or(covered.first());
+        let covered: Vec<&AbsPath> =
+            self.covers(|cover| *cover == Cover::ReadOnly).take(ENOUGH).collect();
+        let first = covered
+            .iter()
+            .find(|path| path.name().is_some_and(|name| name == "hooks"))
+            .or(covered.first());
         let tried = match first {
             Some(first) => format!("write {}{}", self.in_project(first), more(covered.len() - 1)),
             None => "write a git hook".into(),
@@ -135,7 +182,11 @@ impl Chooser<'_> {
     fn environment(&self) -> Probe {
         let passes = self.grants.environment.decide(VARIABLE).passes();
         let acts = if passes { Vec::new() } else { vec![Act::new(Deed::Variable, VARIABLE)] };
-        probe("your environment", format!("look for {VARIABLE}"), refused_or(acts, "opened by the policy"))
+        probe(
+            "your environment",
+            format!("look for {VARIABLE}"),
+            refused_or(acts, "opened by the policy"),
+        )
     }
 
     fn network(&self) -> Probe {
@@ -147,7 +198,9 @@ impl Chooser<'_> {
     fn loopback(&self) -> Probe {
         let is_open = self.grants.network.mode == NetworkMode::Full;
         let acts = match self.baits.server {
-            Some(server) if !is_open => vec![Act::new(Deed::Connect, format!("{} {}", server.ip(), server.port()))],
+            Some(server) if !is_open => {
+                vec![Act::new(Deed::Connect, format!("{} {}", server.ip(), server.port()))]
+            }
             _ => Vec::new(),
         };
         probe(
@@ -158,7 +211,12 @@ impl Chooser<'_> {
     }
 
     fn process(&self) -> Probe {
-        let acts: Vec<Act> = self.baits.process.map(|pid| Act::new(Deed::Signal, pid.to_string())).into_iter().collect();
+        let acts: Vec<Act> = self
+            .baits
+            .process
+            .map(|pid| Act::new(Deed::Signal, pid.to_string()))
+            .into_iter()
+            .collect();
         probe("your processes", "kill one of them", refused_or(acts, "no process to try"))
     }
 
@@ -169,7 +227,9 @@ impl Chooser<'_> {
     fn covers(&self, is_wanted: fn(&Cover) -> bool) -> impl Iterator<Item = &AbsPath> {
         let workspace = &self.grants.workspace;
         self.plan.steps.iter().filter_map(move |step| match step {
-            Step::Cover { path, cover } if is_wanted(cover) && path.is_within(workspace) => Some(path),
+            Step::Cover { path, cover } if is_wanted(cover) && path.is_within(workspace) => {
+                Some(path)
+            }
             _ => None,
         })
     }
@@ -179,7 +239,10 @@ impl Chooser<'_> {
     }
 
     fn shown(&self, act: &Act) -> String {
-        AbsPath::new(&act.target).map_or_else(|| act.target.to_string_lossy().into_owned(), |path| self.in_project(&path))
+        AbsPath::new(&act.target).map_or_else(
+            || act.target.to_string_lossy().into_owned(),
+            |path| self.in_project(&path),
+        )
     }
 
     fn in_project(&self, path: &AbsPath) -> String {
@@ -192,7 +255,11 @@ impl Chooser<'_> {
 
 /// Namespaces of one's own are the way to undo mounts.
 fn namespaces() -> Probe {
-    probe("the walls themselves", "unshare user and mounts", Trial::Refused(vec![Act::new(Deed::Namespaces, "")]))
+    probe(
+        "the walls themselves",
+        "unshare user and mounts",
+        Trial::Refused(vec![Act::new(Deed::Namespaces, "")]),
+    )
 }
 
 fn probe(promise: &'static str, tried: impl Into<String>, trial: Trial) -> Probe {
@@ -215,11 +282,18 @@ fn readable(path: &AbsPath, copies: &[AbsPath]) -> Option<Act> {
     let Ok(entries) = fs::read_dir(path.as_path()) else {
         return File::open(path.as_path()).is_ok().then(|| Act::new(Deed::Look, path.as_path()));
     };
-    let files = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let files =
+        entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
     let mut files: Vec<AbsPath> = files.map(|entry| path.join(entry.file_name())).collect();
-    files.sort_by_key(|file| (!file.name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"id_")), file.clone()));
-    let file = files.into_iter().find(|file| !copies.contains(file) && File::open(file.as_path()).is_ok());
-    Some(file.map_or_else(|| Act::new(Deed::List, path.as_path()), |file| Act::new(Deed::Look, file.as_path())))
+    files.sort_by_key(|file| {
+        (!file.name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"id_")), file.clone())
+    });
+    let file =
+        files.into_iter().find(|file| !copies.contains(file) && File::open(file.as_path()).is_ok());
+    Some(file.map_or_else(
+        || Act::new(Deed::List, path.as_path()),
+        |file| Act::new(Deed::Look, file.as_path()),
+    ))
 }
 
 /// Directories in `path` that the caller can list.

@@ -128,13 +128,19 @@ pub(super) enum Seen {
 
 /// The arguments of the script for all acts, numbered as they come.
 pub(super) fn arguments<'a>(acts: impl Iterator<Item = &'a Act>) -> Vec<OsString> {
-    acts.enumerate().flat_map(|(number, act)| [act.deed.word().into(), number.to_string().into(), act.target.clone()]).collect()
+    acts.enumerate()
+        .flat_map(|(number, act)| {
+            [act.deed.word().into(), number.to_string().into(), act.target.clone()]
+        })
+        .collect()
 }
 
 /// The script's answers by number.
 pub(super) fn replies(output: &[u8]) -> BTreeMap<usize, Reply> {
     let one = |record: &[u8]| {
-        let mut fields = record.splitn(3, |byte| *byte == 0x1f).map(|field| String::from_utf8_lossy(field).into_owned());
+        let mut fields = record
+            .splitn(3, |byte| *byte == 0x1f)
+            .map(|field| String::from_utf8_lossy(field).into_owned());
         let number = fields.next()?.parse().ok()?;
         Some((number, Reply { status: fields.next()?.parse().ok()?, said: fields.next()? }))
     };
@@ -163,14 +169,25 @@ impl Trial {
         let mut missing = 0;
         for (act, (reply, seen)) in acts.iter().zip(answers) {
             let Some(reply) = reply else { return Verdict::Broken("no answer from inside".into()) };
-            let is_done = *seen == Seen::Trace || (reply.status == 0 && !act.deed.is_seen_from_outside());
+            let is_done =
+                *seen == Seen::Trace || (reply.status == 0 && !act.deed.is_seen_from_outside());
             match (is_done, must_work) {
                 (false, _) if reply.status == 127 => missing += 1,
-                (true, true) if *seen == Seen::Trace => return Verdict::Broken("it was left behind".into()),
+                (true, true) if *seen == Seen::Trace => {
+                    return Verdict::Broken("it was left behind".into());
+                }
                 (true, true) => held = Some("works".to_owned()),
                 (true, false) => return Verdict::Broken(act.deed.done().to_owned()),
-                (false, true) => return Verdict::Broken(message(&reply.said).unwrap_or_else(|| "it failed".into())),
-                (false, false) => held = held.or_else(|| Some(message(&reply.said).unwrap_or_else(|| act.deed.not_done().into()))),
+                (false, true) => {
+                    return Verdict::Broken(
+                        message(&reply.said).unwrap_or_else(|| "it failed".into()),
+                    );
+                }
+                (false, false) => {
+                    held = held.or_else(|| {
+                        Some(message(&reply.said).unwrap_or_else(|| act.deed.not_done().into()))
+                    })
+                }
             }
         }
         match held {
@@ -186,7 +203,10 @@ fn message(said: &str) -> Option<String> {
     let line = said.lines().rev().find(|line| !line.trim().is_empty())?;
     let last = line.rsplit(": ").next().unwrap_or(line).trim();
     // Python writes the number in front.
-    let last = last.split_once("] ").filter(|(number, _)| number.starts_with("[Errno")).map_or(last, |(_, text)| text);
+    let last = last
+        .split_once("] ")
+        .filter(|(number, _)| number.starts_with("[Errno"))
+        .map_or(last, |(_, text)| text);
     Some(last.to_owned())
 }
 
@@ -214,37 +234,67 @@ mod tests {
             let (done, _) = reply(0, "");
             let seen = if deed.is_seen_from_outside() { Seen::Trace } else { Seen::Nothing };
             check(&refused(deed), (done, seen), Verdict::Broken(deed.done().into()));
-            check(&refused(deed), (None, Seen::Nothing), Verdict::Broken("no answer from inside".into()));
-            check(&refused(deed), reply(1, "x: y: Permission denied\n"), Verdict::Held("Permission denied".into()));
+            check(
+                &refused(deed),
+                (None, Seen::Nothing),
+                Verdict::Broken("no answer from inside".into()),
+            );
+            check(
+                &refused(deed),
+                reply(1, "x: y: Permission denied\n"),
+                Verdict::Held("Permission denied".into()),
+            );
             check(&refused(deed), reply(1, ""), Verdict::Held(deed.not_done().into()));
         }
     }
 
     #[test]
     fn a_trace_on_the_host_counts_more_than_the_word_from_inside() {
-        check(&refused(Deed::Make), (reply(1, "denied").0, Seen::Trace), Verdict::Broken("it was made".into()));
+        check(
+            &refused(Deed::Make),
+            (reply(1, "denied").0, Seen::Trace),
+            Verdict::Broken("it was made".into()),
+        );
         check(&refused(Deed::Leave), reply(0, ""), Verdict::Held("not on the host".into()));
     }
 
     #[test]
     fn one_open_file_breaks_the_promise_for_all() {
         let trial = Trial::Refused(vec![Act::new(Deed::Look, "/a"), Act::new(Deed::Look, "/b")]);
-        assert_eq!(trial.judge(&[reply(1, "denied"), reply(0, "")]), Verdict::Broken("it was read".into()));
-        assert_eq!(trial.judge(&[reply(1, "denied"), reply(1, "other")]), Verdict::Held("denied".into()));
+        assert_eq!(
+            trial.judge(&[reply(1, "denied"), reply(0, "")]),
+            Verdict::Broken("it was read".into())
+        );
+        assert_eq!(
+            trial.judge(&[reply(1, "denied"), reply(1, "other")]),
+            Verdict::Held("denied".into())
+        );
     }
 
     #[test]
     fn work_that_fails_is_a_broken_promise() {
         let works = Trial::Works(vec![Act::new(Deed::Make, "/x")]);
         check(&works, reply(0, ""), Verdict::Held("works".into()));
-        check(&works, reply(1, "sh: cannot create /x: Read-only file system"), Verdict::Broken("Read-only file system".into()));
+        check(
+            &works,
+            reply(1, "sh: cannot create /x: Read-only file system"),
+            Verdict::Broken("Read-only file system".into()),
+        );
         check(&works, (reply(0, "").0, Seen::Trace), Verdict::Broken("it was left behind".into()));
     }
 
     #[test]
     fn a_missing_tool_is_no_success() {
-        check(&refused(Deed::Connect), reply(127, ""), Verdict::NotTried("no tool for it here".into()));
-        check(&Trial::Nothing("nothing there"), reply(0, ""), Verdict::NotTried("nothing there".into()));
+        check(
+            &refused(Deed::Connect),
+            reply(127, ""),
+            Verdict::NotTried("no tool for it here".into()),
+        );
+        check(
+            &Trial::Nothing("nothing there"),
+            reply(0, ""),
+            Verdict::NotTried("nothing there".into()),
+        );
     }
 
     #[test]
@@ -257,8 +307,14 @@ mod tests {
 
     #[test]
     fn messages_lose_the_program_and_the_file() {
-        assert_eq!(message("OSError: [Errno 101] Network is unreachable").as_deref(), Some("Network is unreachable"));
-        assert_eq!(message("bash: line 1: /dev/tcp/1/2: Connection refused\n").as_deref(), Some("Connection refused"));
+        assert_eq!(
+            message("OSError: [Errno 101] Network is unreachable").as_deref(),
+            Some("Network is unreachable")
+        );
+        assert_eq!(
+            message("bash: line 1: /dev/tcp/1/2: Connection refused\n").as_deref(),
+            Some("Connection refused")
+        );
         assert_eq!(message(" \n"), None);
     }
 }

@@ -29,10 +29,18 @@ impl Table {
         for (probe, verdict) in &self.rows {
             let (mark, result) = match verdict {
                 Verdict::Held(said) => (paint.good("✓"), cell(said, RESULT).trim_end().to_owned()),
-                Verdict::Broken(said) => (paint.bad("✗"), paint.bad(cell(&format!("FAIL {said}"), RESULT).trim_end())),
-                Verdict::NotTried(why) => (paint.faint("–"), paint.faint(cell(why, RESULT).trim_end())),
+                Verdict::Broken(said) => {
+                    (paint.bad("✗"), paint.bad(cell(&format!("FAIL {said}"), RESULT).trim_end()))
+                }
+                Verdict::NotTried(why) => {
+                    (paint.faint("–"), paint.faint(cell(why, RESULT).trim_end()))
+                }
             };
-            text.push_str(&format!("  {mark} {} {} {result}\n", cell(probe.promise, PROMISE), cell(&probe.tried, TRIED)));
+            text.push_str(&format!(
+                "  {mark} {} {} {result}\n",
+                cell(probe.promise, PROMISE),
+                cell(&probe.tried, TRIED)
+            ));
         }
         text.push_str(&format!("\n{}\n", self.summary(paint)));
         text
@@ -40,7 +48,10 @@ impl Table {
 
     fn summary(&self, paint: Paint) -> String {
         let (held, broken) = (self.held(), self.broken());
-        let counts = format!("{held} {} held, {broken} broken", if held == 1 { "promise" } else { "promises" });
+        let counts = format!(
+            "{held} {} held, {broken} broken",
+            if held == 1 { "promise" } else { "promises" }
+        );
         let counts = if broken == 0 { paint.good(&counts) } else { paint.bad(&counts) };
         match self.start_ms {
             Some(start) => format!("{counts}; a sandbox starts and ends in {start:.1} ms"),
@@ -55,7 +66,8 @@ impl Table {
                 Verdict::Broken(said) => ("broken", said),
                 Verdict::NotTried(said) => ("not-tried", said),
             };
-            let targets: Vec<_> = probe.trial.acts().iter().map(|act| act.target.to_string_lossy()).collect();
+            let targets: Vec<_> =
+                probe.trial.acts().iter().map(|act| act.target.to_string_lossy()).collect();
             json!({ "promise": probe.promise, "tried": probe.tried, "targets": targets, "state": state, "result": said })
         };
         json!({
@@ -79,11 +91,17 @@ mod tests {
     use super::*;
 
     fn table() -> Table {
-        let row = |promise, tried: &str, verdict| (Probe { promise, tried: tried.into(), trial: Trial::Nothing("") }, verdict);
+        let row = |promise, tried: &str, verdict| {
+            (Probe { promise, tried: tried.into(), trial: Trial::Nothing("") }, verdict)
+        };
         Table {
             headline: "ringfence test in ~/p".into(),
             rows: vec![
-                row("your ssh keys", "read ~/.ssh/id_rsa", Verdict::Held("Permission denied".into())),
+                row(
+                    "your ssh keys",
+                    "read ~/.ssh/id_rsa",
+                    Verdict::Held("Permission denied".into()),
+                ),
                 row("the network", "look for a way out", Verdict::Broken("it answered".into())),
                 row("your other secrets", &"x".repeat(90), Verdict::NotTried("y".repeat(90))),
             ],
@@ -94,9 +112,22 @@ mod tests {
     #[test]
     fn a_broken_promise_is_loud() {
         let text = table().text(Paint::Plain);
-        assert!(text.contains("  ✓ your ssh keys         read ~/.ssh/id_rsa           Permission denied\n"), "{text}");
-        assert!(text.contains("  ✗ the network           look for a way out           FAIL it answered\n"), "{text}");
-        assert!(text.ends_with("\n1 promise held, 1 broken; a sandbox starts and ends in 6.9 ms\n"), "{text}");
+        assert!(
+            text.contains(
+                "  ✓ your ssh keys         read ~/.ssh/id_rsa           Permission denied\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "  ✗ the network           look for a way out           FAIL it answered\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("\n1 promise held, 1 broken; a sandbox starts and ends in 6.9 ms\n"),
+            "{text}"
+        );
         assert_eq!(table().json()["broken"], 1);
         assert_eq!(table().json()["notTried"], 1);
     }

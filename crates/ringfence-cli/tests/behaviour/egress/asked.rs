@@ -27,10 +27,15 @@ impl<'a> Session<'a> {
     fn start(project: &'a Project, lan: &'a Lan<'a>, words: &[&str]) -> Self {
         let runtime = runtime(project);
         std::fs::create_dir_all(&runtime).expect("a directory can be made");
-        std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700)).expect("its mode can be set");
+        std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700))
+            .expect("its mode can be set");
         project.user.own(&runtime);
         let mut start = lan.command();
-        start.env("XDG_RUNTIME_DIR", runtime).arg(project.binary()).args(["session", "start", "--ask"]).args(words);
+        start
+            .env("XDG_RUNTIME_DIR", runtime)
+            .arg(project.binary())
+            .args(["session", "start", "--ask"])
+            .args(words);
         Self { project, lan, id: Ran::of(&mut start, b"").ok() }
     }
 
@@ -54,9 +59,16 @@ impl<'a> Session<'a> {
     #[track_caller]
     fn answer(&self, line: &str, what: &str, question: &str, answer: &str) -> Ran {
         let mut asked = self.ringfence();
-        asked.args(["session", "exec", &self.id, "-c", line]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        asked
+            .args(["session", "exec", &self.id, "-c", line])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let waiting = asked.spawn().unwrap();
-        assert!(soon(Duration::from_secs(10), || self.questions().contains(what)), "{line}: {}", self.questions());
+        assert!(
+            soon(Duration::from_secs(10), || self.questions().contains(what)),
+            "{line}: {}",
+            self.questions()
+        );
         Ran::of(self.ringfence().args(["ask", "answer", &self.id, question, answer]), b"").ok();
         finish(waiting)
     }
@@ -78,7 +90,11 @@ fn answers(project: &Project) -> Vec<String> {
     let log = Ran::of(project.ringfence().args(["log", "--json", "--operation", "ask"]), b"").ok();
     let line = |line: &str| {
         let record: serde_json::Value = serde_json::from_str(line).expect("a record");
-        format!("{} {}", record["target"].as_str().unwrap_or_default(), record["answer"].as_str().unwrap_or_default())
+        format!(
+            "{} {}",
+            record["target"].as_str().unwrap_or_default(),
+            record["answer"].as_str().unwrap_or_default()
+        )
     };
     log.lines().map(line).collect()
 }
@@ -98,9 +114,16 @@ fn each_answer_does_what_it_says() {
         assert_eq!(session.answer(PLAIN, "\"app.test:8080\"", "3", "allow-session").ok(), hello);
         assert_eq!(session.exec(PLAIN).ok(), hello);
         // Another port is another question.
-        assert_eq!(session.answer(CHECKED, "\"app.test:80\"", "4", "allow-permanent").ok(), "hello from http://app.test");
-        assert_eq!(session.exec(&format!("{CHECKED}; {PLAIN}")).ok(), format!("hello from http://app.test\n{hello}"));
-        let expect = ["8080 deny", "8080 allow_once", "8080 allow_session", "80 allow_permanent"].map(|one| format!("app.test:{one}"));
+        assert_eq!(
+            session.answer(CHECKED, "\"app.test:80\"", "4", "allow-permanent").ok(),
+            "hello from http://app.test"
+        );
+        assert_eq!(
+            session.exec(&format!("{CHECKED}; {PLAIN}")).ok(),
+            format!("hello from http://app.test\n{hello}")
+        );
+        let expect = ["8080 deny", "8080 allow_once", "8080 allow_session", "80 allow_permanent"]
+            .map(|one| format!("app.test:{one}"));
         assert_eq!(answers(project), expect);
         // What was allowed for good holds elsewhere, and nothing else does.
         let policy = std::fs::read_to_string(project.own_policy()).unwrap();
@@ -108,9 +131,20 @@ fn each_answer_does_what_it_says() {
         assert_eq!(lan.run(&["-c", CHECKED]).ok(), "hello from http://app.test");
         lan.run(&["-c", PLAIN]).ends(7);
         // Each connection is on record, and what was refused by its name and port.
-        let told = connections(project).into_iter().map(|one| format!("{} {}", one["target"], one["result"])).collect::<Vec<_>>();
-        assert_eq!(told.iter().filter(|one| *one == "\"app.test:8080\" \"blocked\"").count(), 2, "{told:?}");
-        assert_eq!(told.iter().filter(|one| *one == "\"app.test:8080\" \"allowed\"").count(), 4, "{told:?}");
+        let told = connections(project)
+            .into_iter()
+            .map(|one| format!("{} {}", one["target"], one["result"]))
+            .collect::<Vec<_>>();
+        assert_eq!(
+            told.iter().filter(|one| *one == "\"app.test:8080\" \"blocked\"").count(),
+            2,
+            "{told:?}"
+        );
+        assert_eq!(
+            told.iter().filter(|one| *one == "\"app.test:8080\" \"allowed\"").count(),
+            4,
+            "{told:?}"
+        );
     });
 }
 
@@ -122,14 +156,26 @@ fn what_no_answer_may_open_is_not_asked_about() {
         session.exec("curl -4sS http://other.test:8080/hello").ends(6);
         assert_eq!(answers(project), Vec::<String>::new());
         // Whoever says yes to a name has not said yes to where it leads.
-        session.answer("curl -4sS http://inner.test:8080/hello", "\"inner.test:8080\"", "1", "allow-session").ends(7);
+        session
+            .answer(
+                "curl -4sS http://inner.test:8080/hello",
+                "\"inner.test:8080\"",
+                "1",
+                "allow-session",
+            )
+            .ends(7);
         session.exec("curl -4sS http://inner.test:8080/hello").ends(7);
         let refused = connections(project).pop().unwrap();
-        assert_eq!((&refused["result"], &refused["target"]), (&"blocked".into(), &"inner.test:8080".into()));
+        assert_eq!(
+            (&refused["result"], &refused["target"]),
+            (&"blocked".into(), &"inner.test:8080".into())
+        );
         assert!(refused["reason"].as_str().unwrap().contains("10.9.8.7 (private)"), "{refused}");
         assert_eq!(answers(project), ["inner.test:8080 allow_session"]);
         // By the address itself, it is asked about.
-        let said = session.answer("curl -4sS http://10.9.8.7:8080/hello", "\"10.9.8.7:8080\"", "2", "allow-once").ok();
+        let said = session
+            .answer("curl -4sS http://10.9.8.7:8080/hello", "\"10.9.8.7:8080\"", "2", "allow-once")
+            .ok();
         assert_eq!(said, "hello from http://10.9.8.7:8080");
     });
 }
@@ -145,9 +191,16 @@ fn who_waits_can_be_called_away_and_no_answer_is_no() {
         assert!(connections(project).is_empty(), "{:?}", connections(project));
         // Whoever is asked says nothing.
         session.exec("curl -4sS http://deep.app.test:8080/hello").ends(7);
-        assert!(answers(project).contains(&"deep.app.test:8080 deny".to_owned()), "{:?}", answers(project));
+        assert!(
+            answers(project).contains(&"deep.app.test:8080 deny".to_owned()),
+            "{:?}",
+            answers(project)
+        );
         let refused = connections(project).pop().unwrap();
-        assert_eq!((&refused["result"], &refused["target"]), (&"blocked".into(), &"deep.app.test:8080".into()));
+        assert_eq!(
+            (&refused["result"], &refused["target"]),
+            (&"blocked".into(), &"deep.app.test:8080".into())
+        );
     });
 }
 
@@ -156,7 +209,8 @@ fn several_who_want_the_same_wait_for_one_answer() {
     on_a_lan(&["curl"], |project, lan| {
         let session = Session::start(project, lan, &[]);
         let line = format!("for i in 1 2 3 4 5; do {PLAIN} & done; wait");
-        let said = session.answer(&format!("({line})"), "\"app.test:8080\"", "1", "allow-session").ok();
+        let said =
+            session.answer(&format!("({line})"), "\"app.test:8080\"", "1", "allow-session").ok();
         assert_eq!(said, ["hello from http://app.test:8080"; 5].join("\n"));
         assert_eq!(answers(project), ["app.test:8080 allow_session"]);
     });
@@ -165,19 +219,30 @@ fn several_who_want_the_same_wait_for_one_answer() {
 #[test]
 fn a_client_of_the_proxy_waits_as_well() {
     on_a_lan(&["curl"], |project, lan| {
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[network]\nproxy-variables = true\n");
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[network]\nproxy-variables = true\n",
+        );
         let session = Session::start(project, lan, &["--deny-host", "other.test"]);
         let ask = "curl -fsS --max-time 20 http://app.test:8080/hello";
         session.answer(ask, "\"app.test:8080\"", "1", "deny").ends(22);
         rest();
-        assert_eq!(session.answer(ask, "\"app.test:8080\"", "2", "allow-once").ok(), "hello from http://app.test:8080");
+        assert_eq!(
+            session.answer(ask, "\"app.test:8080\"", "2", "allow-once").ok(),
+            "hello from http://app.test:8080"
+        );
         session.exec("curl -fsS http://other.test:8080/hello").ends(22);
         assert_eq!(answers(project), ["app.test:8080 deny", "app.test:8080 allow_once"]);
         let told = connections(project);
-        let results = told.iter().map(|one| format!("{} {}", one["target"].as_str().unwrap(), one["result"].as_str().unwrap()));
+        let results = told.iter().map(|one| {
+            format!("{} {}", one["target"].as_str().unwrap(), one["result"].as_str().unwrap())
+        });
         let mut results: Vec<String> = results.collect();
         // What a connection has carried by its end may be told of behind it.
         results.dedup();
-        assert_eq!(results, ["app.test:8080 blocked", "app.test:8080 allowed", "other.test:8080 blocked"]);
+        assert_eq!(
+            results,
+            ["app.test:8080 blocked", "app.test:8080 allowed", "other.test:8080 blocked"]
+        );
     });
 }

@@ -5,8 +5,12 @@ use ringfence_testkit::python;
 use super::{inside, on_a_lan};
 
 /// What is said at each of the ports, in the order of the alphabet.
-const HELLOS: [&str; 4] =
-    ["hello from http://app.test", "hello from http://app.test:8080", "hello from https://app.test", "hello from https://app.test:8443"];
+const HELLOS: [&str; 4] = [
+    "hello from http://app.test",
+    "hello from http://app.test:8080",
+    "hello from https://app.test",
+    "hello from https://app.test:8443",
+];
 
 #[test]
 fn node_fetches() {
@@ -125,7 +129,8 @@ for port in 80, 8080, 443, 8443:
         print(head.split()[1].decode(), s.recv(99))
 ",
         );
-        let turns: Vec<String> = (0..12).map(|turn| format!("101 b'\\x81TURN {}'", turn % 3)).collect();
+        let turns: Vec<String> =
+            (0..12).map(|turn| format!("101 b'\\x81TURN {}'", turn % 3)).collect();
         assert_eq!(inside(lan, &format!("{python} become.py")), turns.join("\n"));
     });
 }
@@ -150,7 +155,17 @@ for where in ('app.test', 7), ('app.test', 8080), ('app.test', 80), ('11.22.33.9
     print(s.recv(5))
 ",
         );
-        let said = lan.run(&["--allow-host", "app.test", "--allow-host", "11.22.33.9", "--", python, "wait.py"]).ok();
+        let said = lan
+            .run(&[
+                "--allow-host",
+                "app.test",
+                "--allow-host",
+                "11.22.33.9",
+                "--",
+                python,
+                "wait.py",
+            ])
+            .ok();
         assert_eq!(said, "b'HELLO'\nb'HTTP/'\nb'HTTP/'\nb'HELLO'");
     });
 }

@@ -49,7 +49,19 @@ fn five_hundred_at_once_are_handed_over_and_looked_at() {
         project.write("try.py", CODE);
         for port in ["7", "80"] {
             let mut command = with_the_usual_limit(project, lan);
-            let ran = Ran::of(command.args(["run", "--allow-host", "app.test", "--", python, "try.py", "500", port]), b"");
+            let ran = Ran::of(
+                command.args([
+                    "run",
+                    "--allow-host",
+                    "app.test",
+                    "--",
+                    python,
+                    "try.py",
+                    "500",
+                    port,
+                ]),
+                b"",
+            );
             assert_eq!(ran.ok(), "500\n500", "port {port}\n{}", ran.talk());
         }
     });
@@ -129,7 +141,15 @@ print(isinstance(before, OSError), answered(10))
 "
         );
         project.write("try.py", code);
-        let ran = lan.run(&["--allow-host", "app.test", "--allow-host", "11.22.33.1", "--", python, "try.py"]);
+        let ran = lan.run(&[
+            "--allow-host",
+            "app.test",
+            "--allow-host",
+            "11.22.33.1",
+            "--",
+            python,
+            "try.py",
+        ]);
         assert_eq!(ran.ok(), "True b'HELLO\\n'", "{}", ran.talk());
     });
 }

@@ -10,38 +10,69 @@ use crate::project;
 /// What is on record of connections.
 #[track_caller]
 pub(super) fn connections(project: &Project) -> Vec<Value> {
-    let log = Ran::of(project.ringfence().args(["log", "--json", "--operation", "connect"]), b"").ok();
+    let log =
+        Ran::of(project.ringfence().args(["log", "--json", "--operation", "connect"]), b"").ok();
     log.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
 }
 
 #[test]
 fn a_connection_is_told_with_whom_it_led_to_and_what_it_carried() {
     on_a_lan(&["curl"], |project, lan| {
-        let asks = ["app.test/hello", "app.test:8080/hello", "app.test:8080/hello", "app.test:9/", "other.test/hello"];
+        let asks = [
+            "app.test/hello",
+            "app.test:8080/hello",
+            "app.test:8080/hello",
+            "app.test:9/",
+            "other.test/hello",
+        ];
         let line = asks.map(|place| format!("curl -4sS http://{place}")).join("; ");
         lan.run(&["--allow-host", "app.test", "-c", &format!("{line}; true")]).ok();
         let told = connections(project);
-        let of = |target: &str| told.iter().filter(|one| one["target"] == target).collect::<Vec<_>>();
+        let of =
+            |target: &str| told.iter().filter(|one| one["target"] == target).collect::<Vec<_>>();
         let [checked] = of("app.test:80")[..] else { panic!("{told:?}") };
-        assert_eq!((&checked["result"], &checked["policy"], &checked["count"]), (&"allowed".into(), &"allow app.test".into(), &1.into()));
-        assert!(checked["program"].as_str().is_some_and(|program| program.ends_with("/curl")), "{checked}");
+        assert_eq!(
+            (&checked["result"], &checked["policy"], &checked["count"]),
+            (&"allowed".into(), &"allow app.test".into(), &1.into())
+        );
+        assert!(
+            checked["program"].as_str().is_some_and(|program| program.ends_with("/curl")),
+            "{checked}"
+        );
         assert!(checked["pid"].as_u64().is_some_and(|pid| pid > 1), "{checked}");
         let leads = |one: &Value, port: &str| {
             let address = one["address"].as_str().unwrap_or_default();
-            address == format!("11.22.33.1:{port}") || address == format!("[2600:1234:5678::1]:{port}")
+            address == format!("11.22.33.1:{port}")
+                || address == format!("[2600:1234:5678::1]:{port}")
         };
         assert!(leads(checked, "80"), "{checked}");
         let carried = |key: &str| checked[key].as_u64().unwrap_or_default();
         assert!(carried("sent") > 50 && carried("received") > 100, "{checked}");
         let [plain] = of("app.test:8080")[..] else { panic!("{told:?}") };
-        assert_eq!((&plain["count"], plain.get("sent"), leads(plain, "8080")), (&2.into(), None, true), "{plain}");
+        assert_eq!(
+            (&plain["count"], plain.get("sent"), leads(plain, "8080")),
+            (&2.into(), None, true),
+            "{plain}"
+        );
         let [down] = of("app.test:9")[..] else { panic!("{told:?}") };
-        assert!(down["result"] == "failed" && down["reason"].as_str().is_some_and(|why| why.contains("refused")), "{down}");
+        assert!(
+            down["result"] == "failed"
+                && down["reason"].as_str().is_some_and(|why| why.contains("refused")),
+            "{down}"
+        );
         let [refused] = of("other.test")[..] else { panic!("{told:?}") };
         assert_eq!(refused["result"], "blocked");
-        let events = Ran::of(project.ringfence().args(["log", "--ocsf", "--operation", "connect"]), b"").ok();
-        let event: Value = serde_json::from_str(events.lines().find(|line| line.contains("\"traffic\"")).expect("one is counted")).unwrap();
-        assert_eq!((&event["dst_endpoint"]["hostname"], &event["traffic"]["bytes_in"]), (&"app.test".into(), &checked["received"]));
+        let events =
+            Ran::of(project.ringfence().args(["log", "--ocsf", "--operation", "connect"]), b"")
+                .ok();
+        let event: Value = serde_json::from_str(
+            events.lines().find(|line| line.contains("\"traffic\"")).expect("one is counted"),
+        )
+        .unwrap();
+        assert_eq!(
+            (&event["dst_endpoint"]["hostname"], &event["traffic"]["bytes_in"]),
+            (&"app.test".into(), &checked["received"])
+        );
     });
 }
 
@@ -49,11 +80,18 @@ fn a_connection_is_told_with_whom_it_led_to_and_what_it_carried() {
 #[test]
 fn a_request_that_could_mean_two_hosts_is_told_of() {
     on_a_lan(&["curl"], |project, lan| {
-        project.write_at(&project.home().join(".config/ringfence/policy.toml"), "version = 1\n[network]\nproxy-variables = true\n");
-        let line = "curl -4sS -o /dev/null -w '%{http_code}' -H 'Host: other.test' http://app.test/hello";
+        project.write_at(
+            &project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\n[network]\nproxy-variables = true\n",
+        );
+        let line =
+            "curl -4sS -o /dev/null -w '%{http_code}' -H 'Host: other.test' http://app.test/hello";
         assert_eq!(lan.run(&["--allow-host", "app.test", "-c", line]).ok(), "400");
         let told = connections(project);
-        let is_told = |one: &Value| one["result"] == "blocked" && one["policy"].as_str().is_some_and(|why| why.contains("does not listen"));
+        let is_told = |one: &Value| {
+            one["result"] == "blocked"
+                && one["policy"].as_str().is_some_and(|why| why.contains("does not listen"))
+        };
         assert!(told.iter().any(is_told), "{told:?}");
     });
 }
@@ -82,11 +120,23 @@ fn what_a_sandbox_has_begun_is_told_when_it_ends() {
         served.run(&project, python, "begun.py").ok();
         let (answers, silent) = served.ports();
         let told = connections(&project);
-        let of = |port: &str| told.iter().filter(|one| one["target"] == format!("127.0.0.1:{port}")).collect::<Vec<_>>();
+        let of = |port: &str| {
+            told.iter()
+                .filter(|one| one["target"] == format!("127.0.0.1:{port}"))
+                .collect::<Vec<_>>()
+        };
         let [carried] = of(answers)[..] else { panic!("{told:?}") };
-        assert_eq!((&carried["sent"], &carried["received"]), (&1000.into(), &5.into()), "{carried}");
+        assert_eq!(
+            (&carried["sent"], &carried["received"]),
+            (&1000.into(), &5.into()),
+            "{carried}"
+        );
         let [unfinished] = of(silent)[..] else { panic!("{told:?}") };
-        assert_eq!((&unfinished["result"], &unfinished["reason"]), (&"failed".into(), &"the sandbox has ended".into()), "{unfinished}");
+        assert_eq!(
+            (&unfinished["result"], &unfinished["reason"]),
+            (&"failed".into(), &"the sandbox has ended".into()),
+            "{unfinished}"
+        );
     });
 }
 
@@ -102,12 +152,18 @@ fn connections_are_in_the_result_and_told_of_once() {
         let line = "curl -4sS http://app.test/hello; curl -4sS http://app.test:8080/hello; curl -4sS http://other.test/; true";
         for observe in ["denials", "all"] {
             let before = connections(project).len();
-            let said = outcome(lan, &["--observe", observe, "--allow-host", "app.test", "-c", line]);
+            let said =
+                outcome(lan, &["--observe", observe, "--allow-host", "app.test", "-c", line]);
             let told = said["connections"].as_array().expect("a list");
-            let targets: Vec<_> = told.iter().map(|one| one["target"].as_str().unwrap_or_default()).collect();
+            let targets: Vec<_> =
+                told.iter().map(|one| one["target"].as_str().unwrap_or_default()).collect();
             assert_eq!(targets, ["app.test:80", "app.test:8080"], "{said}");
-            assert!(told[0]["sent"].as_u64().is_some_and(|sent| sent > 50) && told[1]["sent"].is_null(), "{said}");
-            assert!(told.iter().all(|one| one["count"] == 1 && one["program"].as_str().is_some_and(|program| program.ends_with("/curl"))));
+            assert!(
+                told[0]["sent"].as_u64().is_some_and(|sent| sent > 50) && told[1]["sent"].is_null(),
+                "{said}"
+            );
+            assert!(told.iter().all(|one| one["count"] == 1
+                && one["program"].as_str().is_some_and(|program| program.ends_with("/curl"))));
             let allowed = said["allowed"].as_array().into_iter().flatten();
             assert_eq!(allowed.filter(|one| one["operation"] == "connect").count(), 0, "{said}");
             // The two, and the name that was refused.
@@ -119,10 +175,14 @@ fn connections_are_in_the_result_and_told_of_once() {
 #[test]
 fn who_looked_up_a_name_is_told() {
     on_a_lan(&["curl"], |_, lan| {
-        let said = outcome(lan, &["--allow-host", "app.test", "-c", "curl -sS http://other.test/; true"]);
+        let said =
+            outcome(lan, &["--allow-host", "app.test", "-c", "curl -sS http://other.test/; true"]);
         let [refused] = &said["denials"].as_array().expect("a list")[..] else { panic!("{said}") };
         assert_eq!(refused["target"], "other.test");
-        assert!(refused["program"].as_str().is_some_and(|program| program.ends_with("/curl")), "{refused}");
+        assert!(
+            refused["program"].as_str().is_some_and(|program| program.ends_with("/curl")),
+            "{refused}"
+        );
         assert!(refused["pid"].as_u64().is_some_and(|pid| pid > 1), "{refused}");
     });
 }
@@ -148,21 +208,48 @@ names.sendto(b'x', names.getsockname()); print(names.recv(9))
     on_a_lan(&[], |project, lan| {
         project.write("try.py", CODE);
         for observe in ["denials", "all"] {
-            let said = outcome(lan, &["--observe", observe, "--net", "none", "--", python, "try.py"]);
-            let told = said["denials"].as_array().expect("a list").iter().filter(|one| one["operation"] == "connect");
-            let mut told: Vec<_> = told.map(|one| (one["target"].as_str().unwrap_or_default(), &one["rule"], &one["count"])).collect();
+            let said =
+                outcome(lan, &["--observe", observe, "--net", "none", "--", python, "try.py"]);
+            let told = said["denials"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .filter(|one| one["operation"] == "connect");
+            let mut told: Vec<_> = told
+                .map(|one| {
+                    (one["target"].as_str().unwrap_or_default(), &one["rule"], &one["count"])
+                })
+                .collect();
             // A name is told by the thread that answers lookups, beside the others.
             told.sort_unstable_by_key(|one| one.0);
-            let expected =
-                ["11.22.33.1:80", "11.22.33.2:81", "11.22.33.3:84/udp", "11.22.33.4:85/udp", "[2600:1234:5678::1]:82", "other.test"];
-            assert_eq!(told.iter().map(|one| one.0).collect::<Vec<_>>(), expected, "{observe}: {said}");
+            let expected = [
+                "11.22.33.1:80",
+                "11.22.33.2:81",
+                "11.22.33.3:84/udp",
+                "11.22.33.4:85/udp",
+                "[2600:1234:5678::1]:82",
+                "other.test",
+            ];
+            assert_eq!(
+                told.iter().map(|one| one.0).collect::<Vec<_>>(),
+                expected,
+                "{observe}: {said}"
+            );
             assert!(told.iter().all(|one| one.1 == "network.mode = none"), "{said}");
             assert_eq!(said["stdout"], "b'x'\n");
         }
         // Where some can be reached, datagrams are told of in both ways as well.
         for observe in ["denials", "all"] {
-            let said = outcome(lan, &["--observe", observe, "--allow-host", "app.test", "--", python, "try.py"]);
-            let told: Vec<_> = said["denials"].as_array().expect("a list").iter().map(|one| &one["target"]).collect();
+            let said = outcome(
+                lan,
+                &["--observe", observe, "--allow-host", "app.test", "--", python, "try.py"],
+            );
+            let told: Vec<_> = said["denials"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .map(|one| &one["target"])
+                .collect();
             assert!(told.iter().any(|one| **one == "11.22.33.3:84/udp"), "{observe}: {told:?}");
         }
     });

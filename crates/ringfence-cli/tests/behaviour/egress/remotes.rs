@@ -28,9 +28,19 @@ fn round(lan: &Lan<'_>, environment: &str, url: &str) -> String {
 fn git_clones_and_pushes_by_https() {
     on_a_lan(&["git"], |_, lan| {
         repository(lan);
-        assert_eq!(round(lan, "GIT_SSL_CAINFO=$PWD/ca.crt", "https://app.test/git/x.git"), "one\ntwo");
-        assert!(lan.heard().contains("443 app.test POST app.test /git/x.git/git-receive-pack"), "{}", lan.heard());
-        assert_eq!(inside(lan, "git clone -q http://app.test/git/x.git plain && cat plain/file"), "one\ntwo");
+        assert_eq!(
+            round(lan, "GIT_SSL_CAINFO=$PWD/ca.crt", "https://app.test/git/x.git"),
+            "one\ntwo"
+        );
+        assert!(
+            lan.heard().contains("443 app.test POST app.test /git/x.git/git-receive-pack"),
+            "{}",
+            lan.heard()
+        );
+        assert_eq!(
+            inside(lan, "git clone -q http://app.test/git/x.git plain && cat plain/file"),
+            "one\ntwo"
+        );
     });
 }
 
@@ -45,14 +55,20 @@ fn ssh(project: &Project, lan: &Lan<'_>) -> Option<String> {
     std::fs::copy(project.at("login.pub"), lan.at("authorized")).expect("the key was just made");
     let host = std::fs::read_to_string(lan.at("host.pub")).expect("the server has a key");
     project.write("known", format!("app.test {host}"));
-    Some(format!("ssh -F none -i {0}/login -o UserKnownHostsFile={0}/known -o BatchMode=yes", project.root().display()))
+    Some(format!(
+        "ssh -F none -i {0}/login -o UserKnownHostsFile={0}/known -o BatchMode=yes",
+        project.root().display()
+    ))
 }
 
 #[test]
 fn ssh_logs_in() {
     on_a_lan(&["ssh", "ssh-keygen", "/usr/sbin/sshd"], |project, lan| {
         let Some(ssh) = ssh(project, lan) else { return };
-        assert_eq!(inside(lan, &format!("echo over the wire | {ssh} root@app.test 'tr a-z A-Z; id -u'")), "OVER THE WIRE\n0");
+        assert_eq!(
+            inside(lan, &format!("echo over the wire | {ssh} root@app.test 'tr a-z A-Z; id -u'")),
+            "OVER THE WIRE\n0"
+        );
         // A forwarded port is one of the sandbox's own.
         let line = format!(
             "{ssh} -f -N -o ExitOnForwardFailure=yes -L 9007:127.0.0.1:7 root@app.test </dev/null >/dev/null 2>&1 && bash -c 'exec 3<>/dev/tcp/127.0.0.1/9007; echo through >&3; head -1 <&3'"

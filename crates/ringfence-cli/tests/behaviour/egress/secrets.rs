@@ -52,9 +52,19 @@ const BEARER: &str = "443 app.test app.test Authorization Bearer tulip-47-harbou
 #[test]
 fn the_host_that_is_meant_gets_the_value_from_whatever_program() {
     on_a_lan(&["curl", "wget"], |project, lan| {
-        put_in(project, lan, "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/hello", BEARER);
+        put_in(
+            project,
+            lan,
+            "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/hello",
+            BEARER,
+        );
         // GnuTLS is told by no variable.
-        put_in(project, lan, "wget -qO- --header=\"Authorization: Bearer $APP_TOKEN\" https://app.test/hello", BEARER);
+        put_in(
+            project,
+            lan,
+            "wget -qO- --header=\"Authorization: Bearer $APP_TOKEN\" https://app.test/hello",
+            BEARER,
+        );
         let basic = "443 app.test app.test Authorization Basic bWU6dHVsaXAtNDctaGFyYm91cg==\n";
         put_in(project, lan, "curl -sS -u \"me:$APP_TOKEN\" https://app.test/hello", basic);
         let key = "8443 app.test app.test:8443 X-Key tulip-47-harbour\n";
@@ -102,17 +112,20 @@ fn nobody_else_gets_it() {
             "curl -sS -d \"$APP_TOKEN\" https://app.test/echo; curl -sS https://app.test/$APP_TOKEN".to_owned(),
         ];
         for line in &lines {
-            Ran::of(trusting(project, lan, POLICY).args(["-c", &format!("{line} || true")]), b"").ok();
+            Ran::of(trusting(project, lan, POLICY).args(["-c", &format!("{line} || true")]), b"")
+                .ok();
         }
         assert!(!lan.heard().contains(VALUE), "{}", lan.heard());
-        let placeholders = lan.heard().matches("Authorization Bearer ringfence-placeholder-APP_TOKEN").count();
+        let placeholders =
+            lan.heard().matches("Authorization Bearer ringfence-placeholder-APP_TOKEN").count();
         assert_eq!(placeholders, 4, "{}", lan.heard());
         // What the host that is meant says back, it says without it; of other headers none is touched.
         let line = format!("curl -sS {headers} https://app.test/headers");
         let said = Ran::of(trusting(project, lan, POLICY).args(["-c", &line]), b"").ok();
         assert!(said.contains("Authorization: Bearer ****************"), "{said}");
         assert!(
-            said.contains("X-Key: ringfence-placeholder-APP_TOKEN") && said.contains("X-Other: ringfence-placeholder-APP_TOKEN"),
+            said.contains("X-Key: ringfence-placeholder-APP_TOKEN")
+                && said.contains("X-Other: ringfence-placeholder-APP_TOKEN"),
             "{said}"
         );
     });
@@ -127,8 +140,15 @@ grep -rl --exclude-dir=sys --exclude-dir=proc '{PATTERN}' /etc /tmp /run /dev/sh
 grep -al '{PATTERN}' /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>&1 | grep -v denied
 echo done > done; exec sleep 60"
         );
-        let child = trusting(project, lan, POLICY).args(["-c", &line]).stdout(Stdio::piped()).spawn().unwrap();
-        assert!(soon(Duration::from_secs(30), || project.has("done")), "it did not come to its end");
+        let child = trusting(project, lan, POLICY)
+            .args(["-c", &line])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(
+            soon(Duration::from_secs(30), || project.has("done")),
+            "it did not come to its end"
+        );
         let found = holders(child.id());
         let _ = Command::new("kill").arg(child.id().to_string()).status();
         let said = child.wait_with_output().unwrap();
@@ -142,7 +162,11 @@ echo done > done; exec sleep 60"
         // Nor is it on record, while it is that it was sent.
         assert!(project.sh_bare(&format!("grep -rl '{PATTERN}' ~ . || true")).ok().is_empty());
         let told = connections(project);
-        assert!(told.iter().any(|one| one["target"] == "app.test:443" && one["secrets"] == serde_json::json!(["APP_TOKEN"])), "{told:?}");
+        assert!(
+            told.iter().any(|one| one["target"] == "app.test:443"
+                && one["secrets"] == serde_json::json!(["APP_TOKEN"])),
+            "{told:?}"
+        );
     });
 }
 
@@ -162,16 +186,27 @@ fn holders_now(keeper: u32) -> Vec<String> {
     let text = |pid: u32, name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let below = |pid: u32| {
         let children = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let listed = children.filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).collect::<Vec<_>>();
-        listed.join(" ").split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()
+        let listed = children
+            .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+            .collect::<Vec<_>>();
+        listed
+            .join(" ")
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect::<Vec<u32>>()
     };
     // On the way to ringfence there are programs that lead into the network.
     let mut keeper = keeper;
-    while !fs::read_link(format!("/proc/{keeper}/exe")).is_ok_and(|program| program.ends_with("ringfence")) {
+    while !fs::read_link(format!("/proc/{keeper}/exe"))
+        .is_ok_and(|program| program.ends_with("ringfence"))
+    {
         keeper = below(keeper)[0];
     }
     let has = |bytes: &[u8]| bytes.windows(VALUE.len()).any(|window| window == VALUE.as_bytes());
-    assert!(has(&memory(keeper)) || !ringfence_testkit::As::runner_is_root(), "nothing is found where it has to be");
+    assert!(
+        has(&memory(keeper)) || !ringfence_testkit::As::runner_is_root(),
+        "nothing is found where it has to be"
+    );
     let (mut left, mut found, mut seen) = (below(keeper), Vec::new(), 0);
     while let Some(pid) = left.pop() {
         left.extend(below(pid));
@@ -192,7 +227,8 @@ fn memory(pid: u32) -> Vec<u8> {
     let mut all = Vec::new();
     for line in maps.lines().filter(|line| line.contains(" rw")) {
         let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-        let (from, to) = (u64::from_str_radix(from, 16).unwrap(), u64::from_str_radix(to, 16).unwrap());
+        let (from, to) =
+            (u64::from_str_radix(from, 16).unwrap(), u64::from_str_radix(to, 16).unwrap());
         let mut piece = vec![0; 4096];
         for at in (from..to).step_by(4096) {
             if file.read_exact_at(&mut piece, at).is_ok() {
@@ -240,10 +276,17 @@ fn a_host_that_nobody_vouches_for_gets_nothing() {
         project.write("ca.crt", fs::read_to_string(lan.at("x.crt")).unwrap());
         let line = "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/hello";
         let said = Ran::of(trusting(project, lan, POLICY).args(["-c", line]), b"").ok();
-        assert!(said.starts_with("ringfence: TLS or HTTP with app.test failed: ") && said.contains("UnknownIssuer"), "{said}");
+        assert!(
+            said.starts_with("ringfence: TLS or HTTP with app.test failed: ")
+                && said.contains("UnknownIssuer"),
+            "{said}"
+        );
         assert!(!lan.heard().contains("hello"), "{}", lan.heard());
         let told = connections(project);
-        assert!(told.iter().any(|one| one["result"] == "failed" && one["target"] == "app.test:443"), "{told:?}");
+        assert!(
+            told.iter().any(|one| one["result"] == "failed" && one["target"] == "app.test:443"),
+            "{told:?}"
+        );
     });
 }
 
@@ -272,20 +315,31 @@ fn in_a_session_it_is_the_same() {
         let runtime = project.home().join("run");
         let session = |words: &[&str]| {
             let mut command = lan.command();
-            command.arg(project.binary()).arg("session").args(words).env("XDG_RUNTIME_DIR", &runtime);
-            Ran::of(command.env("APP_TOKEN", VALUE).env("SSL_CERT_FILE", project.root().join("ca.crt")), b"")
+            command
+                .arg(project.binary())
+                .arg("session")
+                .args(words)
+                .env("XDG_RUNTIME_DIR", &runtime);
+            Ran::of(
+                command.env("APP_TOKEN", VALUE).env("SSL_CERT_FILE", project.root().join("ca.crt")),
+                b"",
+            )
         };
         fs::create_dir(&runtime).unwrap();
         fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).unwrap();
         project.user.own(&runtime);
         let id = session(&["start"]).ok();
         let asks = "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/headers";
-        let about: serde_json::Value = serde_json::from_str(&session(&["inspect", &id]).text()).expect("one object");
+        let about: serde_json::Value =
+            serde_json::from_str(&session(&["inspect", &id]).text()).expect("one object");
         let found = holders(about["pid"].as_u64().expect("a number") as u32);
         let said = [(); 3].map(|()| session(&["exec", &id, "-c", asks]).text());
         session(&["stop", &id]).ok();
         assert_eq!(found, Vec::<String>::new(), "processes that have it");
-        assert!(said.iter().all(|said| said.contains("Authorization: Bearer ****************")), "{said:?}");
+        assert!(
+            said.iter().all(|said| said.contains("Authorization: Bearer ****************")),
+            "{said:?}"
+        );
         assert_eq!(lan.heard().matches(BEARER).count(), 3, "{}", lan.heard());
     });
 }
@@ -301,7 +355,9 @@ fn what_cannot_be_done_is_refused_before_anything_runs() {
             change(&mut command);
             let ran = Ran::of(command.args(["-c", "touch ran"]), b"");
             assert_eq!((ran.status, project.has("ran")), (125, false), "{}", ran.talk());
-            words.iter().for_each(|word| assert!(ran.talk().contains(word), "`{word}` is not in {}", ran.talk()));
+            words.iter().for_each(|word| {
+                assert!(ran.talk().contains(word), "`{word}` is not in {}", ran.talk())
+            });
             assert!(!ran.talk().contains("tulip"), "{}", ran.talk());
         };
         let certificates = |file: &'static str| {
@@ -309,7 +365,12 @@ fn what_cannot_be_done_is_refused_before_anything_runs() {
                 command.env("SSL_CERT_FILE", file);
             }
         };
-        let words = ["cannot put secrets into requests", "/nowhere/ca.crt cannot be read", "No such file", "let SSL_CERT_FILE name a file"];
+        let words = [
+            "cannot put secrets into requests",
+            "/nowhere/ca.crt cannot be read",
+            "No such file",
+            "let SSL_CERT_FILE name a file",
+        ];
         refused(&certificates("/nowhere/ca.crt"), &words);
         refused(&certificates("/etc/hostname"), &["no certificate is in /etc/hostname"]);
         refused(
@@ -324,7 +385,10 @@ fn what_cannot_be_done_is_refused_before_anything_runs() {
         refused(&full, &["secrets", "nobody stands on the way"]);
         // Where it is not set, there is nothing to put in.
         let mut unset = trusting(project, lan, POLICY);
-        unset.env_remove("APP_TOKEN").env("SSL_CERT_FILE", "/nowhere").args(["-c", "echo ${APP_TOKEN-unset} ${SSL_CERT_FILE-unset}"]);
+        unset
+            .env_remove("APP_TOKEN")
+            .env("SSL_CERT_FILE", "/nowhere")
+            .args(["-c", "echo ${APP_TOKEN-unset} ${SSL_CERT_FILE-unset}"]);
         assert_eq!(Ran::of(&mut unset, b"").ok(), "unset unset");
     });
 }

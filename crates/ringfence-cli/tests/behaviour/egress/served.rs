@@ -30,9 +30,16 @@ impl Served {
     #[track_caller]
     pub(super) fn start(python: &str) -> Self {
         let mut program = Command::new(python);
-        let mut program = program.args(["-c", SERVED]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("Python starts");
+        let mut program = program
+            .args(["-c", SERVED])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("Python starts");
         let mut ports = String::new();
-        BufReader::new(program.stdout.take().expect("piped just above")).read_line(&mut ports).expect("it says its ports");
+        BufReader::new(program.stdout.take().expect("piped just above"))
+            .read_line(&mut ports)
+            .expect("it says its ports");
         Self { program, ports }
     }
 

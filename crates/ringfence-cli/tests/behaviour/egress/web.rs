@@ -28,11 +28,17 @@ fn curl_asks() {
         // Several at once, several on one connection, and more than fits into a buffer.
         let many = "curl -sS --cacert ca.crt --parallel https://app.test/hello https://app.test:8443/hello http://app.test/hello http://app.test/hello | sort";
         assert_eq!(inside(lan, many).lines().count(), 4);
-        for place in ["https://app.test/echo", "https://app.test:8443/echo", "http://app.test/echo", "http://app.test:8080/echo"] {
+        for place in [
+            "https://app.test/echo",
+            "https://app.test:8443/echo",
+            "http://app.test/echo",
+            "http://app.test:8080/echo",
+        ] {
             // With its length said first, in pieces, and without waiting for leave to send it.
             for how in ["", "-H 'Transfer-Encoding: chunked'", "-H Expect:"] {
-                let line =
-                    format!("head -c 3000000 /dev/urandom > sent; curl -sS --cacert ca.crt {how} --data-binary @sent {place} | cmp - sent");
+                let line = format!(
+                    "head -c 3000000 /dev/urandom > sent; curl -sS --cacert ca.crt {how} --data-binary @sent {place} | cmp - sent"
+                );
                 inside(lan, &line);
             }
         }
@@ -44,15 +50,25 @@ fn curl_asks_by_either_kind_of_address() {
     on_a_lan(&["curl"], |_, lan| {
         for kind in ["-4", "-6"] {
             for (place, said) in PLACES {
-                assert_eq!(inside(lan, &format!("curl -sS {kind} --cacert ca.crt {place}")), said, "{kind}");
+                assert_eq!(
+                    inside(lan, &format!("curl -sS {kind} --cacert ca.crt {place}")),
+                    said,
+                    "{kind}"
+                );
             }
         }
         // A host that has only one kind is reached by whichever the program prefers.
         for kind in ["-4", "-6"] {
             let line = format!("curl -sS {kind} http://six.test:8080/hello");
-            assert_eq!(lan.run(&["--allow-host", "six.test", "-c", &line]).ok(), "hello from http://six.test:8080");
+            assert_eq!(
+                lan.run(&["--allow-host", "six.test", "-c", &line]).ok(),
+                "hello from http://six.test:8080"
+            );
         }
-        assert_eq!(inside(lan, "curl -sS --connect-timeout 4 http://APP.test.:8080/hello"), "hello from http://APP.test.:8080");
+        assert_eq!(
+            inside(lan, "curl -sS --connect-timeout 4 http://APP.test.:8080/hello"),
+            "hello from http://APP.test.:8080"
+        );
     });
 }
 
@@ -69,7 +85,16 @@ fn wget_asks() {
 fn nc_talks() {
     on_a_lan(&["nc"], |_, lan| {
         assert_eq!(inside(lan, "echo one line | nc -N app.test 7"), "ONE LINE");
-        assert_eq!(lan.run(&["--allow-host", "11.22.33.0/24:7", "-c", "echo by address | nc -N 11.22.33.9 7"]).ok(), "BY ADDRESS");
+        assert_eq!(
+            lan.run(&[
+                "--allow-host",
+                "11.22.33.0/24:7",
+                "-c",
+                "echo by address | nc -N 11.22.33.9 7"
+            ])
+            .ok(),
+            "BY ADDRESS"
+        );
         inside(lan, "nc -z app.test 8080");
     });
 }

@@ -4,7 +4,11 @@ use ringfence_testkit::{compiled, each_user, needs, python, skip};
 
 use crate::project;
 
-const NETWORKS: [&[&str]; 3] = [&["--net", "none"], &["--allow-host", "app.test"], &["--net", "allow-list", "--allow-localhost", "1"]];
+const NETWORKS: [&[&str]; 3] = [
+    &["--net", "none"],
+    &["--allow-host", "app.test"],
+    &["--net", "allow-list", "--allow-localhost", "1"],
+];
 
 /// A Python program says the same with every network.
 #[track_caller]
@@ -89,7 +93,10 @@ if __name__ == '__main__':
 
 #[test]
 fn a_program_like_those_on_tokio_talks_to_itself() {
-    program_says(include_str!("programs/tokio.c"), "tcp: hello\ntcp6: hello\nunix: hello\nudp: datagram\nblocking: written\nchild: 0");
+    program_says(
+        include_str!("programs/tokio.c"),
+        "tcp: hello\ntcp6: hello\nunix: hello\nudp: datagram\nblocking: written\nchild: 0",
+    );
 }
 
 #[test]
@@ -271,7 +278,8 @@ ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[os.uname().machine], 0)
 /// Whether the kernel knows descriptors of threads (6.9): before, only the first can be asked.
 fn has_thread_pidfds() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel tells");
-    let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
+    let mut numbers =
+        release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
     let is_known = (numbers.next(), numbers.next()) >= (Some(6), Some(9));
     if !is_known {
         skip("this kernel knows no descriptors of threads (6.9)");

@@ -47,7 +47,12 @@ impl Reader {
     /// stamps are returned.
     pub(super) fn add_tree(&mut self, state: &mut State, directory: &Path, base: &Path) -> Stamps {
         let mut stamps = Stamps::new();
-        let mut entries: Vec<_> = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        let mut entries: Vec<_> = fs::read_dir(directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
         entries.sort();
         for path in entries {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -67,7 +72,10 @@ impl Reader {
                 String::new()
             };
             let mode = format!("{:o} {}", metadata.mode(), metadata.uid());
-            state.insert(normalised(path.as_os_str().as_encoded_bytes(), base), format!("{mode}\n{content}"));
+            state.insert(
+                normalised(path.as_os_str().as_encoded_bytes(), base),
+                format!("{mode}\n{content}"),
+            );
             if metadata.is_dir() {
                 stamps.append(&mut self.add_tree(state, &path, base));
             }
@@ -84,7 +92,8 @@ impl Reader {
         }
         let content = file_content(path, base);
         // The clock of file systems ticks slowly: a young file could change again with the same stamp.
-        let changed = SystemTime::UNIX_EPOCH + Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
+        let changed = SystemTime::UNIX_EPOCH
+            + Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
         if changed.elapsed().is_ok_and(|age| age > Duration::from_millis(50)) {
             self.known.insert(path.to_owned(), (stamp, content.clone()));
         }
@@ -109,7 +118,9 @@ fn file_content(path: &Path, base: &Path) -> String {
 fn settings(text: &str) -> String {
     let mut section = "";
     let mut settings = BTreeSet::new();
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    for line in
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
         if line.starts_with('[') {
             section = line;
         } else {
@@ -127,10 +138,15 @@ fn normalised(bytes: &[u8], base: &Path) -> String {
 /// The differences, one paragraph for each; empty if there are none.
 pub(super) fn differences(bare: &State, inside: &State) -> String {
     let names: BTreeSet<&String> = bare.keys().chain(inside.keys()).collect();
-    let mut differing: Vec<&String> = names.into_iter().filter(|name| bare.get(*name) != inside.get(*name)).collect();
+    let mut differing: Vec<&String> =
+        names.into_iter().filter(|name| bare.get(*name) != inside.get(*name)).collect();
     // Output explains a difference sooner than paths do.
     differing.sort_by_key(|name| name.starts_with('/'));
-    differing.into_iter().take(MOST_SHOWN).map(|name| paragraph(name, bare.get(name), inside.get(name))).collect()
+    differing
+        .into_iter()
+        .take(MOST_SHOWN)
+        .map(|name| paragraph(name, bare.get(name), inside.get(name)))
+        .collect()
 }
 
 fn paragraph(name: &str, bare: Option<&String>, inside: Option<&String>) -> String {
@@ -140,7 +156,16 @@ fn paragraph(name: &str, bare: Option<&String>, inside: Option<&String>) -> Stri
     let lines = |text: &String| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let (bare, inside) = (lines(bare), lines(inside));
     let only = |sign: char, these: &[String], those: &[String]| -> String {
-        these.iter().filter(|line| !those.contains(line)).take(8).map(|line| format!("      {sign} {line}\n")).collect()
+        these
+            .iter()
+            .filter(|line| !those.contains(line))
+            .take(8)
+            .map(|line| format!("      {sign} {line}\n"))
+            .collect()
     };
-    format!("    {name} (- bare, + inside):\n{}{}", only('-', &bare, &inside), only('+', &inside, &bare))
+    format!(
+        "    {name} (- bare, + inside):\n{}{}",
+        only('-', &bare, &inside),
+        only('+', &inside, &bare)
+    )
 }

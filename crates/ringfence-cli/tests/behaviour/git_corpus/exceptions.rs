@@ -21,12 +21,17 @@ pub(super) const EXCEPTIONS: &[Exception] = &[
     all("worktree-remove", WORKTREES),
     one("merge_conflict", "am", GITMODULES),
     one("rebase_conflict", "am", GITMODULES),
-    one("sparse_checkout", "worktree-add", "`config.worktree` of a new worktree cannot be written, so it is not sparse"),
+    one(
+        "sparse_checkout",
+        "worktree-add",
+        "`config.worktree` of a new worktree cannot be written, so it is not sparse",
+    ),
     one("split_index", "*", "tracked files are not read from a split index, and stay denied"),
 ];
 
 const REMOTE: &str = "a remote can be added to the user's config inside, and not removed from it";
-const SUBMODULE_URL: &str = "`submodule.*.url` outside of the project is not written to the user's config";
+const SUBMODULE_URL: &str =
+    "`submodule.*.url` outside of the project is not written to the user's config";
 const GITMODULES: &str = "a `.gitmodules` that stands is mounted over, and cannot be unlinked";
 const WORKTREES: &str = "the empty `.git/worktrees` stays when each command is a run of its own";
 
@@ -41,7 +46,8 @@ const fn one(shape: &'static str, command: &'static str, reason: &'static str) -
 impl Exception {
     /// Covers `command` in `shape`.
     pub(super) fn covers(&self, shape: &str, command: &str) -> bool {
-        matches!(self.shape, name if name == shape || name == "*") && matches!(self.command, name if name == command || name == "*")
+        matches!(self.shape, name if name == shape || name == "*")
+            && matches!(self.command, name if name == command || name == "*")
     }
 
     /// Must be seen to differ in `shape`.

@@ -31,7 +31,16 @@ pub(super) enum Through {
     Runs,
 }
 
-const PLAIN: Shape = Shape { name: "plain", layout: "", tracked: &[], state: "", top: "", place: "", own: &[], through: Through::Session };
+const PLAIN: Shape = Shape {
+    name: "plain",
+    layout: "",
+    tracked: &[],
+    state: "",
+    top: "",
+    place: "",
+    own: &[],
+    through: Through::Session,
+};
 
 /// Every shape.
 pub(super) const SHAPES: &[Shape] = &[

@@ -68,11 +68,20 @@ impl World {
 
     /// Runs `line` as the command number `step`, whose commits get a date of their own.
     pub(super) fn command(&self, step: usize, line: &str) -> State {
-        let line = format!("(\n{}cd \"$T/{}\" || exit 99\n{line}\n)", variables(self.shape, &self.project, step), self.shape.place);
+        let line = format!(
+            "(\n{}cd \"$T/{}\" || exit 99\n{line}\n)",
+            variables(self.shape, &self.project, step),
+            self.shape.place
+        );
         let ran = match &self.access {
             Access::Bare => self.project.sh_bare(&line),
-            Access::Runs => Ran::of(self.project.ringfence().arg("run").args(opened(&self.project)).args(["-c", &line]), b""),
-            Access::Session(id) => Ran::of(ringfence(&self.project).args(["session", "exec", id, "-c", &line]), b""),
+            Access::Runs => Ran::of(
+                self.project.ringfence().arg("run").args(opened(&self.project)).args(["-c", &line]),
+                b"",
+            ),
+            Access::Session(id) => {
+                Ran::of(ringfence(&self.project).args(["session", "exec", id, "-c", &line]), b"")
+            }
         };
         let mut state = self.state();
         add_outcome(&mut state, &ran, &self.base());
@@ -93,12 +102,14 @@ impl World {
 
     /// Output of git on the host about the repository.
     fn look(&self) -> State {
-        let look =
-            "export GIT_OPTIONAL_LOCKS=0; git status --porcelain=v2 --branch; git ls-files -s; [ ! -d .git/reftable ] || git for-each-ref";
+        let look = "export GIT_OPTIONAL_LOCKS=0; git status --porcelain=v2 --branch; git ls-files -s; [ ! -d .git/reftable ] || git for-each-ref";
         let looked = self.project.sh_bare(&format!("cd '{}' && {look}", self.place().display()));
         let mut outcome = State::new();
         add_outcome(&mut outcome, &looked, &self.base());
-        outcome.into_iter().map(|(name, content)| (format!("host's git, {name}"), content)).collect()
+        outcome
+            .into_iter()
+            .map(|(name, content)| (format!("host's git, {name}"), content))
+            .collect()
     }
 
     /// Ends the session, if there is one: the state then, what ringfence said, and the objects that git reaches.
@@ -107,8 +118,10 @@ impl World {
         let mut state = self.state();
         state.insert("said at the end".into(), said);
         let place = self.project.root().join(self.shape.top).join(self.shape.place);
-        let objects =
-            self.project.sh_bare(&format!("cd '{}' && {{ git rev-list --objects --all --reflog; git fsck; }} | sort", place.display()));
+        let objects = self.project.sh_bare(&format!(
+            "cd '{}' && {{ git rev-list --objects --all --reflog; git fsck; }} | sort",
+            place.display()
+        ));
         state.insert("objects".into(), objects.text());
         state
     }
@@ -132,7 +145,10 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if let Access::Session(id) = &self.access {
-            let _ = ringfence(&self.project).args(["session", "stop", id]).stderr(Stdio::null()).status();
+            let _ = ringfence(&self.project)
+                .args(["session", "stop", id])
+                .stderr(Stdio::null())
+                .status();
         }
     }
 }
@@ -160,9 +176,12 @@ fn entered(shape: &Shape, project: &Project) -> Access {
     let runtime = project.home().join("run");
     if !runtime.exists() {
         project.make_directories(&runtime);
-        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).expect("the directory was just made");
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700))
+            .expect("the directory was just made");
     }
-    Access::Session(Ran::of(ringfence(project).args(["session", "start"]).args(opened(project)), b"").ok())
+    Access::Session(
+        Ran::of(ringfence(project).args(["session", "start"]).args(opened(project)), b"").ok(),
+    )
 }
 
 /// Flags that open the remotes beside the project.

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, Ran, SECRET, each_user, finish, fuse_for_all, needs, processes_with, signal, soon};
+use ringfence_testkit::{
+    As, Project, Ran, SECRET, each_user, finish, fuse_for_all, needs, processes_with, signal, soon,
+};
 use serde_json::{Value, json};
 
 use super::{answer, quoted, runtime};
@@ -47,7 +49,10 @@ impl Agent {
 
     fn command(&self, program: &str) -> Command {
         let mut command = self.project.command(program);
-        command.env("XDG_RUNTIME_DIR", runtime(&self.project)).env("CLAUDE_PROJECT_DIR", self.project.root()).current_dir(&self.cwd);
+        command
+            .env("XDG_RUNTIME_DIR", runtime(&self.project))
+            .env("CLAUDE_PROJECT_DIR", self.project.root())
+            .current_dir(&self.cwd);
         command
     }
 
@@ -58,7 +63,10 @@ impl Agent {
     fn hook(&self, input: &Value) -> Value {
         self.project.ringfence();
         let binary = self.project.binary().to_str().expect("text").to_owned();
-        answer(&Ran::of(self.command(&binary).args(["hook", "claude-code"]), input.to_string().as_bytes()))
+        answer(&Ran::of(
+            self.command(&binary).args(["hook", "claude-code"]),
+            input.to_string().as_bytes(),
+        ))
     }
 
     /// Asks the hook before a command.
@@ -78,7 +86,11 @@ impl Agent {
 
     /// The shell that runs a call, which says at its end where it stands.
     fn shell(&self, call: &Call, input: &str) -> Command {
-        let whole = format!("eval {} {input} && pwd -P >| {}", quoted(&call.line), quoted(&self.kept().display().to_string()));
+        let whole = format!(
+            "eval {} {input} && pwd -P >| {}",
+            quoted(&call.line),
+            quoted(&self.kept().display().to_string())
+        );
         let mut command = self.command("bash");
         command.args(["-c", &whole]);
         command
@@ -94,7 +106,10 @@ impl Agent {
         input["tool_name"] = "Bash".into();
         input["tool_input"] = call.arguments.clone();
         input["tool_use_id"] = call.id.clone().into();
-        let told = self.hook(&input)["hookSpecificOutput"]["additionalContext"].as_str().unwrap_or_default().to_owned();
+        let told = self.hook(&input)["hookSpecificOutput"]["additionalContext"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         if let Ok(cwd) = fs::read_to_string(self.kept()) {
             self.cwd = cwd.trim_end().into();
         }
@@ -143,7 +158,12 @@ impl Agent {
     fn assert_nothing_left(&self) {
         let marker = self.project.home().display().to_string();
         let is_gone = || processes_with(&marker).is_empty() && self.sockets() == 0;
-        assert!(soon(Duration::from_secs(20), is_gone), "{:?}, {} sockets", processes_with(&marker), self.sockets());
+        assert!(
+            soon(Duration::from_secs(20), is_gone),
+            "{:?}, {} sockets",
+            processes_with(&marker),
+            self.sockets()
+        );
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
         assert!(!mounts.contains(&marker), "{mounts}");
         let ended = self.project.home().join(".local/state/ringfence/ended");
@@ -157,7 +177,10 @@ fn conversation_is_one_shell_and_leaves_nothing() {
         let mut agent = Agent::new(user);
         let root = agent.project.root().display().to_string();
         agent.call("echo kept > /tmp/kept; export COLOUR=blue; greet() { echo \"hello $1\"; }; shopt -s extglob").ok();
-        assert_eq!(agent.call("cat /tmp/kept; echo $COLOUR; greet you; shopt -q extglob && echo on").ok(), "kept\nblue\nhello you\non");
+        assert_eq!(
+            agent.call("cat /tmp/kept; echo $COLOUR; greet you; shopt -q extglob && echo on").ok(),
+            "kept\nblue\nhello you\non"
+        );
         agent.call("cd src").ok();
         assert_eq!(agent.cwd, agent.project.at("src"));
         assert_eq!(agent.call("pwd; go() { cd ../sub; }").ok(), format!("{root}/src"));
@@ -171,7 +194,10 @@ fn conversation_is_one_shell_and_leaves_nothing() {
         agent.call("cd ..").ok();
         // A shell that stands in another project runs nothing.
         let (lost, _) = agent.before(json!({ "command": "pwd" }));
-        let ran = Ran::of(agent.shell(&lost, "< /dev/null").current_dir(agent.project.home().join("code/other")), b"");
+        let ran = Ran::of(
+            agent.shell(&lost, "< /dev/null").current_dir(agent.project.home().join("code/other")),
+            b"",
+        );
         assert!(ran.status == 125 && ran.text().is_empty(), "{} {}", ran.text(), ran.talk());
         agent.after(&lost, 125);
         // A server in the background, by the line and by the agent.
@@ -217,15 +243,22 @@ fn calls_of_a_conversation_end_as_they_would_alone() {
         agent.call("exit 3").ends(3);
         assert_eq!(agent.call("echo \"${COLOUR-gone}\"; cat /tmp/x").ok(), "gone\nx");
         // Both streams in one place keep their order; much output arrives whole.
-        let (mixed, _) = agent.before(json!({ "command": "for i in 1 2 3; do echo out$i; echo err$i >&2; done" }));
+        let (mixed, _) = agent
+            .before(json!({ "command": "for i in 1 2 3; do echo out$i; echo err$i >&2; done" }));
         let line = format!("{{ {} ; }} 2>&1", mixed.line);
-        assert_eq!(Ran::of(agent.command("bash").args(["-c", &line]), b"").ok(), "out1\nerr1\nout2\nerr2\nout3\nerr3");
+        assert_eq!(
+            Ran::of(agent.command("bash").args(["-c", &line]), b"").ok(),
+            "out1\nerr1\nout2\nerr2\nout3\nerr3"
+        );
         agent.after(&mixed, 0);
         let large = agent.call("head -c 20000000 /dev/zero | tr '\\0' x; echo; echo end >&2");
         assert_eq!((large.stdout.len(), large.talk().trim_end()), (20_000_001, "end"));
         // Standard input arrives.
         let (reads, _) = agent.before(json!({ "command": "read first; echo \"<$first>\"; wc -c" }));
-        let ran = Ran::of(&mut agent.shell(&reads, ""), &[b"one\n".as_slice(), &[b'y'; 300_000]].concat());
+        let ran = Ran::of(
+            &mut agent.shell(&reads, ""),
+            &[b"one\n".as_slice(), &[b'y'; 300_000]].concat(),
+        );
         assert_eq!(ran.ok(), "<one>\n300000");
         agent.after(&reads, 0);
         agent.end();
@@ -249,18 +282,33 @@ fn refusals_are_told_with_their_call_and_rules_hold() {
         agent.call("echo x > /tmp/x").ok();
         agent.mode = "plan";
         let ran = agent.call("cat README; touch made");
-        assert!(ran.status != 0 && ran.text() == "hello" && !agent.project.has("made"), "{}", ran.talk());
+        assert!(
+            ran.status != 0 && ran.text() == "hello" && !agent.project.has("made"),
+            "{}",
+            ran.talk()
+        );
         agent.mode = "default";
         assert_eq!(agent.call("touch made; cat /tmp/x").ok(), "x");
         // Claude Code's own settings are part of what a session is started with.
-        agent.project.write(".claude/settings.json", r#"{"permissions": {"deny": ["Read(./README)"], "ask": ["Bash(make *)"]}}"#);
+        agent.project.write(
+            ".claude/settings.json",
+            r#"{"permissions": {"deny": ["Read(./README)"], "ask": ["Bash(make *)"]}}"#,
+        );
         agent.call("cat README").ends(1);
         let (asked, decision) = agent.before(json!({ "command": "make all" }));
-        assert!(decision == "ask" && asked.line.contains("--conversation"), "{decision} {}", asked.line);
+        assert!(
+            decision == "ask" && asked.line.contains("--conversation"),
+            "{decision} {}",
+            asked.line
+        );
         agent.project.write(".claude/settings.json", "{}");
         assert_eq!(agent.call("cat README; cat /tmp/x").ok(), "hello\nx");
         // An edited policy holds from the next call on.
-        let policy = |text: &str| agent.project.write_at(&agent.project.home().join(".config/ringfence/policy.toml"), text);
+        let policy = |text: &str| {
+            agent
+                .project
+                .write_at(&agent.project.home().join(".config/ringfence/policy.toml"), text)
+        };
         policy("version = 1\n[filesystem]\ndeny = [\"~/code/app/README\"]\n");
         agent.call("cat README").ends(1);
         agent.end();
@@ -273,9 +321,17 @@ fn narrowing_that_cannot_be_applied_makes_the_sandbox_anew() {
     each_user(|user| {
         let mut agent = Agent::new(user);
         agent.call("echo x > /tmp/x; touch made").ok();
-        agent.project.write_at(&agent.project.home().join(".config/ringfence/policy.toml"), "version = 1\nmode = \"read-only\"\n");
+        agent.project.write_at(
+            &agent.project.home().join(".config/ringfence/policy.toml"),
+            "version = 1\nmode = \"read-only\"\n",
+        );
         let ran = agent.call("touch other; ls /tmp");
-        assert!(!agent.project.has("other") && ran.text().is_empty(), "{} {}", ran.text(), ran.talk());
+        assert!(
+            !agent.project.has("other") && ran.text().is_empty(),
+            "{} {}",
+            ran.text(),
+            ran.talk()
+        );
         assert!(ran.talk().contains("the sandbox was made anew"), "{}", ran.talk());
         assert!(!agent.call("true").talk().contains("anew"));
         agent.end();
@@ -287,7 +343,9 @@ fn narrowing_that_cannot_be_applied_makes_the_sandbox_anew() {
 fn many_first_calls_start_one_session() {
     each_user(|user| {
         let mut agent = Agent::new(user);
-        let begun: Vec<_> = (0..6).map(|number| agent.begin(json!({ "command": format!("echo x > /tmp/{number}") }))).collect();
+        let begun: Vec<_> = (0..6)
+            .map(|number| agent.begin(json!({ "command": format!("echo x > /tmp/{number}") })))
+            .collect();
         for (call, child) in begun {
             finish(child).ok();
             agent.after(&call, 0);
@@ -306,13 +364,23 @@ fn killed_sandboxes_and_keepers_are_replaced() {
         agent.call("echo x > /tmp/x").ok();
         let about = || -> Value {
             let binary = agent.project.binary().to_str().expect("text").to_owned();
-            let list = Ran::of(agent.command(&binary).args(["session", "list", "--json"]), b"").ok();
+            let list =
+                Ran::of(agent.command(&binary).args(["session", "list", "--json"]), b"").ok();
             serde_json::from_str::<Value>(&list).expect("JSON")[0].clone()
         };
-        let (keeper, shell) = (about()["pid"].as_u64().expect("a pid") as u32, about()["shellPid"].as_u64().expect("a pid") as u32);
+        let (keeper, shell) = (
+            about()["pid"].as_u64().expect("a pid") as u32,
+            about()["shellPid"].as_u64().expect("a pid") as u32,
+        );
         // The sandbox's init, which is the parent of its shell.
         let status = fs::read_to_string(format!("/proc/{shell}/status")).expect("it runs");
-        let init = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("it has a parent").trim().parse().expect("a pid");
+        let init = status
+            .lines()
+            .find_map(|line| line.strip_prefix("PPid:"))
+            .expect("it has a parent")
+            .trim()
+            .parse()
+            .expect("a pid");
         signal(init, KILL);
         assert_eq!(agent.call("ls /tmp; echo ran").ok(), "ran");
         signal(keeper, KILL);
@@ -328,10 +396,17 @@ fn session_ends_with_its_agent_and_after_idle_time() {
         // The agent is a program that is no shell; when it is killed, its session ends.
         let mut agent = Agent::new(user);
         let (call, _) = agent.before(json!({ "command": "sleep 300 & echo started" }));
-        let program =
-            format!("import os,time\nos.system({:?})\nopen(\"called\", \"w\")\ntime.sleep(300)", format!("bash -c {}", quoted(&call.line)));
-        let mut child =
-            agent.command("python3").args(["-c", &program]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let program = format!(
+            "import os,time\nos.system({:?})\nopen(\"called\", \"w\")\ntime.sleep(300)",
+            format!("bash -c {}", quoted(&call.line))
+        );
+        let mut child = agent
+            .command("python3")
+            .args(["-c", &program])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
         assert!(soon(Duration::from_secs(20), || agent.project.has("called")));
         assert_eq!(agent.sockets(), 1);
         child.kill().expect("it runs");
@@ -367,15 +442,18 @@ fn background_call_leaves_no_program_for_the_user_to_run() {
         let mut agent = Agent::new(user);
         agent.project.sh_bare("git init -q && git add README && git commit -qm one").ok();
         agent.call("true").ok();
-        let planted =
-            "mkdir -p .git/rebase-merge && cd .git/rebase-merge && echo 'exec touch owned' > git-rebase-todo && echo ../../x > strategy";
+        let planted = "mkdir -p .git/rebase-merge && cd .git/rebase-merge && echo 'exec touch owned' > git-rebase-todo && echo ../../x > strategy";
         for is_in_background in [false, true] {
             let line = format!("( {planted} )");
-            let (call, runs) = agent.begin(json!({ "command": line, "run_in_background": is_in_background }));
+            let (call, runs) =
+                agent.begin(json!({ "command": line, "run_in_background": is_in_background }));
             finish(runs).ok();
             agent.after(&call, 0);
             let left = agent.project.sh_bare("cat .git/rebase-merge/git-rebase-todo .git/rebase-merge/strategy 2>/dev/null; true").ok();
-            assert!(!left.contains("owned") && !left.contains("../x"), "{is_in_background}: {left}");
+            assert!(
+                !left.contains("owned") && !left.contains("../x"),
+                "{is_in_background}: {left}"
+            );
             agent.project.sh_bare("rm -rf .git/rebase-merge").ok();
         }
         agent.end();

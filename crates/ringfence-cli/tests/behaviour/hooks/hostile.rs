@@ -16,19 +16,43 @@ use crate::project;
 fn a_path_is_judged_by_all_that_an_agent_may_read_in_it() {
     each_user(|user| {
         let project = project(user);
-        for path in [" .env", ".env ", ".env\n", "nope/../.env", "~/.ssh/id_rsa", " ~/.ssh/id_rsa", "~/code/other/main.rs"] {
+        for path in [
+            " .env",
+            ".env ",
+            ".env\n",
+            "nope/../.env",
+            "~/.ssh/id_rsa",
+            " ~/.ssh/id_rsa",
+            "~/code/other/main.rs",
+        ] {
             assert_eq!(verdict(&project, "Read", json!({ "file_path": path })), "deny", "{path:?}");
-            assert_eq!(verdict(&project, "Grep", json!({ "pattern": "x", "path": path })), "deny", "{path:?}");
+            assert_eq!(
+                verdict(&project, "Grep", json!({ "pattern": "x", "path": path })),
+                "deny",
+                "{path:?}"
+            );
         }
         for path in ["~/x", " /etc/x", "~"] {
-            assert_eq!(verdict(&project, "Write", json!({ "file_path": path, "content": "" })), "deny", "{path:?}");
+            assert_eq!(
+                verdict(&project, "Write", json!({ "file_path": path, "content": "" })),
+                "deny",
+                "{path:?}"
+            );
         }
         assert_eq!(verdict(&project, "Glob", json!({ "pattern": "*", "path": "~/.ssh" })), "deny");
         for pattern in ["*/../../*", "{..,x}/*", "~/.ssh/*"] {
-            assert_eq!(verdict(&project, "Glob", json!({ "pattern": pattern })), "deny", "{pattern}");
+            assert_eq!(
+                verdict(&project, "Glob", json!({ "pattern": pattern })),
+                "deny",
+                "{pattern}"
+            );
         }
         for pattern in ["**/*.{rs,md}", "src/*", "src/../src/*"] {
-            assert_eq!(verdict(&project, "Glob", json!({ "pattern": pattern })), "nothing", "{pattern}");
+            assert_eq!(
+                verdict(&project, "Glob", json!({ "pattern": pattern })),
+                "nothing",
+                "{pattern}"
+            );
         }
         assert_eq!(verdict(&project, "Read", json!({ "file_path": " README " })), "nothing");
     });
@@ -46,7 +70,11 @@ fn a_glob_leaves_out_what_every_reader_of_it_leaves_out() {
         ("!*.rs", "deny"),
         (r"\.env", "deny"),
     ] {
-        assert_eq!(verdict(&project, "Grep", json!({ "pattern": "x", "glob": glob })), expect, "{glob}");
+        assert_eq!(
+            verdict(&project, "Grep", json!({ "pattern": "x", "glob": glob })),
+            expect,
+            "{glob}"
+        );
     }
 }
 
@@ -63,8 +91,13 @@ fn only_what_a_shell_takes_for_nothing_is_no_command() {
 #[test]
 fn no_line_ends_the_hook() {
     let project = project(As::User);
-    for line in ["[[ ".to_owned() + &"! ".repeat(40_000), "(".repeat(40_000), "[[ ".to_owned() + &"( ".repeat(40_000)] {
-        let ran = hook(&project, &input(&project, "PreToolUse", "Bash", json!({ "command": line })));
+    for line in [
+        "[[ ".to_owned() + &"! ".repeat(40_000),
+        "(".repeat(40_000),
+        "[[ ".to_owned() + &"( ".repeat(40_000),
+    ] {
+        let ran =
+            hook(&project, &input(&project, "PreToolUse", "Bash", json!({ "command": line })));
         assert!(ran.status == 0 && !ran.stdout.is_empty(), "{}: {}", &line[..10], ran.talk());
     }
 }
@@ -72,9 +105,15 @@ fn no_line_ends_the_hook() {
 #[test]
 fn a_hook_that_nobody_hears_blocks() {
     let project = project(As::User);
-    let full = || Stdio::from(File::options().write(true).open("/dev/full").expect("a device that is full"));
+    let full = || {
+        Stdio::from(File::options().write(true).open("/dev/full").expect("a device that is full"))
+    };
     let status = |command: &mut Command| {
-        let hooked = command.args(["hook", "claude-code"]).stdin(Stdio::null()).stderr(full()).stdout(Stdio::null());
+        let hooked = command
+            .args(["hook", "claude-code"])
+            .stdin(Stdio::null())
+            .stderr(full())
+            .stdout(Stdio::null());
         hooked.status().expect("it is there").code()
     };
     assert_eq!(status(&mut project.ringfence()), Some(2));
@@ -85,14 +124,24 @@ fn a_hook_that_nobody_hears_blocks() {
 fn a_hook_that_dies_blocks() {
     let project = project(As::User);
     let mut command = project.ringfence();
-    let mut hook = command.args(["hook", "claude-code"]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it is there");
+    let mut hook = command
+        .args(["hook", "claude-code"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it is there");
     let children = format!("/proc/{0}/task/{0}/children", hook.id());
     let found = || fs::read_to_string(&children).ok()?.trim().parse().ok();
     let answering = std::iter::repeat_with(|| {
         thread::sleep(Duration::from_millis(10));
         found()
     });
-    let pid = answering.take(1000).flatten().next().and_then(Pid::from_raw).expect("a process that answers");
+    let pid = answering
+        .take(1000)
+        .flatten()
+        .next()
+        .and_then(Pid::from_raw)
+        .expect("a process that answers");
     kill_process(pid, Signal::KILL).expect("it waits for its input");
     assert_eq!(hook.wait().expect("it ends").code(), Some(2));
 }

@@ -10,20 +10,40 @@ const CODEX: &str = include_str!("codex.json");
 
 /// The recorded text for this project.
 fn at_home(text: &str, project: &Project) -> String {
-    let places = [("{root}", project.root()), ("{home}", project.home()), ("{ringfence}", project.binary().to_owned())];
-    places.iter().fold(text.to_owned(), |text, (word, path)| text.replace(word, &path.display().to_string()))
+    let places = [
+        ("{root}", project.root()),
+        ("{home}", project.home()),
+        ("{ringfence}", project.binary().to_owned()),
+    ];
+    places
+        .iter()
+        .fold(text.to_owned(), |text, (word, path)| text.replace(word, &path.display().to_string()))
 }
 
 #[track_caller]
 fn check(agent: &str, recorded: &str) {
     each_user(|user| {
         let project = project(user);
-        let cases: Vec<Value> = serde_json::from_str(&at_home(recorded, &project)).expect("the recorded inputs are JSON");
+        let cases: Vec<Value> = serde_json::from_str(&at_home(recorded, &project))
+            .expect("the recorded inputs are JSON");
         for case in &cases {
-            let ran = Ran::of(project.ringfence().args(["hook", agent]), case["input"].to_string().as_bytes());
+            let ran = Ran::of(
+                project.ringfence().args(["hook", agent]),
+                case["input"].to_string().as_bytes(),
+            );
             let says = &case["says"];
-            assert_eq!(Some(i64::from(ran.status)), case["status"].as_i64(), "{says}: {} {}", ran.text(), ran.talk());
-            let answer: Value = if ran.stdout.is_empty() { Value::Null } else { serde_json::from_slice(&ran.stdout).expect("JSON") };
+            assert_eq!(
+                Some(i64::from(ran.status)),
+                case["status"].as_i64(),
+                "{says}: {} {}",
+                ran.text(),
+                ran.talk()
+            );
+            let answer: Value = if ran.stdout.is_empty() {
+                Value::Null
+            } else {
+                serde_json::from_slice(&ran.stdout).expect("JSON")
+            };
             assert_eq!(answer, case["answer"], "{says}");
             // With status 2, standard error is the reason; else it is nobody's.
             match case["stderr"].as_str() {

@@ -5,7 +5,10 @@ use super::{LIBRARY, recipe, works};
 #[test]
 fn submodules() {
     recipe("Git submodules", &["git"], |project, lan| {
-        project.write(".gitmodules", "[submodule \"lib\"]\n\tpath = lib\n\turl = https://github.com/me/lib.git\n");
+        project.write(
+            ".gitmodules",
+            "[submodule \"lib\"]\n\tpath = lib\n\turl = https://github.com/me/lib.git\n",
+        );
         lan.served(LIBRARY).ok();
         let commit = lan.served("git -C made rev-parse HEAD").ok();
         let line = format!(

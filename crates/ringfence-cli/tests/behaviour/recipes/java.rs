@@ -13,7 +13,11 @@ fn write_settings(project: &Project, file: &str, content: &str, line: &str) {
     project.write_at(&path, content);
     let ran = project.run(["--json", "-c", line]);
     let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
-    assert_eq!((&said["blocked"], &said["blockedResource"]), (&true.into(), &path.to_string_lossy().as_ref().into()), "{said}");
+    assert_eq!(
+        (&said["blocked"], &said["blockedResource"]),
+        (&true.into(), &path.to_string_lossy().as_ref().into()),
+        "{said}"
+    );
 }
 
 /// Puts a library and a plugin into the repository that Maven asks, and its authority into Java's list.
@@ -109,7 +113,12 @@ fn gradle() {
             "src/main/java/Main.java",
             "class Main { public static void main(String[] a) { System.out.println(\"answer \" + 6 * 7); } }\n",
         );
-        write_settings(project, ".gradle/gradle.properties", "password=secret", "gradle --offline test");
+        write_settings(
+            project,
+            ".gradle/gradle.properties",
+            "password=secret",
+            "gradle --offline test",
+        );
         let said = works("Gradle", project, lan, "");
         assert!(said.contains("answer 42"), "{said}");
     });

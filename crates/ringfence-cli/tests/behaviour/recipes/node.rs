@@ -17,7 +17,10 @@ fn vite() {
     recipe("Vite", &["npm", "node", "curl", &packages.display().to_string()], |project, lan| {
         bring_packages(project, &packages);
         project.write("package.json", r#"{"name": "app", "type": "module", "scripts": {"dev": "vite", "build": "vite build"}}"#);
-        project.write("index.html", "<title>app</title><script type=\"module\" src=\"/main.ts\"></script>\n");
+        project.write(
+            "index.html",
+            "<title>app</title><script type=\"module\" src=\"/main.ts\"></script>\n",
+        );
         project.write("main.ts", "const answer: number = 42\ndocument.title = `${answer}`\n");
         let said = works("Vite", project, lan, "");
         assert!(said.contains("/@vite/client"), "{said}");
@@ -45,9 +48,13 @@ server.close()
 #[test]
 fn playwright() {
     let packages = installed("../page-tools/node_modules");
-    recipe("Playwright", &["node", "/usr/bin/chromium", &packages.display().to_string()], |project, lan| {
-        bring_packages(project, &packages);
-        project.write("page.mjs", PAGE);
-        assert!(works("Playwright", project, lan, "").ends_with("42"));
-    });
+    recipe(
+        "Playwright",
+        &["node", "/usr/bin/chromium", &packages.display().to_string()],
+        |project, lan| {
+            bring_packages(project, &packages);
+            project.write("page.mjs", PAGE);
+            assert!(works("Playwright", project, lan, "").ends_with("42"));
+        },
+    );
 }

@@ -40,7 +40,10 @@ END
 
 /// Poetry trusts the authorities of its own package `certifi` alone.
 fn trust() -> String {
-    format!("mount --bind bundle {}/lib/python3.*/site-packages/certifi/cacert.pem\n", installed("venv").display())
+    format!(
+        "mount --bind bundle {}/lib/python3.*/site-packages/certifi/cacert.pem\n",
+        installed("venv").display()
+    )
 }
 
 #[test]
@@ -52,7 +55,9 @@ fn poetry() {
              [tool.poetry.dependencies]\npython = \">=3.9\"\ndep = \"1.2.3\"\n",
         );
         project.write("app.py", "import dep; print(dep.ANSWER)\n");
-        assert!(works("Poetry", project, lan, &format!("{PACKAGE}{JSON}{}", trust())).ends_with("42"));
+        assert!(
+            works("Poetry", project, lan, &format!("{PACKAGE}{JSON}{}", trust())).ends_with("42")
+        );
     });
 }
 
@@ -82,7 +87,12 @@ fn jupyter() {
     recipe("Jupyter", &[&program("jupyter-nbconvert")], |project, lan| {
         let cell = r#"{"cell_type": "code", "id": "a", "execution_count": null, "metadata": {}, "outputs": [], "source": "6 * 7"}"#;
         let spec = r#"{"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}"#;
-        project.write("analysis.ipynb", format!(r#"{{"cells": [{cell}], "metadata": {spec}, "nbformat": 4, "nbformat_minor": 5}}"#));
+        project.write(
+            "analysis.ipynb",
+            format!(
+                r#"{{"cells": [{cell}], "metadata": {spec}, "nbformat": 4, "nbformat_minor": 5}}"#
+            ),
+        );
         works("Jupyter", project, lan, "");
         let notebook = project.read("analysis.ipynb").unwrap_or_default();
         assert!(notebook.contains("\"42\""), "{notebook}");

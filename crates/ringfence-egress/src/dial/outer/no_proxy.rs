@@ -71,19 +71,25 @@ impl Entry {
         };
         let below = name.strip_prefix("*.");
         let apex = if below.is_some() { Apex::Left } else { Apex::Included };
-        let name = below.unwrap_or(name).trim_start_matches('.').trim_end_matches('.').to_ascii_lowercase();
+        let name = below
+            .unwrap_or(name)
+            .trim_start_matches('.')
+            .trim_end_matches('.')
+            .to_ascii_lowercase();
         (!name.is_empty()).then_some(Entry::Name { name, apex, port })
     }
 
     fn covers(&self, host: &Host, at: u16) -> bool {
         match (self, host) {
             (Entry::Everything, _) => true,
-            (Entry::Block(block, bits), Host::Address(address)) => in_block(address.to_canonical(), *block, *bits),
+            (Entry::Block(block, bits), Host::Address(address)) => {
+                in_block(address.to_canonical(), *block, *bits)
+            }
             (Entry::Name { name, apex, port }, host) => {
                 let meant = host.to_string();
-                let within = meant
-                    .strip_suffix(name.as_str())
-                    .is_some_and(|rest| rest.ends_with('.') || (rest.is_empty() && *apex == Apex::Included));
+                let within = meant.strip_suffix(name.as_str()).is_some_and(|rest| {
+                    rest.ends_with('.') || (rest.is_empty() && *apex == Apex::Included)
+                });
                 within && port.is_none_or(|port| port == at)
             }
             (Entry::Block(..), Host::Name(_)) => false,
@@ -98,10 +104,14 @@ fn width(address: IpAddr) -> u8 {
 fn in_block(address: IpAddr, block: IpAddr, bits: u8) -> bool {
     match (address, block) {
         (IpAddr::V4(address), IpAddr::V4(block)) => {
-            u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0) & (address.to_bits() ^ block.to_bits()) == 0
+            u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
+                & (address.to_bits() ^ block.to_bits())
+                == 0
         }
         (IpAddr::V6(address), IpAddr::V6(block)) => {
-            u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0) & (address.to_bits() ^ block.to_bits()) == 0
+            u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0)
+                & (address.to_bits() ^ block.to_bits())
+                == 0
         }
         _ => false,
     }
@@ -114,7 +124,9 @@ mod tests {
     #[track_caller]
     fn check(text: &str, covered: &[&str], others: &[&str]) {
         let exceptions = Exceptions::parse(text);
-        let host = |text: &str| text.parse().map(Host::Address).unwrap_or_else(|_| Host::Name(text.into()));
+        let host = |text: &str| {
+            text.parse().map(Host::Address).unwrap_or_else(|_| Host::Name(text.into()))
+        };
         for one in covered {
             assert!(exceptions.cover(&host(one), 443), "{one} by {text}");
         }
@@ -125,7 +137,11 @@ mod tests {
 
     #[test]
     fn names_blocks_and_ports() {
-        check("example.com", &["example.com", "a.example.com"], &["badexample.com", "example.com.evil.org", "10.0.0.1"]);
+        check(
+            "example.com",
+            &["example.com", "a.example.com"],
+            &["badexample.com", "example.com.evil.org", "10.0.0.1"],
+        );
         check(".corp, *.lan", &["a.corp", "corp", "b.lan"], &["lan", "acorp"]);
         check(
             "10.0.0.0/8,fd00::/8 192.168.1.1",
@@ -140,6 +156,10 @@ mod tests {
 
     #[test]
     fn the_host_itself_is_never_reached_by_a_proxy() {
-        check("", &["127.0.0.1", "::1", "localhost", "a.localhost", "::ffff:127.0.0.1"], &["a.example"]);
+        check(
+            "",
+            &["127.0.0.1", "::1", "localhost", "a.localhost", "::ffff:127.0.0.1"],
+            &["a.example"],
+        );
     }
 }

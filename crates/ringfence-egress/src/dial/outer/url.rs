@@ -47,9 +47,15 @@ impl fmt::Display for Unusable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unusable::Scheme { variable, scheme } => {
-                write!(out, "{variable} names a proxy by `{scheme}://`; only `http://` can be the way out")
+                write!(
+                    out,
+                    "{variable} names a proxy by `{scheme}://`; only `http://` can be the way out"
+                )
             }
-            Unusable::Garbled { variable } => write!(out, "{variable} does not name a proxy as in `http://name:password@host:port`"),
+            Unusable::Garbled { variable } => write!(
+                out,
+                "{variable} does not name a proxy as in `http://name:password@host:port`"
+            ),
         }
     }
 }
@@ -69,8 +75,14 @@ impl OuterUrl {
         let text = text.trim();
         let rest = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
-            Some((scheme, _)) if !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+') => {
-                return Err(Unusable::Scheme { variable: variable.to_owned(), scheme: scheme.to_ascii_lowercase() });
+            Some((scheme, _))
+                if !scheme.is_empty()
+                    && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+') =>
+            {
+                return Err(Unusable::Scheme {
+                    variable: variable.to_owned(),
+                    scheme: scheme.to_ascii_lowercase(),
+                });
             }
             Some(_) => return Err(garbled()),
             None => text,
@@ -112,7 +124,12 @@ fn place_of(text: &str) -> Option<(Host, u16)> {
             if name.is_empty() || name.starts_with('-') || !name.bytes().all(plain) {
                 return None;
             }
-            (name.parse().map(Host::Address).unwrap_or_else(|_| Host::Name(name.to_ascii_lowercase())), port)
+            (
+                name.parse()
+                    .map(Host::Address)
+                    .unwrap_or_else(|_| Host::Name(name.to_ascii_lowercase())),
+                port,
+            )
         }
     };
     let port = port.parse().ok().filter(|port| *port != 0)?;
@@ -155,24 +172,42 @@ mod tests {
         check("proxy.corp:3128/", "http://proxy.corp:3128", None);
         check(" http://10.1.2.3 ", "http://10.1.2.3:80", None);
         check("HTTP://[fd00::1]:8080/x", "http://[fd00::1]:8080", None);
-        check("http://Aladdin:open%20sesame@h:1", "http://h:1", Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="));
+        check(
+            "http://Aladdin:open%20sesame@h:1",
+            "http://h:1",
+            Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="),
+        );
         check("http://u%40d@h:1", "http://h:1", Some("Basic dUBkOg=="));
     }
 
     #[test]
     fn what_is_not_spoken_is_said() {
-        for (text, scheme) in [("https://h:1", "https"), ("SOCKS5://h:1", "socks5"), ("socks5h://u:p@h", "socks5h")] {
+        for (text, scheme) in
+            [("https://h:1", "https"), ("SOCKS5://h:1", "socks5"), ("socks5h://u:p@h", "socks5h")]
+        {
             let wrong = parse(text).unwrap_err();
-            assert_eq!(wrong, Unusable::Scheme { variable: "HTTPS_PROXY".into(), scheme: scheme.into() });
-            assert!(wrong.to_string().contains("HTTPS_PROXY") && wrong.to_string().contains(scheme));
+            assert_eq!(
+                wrong,
+                Unusable::Scheme { variable: "HTTPS_PROXY".into(), scheme: scheme.into() }
+            );
+            assert!(
+                wrong.to_string().contains("HTTPS_PROXY") && wrong.to_string().contains(scheme)
+            );
         }
     }
 
     #[test]
     fn nonsense_is_refused_and_not_repeated() {
-        for text in
-            ["http://", "http://h:0", "http://h:99999", "http://h x:1", "http://u:p%4@h", "http://[::1", "://h", "http://u:secret@h\r\nX:1"]
-        {
+        for text in [
+            "http://",
+            "http://h:0",
+            "http://h:99999",
+            "http://h x:1",
+            "http://u:p%4@h",
+            "http://[::1",
+            "://h",
+            "http://u:secret@h\r\nX:1",
+        ] {
             let wrong = parse(text).unwrap_err();
             assert_eq!(wrong, Unusable::Garbled { variable: "HTTPS_PROXY".into() }, "{text}");
             assert!(!wrong.to_string().contains("secret"));

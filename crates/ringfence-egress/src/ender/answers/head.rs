@@ -25,10 +25,13 @@ pub(super) enum Body {
 impl<'a> Head<'a> {
     /// Reads the whole head of an answer to a request of this `kind`.
     pub(super) fn read(text: &'a [u8], kind: Kind) -> Result<Self, Unreadable> {
-        let mut head = Self { lines: text.split_inclusive(|byte| *byte == b'\n').collect(), body: Body::None };
+        let mut head =
+            Self { lines: text.split_inclusive(|byte| *byte == b'\n').collect(), body: Body::None };
         head.body = match (head.status()?, kind) {
             (101, _) if head.values("upgrade").any(|value| is_http(&value)) => {
-                return Err(Unreadable("it goes on in HTTP/2, in which a secret could not be found"));
+                return Err(Unreadable(
+                    "it goes on in HTTP/2, in which a secret could not be found",
+                ));
             }
             (101, _) => Body::Changed,
             (100..200, _) => Body::Later,
@@ -39,25 +42,41 @@ impl<'a> Head<'a> {
     }
 
     fn status(&self) -> Result<u16, Unreadable> {
-        let line = self.lines.first().and_then(|line| std::str::from_utf8(line.get(..line.len().min(13))?).ok());
-        let status = line.and_then(|line| line.strip_prefix("HTTP/1.")?.split([' ', '\r', '\n']).nth(1)?.parse().ok());
-        status.filter(|status| (100..1000).contains(status)).ok_or(Unreadable("its answer is not HTTP/1"))
+        let line = self
+            .lines
+            .first()
+            .and_then(|line| std::str::from_utf8(line.get(..line.len().min(13))?).ok());
+        let status = line.and_then(|line| {
+            line.strip_prefix("HTTP/1.")?.split([' ', '\r', '\n']).nth(1)?.parse().ok()
+        });
+        status
+            .filter(|status| (100..1000).contains(status))
+            .ok_or(Unreadable("its answer is not HTTP/1"))
     }
 
     /// The values of a header, in small letters, one by one.
     fn values(&self, name: &str) -> impl Iterator<Item = String> {
-        let fields = self.lines.iter().skip(1).filter_map(|line| line.iter().position(|byte| *byte == b':').map(|at| line.split_at(at)));
-        let found = fields.filter(move |(found, _)| found.trim_ascii().eq_ignore_ascii_case(name.as_bytes()));
-        let text = found.map(|(_, value)| String::from_utf8_lossy(&value[1..]).to_ascii_lowercase());
-        let words: Vec<String> = text.flat_map(|text| text.split(',').map(|word| word.trim().to_owned()).collect::<Vec<_>>()).collect();
+        let fields = self.lines.iter().skip(1).filter_map(|line| {
+            line.iter().position(|byte| *byte == b':').map(|at| line.split_at(at))
+        });
+        let found = fields
+            .filter(move |(found, _)| found.trim_ascii().eq_ignore_ascii_case(name.as_bytes()));
+        let text =
+            found.map(|(_, value)| String::from_utf8_lossy(&value[1..]).to_ascii_lowercase());
+        let words: Vec<String> = text
+            .flat_map(|text| text.split(',').map(|word| word.trim().to_owned()).collect::<Vec<_>>())
+            .collect();
         words.into_iter().filter(|word| !word.is_empty())
     }
 
     fn framing(&self) -> Result<Body, Unreadable> {
         if self.values("content-encoding").any(|coding| coding != "identity") {
-            return Err(Unreadable("it compressed its answer, though it was asked not to, and a secret could not be found in it"));
+            return Err(Unreadable(
+                "it compressed its answer, though it was asked not to, and a secret could not be found in it",
+            ));
         }
-        let codings: Vec<String> = self.values("transfer-encoding").filter(|coding| coding != "identity").collect();
+        let codings: Vec<String> =
+            self.values("transfer-encoding").filter(|coding| coding != "identity").collect();
         match codings.as_slice() {
             [] => {}
             [coding] if coding == "chunked" => return Ok(Body::Chunked),
@@ -78,7 +97,11 @@ impl<'a> Head<'a> {
 
     /// The head as it is passed on: beside chunks, a length means nothing.
     pub(super) fn write(&self) -> Vec<u8> {
-        let is_length = |line: &&[u8]| line.iter().position(|byte| *byte == b':').is_some_and(|at| is_content_length(&line[..at]));
+        let is_length = |line: &&[u8]| {
+            line.iter()
+                .position(|byte| *byte == b':')
+                .is_some_and(|at| is_content_length(&line[..at]))
+        };
         let drops = |line: &&[u8]| self.body == Body::Chunked && is_length(line);
         self.lines.iter().copied().filter(|line| !drops(line)).collect::<Vec<_>>().concat()
     }

@@ -12,7 +12,10 @@ fn answers(kinds: &[Kind]) -> Answers {
 }
 
 /// What is passed on of what is `said` in pieces, and why nothing more is.
-fn passed<'a>(kinds: &[Kind], pieces: impl Iterator<Item = &'a [u8]>) -> (String, Option<Unreadable>, Answers) {
+fn passed<'a>(
+    kinds: &[Kind],
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> (String, Option<Unreadable>, Answers) {
     let mut answers = answers(kinds);
     let mut out = Pieces::default();
     let mut why = None;
@@ -59,7 +62,11 @@ fn every_way_to_end_is_known() {
     check(&TWO, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 No\r\n\r\n", 2);
     check(&[Kind::Head], "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", 1);
     check(&TWO, "HTTP/1.1 100 Go\r\n\r\nHTTP/1.1 200 OK\r\nCONTENT-LENGTH: 0\r\n\r\n", 1);
-    check(&TWO, "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nA: b\r\n\r\n", 1);
+    check(
+        &TWO,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nA: b\r\n\r\n",
+        1,
+    );
     check(&TWO, "HTTP/1.1 200\r\n\r\nabc", 0);
     check(&TWO, "HTTP/1.1 101 Go\r\nContent-Length: 1\r\n\r\nabc", 0);
 }
@@ -81,8 +88,12 @@ fn an_answer_that_could_hide_a_value_is_not_passed_on() {
         let (out, why, answers) = passed(&TWO, said.as_bytes().chunks(1));
         assert!(out.is_empty() && why.is_some() && answers.is_unbegun(), "{said}");
     }
-    for chunks in ["x\r\n", "3\r\nabcd\r\n", "\r\n", "-1\r\n", "fffffffffffffffff\r\n", "3x\r\nabc"] {
-        let (out, why, _) = passed(&TWO, format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}").as_bytes().chunks(1));
+    for chunks in ["x\r\n", "3\r\nabcd\r\n", "\r\n", "-1\r\n", "fffffffffffffffff\r\n", "3x\r\nabc"]
+    {
+        let (out, why, _) = passed(
+            &TWO,
+            format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}").as_bytes().chunks(1),
+        );
         assert!(out.starts_with(head) && why.is_some(), "{chunks}");
     }
 }
@@ -114,9 +125,18 @@ fn pieces_do_not_tell_when_the_host_has_spoken() {
 
 #[test]
 fn a_length_beside_chunks_is_dropped() {
-    let (out, why, _) =
-        passed(&TWO, [&b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"[..]].into_iter());
-    assert_eq!((out.as_str(), why), ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", None));
+    let (out, why, _) = passed(
+        &TWO,
+        [
+            &b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+                [..],
+        ]
+        .into_iter(),
+    );
+    assert_eq!(
+        (out.as_str(), why),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", None)
+    );
 }
 
 #[test]
@@ -133,18 +153,25 @@ fn a_value_in_head_or_trailer_is_starred() {
 
 /// A body in chunks that are cut at `cuts`.
 fn in_chunks(body: &str, cuts: &[usize]) -> String {
-    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (body.len() + 1)).chain([0, body.len()]).collect();
+    let mut cuts: Vec<usize> =
+        cuts.iter().map(|cut| cut % (body.len() + 1)).chain([0, body.len()]).collect();
     cuts.sort_unstable();
     cuts.dedup();
-    let chunks = cuts.windows(2).map(|two| format!("{:x}\r\n{}\r\n", two[1] - two[0], &body[two[0]..two[1]]));
-    format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", chunks.collect::<String>())
+    let chunks = cuts
+        .windows(2)
+        .map(|two| format!("{:x}\r\n{}\r\n", two[1] - two[0], &body[two[0]..two[1]]));
+    format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
+        chunks.collect::<String>()
+    )
 }
 
 #[test]
 fn a_value_across_two_chunks_is_starred() {
     let body = format!("Authorization: Bearer {VALUE}\r\n");
     for cut in 0..body.len() {
-        let (out, _, answers) = passed(&[Kind::Other], [in_chunks(&body, &[cut]).as_bytes()].into_iter());
+        let (out, _, answers) =
+            passed(&[Kind::Other], [in_chunks(&body, &[cut]).as_bytes()].into_iter());
         let expect = plain(&in_chunks(&body.replace(VALUE, "**************"), &[]));
         assert_eq!(plain(&out), expect, "at {cut}");
         assert!(answers.is_quiet());

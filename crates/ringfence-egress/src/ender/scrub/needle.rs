@@ -27,8 +27,10 @@ impl Needle {
     /// whatever stands before and behind it.
     pub(super) fn of_value(value: &str) -> Vec<Self> {
         let hex: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
-        let mut needles =
-            vec![Self { bytes: value.as_bytes().to_vec(), form: Form::Plain }, Self { bytes: hex.into_bytes(), form: Form::Hex }];
+        let mut needles = vec![
+            Self { bytes: value.as_bytes().to_vec(), form: Form::Plain },
+            Self { bytes: hex.into_bytes(), form: Form::Hex },
+        ];
         for before in 0..3 {
             let text = base64(&[&b"   "[..before], value.as_bytes()].concat());
             let text = text.trim_end_matches('=').as_bytes();
@@ -64,7 +66,9 @@ impl Needle {
     pub(super) fn mark_starts(&self, starts: &mut [bool; 256]) {
         let Some(first) = self.bytes.first() else { return };
         let escapes = if self.may_escape(*first) { &b"%\\&+"[..] } else { &[] };
-        for byte in [*first, first.to_ascii_lowercase(), first.to_ascii_uppercase()].iter().chain(escapes) {
+        for byte in
+            [*first, first.to_ascii_lowercase(), first.to_ascii_uppercase()].iter().chain(escapes)
+        {
             starts[usize::from(*byte)] = true;
         }
     }
@@ -74,7 +78,11 @@ impl Needle {
         self.match_by(bytes, |_| None).or_else(|| self.match_by(bytes, unescape))
     }
 
-    fn match_by(&self, bytes: &[u8], unescape: impl Fn(&[u8]) -> Option<(u8, usize)>) -> Option<usize> {
+    fn match_by(
+        &self,
+        bytes: &[u8],
+        unescape: impl Fn(&[u8]) -> Option<(u8, usize)>,
+    ) -> Option<usize> {
         let mut at = 0;
         for wanted in &self.bytes {
             let rest = &bytes[at..];
@@ -117,7 +125,8 @@ fn unescape(bytes: &[u8]) -> Option<(u8, usize)> {
         [b'\\', b'x', high, low, ..] => Some((hex(&[*high, *low])?, 4)),
         [b'\\', sign, ..] if sign.is_ascii_punctuation() => Some((*sign, 2)),
         [b'&', rest @ ..] => {
-            let name = &rest[..rest.iter().take(LONGEST_ESCAPE - 1).position(|byte| *byte == b';')?];
+            let name =
+                &rest[..rest.iter().take(LONGEST_ESCAPE - 1).position(|byte| *byte == b';')?];
             let byte = match name {
                 b"amp" => b'&',
                 b"lt" => b'<',

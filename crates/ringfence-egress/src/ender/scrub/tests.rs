@@ -5,14 +5,18 @@ use super::*;
 
 fn scrubbed(values: &[&str], pieces: &[&str]) -> String {
     let mut scrub = Scrub::new(values.iter().copied());
-    let mut passed: Vec<u8> = pieces.iter().flat_map(|piece| scrub.pass(piece.as_bytes())).collect();
+    let mut passed: Vec<u8> =
+        pieces.iter().flat_map(|piece| scrub.pass(piece.as_bytes())).collect();
     passed.extend(scrub.release());
     String::from_utf8(passed).unwrap()
 }
 
 #[track_caller]
 fn check(pieces: &[&str], expect: &str) {
-    assert_eq!(scrubbed(&["s3cret-value", "aab-aaab", "s3cret-value-and-more", "short"], pieces), expect);
+    assert_eq!(
+        scrubbed(&["s3cret-value", "aab-aaab", "s3cret-value-and-more", "short"], pieces),
+        expect
+    );
 }
 
 #[test]
@@ -29,7 +33,10 @@ fn a_value_is_found_however_it_is_cut() {
 #[test]
 fn a_value_is_found_in_base64() {
     for before in ["", "u", "us", "user:", "some:thing"] {
-        for text in [base64(format!("{before}s3cret-value;").as_bytes()), base64(format!("{before}s3cret-value?>~;").as_bytes())] {
+        for text in [
+            base64(format!("{before}s3cret-value;").as_bytes()),
+            base64(format!("{before}s3cret-value?>~;").as_bytes()),
+        ] {
             let passed = scrubbed(&["s3cret-value"], &[&text]);
             assert!(passed.matches('*').count() >= 14, "{before}: {passed}");
         }
@@ -40,7 +47,10 @@ fn a_value_is_found_in_base64() {
 fn forms(value: &str) -> Vec<String> {
     let each = |write: fn(u8) -> String| value.bytes().map(write).collect::<String>();
     let only = |is_escaped: fn(u8) -> bool, write: fn(u8) -> String| {
-        value.bytes().map(|byte| if is_escaped(byte) { write(byte) } else { char::from(byte).to_string() }).collect::<String>()
+        value
+            .bytes()
+            .map(|byte| if is_escaped(byte) { write(byte) } else { char::from(byte).to_string() })
+            .collect::<String>()
     };
     let base64 = base64(value.as_bytes()).trim_end_matches('=').to_owned();
     vec![
@@ -100,7 +110,12 @@ fn what_is_held_does_not_tell_of_the_value() {
         let mut scrub = Scrub::new(["s3cret-value"].into_iter());
         text.len() - scrub.pass(text.as_bytes()).len()
     };
-    for (one, other) in [("s", "x"), (" s3cret-valu", " x3crxx-vxxx"), ("s3cret-valu", "qqqqqqqqqqq"), ("s3cret-valu ", "xxxxxxxxxxx ")] {
+    for (one, other) in [
+        ("s", "x"),
+        (" s3cret-valu", " x3crxx-vxxx"),
+        ("s3cret-valu", "qqqqqqqqqqq"),
+        ("s3cret-valu ", "xxxxxxxxxxx "),
+    ] {
         assert_eq!(held(one), held(other), "{one} {other}");
     }
     assert_eq!((held("{\"a\":1}"), held("data: x\n\n")), (0, 0));

@@ -14,7 +14,9 @@ fn refused(head: &str, expect: Objection) {
 
 #[track_caller]
 fn found(head: &str, host: &str, framing: Framing) {
-    let Peek::Found(found) = whole(format!("{head}rest").as_bytes()) else { panic!("{head:?}: {:?}", whole(head.as_bytes())) };
+    let Peek::Found(found) = whole(format!("{head}rest").as_bytes()) else {
+        panic!("{head:?}: {:?}", whole(head.as_bytes()))
+    };
     let port = found.host.port.map_or(String::new(), |port| format!(":{port}"));
     assert_eq!(format!("{}{port}", found.host.name), host, "{head:?}");
     assert_eq!((found.length, found.framing), (head.len(), framing), "{head:?}");
@@ -28,7 +30,11 @@ fn with(lines: &str) -> String {
 fn a_plain_head_is_read() {
     let none = Framing::Length(0);
     found("GET / HTTP/1.1\r\nHost: A.example\r\n\r\n", "a.example", none);
-    found("GET /x?y#z HTTP/1.0\r\nuser-agent: x y\th\u{fc}\r\nHOST:\t a.example:8080 \r\n\r\n", "a.example:8080", none);
+    found(
+        "GET /x?y#z HTTP/1.0\r\nuser-agent: x y\th\u{fc}\r\nHOST:\t a.example:8080 \r\n\r\n",
+        "a.example:8080",
+        none,
+    );
     found("GET /\u{fc} HTTP/1.1\r\nHost: a.example.\r\n\r\n", "a.example", none);
     found("OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n", "a.example", none);
     found(&with("content-length: 12\r\n"), "a.example", Framing::Length(12));
@@ -46,12 +52,26 @@ fn a_target_with_a_host_agrees_with_it() {
     for target in ["http://a.example/", "HTTP://A.example:80?x", "http://a.example"] {
         found(&head(target, "a.example"), "a.example", Framing::Length(0));
     }
-    refused(&head("http://b.example/", "a.example"), Objection::OtherName(Name::new("b.example").unwrap()));
+    refused(
+        &head("http://b.example/", "a.example"),
+        Objection::OtherName(Name::new("b.example").unwrap()),
+    );
     refused(&head("http://a.example:81/", "a.example"), Objection::OtherPort(81));
     refused(&head("http://b.example@a.example/", "a.example"), Objection::BadName);
     refused(&head("http://a.example\\@b.example/", "a.example"), Objection::BadName);
-    for target in ["https://a.example/", "a.example", "a.example:80", "*", "ftp://a.example/", "http:/a.example/", ""] {
-        assert!(matches!(whole(head(target, "a.example").as_bytes()), Peek::Refused(_)), "{target}");
+    for target in [
+        "https://a.example/",
+        "a.example",
+        "a.example:80",
+        "*",
+        "ftp://a.example/",
+        "http:/a.example/",
+        "",
+    ] {
+        assert!(
+            matches!(whole(head(target, "a.example").as_bytes()), Peek::Refused(_)),
+            "{target}"
+        );
     }
 }
 
@@ -60,29 +80,72 @@ fn there_is_exactly_one_host() {
     refused("GET / HTTP/1.1\r\n\r\n", Objection::NoName);
     refused("GET / HTTP/1.0\r\nX: y\r\n\r\n", Objection::NoName);
     refused(&with("host: a.example\r\n"), Objection::ManyNames);
-    for value in ["", "127.0.0.1", "[::1]", "a.example, b.example", "a.example b.example", "a.example:", "a.example:x", "a.example:+80"] {
+    for value in [
+        "",
+        "127.0.0.1",
+        "[::1]",
+        "a.example, b.example",
+        "a.example b.example",
+        "a.example:",
+        "a.example:x",
+        "a.example:+80",
+    ] {
         refused(&format!("GET / HTTP/1.1\r\nHost: {value}\r\n\r\n"), Objection::BadName);
     }
-    for value in ["a.example:65536", "a.example:080080", "u@a.example", "a.example/x", "a..example", "h\u{f6}.example"] {
+    for value in [
+        "a.example:65536",
+        "a.example:080080",
+        "u@a.example",
+        "a.example/x",
+        "a..example",
+        "h\u{f6}.example",
+    ] {
         refused(&format!("GET / HTTP/1.1\r\nHost: {value}\r\n\r\n"), Objection::BadName);
     }
 }
 
 #[test]
 fn lines_are_read_in_one_way_only() {
-    for lines in ["X: y\n", "X: y\rZ: z\r\n", "X: y\r\r\n", "X : y\r\n", " X: y\r\n", "\tfolded\r\n", "X\r\n", ": y\r\n", "X\u{fc}: y\r\n"]
-    {
+    for lines in [
+        "X: y\n",
+        "X: y\rZ: z\r\n",
+        "X: y\r\r\n",
+        "X : y\r\n",
+        " X: y\r\n",
+        "\tfolded\r\n",
+        "X\r\n",
+        ": y\r\n",
+        "X\u{fc}: y\r\n",
+    ] {
         refused(&with(lines), Objection::BadHead);
     }
-    for lines in ["X: \0\r\n", "X: \u{1b}\r\n", "X: \u{7f}\r\n", "X: \u{b}y\r\n", "Ho st: b.example\r\n", "(x): y\r\n"] {
+    for lines in [
+        "X: \0\r\n",
+        "X: \u{1b}\r\n",
+        "X: \u{7f}\r\n",
+        "X: \u{b}y\r\n",
+        "Ho st: b.example\r\n",
+        "(x): y\r\n",
+    ] {
         refused(&with(lines), Objection::BadHead);
     }
-    for start in
-        ["GET / HTTP/1.1\n", "\r\nGET / HTTP/1.1\r\n", "GET  / HTTP/1.1\r\n", "GET /\r\n", "GET / HTTP/1.1 \r\n", "GET\t/ HTTP/1.1\r\n"]
-    {
+    for start in [
+        "GET / HTTP/1.1\n",
+        "\r\nGET / HTTP/1.1\r\n",
+        "GET  / HTTP/1.1\r\n",
+        "GET /\r\n",
+        "GET / HTTP/1.1 \r\n",
+        "GET\t/ HTTP/1.1\r\n",
+    ] {
         refused(&format!("{start}Host: a.example\r\n\r\n"), Objection::NotHttp);
     }
-    for start in [" GET / HTTP/1.1\r\n", "GET / HTTP/1.2\r\n", "GET / http/1.1\r\n", "G(T / HTTP/1.1\r\n", "GET /a b HTTP/1.1\r\n"] {
+    for start in [
+        " GET / HTTP/1.1\r\n",
+        "GET / HTTP/1.2\r\n",
+        "GET / http/1.1\r\n",
+        "G(T / HTTP/1.1\r\n",
+        "GET /a b HTTP/1.1\r\n",
+    ] {
         refused(&format!("{start}Host: a.example\r\n\r\n"), Objection::NotHttp);
     }
 }
@@ -116,7 +179,10 @@ fn where_it_ends_is_said_once() {
     ] {
         refused(&with(lines), Objection::BadFraming);
     }
-    refused("GET / HTTP/1.0\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n", Objection::BadFraming);
+    refused(
+        "GET / HTTP/1.0\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n",
+        Objection::BadFraming,
+    );
 }
 
 #[test]
@@ -134,7 +200,8 @@ fn a_wish_to_upgrade_is_told() {
 
 #[test]
 fn it_has_an_end() {
-    let fill = |count: usize| format!("GET /{} HTTP/1.1\r\nHost: a.example\r\n\r\n", "x".repeat(count));
+    let fill =
+        |count: usize| format!("GET /{} HTTP/1.1\r\nHost: a.example\r\n\r\n", "x".repeat(count));
     let fits = LONGEST - fill(0).len();
     assert!(matches!(whole(fill(fits).as_bytes()), Peek::Found(head) if head.length == LONGEST));
     refused(&fill(fits + 1), Objection::TooLong);
@@ -146,7 +213,10 @@ fn hosts(bytes: &[u8]) -> Vec<String> {
     let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
     let head = text.split("\r\n\r\n").next().unwrap_or_default();
     let lines = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
-    lines.filter(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.trim().to_ascii_lowercase()).collect()
+    lines
+        .filter(|(name, _)| name.eq_ignore_ascii_case("host"))
+        .map(|(_, value)| value.trim().to_ascii_lowercase())
+        .collect()
 }
 
 /// Pieces out of which heads are made that are nearly right.
@@ -172,7 +242,12 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
         "\0",
         "\u{fc}",
     ]);
-    let start = prop::sample::select(vec!["GET / HTTP/1.1\r\n", "GET http://a.example/ HTTP/1.1\r\n", "POST /x HTTP/1.0\r\n", ""]);
+    let start = prop::sample::select(vec![
+        "GET / HTTP/1.1\r\n",
+        "GET http://a.example/ HTTP/1.1\r\n",
+        "POST /x HTTP/1.0\r\n",
+        "",
+    ]);
     (start, prop::collection::vec(piece, 0..8), any::<bool>()).prop_map(|(start, pieces, ends)| {
         let end = match ends {
             true => "\r\n",

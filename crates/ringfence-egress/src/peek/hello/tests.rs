@@ -20,7 +20,8 @@ fn sni(entries: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn message(extensions: &[Vec<u8>]) -> Vec<u8> {
-    let mut body = [&[3, 3][..], &[7; 32], &[32], &[9; 32], &[0, 4, 0x13, 1, 0x13, 2], &[1, 0]].concat();
+    let mut body =
+        [&[3, 3][..], &[7; 32], &[32], &[9; 32], &[0, 4, 0x13, 1, 0x13, 2], &[1, 0]].concat();
     body.extend(long(&extensions.concat()));
     let mut out = vec![CLIENT_HELLO];
     out.extend(&(body.len() as u32).to_be_bytes()[1..]);
@@ -38,7 +39,11 @@ fn hello(extensions: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn named(name: &str) -> Vec<u8> {
-    hello(&[extension(10, &[0, 2, 0, 29]), sni(&[name_entry(name.as_bytes())]), extension(16, b"\0\x03\x02h2")])
+    hello(&[
+        extension(10, &[0, 2, 0, 29]),
+        sni(&[name_entry(name.as_bytes())]),
+        extension(16, b"\0\x03\x02h2"),
+    ])
 }
 
 fn whole(bytes: &[u8]) -> Peek<Name> {
@@ -84,7 +89,10 @@ fn what_hides_a_name_is_refused_even_beside_the_right_one() {
     }
     check(&hello(&[extension(0xfe0d, &[])]), Peek::Refused(Objection::HiddenName));
     // Random kinds that browsers throw in mean nothing.
-    check(&hello(&[extension(0xfafa, &[0]), sni(&[name_entry(b"a.example")])]), Peek::Found("a.example"));
+    check(
+        &hello(&[extension(0xfafa, &[0]), sni(&[name_entry(b"a.example")])]),
+        Peek::Found("a.example"),
+    );
 }
 
 #[test]
@@ -92,9 +100,24 @@ fn there_is_exactly_one_name() {
     check(&hello(&[]), Peek::Refused(Objection::NoName));
     check(&hello(&[extension(10, &[])]), Peek::Refused(Objection::NoName));
     let entry = name_entry(b"a.example");
-    check(&hello(&[sni(&[entry.clone(), name_entry(b"b.example")])]), Peek::Refused(Objection::ManyNames));
-    check(&hello(&[sni(std::slice::from_ref(&entry)), sni(&[entry])]), Peek::Refused(Objection::BadHello));
-    for bad in ["", "127.0.0.1", "a\0.example", "a..example", "a.example\r\nb", "[::1]", "*.example", "b\u{fc}cher.example"] {
+    check(
+        &hello(&[sni(&[entry.clone(), name_entry(b"b.example")])]),
+        Peek::Refused(Objection::ManyNames),
+    );
+    check(
+        &hello(&[sni(std::slice::from_ref(&entry)), sni(&[entry])]),
+        Peek::Refused(Objection::BadHello),
+    );
+    for bad in [
+        "",
+        "127.0.0.1",
+        "a\0.example",
+        "a..example",
+        "a.example\r\nb",
+        "[::1]",
+        "*.example",
+        "b\u{fc}cher.example",
+    ] {
         check(&named(bad), Peek::Refused(Objection::BadName));
     }
     check(&named("a.example."), Peek::Found("a.example"));
@@ -132,10 +155,16 @@ fn records_and_messages_that_nobody_writes_are_refused() {
     check(&[HANDSHAKE, 3, 1, 0x40, 1], Peek::Refused(Objection::BadHello));
     // Something between two records of it, and something behind it in its last one.
     let parts = records(&message(&[sni(&[name_entry(b"a.example")])]), 60);
-    check(&[&parts[..65], &[21, 3, 1, 0, 2, 1, 0], &parts[65..]].concat(), Peek::Refused(Objection::BadHello));
+    check(
+        &[&parts[..65], &[21, 3, 1, 0, 2, 1, 0], &parts[65..]].concat(),
+        Peek::Refused(Objection::BadHello),
+    );
     let trailing = [&message(&[sni(&[name_entry(b"a.example")])])[..], &[0]].concat();
     check(&records(&trailing, RECORD), Peek::Refused(Objection::BadHello));
-    check(&records(&trailing, RECORD)[..5 + trailing.len() - 1], Peek::Refused(Objection::BadHello));
+    check(
+        &records(&trailing, RECORD)[..5 + trailing.len() - 1],
+        Peek::Refused(Objection::BadHello),
+    );
     // A part of it that says to be something else, and something behind the extensions.
     let mut disguised = parts.clone();
     disguised[65] = 23;
@@ -152,7 +181,9 @@ fn records_and_messages_that_nobody_writes_are_refused() {
 #[test]
 fn it_has_an_end() {
     let long = |bytes: usize| {
-        (0..bytes.div_ceil(60_000)).map(|kind| extension(100 + kind as u16, &vec![0; bytes.min(60_000)])).collect::<Vec<_>>()
+        (0..bytes.div_ceil(60_000))
+            .map(|kind| extension(100 + kind as u16, &vec![0; bytes.min(60_000)]))
+            .collect::<Vec<_>>()
     };
     // Announced as too long, and too long for its many small records.
     let mut announced = hello(&[]);

@@ -8,7 +8,8 @@ fn dialed() -> Name {
 
 /// Shows `bytes` as a queue that grows at each of `cuts`: how much went out, and how it ended.
 fn drive(bytes: &[u8], cuts: &[usize]) -> Checked {
-    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
+    let mut cuts: Vec<usize> =
+        cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
     cuts.sort_unstable();
     let mut requests = Requests::new(dialed(), 80);
     let mut out = Checked { clear: 0, next: Next::More };
@@ -38,7 +39,8 @@ fn cut(good: &str, bad: &str, objection: Objection) {
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
 const OTHER: &str = "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n";
 const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n";
-const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const UPGRADE: &str =
+    "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
 fn post(length: usize) -> String {
     format!("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: {length}\r\n\r\n")
@@ -63,7 +65,11 @@ fn every_request_is_looked_at() {
 fn a_body_ends_where_it_says() {
     // What looks like a request is a body, and what looks like a body is a request.
     all(&format!("{}{OTHER}", post(OTHER.len())));
-    cut(&format!("{}{}", post(OTHER.len() - 1), &OTHER[..OTHER.len() - 1]), "\nGET", Objection::NotHttp);
+    cut(
+        &format!("{}{}", post(OTHER.len() - 1), &OTHER[..OTHER.len() - 1]),
+        "\nGET",
+        Objection::NotHttp,
+    );
     cut(&format!("{}xxx", post(3)), OTHER, other());
     all(&format!("{CHUNKED}3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n{GET}"));
     let body = format!("{CHUNKED}{:x}\r\n{OTHER}\r\n0\r\n\r\n", OTHER.len());
@@ -114,7 +120,10 @@ fn upgraded(said: &str, expect: &Next) {
         let mut requests = Requests::new(dialed(), 80);
         assert!(requests.wants_answer());
         let text = format!("{UPGRADE}{OTHER}");
-        assert_eq!(requests.check(text.as_bytes()), Checked { clear: UPGRADE.len(), next: Next::Answer });
+        assert_eq!(
+            requests.check(text.as_bytes()),
+            Checked { clear: UPGRADE.len(), next: Next::Answer }
+        );
         for bytes in said.as_bytes().chunks(piece) {
             requests.answer(bytes);
         }
@@ -129,7 +138,12 @@ fn a_connection_becomes_something_else_only_if_the_server_agrees() {
     upgraded("HTTP/1.1 103 Early\r\nLink: HTTP/1.1 101\r\n\r\nHTTP/1.1 101 \r\n", &Next::Opaque);
     upgraded("HTTP/1.1 10", &Next::Answer);
     upgraded("HTTP/1.1 100 Continue\r\n\r\n", &Next::Answer);
-    for said in ["HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 101 \r\n", "HTTP/1.1 400 x", "HTTP/1.1 100 \r\n\r\nHTTP/1.1 404 x", "SSH-2.0-x 101\r\n"] {
+    for said in [
+        "HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 101 \r\n",
+        "HTTP/1.1 400 x",
+        "HTTP/1.1 100 \r\n\r\nHTTP/1.1 404 x",
+        "SSH-2.0-x 101\r\n",
+    ] {
         upgraded(said, &Next::Refused(other()));
     }
     let endless = format!("HTTP/1.1 100 {}", "x".repeat(ANSWER));
@@ -158,12 +172,16 @@ fn http2_is_not_what_a_connection_becomes() {
     let mut requests = Requests::new(dialed(), 80);
     assert_eq!(requests.check(h2c.as_bytes()).next, Next::More);
     requests.answer(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
-    assert_eq!(requests.check(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").next, Next::Refused(Objection::Http2));
+    assert_eq!(
+        requests.check(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").next,
+        Next::Refused(Objection::Http2)
+    );
 }
 
 #[test]
 fn an_upgrade_is_answered_after_its_body() {
-    let text = UPGRADE.replacen("GET", "POST", 1).replace("\r\n\r\n", "\r\nContent-Length: 5\r\n\r\n");
+    let text =
+        UPGRADE.replacen("GET", "POST", 1).replace("\r\n\r\n", "\r\nContent-Length: 5\r\n\r\n");
     let mut requests = Requests::new(dialed(), 80);
     assert_eq!(requests.check(format!("{text}ab").as_bytes()).next, Next::More);
     requests.answer(b"HTTP/1.1 101 \r\n\r\n");
@@ -175,8 +193,9 @@ fn an_upgrade_is_answered_after_its_body() {
 fn request(host: &'static str) -> impl Strategy<Value = String> {
     let plain = Just(format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     let absolute = Just(format!("GET http://{host}/x HTTP/1.1\r\nA: b\r\nHost: {host}\r\n\r\n"));
-    let counted = "[a-zA-Z0-9 \r\n:/.]{0,60}"
-        .prop_map(move |body| format!("PUT /x HTTP/1.1\r\nHost: {host}\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    let counted = "[a-zA-Z0-9 \r\n:/.]{0,60}".prop_map(move |body| {
+        format!("PUT /x HTTP/1.1\r\nHost: {host}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    });
     let chunked = prop::collection::vec("[a-zA-Z0-9 \r\n:/.]{1,40}", 0..4).prop_map(move |chunks| {
         let chunks: String = chunks.iter().map(|chunk| format!("{:X}\r\n{chunk}\r\n", chunk.len())).collect();
         format!("PUT /x HTTP/1.1\r\ntransfer-encoding: chunked\r\nHost: {host}\r\n\r\n{chunks}0\r\n\r\n")

@@ -2,7 +2,9 @@ use super::*;
 
 fn request(text: &str) -> (String, u16, String, Body) {
     match parse(text.as_bytes()) {
-        Ok(Head { wanted: Wanted::Request { place, head }, body }) => (place.host, place.port, String::from_utf8(head).unwrap(), body),
+        Ok(Head { wanted: Wanted::Request { place, head }, body }) => {
+            (place.host, place.port, String::from_utf8(head).unwrap(), body)
+        }
         other => panic!("{other:?} of {text:?}"),
     }
 }
@@ -18,7 +20,10 @@ fn check_bad(text: &str, why: &str) {
 #[test]
 fn a_tunnel() {
     for (text, host) in [
-        ("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nProxy-Authorization: Basic eA==\r\n\r\n", "a.example"),
+        (
+            "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nProxy-Authorization: Basic eA==\r\n\r\n",
+            "a.example",
+        ),
         ("CONNECT a.example:443 HTTP/1.1\r\nHost: A.example\r\n\r\n", "a.example"),
         ("CONNECT a.example:443 HTTP/1.0\r\n\r\n", "a.example"),
         ("CONNECT [::1]:443 HTTP/1.1\r\nHost: [::1]:443\r\n\r\n", "::1"),
@@ -35,7 +40,10 @@ fn a_request_is_written_anew() {
          x-hop: 1\r\nAccept:  */*\t\r\nUpgrade: h2c\r\nProxy-Authorization: Basic eA==\r\nContent-Length: 5\r\nTE: trailers\r\n\r\n",
     );
     assert_eq!((host.as_str(), port, body), ("a.example", 8080, Body::Length(5)));
-    assert_eq!(head, "POST /x?y=1 HTTP/1.1\r\nHost: a.example:8080\r\nConnection: close\r\nAccept: */*\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(
+        head,
+        "POST /x?y=1 HTTP/1.1\r\nHost: a.example:8080\r\nConnection: close\r\nAccept: */*\r\nContent-Length: 5\r\n\r\n"
+    );
 }
 
 #[test]
@@ -53,7 +61,8 @@ fn targets_in_absolute_form() {
 
 #[test]
 fn chunks() {
-    let (_, _, head, body) = request("POST http://a/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let (_, _, head, body) =
+        request("POST http://a/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     assert_eq!(body, Body::Chunks);
     assert!(head.contains("\r\nTransfer-Encoding: chunked\r\n"));
 }
@@ -66,7 +75,10 @@ fn what_could_be_read_in_two_ways_is_refused() {
     check_bad(&with("Content-Length: 1\r\nTransfer-Encoding: chunked"), "a length and an encoding");
     check_bad(&with("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity"), "two encodings");
     for encoding in ["gzip, chunked", "chunked, identity", "xchunked", "\u{b}chunked"] {
-        assert!(parse(with(&format!("Transfer-Encoding: {encoding}")).as_bytes()).is_err(), "{encoding:?}");
+        assert!(
+            parse(with(&format!("Transfer-Encoding: {encoding}")).as_bytes()).is_err(),
+            "{encoding:?}"
+        );
     }
     for length in ["+1", "-1", "0x1", "1 1", "1,1", "", "99999999999999999999"] {
         check_bad(&with(&format!("Content-Length: {length}")), "length");

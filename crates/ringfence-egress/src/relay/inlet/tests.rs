@@ -10,7 +10,11 @@ use rustix::net::{connect, ipproto, socket_with};
 use super::*;
 
 fn inlet() -> Inlet {
-    Inlet::new(TcpListener::bind("127.0.0.1:0").unwrap(), Some(TcpListener::bind("[::1]:0").unwrap())).unwrap()
+    Inlet::new(
+        TcpListener::bind("127.0.0.1:0").unwrap(),
+        Some(TcpListener::bind("[::1]:0").unwrap()),
+    )
+    .unwrap()
 }
 
 fn soon() -> Patience<'static> {
@@ -88,9 +92,15 @@ fn what_is_in_use_stays_as_it_is() {
     let inlet = inlet();
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
     let connected = TcpStream::connect(elsewhere.local_addr().unwrap()).unwrap();
-    assert_eq!(inlet.connect(connected.as_fd(), &|| true).unwrap_err().raw_os_error(), Some(Errno::ISCONN.raw_os_error()));
+    assert_eq!(
+        inlet.connect(connected.as_fd(), &|| true).unwrap_err().raw_os_error(),
+        Some(Errno::ISCONN.raw_os_error())
+    );
     assert_eq!(connected.peer_addr().unwrap(), elsewhere.local_addr().unwrap());
-    assert_eq!(inlet.connect(elsewhere.as_fd(), &|| true).unwrap_err().raw_os_error(), Some(Errno::ISCONN.raw_os_error()));
+    assert_eq!(
+        inlet.connect(elsewhere.as_fd(), &|| true).unwrap_err().raw_os_error(),
+        Some(Errno::ISCONN.raw_os_error())
+    );
     let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     assert!(inlet.connect(datagrams.as_fd(), &|| true).is_err());
 }
@@ -119,7 +129,9 @@ fn strangers_at_the_door_are_turned_away() {
 #[test]
 fn one_who_came_first_is_not_taken_for_the_caller() {
     let inlet = inlet();
-    for (door, family) in [(&inlet.v4, AddressFamily::INET), (inlet.v6.as_ref().unwrap(), AddressFamily::INET6)] {
+    for (door, family) in
+        [(&inlet.v4, AddressFamily::INET), (inlet.v6.as_ref().unwrap(), AddressFamily::INET6)]
+    {
         let at = door.listener.local_addr().unwrap();
         let caller = socket(family, SocketFlags::CLOEXEC);
         // They come after the door was cleared, and before the caller.
@@ -127,7 +139,10 @@ fn one_who_came_first_is_not_taken_for_the_caller() {
         let _strangers: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(at).unwrap()).collect();
         let mine = hall.announce(caller.as_fd(), at).unwrap();
         let other = door.wait(hall, caller.as_fd(), mine, &soon()).unwrap();
-        assert_eq!(TcpStream::from(other).peer_addr().unwrap(), TcpStream::from(caller).local_addr().unwrap());
+        assert_eq!(
+            TcpStream::from(other).peer_addr().unwrap(),
+            TcpStream::from(caller).local_addr().unwrap()
+        );
     }
 }
 
@@ -171,7 +186,8 @@ fn a_flood_of_strangers_keeps_nobody_out_for_good() {
             thread::spawn(move || {
                 let mut kept = std::collections::VecDeque::new();
                 while !done.load(Ordering::Relaxed) {
-                    let stranger = socket(AddressFamily::INET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+                    let stranger =
+                        socket(AddressFamily::INET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
                     let _ = rustix::net::connect(&stranger, &door);
                     knocks.fetch_add(1, Ordering::Relaxed);
                     kept.push_back(stranger);
@@ -214,16 +230,25 @@ fn those_who_never_come_keep_nobody_else_waiting() {
     let inlet = inlet();
     let deaf: Vec<OwnedFd> = (0..3).map(|_| deaf()).collect();
     thread::scope(|scope| {
-        let waiting: Vec<_> = deaf.iter().map(|caller| scope.spawn(|| inlet.connect(caller.as_fd(), &|| true))).collect();
+        let waiting: Vec<_> = deaf
+            .iter()
+            .map(|caller| scope.spawn(|| inlet.connect(caller.as_fd(), &|| true)))
+            .collect();
         deaf.iter().take(1).for_each(begun);
         check(&inlet, socket(AddressFamily::INET, SocketFlags::CLOEXEC));
         assert!(waiting.iter().all(|thread| !thread.is_finished()), "they were waited for first");
         for thread in waiting {
-            assert_eq!(thread.join().unwrap().unwrap_err().raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
+            assert_eq!(
+                thread.join().unwrap().unwrap_err().raw_os_error(),
+                Some(Errno::TIMEDOUT.raw_os_error())
+            );
         }
     });
     // What was begun is undone.
-    assert!(deaf.iter().all(|caller| name_of(caller.as_fd()).is_ok_and(|name| name.ip().is_unspecified())));
+    assert!(
+        deaf.iter()
+            .all(|caller| name_of(caller.as_fd()).is_ok_and(|name| name.ip().is_unspecified()))
+    );
     assert!(inlet.v4.hall().awaited.is_empty());
 }
 
@@ -232,10 +257,14 @@ fn whoever_is_gone_is_not_waited_for() {
     let inlet = inlet();
     let (caller, is_there) = (deaf(), AtomicBool::new(true));
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| inlet.connect(caller.as_fd(), &|| is_there.load(Ordering::SeqCst)));
+        let waiting =
+            scope.spawn(|| inlet.connect(caller.as_fd(), &|| is_there.load(Ordering::SeqCst)));
         begun(&caller);
         is_there.store(false, Ordering::SeqCst);
-        assert_eq!(waiting.join().unwrap().unwrap_err().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
+        assert_eq!(
+            waiting.join().unwrap().unwrap_err().raw_os_error(),
+            Some(Errno::CANCELED.raw_os_error())
+        );
     });
 }
 
@@ -244,7 +273,10 @@ fn many_at_once_get_each_their_own() {
     let inlet = inlet();
     thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| (0..50).for_each(|_| check(&inlet, socket(AddressFamily::INET, SocketFlags::CLOEXEC))));
+            scope.spawn(|| {
+                (0..50)
+                    .for_each(|_| check(&inlet, socket(AddressFamily::INET, SocketFlags::CLOEXEC)))
+            });
         }
     });
 }

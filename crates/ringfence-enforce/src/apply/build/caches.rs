@@ -12,7 +12,11 @@ use super::{During, Fault, Root, put, relative};
 impl Root {
     /// Mounts something of the host in a private cache. An earlier command has written the cache, so
     /// every directory on the way is opened without following links, and made where it is missing.
-    pub(super) fn attach_in_cache(&mut self, source: &OwnedFd, path: &AbsPath) -> Result<(), Fault> {
+    pub(super) fn attach_in_cache(
+        &mut self,
+        source: &OwnedFd,
+        path: &AbsPath,
+    ) -> Result<(), Fault> {
         let caches = self.private.iter().filter(|cache| *cache != path && path.is_within(cache));
         let Some(cache) = caches.max_by_key(|cache| cache.depth()).cloned() else { return Ok(()) };
         let kind = rustix::fs::fstat(source).map(|status| FileType::from_raw_mode(status.st_mode));
@@ -22,7 +26,11 @@ impl Root {
             let names: Vec<&OsStr> = path.relative_to(&cache).into_iter().flatten().collect();
             for (number, name) in names.iter().enumerate() {
                 let is_file = number + 1 == names.len() && !kind.is_dir();
-                at = mount_point(&at, name, if is_file { FileType::RegularFile } else { FileType::Directory })?;
+                at = mount_point(
+                    &at,
+                    name,
+                    if is_file { FileType::RegularFile } else { FileType::Directory },
+                )?;
             }
             put(source, &at)
         };

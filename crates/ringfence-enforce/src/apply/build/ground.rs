@@ -8,7 +8,8 @@ use std::path::Path;
 use ringfence_policy::AbsPath;
 use rustix::fs::CWD;
 use rustix::mount::{
-    FsPickFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_reconfigure, fsconfig_set_string, fspick, move_mount, unmount,
+    FsPickFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_reconfigure,
+    fsconfig_set_string, fspick, move_mount, unmount,
 };
 
 use super::wired::{self, Wired};
@@ -33,7 +34,8 @@ pub(in crate::apply) struct Ground {
 }
 
 /// Directories that hosts have, to put the new root over until it is the root.
-const PLACES: &[&str] = &["/tmp", "/mnt", "/media", "/srv", "/var", "/run", "/home", "/opt", "/usr"];
+const PLACES: &[&str] =
+    &["/tmp", "/mnt", "/media", "/srv", "/var", "/run", "/home", "/opt", "/usr"];
 
 impl Ground {
     pub(in crate::apply) fn lay() -> Result<Self, Fault> {
@@ -43,8 +45,14 @@ impl Ground {
         let place = place(&[])?;
         let mut ground = Self {
             root: None,
-            processes: Some(make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC).during(|| "mount /proc".into())?),
-            terminals: Some(make("devpts", &terminals, &["newinstance"], loud).during(|| "mount /dev/pts".into())?),
+            processes: Some(
+                make("proc", &[], &[], quiet | MountAttrFlags::MOUNT_ATTR_NOEXEC)
+                    .during(|| "mount /proc".into())?,
+            ),
+            terminals: Some(
+                make("devpts", &terminals, &["newinstance"], loud)
+                    .during(|| "mount /dev/pts".into())?,
+            ),
             scratch: vec![scratch(None)?, scratch(None)?],
             most: None,
             done: Vec::new(),
@@ -84,7 +92,11 @@ impl Ground {
     }
 
     /// The root for a plan, and what of the plan is in it already.
-    pub(super) fn root(&mut self, wire: Option<&OwnedFd>, steps: &[Step]) -> Result<(Root, Vec<Step>), Fault> {
+    pub(super) fn root(
+        &mut self,
+        wire: Option<&OwnedFd>,
+        steps: &[Step],
+    ) -> Result<(Root, Vec<Step>), Fault> {
         let is_of_use = wire.is_none() && self.is_part_of(steps);
         if let Some(root) = self.root.take() {
             if is_of_use {
@@ -92,7 +104,8 @@ impl Ground {
             }
             // The policy leaves out something that most sandboxes have.
             rustix::process::chdir("/").during(|| "leave the root".into())?;
-            unmount(self.place, UnmountFlags::DETACH).during(|| format!("unmount {}", self.place))?;
+            unmount(self.place, UnmountFlags::DETACH)
+                .during(|| format!("unmount {}", self.place))?;
         }
         let root = match wire {
             Some(wire) => {
@@ -138,13 +151,15 @@ fn place(needed: &[&AbsPath]) -> Result<&'static str, Fault> {
 }
 
 fn root(place: &str) -> Result<Root, Fault> {
-    let base = make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty()).during(|| "mount the new root".into())?;
+    let base = make("tmpfs", &[("mode", "0755"), ("size", "64m")], &[], MountAttrFlags::empty())
+        .during(|| "mount the new root".into())?;
     stand(base, place, None)
 }
 
 /// Puts a new root at a place, and us into it.
 fn stand(base: OwnedFd, place: &str, wired: Option<Wired>) -> Result<Root, Fault> {
-    move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the new root at {place}"))?;
+    move_mount(&base, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .during(|| format!("mount the new root at {place}"))?;
     rustix::process::fchdir(&base).during(|| "enter the new root".into())?;
     Ok(Root {
         base,
@@ -168,6 +183,7 @@ fn resize(mount: &OwnedFd, most: u64) -> rustix::io::Result<()> {
 fn scratch(most: Option<u64>) -> Result<OwnedFd, Fault> {
     let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let size = most.map(|most| most.to_string());
-    let options: Vec<_> = [("mode", "1777")].into_iter().chain(size.as_deref().map(|size| ("size", size))).collect();
+    let options: Vec<_> =
+        [("mode", "1777")].into_iter().chain(size.as_deref().map(|size| ("size", size))).collect();
     make("tmpfs", &options, &[], quiet).during(|| "mount a place for scratch".into())
 }

@@ -21,16 +21,22 @@ use crate::plan::{Access, Kind, Step};
 const MOST_ENTRIES: usize = 1000;
 
 /// The private caches that lie in trees bound read-only, by the innermost such tree.
-pub(super) fn caches_in_bound_trees<'a>(steps: impl Iterator<Item = &'a Step> + Clone) -> BTreeMap<AbsPath, Vec<AbsPath>> {
+pub(super) fn caches_in_bound_trees<'a>(
+    steps: impl Iterator<Item = &'a Step> + Clone,
+) -> BTreeMap<AbsPath, Vec<AbsPath>> {
     let mut caches: BTreeMap<AbsPath, Vec<AbsPath>> = BTreeMap::new();
     for step in steps.clone() {
         let Step::Private { path, .. } = step else { continue };
         let around = steps.clone().filter_map(|step| match step {
-            Step::Bind { path: tree, access, kind } => Some((tree, *access == Access::ReadOnly && *kind == Kind::Directory)),
+            Step::Bind { path: tree, access, kind } => {
+                Some((tree, *access == Access::ReadOnly && *kind == Kind::Directory))
+            }
             Step::Scratch { path: tree } | Step::Private { path: tree, .. } => Some((tree, false)),
             _ => None,
         });
-        let innermost = around.filter(|(tree, _)| *tree != path && path.is_within(tree)).max_by_key(|(tree, _)| tree.depth());
+        let innermost = around
+            .filter(|(tree, _)| *tree != path && path.is_within(tree))
+            .max_by_key(|(tree, _)| tree.depth());
         if let Some((tree, true)) = innermost {
             caches.entry(tree.clone()).or_default().push(path.clone());
         }
@@ -48,7 +54,8 @@ impl Root {
                 continue;
             }
             // Where a link or a file is in the way, there is no such directory.
-            let existing = path.ancestors().skip(1).find(|above| matches!(self.find(above), Ok(Some(_))));
+            let existing =
+                path.ancestors().skip(1).find(|above| matches!(self.find(above), Ok(Some(_))));
             if let Some(directory) = existing.filter(|directory| self.is_bound(directory)) {
                 absent.entry(directory).or_default().push(path);
             }
@@ -69,7 +76,12 @@ impl Root {
         let Some(found) = self.find(directory)? else { return Ok(()) };
         let names = entries(&found)?;
         let mode = Mode::from_raw_mode(rustix::fs::fstat(&found)?.st_mode).bits() & 0o777 | 0o500;
-        let copy = make("tmpfs", &[("mode", &format!("{mode:o}")), ("size", "4m")], &[], MountAttrFlags::empty())?;
+        let copy = make(
+            "tmpfs",
+            &[("mode", &format!("{mode:o}")), ("size", "4m")],
+            &[],
+            MountAttrFlags::empty(),
+        )?;
         // Before 6.15 nothing can be mounted in a mount that stands nowhere.
         put(&copy, &found)?;
         for (name, kind) in &names {
@@ -95,7 +107,12 @@ impl Root {
 
 /// The entries of a directory.
 fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(std::ffi::CString, FileType)>> {
-    let listed = rustix::fs::openat(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let listed = rustix::fs::openat(
+        directory,
+        ".",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let mut entries = Vec::new();
     for entry in rustix::fs::Dir::new(listed)? {
         let name = entry?.file_name().to_owned();
@@ -115,7 +132,12 @@ fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(std::ffi::CString, Fi
 }
 
 /// Shows one entry in the copy: a link as a copy, everything else as a mount, read-only as the tree is.
-fn bind_entry(directory: &OwnedFd, copy: &OwnedFd, name: &CStr, kind: FileType) -> rustix::io::Result<()> {
+fn bind_entry(
+    directory: &OwnedFd,
+    copy: &OwnedFd,
+    name: &CStr,
+    kind: FileType,
+) -> rustix::io::Result<()> {
     if kind.is_symlink() {
         let target = rustix::fs::readlinkat(directory, name, Vec::new())?;
         return rustix::fs::symlinkat(target, copy, name);
@@ -133,6 +155,11 @@ fn bind_entry(directory: &OwnedFd, copy: &OwnedFd, name: &CStr, kind: FileType) 
         FileType::Symlink => return Ok(()),
         _ => rustix::fs::mknodat(copy, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?,
     }
-    let node = rustix::fs::openat(copy, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let node = rustix::fs::openat(
+        copy,
+        name,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     put(&tree, &node)
 }

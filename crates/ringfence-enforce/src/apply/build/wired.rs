@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use ringfence_policy::AbsPath;
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::mount::{MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
+use rustix::mount::{
+    MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
+};
 
 use super::{DEVICES, Root, fill, here, make, relative};
 use crate::apply::{During, Fault};
@@ -44,12 +46,15 @@ pub(super) enum Mounted {
 /// Before 6.15 the kernel answers `EINVAL` to whoever copies from a mount that stands nowhere:
 /// there it stands at `place` meanwhile, and nobody can copy from it later.
 pub(super) fn trees(wire: &OwnedFd, place: &str) -> Result<([OwnedFd; 2], Mounted), Fault> {
-    let both = || -> Result<_, Fault> { Ok([tree(wire, ringfence_tripwire::ROOT)?, tree(wire, ringfence_tripwire::COVERS)?]) };
+    let both = || -> Result<_, Fault> {
+        Ok([tree(wire, ringfence_tripwire::ROOT)?, tree(wire, ringfence_tripwire::COVERS)?])
+    };
     match both() {
         Err(fault) if fault.errno == libc::EINVAL => {}
         trees => return Ok((trees?, Mounted::AtNeed)),
     }
-    move_mount(wire, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).during(|| format!("mount the tripwire at {place}"))?;
+    move_mount(wire, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .during(|| format!("mount the tripwire at {place}"))?;
     let trees = both()?;
     unmount(place, UnmountFlags::DETACH).during(|| format!("unmount {place}"))?;
     Ok((trees, Mounted::Now))
@@ -57,12 +62,20 @@ pub(super) fn trees(wire: &OwnedFd, place: &str) -> Result<([OwnedFd; 2], Mounte
 
 /// A copy of what stands at `name` in a mount.
 fn tree(mount: &OwnedFd, name: &str) -> Result<OwnedFd, Fault> {
-    open_tree(mount, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC).during(|| "open the tripwire".into())
+    open_tree(mount, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
+        .during(|| "open the tripwire".into())
 }
 
 impl Wired {
     pub(super) fn new(covers: OwnedFd, mounted: Mounted, steps: &[Step]) -> Self {
-        Self { covers: Some(covers), mounted, own: None, files: 0, covered: 0, crowded: crowded(steps) }
+        Self {
+            covers: Some(covers),
+            mounted,
+            own: None,
+            files: 0,
+            covered: 0,
+            crowded: crowded(steps),
+        }
     }
 }
 
@@ -76,7 +89,11 @@ impl Root {
     /// would be a conversation of its own.
     pub(super) fn prime_above(&mut self, path: &AbsPath) -> Result<(), Fault> {
         let Some(wired) = &mut self.wired else { return Ok(()) };
-        let mut above: Vec<_> = path.ancestors().skip(1).filter_map(|above| wired.crowded.remove_entry(&above)).collect();
+        let mut above: Vec<_> = path
+            .ancestors()
+            .skip(1)
+            .filter_map(|above| wired.crowded.remove_entry(&above))
+            .collect();
         while let Some((directory, names)) = above.pop() {
             list(&self.base, &directory, Some(names))?;
         }
@@ -90,7 +107,8 @@ impl Root {
         let name = files.to_string();
         *files += 1;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&*own, &name, flags, Mode::from_raw_mode(0o644)).during(|| format!("write {path}"))?;
+        let file = rustix::fs::openat(&*own, &name, flags, Mode::from_raw_mode(0o644))
+            .during(|| format!("write {path}"))?;
         fill(&file, content).during(|| format!("write {path}"))?;
         let tree = tree(own, &name)?;
         self.attach(&tree, path)
@@ -106,7 +124,13 @@ impl Root {
             }
             for name in DEVICES.iter().chain(&["console"]) {
                 let mode = Mode::from_raw_mode(0o644);
-                rustix::fs::mknodat(own, format!("dev/{name}"), rustix::fs::FileType::RegularFile, mode, 0)?;
+                rustix::fs::mknodat(
+                    own,
+                    format!("dev/{name}"),
+                    rustix::fs::FileType::RegularFile,
+                    mode,
+                    0,
+                )?;
             }
             for (name, target) in super::DEVICE_LINKS {
                 rustix::fs::symlinkat(*target, own, format!("dev/{name}"))?;
@@ -123,7 +147,8 @@ impl Root {
         if !matches!(&self.wired, Some(Wired { own: None, .. })) {
             return Ok(());
         }
-        let own = make("tmpfs", &[("mode", "0"), ("size", "1m")], &[], MountAttrFlags::empty()).during(|| "mount our own files".into())?;
+        let own = make("tmpfs", &[("mode", "0"), ("size", "1m")], &[], MountAttrFlags::empty())
+            .during(|| "mount our own files".into())?;
         self.attach(&own, &here(OWN))?;
         if let Some(wired) = &mut self.wired {
             wired.own = Some(own);
@@ -134,7 +159,9 @@ impl Root {
     /// Mounts the covers for the lookout, where it could not.
     pub(super) fn leave_covers(&mut self) -> Result<(), Fault> {
         let wired = self.wired.as_mut().filter(|wired| wired.mounted == Mounted::Now);
-        wired.and_then(|wired| wired.covers.take()).map_or(Ok(()), |covers| self.attach(&covers, &here(COVERS)))
+        wired
+            .and_then(|wired| wired.covers.take())
+            .map_or(Ok(()), |covers| self.attach(&covers, &here(COVERS)))
     }
 
     /// The cover for the next thing that is denied, if it is one that tells.
@@ -162,9 +189,16 @@ fn crowded(steps: &[Step]) -> Crowded {
     const MANY: usize = 5;
     let mut crowded = Crowded::new();
     for step in steps {
-        if let Step::Bind { path, .. } | Step::File { path, .. } | Step::Private { path, .. } | Step::Scratch { path } = step {
+        if let Step::Bind { path, .. }
+        | Step::File { path, .. }
+        | Step::Private { path, .. }
+        | Step::Scratch { path } = step
+        {
             let name = path.as_path().file_name().unwrap_or_default();
-            crowded.entry(path.parent().unwrap_or_else(AbsPath::root)).or_default().insert(name.as_bytes().to_vec());
+            crowded
+                .entry(path.parent().unwrap_or_else(AbsPath::root))
+                .or_default()
+                .insert(name.as_bytes().to_vec());
         }
     }
     crowded.retain(|path, names| names.len() >= MANY || *path == AbsPath::root());
@@ -173,15 +207,23 @@ fn crowded(steps: &[Step]) -> Crowded {
 }
 
 /// Lists a directory until all these names are known, or to its end.
-fn list(base: &OwnedFd, directory: &AbsPath, mut names: Option<HashSet<Vec<u8>>>) -> Result<(), Fault> {
+fn list(
+    base: &OwnedFd,
+    directory: &AbsPath,
+    mut names: Option<HashSet<Vec<u8>>>,
+) -> Result<(), Fault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat(base, relative(directory), flags, Mode::empty()).during(|| format!("list {directory}"))?;
+    let opened = rustix::fs::openat(base, relative(directory), flags, Mode::empty())
+        .during(|| format!("list {directory}"))?;
     let mut space = Vec::with_capacity(32 * 1024);
     let mut entries = rustix::fs::RawDir::new(opened, space.spare_capacity_mut());
     while let Some(entry) = entries.next() {
         let entry = entry.during(|| format!("list {directory}"))?;
         // To ask whether there is more is another conversation.
-        if names.as_mut().is_some_and(|names| names.remove(entry.file_name().to_bytes()) && names.is_empty()) {
+        if names
+            .as_mut()
+            .is_some_and(|names| names.remove(entry.file_name().to_bytes()) && names.is_empty())
+        {
             break;
         }
     }

@@ -47,7 +47,8 @@ pub(super) fn call() {
         janitor.groups += 1;
         return;
     }
-    let directories: Vec<PathBuf> = places(&Of::ALL, Aim::Make).into_iter().map(|place| place.directory).collect();
+    let directories: Vec<PathBuf> =
+        places(&Of::ALL, Aim::Make).into_iter().map(|place| place.directory).collect();
     for directory in &directories {
         sweep(directory, is_left_over);
     }
@@ -61,7 +62,9 @@ pub(super) fn call() {
 /// A group is gone; with the last one the janitor goes.
 pub(super) fn dismiss() {
     let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(janitor) = ours.as_mut().filter(|janitor| janitor.of == std::process::id()) else { return };
+    let Some(janitor) = ours.as_mut().filter(|janitor| janitor.of == std::process::id()) else {
+        return;
+    };
     janitor.groups = janitor.groups.saturating_sub(1);
     if janitor.groups == 0
         && let Some(Janitor { socket, pid, .. }) = ours.take()

@@ -67,7 +67,8 @@ impl Part {
     pub(super) fn is_free(&self) -> bool {
         /// Files that are memory of the host's outlive who wrote them.
         const LITTLE: u64 = 2 << 20;
-        let has_little = !self.counts(Of::Memory) || self.all_memory().is_some_and(|memory| memory < LITTLE);
+        let has_little =
+            !self.counts(Of::Memory) || self.all_memory().is_some_and(|memory| memory < LITTLE);
         self.text("cgroup.procs").is_some_and(|all| all.is_empty()) && has_little
     }
 
@@ -106,7 +107,9 @@ impl Part {
     fn all_cpu_ms(&self) -> Option<u64> {
         match self.version {
             Version::One => self.number("cpuacct.usage").map(|nanos| nanos / 1_000_000),
-            Version::Two => field(&self.text("cpu.stat")?, "usage_usec").map(|micros| micros / 1000),
+            Version::Two => {
+                field(&self.text("cpu.stat")?, "usage_usec").map(|micros| micros / 1000)
+            }
         }
     }
 
@@ -117,15 +120,27 @@ impl Part {
     fn all_memory(&self) -> Option<u64> {
         let stat = self.text("memory.stat")?;
         match self.version {
-            Version::One => Some(field(&stat, "rss")? + field(&stat, "shmem")? + field(&stat, "swap").unwrap_or_default()),
-            Version::Two => Some(field(&stat, "anon")? + field(&stat, "shmem")? + self.number("memory.swap.current").unwrap_or_default()),
+            Version::One => Some(
+                field(&stat, "rss")?
+                    + field(&stat, "shmem")?
+                    + field(&stat, "swap").unwrap_or_default(),
+            ),
+            Version::Two => Some(
+                field(&stat, "anon")?
+                    + field(&stat, "shmem")?
+                    + self.number("memory.swap.current").unwrap_or_default(),
+            ),
         }
     }
 
     /// How many were ended because this group had no more. Others may end them because the host has
     /// none.
     pub(super) fn starved(&self) -> u64 {
-        if self.hits() > self.before.hits { self.all_starved().saturating_sub(self.before.starved) } else { 0 }
+        if self.hits() > self.before.hits {
+            self.all_starved().saturating_sub(self.before.starved)
+        } else {
+            0
+        }
     }
 
     fn all_starved(&self) -> u64 {

@@ -86,16 +86,20 @@ pub(super) fn places(wanted: &[Of], aim: Aim) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::new();
     let mut missing = wanted.to_vec();
     for hierarchy in hierarchies.iter().filter(|hierarchy| !hierarchy.controllers.is_empty()) {
-        let counts: Vec<Of> = missing.iter().copied().filter(|of| hierarchy.has(of.controller())).collect();
+        let counts: Vec<Of> =
+            missing.iter().copied().filter(|of| hierarchy.has(of.controller())).collect();
         if !counts.is_empty() && is_open(&hierarchy.own) {
             missing.retain(|of| !counts.contains(of));
             places.push(Place { directory: hierarchy.own.clone(), version: Version::One, counts });
         }
     }
     let second = hierarchies.iter().find(|hierarchy| hierarchy.controllers.is_empty());
-    if let Some(directory) = second.filter(|_| !missing.is_empty()).and_then(|second| base(second, &missing, aim)) {
+    if let Some(directory) =
+        second.filter(|_| !missing.is_empty()).and_then(|second| base(second, &missing, aim))
+    {
         // What is ours can still be divided.
-        let file = if aim == Aim::Ask && is_ours(&directory) { "cgroup.controllers" } else { ENABLED };
+        let file =
+            if aim == Aim::Ask && is_ours(&directory) { "cgroup.controllers" } else { ENABLED };
         let is_counted = |of: &Of| is_listed(&directory, file, *of);
         let counts: Vec<Of> = missing.into_iter().filter(is_counted).collect();
         if !counts.is_empty() {
@@ -131,18 +135,29 @@ fn hierarchies(memberships: &str, mounts: &str) -> Vec<Hierarchy> {
     let one = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (names, path) = (parts.next()?, parts.next()?);
-        let controllers: Vec<String> = names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let controllers: Vec<String> =
+            names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let is_it = |mount: &&Mounted<'_>| match controllers.first() {
             None => mount.kind == "cgroup2",
-            Some(first) => mount.kind == "cgroup" && mount.options.split(',').any(|option| option == first),
+            Some(first) => {
+                mount.kind == "cgroup" && mount.options.split(',').any(|option| option == first)
+            }
         };
         let found = mounted.iter().find(is_it)?;
         // A part of the tree may be all that is shown.
         let below = Path::new(path).strip_prefix(found.root).ok()?;
         let plain = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-        plain.then(|| Hierarchy { controllers, own: Path::new(found.at).join(below), top: found.at.into() })
+        plain.then(|| Hierarchy {
+            controllers,
+            own: Path::new(found.at).join(below),
+            top: found.at.into(),
+        })
     };
-    memberships.lines().filter_map(one).filter(|hierarchy| !hierarchy.controllers.iter().any(|name| name.starts_with("name="))).collect()
+    memberships
+        .lines()
+        .filter_map(one)
+        .filter(|hierarchy| !hierarchy.controllers.iter().any(|name| name.starts_with("name=")))
+        .collect()
 }
 
 struct Mounted<'a> {
@@ -171,8 +186,10 @@ fn base(Hierarchy { own, top, .. }: &Hierarchy, wanted: &[Of], aim: Aim) -> Opti
         return (is_open(top) && is_open(&top.join(PROCESSES)) && is_divided).then(|| top.clone());
     }
     // Where we have made room before, or whoever gave it to us has.
-    let above = own.parent().filter(|above| is_ours(above) && (own.ends_with(ROOM) || is_given(above)));
-    let base = above.or_else(|| Some(own.as_path()).filter(|own| is_ours(own) && has_room(own, aim)))?;
+    let above =
+        own.parent().filter(|above| is_ours(above) && (own.ends_with(ROOM) || is_given(above)));
+    let base =
+        above.or_else(|| Some(own.as_path()).filter(|own| is_ours(own) && has_room(own, aim)))?;
     if aim == Aim::Make {
         enable(base, wanted);
     }
@@ -190,7 +207,9 @@ fn is_listed(directory: &Path, file: &str, of: Of) -> bool {
 
 /// Whether somebody has given it to us to divide. Root could divide everybody's.
 fn is_ours(directory: &Path) -> bool {
-    is_open(directory) && is_open(&directory.join(PROCESSES)) && (process::ids().0 != 0 || is_given(directory))
+    is_open(directory)
+        && is_open(&directory.join(PROCESSES))
+        && (process::ids().0 != 0 || is_given(directory))
 }
 
 /// Whether systemd says so.
@@ -225,7 +244,8 @@ fn has_room(own: &Path, aim: Aim) -> bool {
     const TRIES: usize = 10;
     let below = own.join(ROOM);
     for _ in 0..TRIES {
-        let all: Vec<u32> = text_in(own, PROCESSES).split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+        let all: Vec<u32> =
+            text_in(own, PROCESSES).split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
         if !all.iter().all(|pid| comes_from_us(*pid)) {
             return false;
         }
@@ -261,9 +281,14 @@ mod tests {
 
     fn check(memberships: &str, mounts: &str, expect: &[(&str, &str, &str)]) {
         let found = hierarchies(memberships, mounts);
+        let found: Vec<_> = found
+            .iter()
+            .map(|one| {
+                (one.controllers.join(","), one.own.to_str().unwrap(), one.top.to_str().unwrap())
+            })
+            .collect();
         let found: Vec<_> =
-            found.iter().map(|one| (one.controllers.join(","), one.own.to_str().unwrap(), one.top.to_str().unwrap())).collect();
-        let found: Vec<_> = found.iter().map(|(names, own, top)| (names.as_str(), *own, *top)).collect();
+            found.iter().map(|(names, own, top)| (names.as_str(), *own, *top)).collect();
         assert_eq!(found, expect);
     }
 

@@ -33,7 +33,8 @@ struct Waiting {
 static STOCK: Mutex<Option<Stock>> = Mutex::new(None);
 
 fn with<T>(act: impl FnOnce(&mut Stock) -> T) -> T {
-    let mut stock: MutexGuard<'_, Option<Stock>> = STOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stock: MutexGuard<'_, Option<Stock>> =
+        STOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = std::process::id();
     if stock.as_ref().is_none_or(|stock| stock.pid != pid) {
         let new = Stock { pid, prefix: prefix(pid), waiting: Vec::new(), aside: Vec::new() };
@@ -46,7 +47,8 @@ fn with<T>(act: impl FnOnce(&mut Stock) -> T) -> T {
 /// Tells of the process numbers that it counts by, of the process and when it began: whether it is
 /// still there can be known. And of this moment, since a program may become another.
 fn prefix(pid: u32) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let now =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     format!("{PREFIX}{}-{pid}-{}-{now}-", numbering(), began(pid).unwrap_or_default())
 }
 
@@ -77,7 +79,9 @@ pub(super) fn name() -> String {
 
 /// Whether whoever made it is gone. Of those who count processes in another way nothing is known.
 pub(super) fn is_left_over(name: &str) -> bool {
-    let parts: Option<Vec<u64>> = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').map(|part| part.parse().ok()).collect());
+    let parts: Option<Vec<u64>> = name
+        .strip_prefix(PREFIX)
+        .and_then(|rest| rest.split('-').map(|part| part.parse().ok()).collect());
     let Some([numbers, pid, begun, _, _]) = parts.as_deref() else { return false };
     *numbers == numbering() && u32::try_from(*pid).is_ok_and(|pid| began(pid) != Some(*begun))
 }
@@ -114,7 +118,9 @@ pub(super) fn remove(directory: &Path, patience: Duration) -> bool {
     let begun = Instant::now();
     loop {
         match fs::remove_dir(directory) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < patience => {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < patience =>
+            {
                 std::thread::sleep(Duration::from_millis(1));
             }
             removed => return removed.is_ok() || !directory.exists(),
@@ -142,8 +148,18 @@ mod tests {
         assert!(!is_left_over(&name()));
         assert!(is_left_over(&format!("{PREFIX}{numbers}-{pid}-1-5-3")), "another of that number");
         assert!(is_left_over(&format!("{PREFIX}{numbers}-{}-1-5-3", u32::MAX)));
-        assert!(!is_left_over(&format!("{PREFIX}{}-{pid}-1-5-3", numbers + 1)), "somebody elsewhere");
-        for name in ["ringfence", "ringfence-", "ringfence-1-2-3", "ringfence-x-1-3-4-5", "ringfence-1-1-3-4-5-6", "other-1-1-3-4-5"] {
+        assert!(
+            !is_left_over(&format!("{PREFIX}{}-{pid}-1-5-3", numbers + 1)),
+            "somebody elsewhere"
+        );
+        for name in [
+            "ringfence",
+            "ringfence-",
+            "ringfence-1-2-3",
+            "ringfence-x-1-3-4-5",
+            "ringfence-1-1-3-4-5-6",
+            "other-1-1-3-4-5",
+        ] {
             assert!(!is_left_over(name), "{name}");
         }
     }

@@ -71,13 +71,26 @@ const SPARE: usize = 16;
 const AT_HAND: usize = 8;
 
 impl<'a> Covers<'a> {
-    pub(super) fn new(control: &'a OwnedFd, wire: Option<OwnedFd>, plan: &Plan, lifted: Lifted) -> io::Result<Self> {
-        let talk = Arc::new(Talk { socket: Mutex::new(control.try_clone()?), asked: AtomicU64::new(0) });
+    pub(super) fn new(
+        control: &'a OwnedFd,
+        wire: Option<OwnedFd>,
+        plan: &Plan,
+        lifted: Lifted,
+    ) -> io::Result<Self> {
+        let talk =
+            Arc::new(Talk { socket: Mutex::new(control.try_clone()?), asked: AtomicU64::new(0) });
         let stock = match wire {
             Some(wire) => {
                 let nodes = Arc::new(nodes(&wire, plan)?);
-                let [files, directories] = [Kind::File, Kind::Directory].map(|kind| stock(kind, nodes.clone(), talk.clone()));
-                Stock::Wired(Box::new(Wired { nodes, known: BTreeMap::new(), files: files?, directories: directories?, masks: None }))
+                let [files, directories] = [Kind::File, Kind::Directory]
+                    .map(|kind| stock(kind, nodes.clone(), talk.clone()));
+                Stock::Wired(Box::new(Wired {
+                    nodes,
+                    known: BTreeMap::new(),
+                    files: files?,
+                    directories: directories?,
+                    masks: None,
+                }))
             }
             None => Stock::Masks(attached_masks()?),
         };
@@ -92,10 +105,18 @@ impl<'a> Covers<'a> {
     /// Covers what stands at `path`, unless it is covered or gone, or was opened meanwhile.
     pub(super) fn put(&mut self, path: &AbsPath, cover: Cover) -> io::Result<()> {
         let how = ResolveFlags::NO_SYMLINKS;
-        let target = match rustix::fs::openat2(CWD, path.as_path(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), how) {
+        let target = match rustix::fs::openat2(
+            CWD,
+            path.as_path(),
+            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+            how,
+        ) {
             Ok(target) => target,
             // Gone meanwhile: where it went, it is seen again.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG) => return Ok(()),
+            Err(
+                Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG,
+            ) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         // Asked once it is open: what is opened is told of before it is mounted, so a mount that was
@@ -135,7 +156,10 @@ impl<'a> Covers<'a> {
 
     fn is_cover(&self, device: u64) -> bool {
         let masks = if let Stock::Wired(wired) = &self.stock { wired.masks.as_ref() } else { None };
-        device == self.device || masks.and_then(|masks| rustix::fs::fstat(masks).ok()).is_some_and(|status| status.st_dev == device)
+        device == self.device
+            || masks
+                .and_then(|masks| rustix::fs::fstat(masks).ok())
+                .is_some_and(|status| status.st_dev == device)
     }
 
     /// A mount of the cover for `path`.
@@ -224,7 +248,11 @@ const KINSHIP: Duration = Duration::from_millis(100);
 const HALT: Duration = Duration::from_millis(500);
 
 impl Talk {
-    fn ask(&self, patience: Duration, question: impl FnOnce(Question) -> Sighting) -> Option<usize> {
+    fn ask(
+        &self,
+        patience: Duration,
+        question: impl FnOnce(Question) -> Sighting,
+    ) -> Option<usize> {
         let until = Instant::now() + patience;
         let socket = loop {
             match self.socket.try_lock() {
@@ -260,7 +288,9 @@ fn stock(kind: Kind, nodes: Arc<OwnedFd>, talk: Arc<Talk>) -> io::Result<Receive
     let (sender, receiver) = sync_channel(AT_HAND);
     let fill = move || {
         loop {
-            let Some(first) = talk.ask(PATIENCE, |question| Sighting::Wanted(question, SPARE, kind)) else {
+            let Some(first) =
+                talk.ask(PATIENCE, |question| Sighting::Wanted(question, SPARE, kind))
+            else {
                 thread::sleep(PATIENCE);
                 continue;
             };
@@ -281,7 +311,8 @@ pub(in crate::apply) fn protect(target: &OwnedFd, reach: Reach) -> rustix::io::R
     if rustix::fs::fstatvfs(target)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Ok(());
     }
-    let tree = open_tree(target, "", CLONE | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH)?;
+    let tree =
+        open_tree(target, "", CLONE | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH)?;
     restrict(&tree, reach, READ_ONLY | NO_SUID | NO_DEV)?;
     put(&tree, target)
 }
@@ -289,7 +320,10 @@ pub(in crate::apply) fn protect(target: &OwnedFd, reach: Reach) -> rustix::io::R
 /// The directory of the tripwire's covers. It stands in the sandbox if one was used before,
 /// and where the kernel would not copy it from the tripwire now (before 6.15).
 fn nodes(wire: &OwnedFd, plan: &Plan) -> io::Result<OwnedFd> {
-    let is_there = plan.steps.iter().any(|step| matches!(step, Step::Cover { path, cover: Cover::Deny(_) } if tells(path)));
+    let is_there = plan
+        .steps
+        .iter()
+        .any(|step| matches!(step, Step::Cover { path, cover: Cover::Deny(_) } if tells(path)));
     if !is_there {
         match open_tree(wire, ringfence_tripwire::COVERS, CLONE) {
             Err(Errno::INVAL) => {}

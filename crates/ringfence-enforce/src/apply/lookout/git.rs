@@ -41,12 +41,22 @@ pub(super) struct Repositories<'a> {
 
 impl<'a> Repositories<'a> {
     pub(super) fn new(grants: &'a Grants, steps: &Plan, plan: OwnedFd) -> Self {
-        let guards: Vec<_> = steps.guards().iter().filter(|guard| guard.kind == GuardKind::Git).collect();
+        let guards: Vec<_> =
+            steps.guards().iter().filter(|guard| guard.kind == GuardKind::Git).collect();
         // What comes to lie in one of them is looked for with the outermost around it.
-        let outermost =
-            |path: &AbsPath| guards.iter().map(|guard| &guard.path).filter(|above| path.is_within(above)).min_by_key(|above| above.depth());
-        let places = guards.iter().filter_map(|guard| Some((guard.path.clone(), outermost(&guard.path)?.clone()))).collect();
-        let foreign = guards.iter().filter_map(|guard| Birth::of(CWD, guard.path.as_path())).collect();
+        let outermost = |path: &AbsPath| {
+            guards
+                .iter()
+                .map(|guard| &guard.path)
+                .filter(|above| path.is_within(above))
+                .min_by_key(|above| above.depth())
+        };
+        let places = guards
+            .iter()
+            .filter_map(|guard| Some((guard.path.clone(), outermost(&guard.path)?.clone())))
+            .collect();
+        let foreign =
+            guards.iter().filter_map(|guard| Birth::of(CWD, guard.path.as_path())).collect();
         let (foreign, own) = (RefCell::new(foreign), RefCell::default());
         Self { grants, plan, foreign, own, guarded: HashSet::new(), ruled: HashSet::new(), places }
     }
@@ -54,12 +64,14 @@ impl<'a> Repositories<'a> {
     /// The repository of which git would obey `name` in this directory.
     pub(super) fn of(&self, directory: &AbsPath, name: &OsStr) -> Option<AbsPath> {
         let repository = self.places.get(directory)?;
-        let is_obeyed = survey::OBEYED_BY_GIT.iter().any(|obeyed| name.eq_ignore_ascii_case(obeyed));
+        let is_obeyed =
+            survey::OBEYED_BY_GIT.iter().any(|obeyed| name.eq_ignore_ascii_case(obeyed));
         // In these, every name is that of a git directory.
-        let holds_many = directory.as_path().strip_prefix(repository.as_path()).is_ok_and(|below| {
-            let first = below.iter().next().unwrap_or_default();
-            STORES.iter().any(|store| first == *store)
-        });
+        let holds_many =
+            directory.as_path().strip_prefix(repository.as_path()).is_ok_and(|below| {
+                let first = below.iter().next().unwrap_or_default();
+                STORES.iter().any(|store| first == *store)
+            });
         (is_obeyed || holds_many).then(|| repository.clone())
     }
 
@@ -70,13 +82,20 @@ impl<'a> Repositories<'a> {
 
     /// Looks at a repository that was found: a `.git`, or a directory that is one. Answers
     /// what of it is to be covered, and where to watch for more.
-    pub(super) fn found(&mut self, repository: &AbsPath, covers: &Covers<'_>) -> io::Result<Coming> {
-        let Some(itself) = Birth::of(CWD, repository.as_path()).filter(|birth| !self.foreign.borrow().contains(birth)) else {
+    pub(super) fn found(
+        &mut self,
+        repository: &AbsPath,
+        covers: &Covers<'_>,
+    ) -> io::Result<Coming> {
+        let Some(itself) = Birth::of(CWD, repository.as_path())
+            .filter(|birth| !self.foreign.borrow().contains(birth))
+        else {
             return Ok(Coming::default());
         };
         let is_dot_git = repository.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
         // Of a bare repository that the command made just now, the `HEAD` is known.
-        let head = if is_dot_git { None } else { Birth::of(CWD, repository.join("HEAD").as_path()) };
+        let head =
+            if is_dot_git { None } else { Birth::of(CWD, repository.join("HEAD").as_path()) };
         if self.is_own(itself, covers) || head.is_some_and(|head| covers.is_own(head)) {
             self.foreign.borrow_mut().remove(&itself);
             self.own.borrow_mut().insert(itself);
@@ -88,18 +107,28 @@ impl<'a> Repositories<'a> {
     }
 
     /// Looks at a name that has appeared in a git directory, and that git would obey there.
-    pub(super) fn entered(&mut self, repository: &AbsPath, path: &AbsPath, covers: &Covers<'_>) -> io::Result<Coming> {
+    pub(super) fn entered(
+        &mut self,
+        repository: &AbsPath,
+        path: &AbsPath,
+        covers: &Covers<'_>,
+    ) -> io::Result<Coming> {
         if !Birth::of(CWD, path.as_path()).is_some_and(|birth| self.is_own(birth, covers)) {
             return self.protect(repository, covers);
         }
-        let is_store =
-            path.parent().as_ref() == Some(repository) && path.name().is_some_and(|name| STORES.iter().any(|store| name == *store));
+        let is_store = path.parent().as_ref() == Some(repository)
+            && path.name().is_some_and(|name| STORES.iter().any(|store| name == *store));
         if !is_store {
             return Ok(Coming { is_own: true, ..Coming::default() });
         }
         // The command made the first worktree; the next one may be the user's.
         self.places.insert(path.clone(), repository.clone());
-        Ok(Coming { watched: vec![path.clone()], anew: Some(path.clone()), is_own: true, ..Coming::default() })
+        Ok(Coming {
+            watched: vec![path.clone()],
+            anew: Some(path.clone()),
+            is_own: true,
+            ..Coming::default()
+        })
     }
 
     /// Answers whether a command made a name of git's.
@@ -116,15 +145,30 @@ impl<'a> Repositories<'a> {
     /// What git obeys in a repository that came from outside.
     fn protect(&mut self, repository: &AbsPath, covers: &Covers<'_>) -> io::Result<Coming> {
         // What was found is the user's; a worktree in it need not be.
-        let is_made = |path: &AbsPath| path != repository && Birth::of(CWD, path.as_path()).is_some_and(|birth| self.is_own(birth, covers));
+        let is_made = |path: &AbsPath| {
+            path != repository
+                && Birth::of(CWD, path.as_path()).is_some_and(|birth| self.is_own(birth, covers))
+        };
         let found = survey::repository(self.grants, repository, &is_made);
-        let own = [repository.clone(), repository.join("info")].into_iter().filter(|place| place.as_path().is_dir());
-        let guarded = found.guards.iter().filter(|guard| guard.kind == GuardKind::Git).map(|guard| guard.path.clone());
-        let watched: Vec<AbsPath> = own.chain(guarded.filter(|place| place.is_within(repository))).collect();
+        let own = [repository.clone(), repository.join("info")]
+            .into_iter()
+            .filter(|place| place.as_path().is_dir());
+        let guarded = found
+            .guards
+            .iter()
+            .filter(|guard| guard.kind == GuardKind::Git)
+            .map(|guard| guard.path.clone());
+        let watched: Vec<AbsPath> =
+            own.chain(guarded.filter(|place| place.is_within(repository))).collect();
         self.places.extend(watched.iter().map(|place| (place.clone(), repository.clone())));
         // Only what is new: the command could have it said again and again.
-        let guards: Vec<_> = found.guards.into_iter().filter(|guard| self.guarded.insert((guard.device, guard.inode))).collect();
-        let rules: Vec<_> = found.rules.into_iter().filter(|rule| self.ruled.insert(rule.root.clone())).collect();
+        let guards: Vec<_> = found
+            .guards
+            .into_iter()
+            .filter(|guard| self.guarded.insert((guard.device, guard.inode)))
+            .collect();
+        let rules: Vec<_> =
+            found.rules.into_iter().filter(|rule| self.ruled.insert(rule.root.clone())).collect();
         if !guards.is_empty() || !rules.is_empty() {
             Addendum { guards, rules, revised: None }.append(&self.plan)?;
         }

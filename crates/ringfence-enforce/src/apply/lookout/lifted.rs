@@ -23,7 +23,13 @@ pub(super) struct Lifted {
 impl Lifted {
     /// Those that were `opened`, and those that will stand behind `length` of the plan's file.
     pub(super) fn since(plan: OwnedFd, length: u64, opened: &[Rule]) -> Self {
-        let mut lifted = Self { plan, known: length, paths: HashSet::new(), writable: HashSet::new(), newest: None };
+        let mut lifted = Self {
+            plan,
+            known: length,
+            paths: HashSet::new(),
+            writable: HashSet::new(),
+            newest: None,
+        };
         opened.iter().for_each(|rule| lifted.note(rule));
         lifted
     }
@@ -40,17 +46,26 @@ impl Lifted {
     pub(super) fn is_off(&mut self, path: &AbsPath, cover: Cover) -> bool {
         if let Some((added, end)) = Addendum::read(&self.plan, self.known) {
             self.known = end;
-            let opened = added.iter().flat_map(|added| &added.rules).filter(|rule| is_opened_since(rule));
+            let opened =
+                added.iter().flat_map(|added| &added.rules).filter(|rule| is_opened_since(rule));
             opened.for_each(|rule| self.note(rule));
             if let Some(revised) = added.into_iter().rev().find_map(|added| added.revised) {
                 self.newest = Some(revised.grants);
             }
         }
         let wanted = if matches!(cover, Cover::Deny(_)) { Access::Read } else { Access::Write };
-        if self.newest.as_ref().is_some_and(|grants| grants.verdict(path, wanted) == Verdict::Allowed) {
+        if self
+            .newest
+            .as_ref()
+            .is_some_and(|grants| grants.verdict(path, wanted) == Verdict::Allowed)
+        {
             return true;
         }
-        if matches!(cover, Cover::Deny(_)) { self.paths.contains(path) } else { self.writable.contains(path) }
+        if matches!(cover, Cover::Deny(_)) {
+            self.paths.contains(path)
+        } else {
+            self.writable.contains(path)
+        }
     }
 }
 

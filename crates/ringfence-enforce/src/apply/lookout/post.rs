@@ -155,8 +155,10 @@ impl<'a> Post<'a> {
         // What is denied by its name is found by it; other names of it are not, and what git
         // keeps to itself is not looked through.
         let is_found = |path: &AbsPath| grants.verdict(path, Access::Read) == Verdict::Denied;
-        let kept: Vec<_> =
-            covered.into_iter().filter(|(path, _)| trees.iter().any(|tree| path.is_within(tree)) && !is_found(path)).collect();
+        let kept: Vec<_> = covered
+            .into_iter()
+            .filter(|(path, _)| trees.iter().any(|tree| path.is_within(tree)) && !is_found(path))
+            .collect();
         let mut post = Self {
             watches: Rc::new(watches),
             places: HashMap::new(),
@@ -210,7 +212,11 @@ impl<'a> Post<'a> {
             let mattered = seen.is_overrun || self.covers.count() > before;
             pause = if mattered { PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
             // What mattered may be followed by more of it, for which we are awake again at once.
-            trifle = if has_happened { (!mattered).then(Instant::now) } else { trifle.filter(|since| since.elapsed() < DOZE) };
+            trifle = if has_happened {
+                (!mattered).then(Instant::now)
+            } else {
+                trifle.filter(|since| since.elapsed() < DOZE)
+            };
             nap = (has_happened || trifle.is_some()).then_some(pause);
             if !self.is_busy() {
                 // Also what was covered just now: it may take long until something happens.
@@ -238,14 +244,20 @@ impl<'a> Post<'a> {
 
     /// Masks a tracked file that the host has replaced by another content.
     fn check_tracked(&mut self, path: &AbsPath) -> io::Result<()> {
-        if self.tracked.is_replaced(path, &self.trees, |birth| self.repositories.is_own(birth, &self.covers)) {
+        if self
+            .tracked
+            .is_replaced(path, &self.trees, |birth| self.repositories.is_own(birth, &self.covers))
+        {
             self.covers.put(path, Cover::Deny(Kind::File))?;
         }
         Ok(())
     }
 
     fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || !self.hunt.waiting.is_empty() || !self.lost.is_empty() || self.watches.has_heard()
+        !self.waiting.is_empty()
+            || !self.hunt.waiting.is_empty()
+            || !self.lost.is_empty()
+            || self.watches.has_heard()
     }
 
     /// More has happened than can be followed: nobody may go on until all was looked through.
@@ -265,7 +277,11 @@ impl<'a> Post<'a> {
             return Ok(());
         }
         let since = *self.lost_since.get_or_insert_with(Instant::now);
-        if self.round.is_halted && self.round.took.is_none() || since.elapsed() < LONG { Ok(()) } else { self.halt() }
+        if self.round.is_halted && self.round.took.is_none() || since.elapsed() < LONG {
+            Ok(())
+        } else {
+            self.halt()
+        }
     }
 
     /// While nobody goes on and all was looked through, what was lost is where it is said to
@@ -287,7 +303,9 @@ impl<'a> Post<'a> {
             if let Some(directory) = self.waiting.pop() {
                 self.look_into(&directory)?;
             } else if let Some(directory) = self.hunt.waiting.pop() {
-                for (path, cover) in aliases_in(&directory, &self.hunt.linked, &mut self.hunt.waiting) {
+                for (path, cover) in
+                    aliases_in(&directory, &self.hunt.linked, &mut self.hunt.waiting)
+                {
                     self.covers.put(&path, cover)?;
                 }
             } else {
@@ -303,7 +321,8 @@ impl<'a> Post<'a> {
             self.round.took = Some(self.round.begun.elapsed());
             if self.round.unwatched > self.owned_up {
                 self.owned_up = self.round.unwatched;
-                self.covers.tell(&Sighting::Unwatched(self.round.unwatched, self.watches.shortage()));
+                self.covers
+                    .tell(&Sighting::Unwatched(self.round.unwatched, self.watches.shortage()));
             }
             if self.round.is_halted {
                 self.covers.caught_up();
@@ -327,10 +346,16 @@ impl<'a> Post<'a> {
         let nap = nap.filter(|_| !self.is_busy());
         let rest = if self.is_busy() { Some(Duration::ZERO) } else { self.rest() };
         let limit = nap.into_iter().chain(rest).min();
-        let limit = limit.map(|left| rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        let limit = limit.map(|left| rustix::time::Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        });
         let mut ends = vec![PollFd::new(self.covers.control(), PollFlags::empty())];
         ends.extend(
-            self.watches.descriptor().filter(|_| nap.is_none()).map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)),
+            self.watches
+                .descriptor()
+                .filter(|_| nap.is_none())
+                .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)),
         );
         match poll(&mut ends, limit.as_ref()) {
             Ok(_) => Ok(!ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)),
@@ -349,7 +374,10 @@ impl<'a> Post<'a> {
                 Happened::Overrun => seen.is_overrun = true,
                 Happened::Unwatched(number) => drop(self.places.remove(&number)),
                 Happened::Appeared { number, name, is_directory } => {
-                    let matter = if is_directory || self.walk.could_matter(name) || self.places_kept(number, name) {
+                    let matter = if is_directory
+                        || self.walk.could_matter(name)
+                        || self.places_kept(number, name)
+                    {
                         Matter::Called
                     } else if !self.denied.is_empty() {
                         Matter::Linked
@@ -374,7 +402,9 @@ impl<'a> Post<'a> {
 
     /// Looks at names that have appeared in a directory.
     fn appeared(&mut self, arrival: Arrival) -> io::Result<()> {
-        let Some(Watched { path, identity }) = self.places.get(&arrival.number) else { return Ok(()) };
+        let Some(Watched { path, identity }) = self.places.get(&arrival.number) else {
+            return Ok(());
+        };
         let place = match opened(path) {
             Ok(place) if identity_of(&place) == Ok(*identity) => place,
             _ => {
@@ -384,9 +414,14 @@ impl<'a> Post<'a> {
         };
         let directory = path.clone();
         for Name { name, matter } in arrival.names {
-            let Ok(status) = rustix::fs::statat(&place, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(status) = rustix::fs::statat(&place, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
             let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-            if is_file && status.st_nlink > 1 && self.denied.contains(&(status.st_dev, status.st_ino)) {
+            if is_file
+                && status.st_nlink > 1
+                && self.denied.contains(&(status.st_dev, status.st_ino))
+            {
                 self.covers.put(&directory.join(&name), Cover::Deny(Kind::File))?;
             }
             if matter == Matter::Called {
@@ -406,7 +441,9 @@ impl<'a> Post<'a> {
             let coming = self.repositories.entered(&repository, &path, &self.covers)?;
             let (anew, is_own) = (coming.anew.clone(), coming.is_own);
             self.come(coming)?;
-            for entry in anew.iter().flat_map(|store| fs::read_dir(store.as_path())).flatten().flatten() {
+            for entry in
+                anew.iter().flat_map(|store| fs::read_dir(store.as_path())).flatten().flatten()
+            {
                 self.called(&path, &entry.file_name())?;
             }
             if is_own {
@@ -469,7 +506,10 @@ impl<'a> Post<'a> {
             }
             self.covers.put(&caught.path, caught.cover)?;
             let identity = (caught.device, caught.inode);
-            if caught.links > 1 && caught.cover == Cover::Deny(Kind::File) && self.denied.insert(identity) {
+            if caught.links > 1
+                && caught.cover == Cover::Deny(Kind::File)
+                && self.denied.insert(identity)
+            {
                 self.hunt_for((caught.inode, caught.device));
             }
         }
@@ -496,7 +536,9 @@ impl<'a> Post<'a> {
     /// What a link with a denied name leads to is denied, also when it is another or comes
     /// later.
     fn follow(&mut self, link: &AbsPath) -> io::Result<()> {
-        let Some(end) = survey::end_of(link).filter(|end| self.walk.is_work(end)) else { return Ok(()) };
+        let Some(end) = survey::end_of(link).filter(|end| self.walk.is_work(end)) else {
+            return Ok(());
+        };
         if self.keep(end.clone(), Cover::Deny(Kind::File)) {
             self.keep_below(&end)?;
         }
@@ -517,13 +559,16 @@ impl<'a> Post<'a> {
     }
 
     fn watch(&mut self, directory: &AbsPath) {
-        let watched = opened(directory).and_then(|opened| Ok((self.watches.add(&opened)?, identity_of(&opened)?)));
+        let watched = opened(directory)
+            .and_then(|opened| Ok((self.watches.add(&opened)?, identity_of(&opened)?)));
         match watched {
             Ok((number, identity)) => {
                 self.places.insert(number, Watched { path: directory.clone(), identity });
             }
             // Gone, or not for anybody here to look into.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG) => {}
+            Err(
+                Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG,
+            ) => {}
             Err(_) => self.round.unwatched += 1,
         }
     }
@@ -541,7 +586,8 @@ fn identity_of(opened: &OwnedFd) -> rustix::io::Result<Identity> {
 
 /// Which files are denied by name, so that they are known by any other.
 pub(super) fn denied(covered: &[(AbsPath, Cover)]) -> HashSet<Identity> {
-    let paths = covered.iter().filter(|(_, cover)| *cover == Cover::Deny(Kind::File)).map(|(path, _)| path);
+    let paths =
+        covered.iter().filter(|(_, cover)| *cover == Cover::Deny(Kind::File)).map(|(path, _)| path);
     let found = paths.filter_map(|path| fs::symlink_metadata(path.as_path()).ok());
     found.filter(fs::Metadata::is_file).map(|metadata| (metadata.dev(), metadata.ino())).collect()
 }

@@ -60,8 +60,11 @@ impl Ears {
             return Ok((Ears::Own, None));
         }
         let (seat, end) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(helper("socketpair"))?;
-        let seated = |relay: &Relay| relay.socket.as_ref().is_some_and(|socket| hand_over(socket, [seat.as_fd()]).is_ok());
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(helper("socketpair"))?;
+        let seated = |relay: &Relay| {
+            relay.socket.as_ref().is_some_and(|socket| hand_over(socket, [seat.as_fd()]).is_ok())
+        };
         let relay = match here.relay.upgrade().filter(|relay| seated(relay)) {
             Some(relay) => relay,
             // The first, or in the place of one that was killed.
@@ -123,9 +126,11 @@ pub(super) enum Kind {
 impl Event {
     fn of(happened: &Happened<'_>) -> Self {
         match happened {
-            Happened::Appeared { number, name, is_directory } => {
-                Event::Appeared(*number, name.as_bytes().to_vec(), if *is_directory { Kind::Directory } else { Kind::Other })
-            }
+            Happened::Appeared { number, name, is_directory } => Event::Appeared(
+                *number,
+                name.as_bytes().to_vec(),
+                if *is_directory { Kind::Directory } else { Kind::Other },
+            ),
             Happened::Unwatched(number) => Event::Unwatched(*number),
             Happened::Overrun => Event::Overrun,
         }
@@ -133,9 +138,11 @@ impl Event {
 
     pub(super) fn happened(&self) -> Happened<'_> {
         match self {
-            Event::Appeared(number, name, kind) => {
-                Happened::Appeared { number: *number, name: OsStr::from_bytes(name), is_directory: *kind == Kind::Directory }
-            }
+            Event::Appeared(number, name, kind) => Happened::Appeared {
+                number: *number,
+                name: OsStr::from_bytes(name),
+                is_directory: *kind == Kind::Directory,
+            },
             Event::Unwatched(number) => Happened::Unwatched(*number),
             Event::Overrun => Happened::Overrun,
         }

@@ -29,10 +29,14 @@ pub(super) struct TrackedWatch<'a> {
 
 impl<'a> TrackedWatch<'a> {
     pub(super) fn new(grants: &'a Grants) -> Self {
-        let surveyed = grants.tracked.files.iter().map(|(path, file)| (path.clone(), file.digest)).collect();
+        let surveyed =
+            grants.tracked.files.iter().map(|(path, file)| (path.clone(), file.digest)).collect();
         let mut by_directory: HashMap<AbsPath, Vec<AbsPath>> = HashMap::new();
         for path in grants.tracked.files.keys() {
-            by_directory.entry(path.parent().unwrap_or_else(|| path.clone())).or_default().push(path.clone());
+            by_directory
+                .entry(path.parent().unwrap_or_else(|| path.clone()))
+                .or_default()
+                .push(path.clone());
         }
         Self { grants, surveyed, by_directory, checked: HashMap::new() }
     }
@@ -52,13 +56,19 @@ impl<'a> TrackedWatch<'a> {
         if self.grants.tracked.mode == TrackedMode::Deny {
             return false;
         }
-        let denied = [path.clone(), path.join("x")].map(|path| self.grants.decide(&path, Access::Read));
+        let denied =
+            [path.clone(), path.join("x")].map(|path| self.grants.decide(&path, Access::Read));
         let denied = denied.into_iter().find(|decision| decision.verdict == Verdict::Denied);
         matches!(denied.and_then(|decision| decision.rule), Some(Because::Pattern(pattern)) if pattern.spares_tracked())
     }
 
     /// Tells whether `path` is one of them and holds what neither git nor the command knows.
-    pub(super) fn is_replaced(&mut self, path: &AbsPath, trees: &[AbsPath], is_own: impl FnOnce(Birth) -> bool) -> bool {
+    pub(super) fn is_replaced(
+        &mut self,
+        path: &AbsPath,
+        trees: &[AbsPath],
+        is_own: impl FnOnce(Birth) -> bool,
+    ) -> bool {
         if !self.surveyed.contains_key(path) || self.grants.tracked.is_source(path) {
             return false;
         }
@@ -73,7 +83,8 @@ impl<'a> TrackedWatch<'a> {
         if self.checked.get(path) == Some(&stamp) {
             return false;
         }
-        let is_tracked = TrackedLookup::new(self.grants, trees, &self.surveyed).open_file(path).is_some();
+        let is_tracked =
+            TrackedLookup::new(self.grants, trees, &self.surveyed).open_file(path).is_some();
         let is_open = is_tracked || Birth::of(CWD, path.as_path()).is_some_and(is_own);
         if is_open {
             self.checked.insert(path.clone(), stamp);

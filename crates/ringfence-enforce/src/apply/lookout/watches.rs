@@ -40,7 +40,11 @@ impl Instance {
     }
 
     fn add(&self, path: String) -> rustix::io::Result<i32> {
-        inotify::add_watch(&self.0, path, WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR)
+        inotify::add_watch(
+            &self.0,
+            path,
+            WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR,
+        )
     }
 
     /// Watches a directory that was opened, wherever it is.
@@ -67,8 +71,14 @@ impl Instance {
                 told(Happened::Overrun);
             } else if event.events().contains(ReadFlags::IGNORED) {
                 told(Happened::Unwatched(event.wd()));
-            } else if let Some(name) = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes())) {
-                told(Happened::Appeared { number: event.wd(), name, is_directory: event.events().contains(ReadFlags::ISDIR) });
+            } else if let Some(name) =
+                event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()))
+            {
+                told(Happened::Appeared {
+                    number: event.wd(),
+                    name,
+                    is_directory: event.events().contains(ReadFlags::ISDIR),
+                });
             }
         }
     }
@@ -91,7 +101,10 @@ enum By {
 impl Watches {
     /// By the relay, if there is an end of it.
     pub(super) fn new(relay: Option<OwnedFd>) -> io::Result<Self> {
-        let by = match relay.map_or_else(|| Instance::new().map(By::Own), |relay| Ok(By::Relay(relay, RefCell::default()))) {
+        let by = match relay.map_or_else(
+            || Instance::new().map(By::Own),
+            |relay| Ok(By::Relay(relay, RefCell::default())),
+        ) {
             Err(Errno::MFILE) => By::Nobody,
             by => by?,
         };
@@ -135,7 +148,9 @@ impl Watches {
     pub(super) fn remove(&self, number: i32) {
         match &self.by {
             By::Own(instance) => instance.remove(number),
-            By::Relay(relay, _) => drop(rustix::net::send(relay, &number.to_ne_bytes(), SendFlags::NOSIGNAL)),
+            By::Relay(relay, _) => {
+                drop(rustix::net::send(relay, &number.to_ne_bytes(), SendFlags::NOSIGNAL))
+            }
             By::Nobody => {}
         }
     }
@@ -160,7 +175,11 @@ impl Watches {
 
 /// Has the relay watch a directory. It has nothing to wait for. Should it not answer, it is
 /// not heard any more: we end, and with us the sandbox.
-fn ask(relay: &OwnedFd, directory: &OwnedFd, heard: &RefCell<Vec<Event>>) -> rustix::io::Result<i32> {
+fn ask(
+    relay: &OwnedFd,
+    directory: &OwnedFd,
+    heard: &RefCell<Vec<Event>>,
+) -> rustix::io::Result<i32> {
     const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
     hand_over(relay, [directory.as_fd()])?;
     loop {
@@ -185,7 +204,9 @@ fn hear(relay: &OwnedFd) -> rustix::io::Result<Option<Word>> {
     let mut buffer = vec![0; LONGEST];
     match rustix::net::recv(relay, buffer.as_mut_slice(), RecvFlags::DONTWAIT) {
         Ok((0, _)) => Err(Errno::PIPE),
-        Ok((length, _)) => postcard::from_bytes(&buffer[..length]).map(Some).map_err(|_| Errno::BADMSG),
+        Ok((length, _)) => {
+            postcard::from_bytes(&buffer[..length]).map(Some).map_err(|_| Errno::BADMSG)
+        }
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(error) => Err(error),
     }

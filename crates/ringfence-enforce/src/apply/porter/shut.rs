@@ -34,7 +34,9 @@ impl Holder {
         let who = format!("process {} of the sandbox ({})", self.pid, self.name);
         match self.by {
             HeldBy::Place => format!("{who} stands in {path} or has it open"),
-            HeldBy::Socket => format!("{who} has a socket with fds that were sent and not received, and {path} may be one of them"),
+            HeldBy::Socket => format!(
+                "{who} has a socket with fds that were sent and not received, and {path} may be one of them"
+            ),
         }
     }
 }
@@ -55,7 +57,11 @@ const INIT: u32 = 1;
 /// So many are told of: one is enough.
 const TOLD: usize = 8;
 
-pub(super) fn shut(covers: &[Covered], mount: &OwnedFd, wire: Option<&OwnedFd>) -> Result<Vec<Holder>, Fault> {
+pub(super) fn shut(
+    covers: &[Covered],
+    mount: &OwnedFd,
+    wire: Option<&OwnedFd>,
+) -> Result<Vec<Holder>, Fault> {
     enter(mount)?;
     for (covered, node) in covers.iter().zip(nodes(wire, covers)?) {
         put_over(covered, node)?;
@@ -69,7 +75,9 @@ fn put_over(covered: &Covered, node: Option<OwnedFd>) -> Result<(), Fault> {
     let target = match found(path) {
         Ok(target) => target,
         // Gone, a link on which nothing can be mounted, or behind something that is shut.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG) => return Ok(()),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG) => {
+            return Ok(());
+        }
         Err(error) => return Err(error).during(|| format!("find {path} inside")),
     };
     let done = match (covered.cover, node) {
@@ -83,14 +91,20 @@ fn put_over(covered: &Covered, node: Option<OwnedFd>) -> Result<(), Fault> {
 
 /// Who has one of the covered directories, or something in it, for a place to go on from.
 fn holders(covers: &[Covered]) -> Vec<Holder> {
-    let shut: Vec<(usize, &AbsPath)> =
-        covers.iter().enumerate().filter(|(_, one)| one.cover == Cover::Deny(Kind::Directory)).map(|(at, one)| (at, &one.path)).collect();
+    let shut: Vec<(usize, &AbsPath)> = covers
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| one.cover == Cover::Deny(Kind::Directory))
+        .map(|(at, one)| (at, &one.path))
+        .collect();
     let mut holders = Vec::new();
     if shut.is_empty() {
         return holders;
     }
     for process in listed(Path::new("/proc")) {
-        let Some(pid) = process.file_name().and_then(|name| name.to_str()?.parse().ok()) else { continue };
+        let Some(pid) = process.file_name().and_then(|name| name.to_str()?.parse().ok()) else {
+            continue;
+        };
         // Each thread can have a directory and descriptors of its own.
         let threads = listed(&process.join("task"));
         let held = threads.iter().flat_map(|thread| places(thread)).find_map(|place| {
@@ -105,8 +119,14 @@ fn holders(covers: &[Covered]) -> Vec<Holder> {
             }
             None => continue,
         };
-        let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned();
-        holders.extend(covered.into_iter().map(|covered| Holder { covered, pid, name: name.clone(), by }));
+        let name =
+            fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned();
+        holders.extend(covered.into_iter().map(|covered| Holder {
+            covered,
+            pid,
+            name: name.clone(),
+            by,
+        }));
         if holders.len() >= TOLD {
             break;
         }
@@ -123,11 +143,21 @@ fn places(thread: &Path) -> Vec<std::path::PathBuf> {
 
 /// Answers whether a Unix socket of a thread holds fds that were sent and not received (Linux 5.6).
 fn has_fds_in_flight(thread: &Path) -> bool {
-    let is_socket = |link: &Path| fs::read_link(link).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:"));
-    listed(&thread.join("fd")).iter().filter(|link| is_socket(link)).filter_map(|link| link.file_name()).any(|number| {
-        let about = fs::read_to_string(thread.join("fdinfo").join(number)).unwrap_or_default();
-        about.lines().filter_map(|line| line.strip_prefix("scm_fds:")).any(|count| count.trim() != "0")
-    })
+    let is_socket = |link: &Path| {
+        fs::read_link(link)
+            .is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
+    };
+    listed(&thread.join("fd"))
+        .iter()
+        .filter(|link| is_socket(link))
+        .filter_map(|link| link.file_name())
+        .any(|number| {
+            let about = fs::read_to_string(thread.join("fdinfo").join(number)).unwrap_or_default();
+            about
+                .lines()
+                .filter_map(|line| line.strip_prefix("scm_fds:"))
+                .any(|count| count.trim() != "0")
+        })
 }
 
 fn listed(directory: &Path) -> Vec<std::path::PathBuf> {

@@ -29,23 +29,37 @@ use crate::seccomp::calls::{Arch, Call};
 const HERE: i32 = libc::AT_FDCWD;
 
 /// Carries out `call` for `caller`, if it may.
-pub(super) fn act(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Judge) -> Result<Reply, Errno> {
+pub(super) fn act(
+    call: Call,
+    caller: &Caller<'_>,
+    masks: &mut Masks,
+    judge: &mut Judge,
+) -> Result<Reply, Errno> {
     judge.carries_tracked = false;
     let acted = carry_out(call, caller, masks, judge);
     judge.lock.release();
     for (directory, path) in held_by(call, acted.as_ref().err()) {
-        if let Ok(Some(held)) = held(caller, (directory.map_or(HERE, |number| caller.int(number)), *path)) {
+        if let Ok(Some(held)) =
+            held(caller, (directory.map_or(HERE, |number| caller.int(number)), *path))
+        {
             judge.foreseen(caller, &held);
         }
     }
-    if let Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT | Errno::XDEV)) = &acted {
+    if let Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT | Errno::XDEV)) =
+        &acted
+    {
         // Only to be told: whatever it was, it has failed.
         let _ = tell_failed(call, caller, judge, *error);
     }
     acted
 }
 
-fn tell_failed(call: Call, caller: &Caller<'_>, judge: &mut Judge, error: Errno) -> Result<(), Errno> {
+fn tell_failed(
+    call: Call,
+    caller: &Caller<'_>,
+    judge: &mut Judge,
+    error: Errno,
+) -> Result<(), Errno> {
     let from = |directory: Option<usize>| directory.map_or(HERE, |number| caller.int(number));
     if let Some((directory, path)) = source(call)
         && !judge.finds(caller, from(directory), &caller.text(path)?)?
@@ -85,8 +99,16 @@ pub(super) fn deed(call: Call, caller: &Caller<'_>, masks: &mut Masks) -> Option
         Call::Open => (caller.int(1), caller.raw(2)),
         Call::Creat => (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, caller.raw(1)),
         Call::Openat => (caller.int(2), caller.raw(3)),
-        Call::Mkdir => return Some(Deed::MakeDirectory { mode: caller.raw(1) as u32 & PLAIN & !masks.of(caller) }),
-        Call::Mkdirat => return Some(Deed::MakeDirectory { mode: caller.raw(2) as u32 & PLAIN & !masks.of(caller) }),
+        Call::Mkdir => {
+            return Some(Deed::MakeDirectory {
+                mode: caller.raw(1) as u32 & PLAIN & !masks.of(caller),
+            });
+        }
+        Call::Mkdirat => {
+            return Some(Deed::MakeDirectory {
+                mode: caller.raw(2) as u32 & PLAIN & !masks.of(caller),
+            });
+        }
         _ => return None,
     };
     let wish = Wish::new(flags, mode as u32);
@@ -115,12 +137,19 @@ fn form(call: Call) -> Option<(Option<usize>, usize, Making)> {
     })
 }
 
-fn carry_out(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Judge) -> Result<Reply, Errno> {
+fn carry_out(
+    call: Call,
+    caller: &Caller<'_>,
+    masks: &mut Masks,
+    judge: &mut Judge,
+) -> Result<Reply, Errno> {
     let mut acts = Acts { caller, masks, judge, hold: Hold::of(call), began: sockets::now() };
     let arch = Arch::from_audit(caller.notification.arch);
     match call {
         Call::Open => acts.open(HERE, 0, caller.int(1), caller.raw(2) as u32),
-        Call::Creat => acts.open(HERE, 0, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, caller.raw(1) as u32),
+        Call::Creat => {
+            acts.open(HERE, 0, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, caller.raw(1) as u32)
+        }
         Call::Openat => acts.open(caller.int(0), 1, caller.int(2), caller.raw(3) as u32),
         Call::Mkdir => acts.mkdir(HERE, 0, caller.raw(1) as u32),
         Call::Mkdirat => acts.mkdir(caller.int(0), 1, caller.raw(2) as u32),
@@ -132,7 +161,9 @@ fn carry_out(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Jud
         Call::Linkat => acts.link((caller.int(0), 1), (caller.int(2), 3), caller.int(4)),
         Call::Rename => acts.rename((HERE, 0), (HERE, 1), 0),
         Call::Renameat => acts.rename((caller.int(0), 1), (caller.int(2), 3), 0),
-        Call::Renameat2 => acts.rename((caller.int(0), 1), (caller.int(2), 3), caller.raw(4) as u32),
+        Call::Renameat2 => {
+            acts.rename((caller.int(0), 1), (caller.int(2), 3), caller.raw(4) as u32)
+        }
         Call::Unlink => acts.unlink(HERE, 0, 0),
         Call::Unlinkat => acts.unlink(caller.int(0), 1, caller.int(2)),
         Call::Rmdir => acts.unlink(HERE, 0, libc::AT_REMOVEDIR),
@@ -140,7 +171,9 @@ fn carry_out(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Jud
         Call::Socketcall => acts.socketcall(),
         Call::Truncate if arch == Some(Arch::X86) => acts.truncate(caller.int(1).into()),
         Call::Truncate => acts.truncate(caller.raw(1) as i64),
-        Call::Truncate64 => acts.truncate((caller.raw(1) & 0xffff_ffff | caller.raw(2) << 32) as i64),
+        Call::Truncate64 => {
+            acts.truncate((caller.raw(1) & 0xffff_ffff | caller.raw(2) << 32) as i64)
+        }
         Call::Ioctl => acts.set_flags(),
         _ => Err(Errno::NOSYS),
     }
@@ -148,7 +181,10 @@ fn carry_out(call: Call, caller: &Caller<'_>, masks: &mut Masks, judge: &mut Jud
 
 /// Opens `/dev/null`, if that is what is wanted, or the terminal of somebody who has none.
 pub(super) fn open_nothing(caller: &Caller<'_>) -> Option<Reply> {
-    let call = Call::from_number(Arch::from_audit(caller.notification.arch)?, caller.notification.call as u32)?;
+    let call = Call::from_number(
+        Arch::from_audit(caller.notification.arch)?,
+        caller.notification.call as u32,
+    )?;
     let (path, flags) = match call {
         Call::Open => (0, caller.int(1)),
         Call::Openat => (1, caller.int(2)),
@@ -164,7 +200,13 @@ pub(super) fn open_nothing(caller: &Caller<'_>) -> Option<Reply> {
     }
     let wish = Wish::new(flags, 0).without_making();
     // Nobody ever waits for it.
-    let opened = rustix::fs::openat2(caller.at_hand.root().ok()?, c"dev/null", wish.flags, wish.mode, ResolveFlags::NO_SYMLINKS);
+    let opened = rustix::fs::openat2(
+        caller.at_hand.root().ok()?,
+        c"dev/null",
+        wish.flags,
+        wish.mode,
+        ResolveFlags::NO_SYMLINKS,
+    );
     Some(Reply::Descriptor(opened.ok()?, wish.target_flags()))
 }
 
@@ -220,7 +262,9 @@ impl Acts<'_, '_> {
                 }
             }
         }
-        let follow = if wish.flags.intersects(OFlags::NOFOLLOW) || wish.flags.contains(OFlags::CREATE | OFlags::EXCL) {
+        let follow = if wish.flags.intersects(OFlags::NOFOLLOW)
+            || wish.flags.contains(OFlags::CREATE | OFlags::EXCL)
+        {
             Last::Keep
         } else {
             Last::Follow
@@ -264,7 +308,8 @@ impl Acts<'_, '_> {
         }
         let through = format!("self/fd/{}", through.as_raw_fd());
         // Without waiting: a pipe without another end is refused, not waited for.
-        let flags = (wish.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)) | OFlags::NONBLOCK;
+        let flags =
+            (wish.flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW)) | OFlags::NONBLOCK;
         wish.reply(rustix::fs::openat(self.caller.host_proc, through, flags, Mode::empty())?)
     }
 
@@ -272,24 +317,40 @@ impl Acts<'_, '_> {
     /// given a copy. A caller that has it open for writing gains nothing, such as by `/dev/stdout`.
     pub(super) fn refuse_shared(&mut self, through: &OwnedFd) -> Result<(), Errno> {
         let status = rustix::fs::fstat(through)?;
-        if magic::writes_to(self.caller, &status)? || self.judge.names_of(self.caller, through, &status)? != Names::Outside {
+        if magic::writes_to(self.caller, &status)?
+            || self.judge.names_of(self.caller, through, &status)? != Names::Outside
+        {
             return Ok(());
         }
         Err(self.judge.refuse_shared(self.caller, through))
     }
 
-    fn opened(&mut self, opened: Result<OwnedFd, Errno>, wish: &Wish, start: BorrowedFd<'_>, path: &CStr) -> Result<Reply, Errno> {
+    fn opened(
+        &mut self,
+        opened: Result<OwnedFd, Errno>,
+        wish: &Wish,
+        start: BorrowedFd<'_>,
+        path: &CStr,
+    ) -> Result<Reply, Errno> {
         match opened {
             // A pipe without another end: the caller wants to wait for one, we cannot.
-            Err(Errno::NXIO) if !wish.flags.contains(OFlags::NONBLOCK) && is_pipe(start, path) => self.open_later(wish, start, path),
+            Err(Errno::NXIO) if !wish.flags.contains(OFlags::NONBLOCK) && is_pipe(start, path) => {
+                self.open_later(wish, start, path)
+            }
             Err(Errno::NXIO) if is_terminal_of_caller(start, path) => self.open_terminal(wish),
             Err(error) => Err(error),
             Ok(opened) => {
                 // Through no link, so it bears its name.
-                if place::last_name(path).is_some_and(|name| name == "tty") && is_own_terminal(&opened) {
+                if place::last_name(path).is_some_and(|name| name == "tty")
+                    && is_own_terminal(&opened)
+                {
                     return self.open_terminal(wish);
                 }
-                let opened = if wish.writes() { self.prepare_writing(opened, wish, start, path)? } else { opened };
+                let opened = if wish.writes() {
+                    self.prepare_writing(opened, wish, start, path)?
+                } else {
+                    opened
+                };
                 // Opened for reading, a pipe does not tell whether it has a writer yet; in
                 // the other directions it is open as the caller would have had it.
                 if wish.only_reads() {
@@ -307,18 +368,27 @@ impl Acts<'_, '_> {
     /// Opens in a process of its own, which may wait as long as the caller would have. (Not
     /// in a thread: the warden's children are in another process namespace than it is.)
     fn open_later(&self, wish: &Wish, start: BorrowedFd<'_>, path: &CStr) -> Result<Reply, Errno> {
-        let (wish, id, listener) = (wish.without_making(), self.caller.notification.id, self.caller.listener);
+        let (wish, id, listener) =
+            (wish.without_making(), self.caller.notification.id, self.caller.listener);
         match process::fork().map_err(|_| Errno::AGAIN)? {
             Fork::Parent(_) => Ok(Reply::Later),
             Fork::Child => {
                 let opened = if wish.flags.contains(OFlags::WRONLY) {
                     self.wait_for_reader(&wish, start, path)
                 } else {
-                    rustix::fs::openat2(start, path, wish.flags - OFlags::TRUNC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-                        .map_err(|error| error.raw_os_error())
+                    rustix::fs::openat2(
+                        start,
+                        path,
+                        wish.flags - OFlags::TRUNC,
+                        Mode::empty(),
+                        ResolveFlags::NO_SYMLINKS,
+                    )
+                    .map_err(|error| error.raw_os_error())
                 };
                 let _ = match opened {
-                    Ok(opened) => seccomp::answer_with(listener, id, opened.as_fd(), wish.target_flags()),
+                    Ok(opened) => {
+                        seccomp::answer_with(listener, id, opened.as_fd(), wish.target_flags())
+                    }
                     Err(number) => seccomp::answer(listener, id, Err(number)),
                 };
                 process::exit_now(0)
@@ -327,7 +397,12 @@ impl Acts<'_, '_> {
     }
 
     /// Tries until the pipe has a reader, the caller is gone, or a signal waits for it.
-    fn wait_for_reader(&self, wish: &Wish, start: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, i32> {
+    fn wait_for_reader(
+        &self,
+        wish: &Wish,
+        start: BorrowedFd<'_>,
+        path: &CStr,
+    ) -> Result<OwnedFd, i32> {
         loop {
             match wish.open_at(start, path) {
                 Err(Errno::NXIO) => {}
@@ -383,7 +458,11 @@ impl Acts<'_, '_> {
         let place = self.place(directory, path, Operation::Create)?;
         self.judge.make_directory(self.caller, &place)?;
         self.masks.put_on(self.caller);
-        let made = rustix::fs::mkdirat(&place.directory, place.name.as_os_str(), Mode::from_raw_mode(mode & 0o7777));
+        let made = rustix::fs::mkdirat(
+            &place.directory,
+            place.name.as_os_str(),
+            Mode::from_raw_mode(mode & 0o7777),
+        );
         self.done(&place, made)
     }
 
@@ -396,7 +475,13 @@ impl Acts<'_, '_> {
         };
         let place = self.file_place(directory, path)?;
         self.masks.put_on(self.caller);
-        let made = rustix::fs::mknodat(&place.directory, place.name.as_os_str(), kind, Mode::from_raw_mode(mode & PLAIN), 0);
+        let made = rustix::fs::mknodat(
+            &place.directory,
+            place.name.as_os_str(),
+            kind,
+            Mode::from_raw_mode(mode & PLAIN),
+            0,
+        );
         self.done(&place, made)
     }
 
@@ -421,7 +506,15 @@ impl Acts<'_, '_> {
                 Lead::Open(source) => (source, None),
                 Lead::Place(place) => {
                     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    (rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty())?, Some(place))
+                    (
+                        rustix::fs::openat(
+                            &place.directory,
+                            place.name.as_os_str(),
+                            flags,
+                            Mode::empty(),
+                        )?,
+                        Some(place),
+                    )
                 }
             }
         };
@@ -437,9 +530,16 @@ impl Acts<'_, '_> {
         if FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode).is_symlink() {
             self.judge.link_into(self.caller, &place)?;
         }
-        let is_inside = only_name.is_some_and(|name| is_only_name(&name, &source)) || self.judge.is_inside(&source);
+        let is_inside = only_name.is_some_and(|name| is_only_name(&name, &source))
+            || self.judge.is_inside(&source);
         let name = format!("self/fd/{}", source.as_raw_fd());
-        let made = rustix::fs::linkat(self.caller.host_proc, name, &place.directory, place.name.as_os_str(), AtFlags::SYMLINK_FOLLOW);
+        let made = rustix::fs::linkat(
+            self.caller.host_proc,
+            name,
+            &place.directory,
+            place.name.as_os_str(),
+            AtFlags::SYMLINK_FOLLOW,
+        );
         if made.is_ok() && is_inside {
             self.judge.linked_inside(&source);
         }
@@ -474,14 +574,22 @@ impl Acts<'_, '_> {
             self.judge.make(self.caller, &source, Operation::Rename)?;
         }
         self.judge.unlinks(&target);
-        let is_swapped = flags.contains(RenameFlags::EXCHANGE) && self.judge.is_packed_refs(&source);
+        let is_swapped =
+            flags.contains(RenameFlags::EXCHANGE) && self.judge.is_packed_refs(&source);
         if is_swapped || self.judge.is_packed_refs(&target) {
             return self.rename_refs(&source, &target, flags);
         }
         // Every checkout puts another `HEAD` in the place of the one that is there.
-        let is_new_head = target.name == "HEAD" && target.kind() == Some(FileType::RegularFile) && flags.is_empty();
-        let renamed =
-            rustix::fs::renameat_with(&source.directory, source.name.as_os_str(), &target.directory, target.name.as_os_str(), flags);
+        let is_new_head = target.name == "HEAD"
+            && target.kind() == Some(FileType::RegularFile)
+            && flags.is_empty();
+        let renamed = rustix::fs::renameat_with(
+            &source.directory,
+            source.name.as_os_str(),
+            &target.directory,
+            target.name.as_os_str(),
+            flags,
+        );
         if is_new_head {
             return renamed.map(|()| Reply::Value(0));
         }
@@ -492,7 +600,9 @@ impl Acts<'_, '_> {
     }
 
     fn unlink(&mut self, directory: i32, path: usize, flags: i32) -> Result<Reply, Errno> {
-        let flags = AtFlags::from_bits(flags as u32).filter(|flags| (*flags - AtFlags::REMOVEDIR).is_empty()).ok_or(Errno::INVAL)?;
+        let flags = AtFlags::from_bits(flags as u32)
+            .filter(|flags| (*flags - AtFlags::REMOVEDIR).is_empty())
+            .ok_or(Errno::INVAL)?;
         let path = self.caller.text(path)?;
         let unnamed = |error| match (error, path.to_bytes().ends_with(b"..")) {
             (Errno::EXIST, true) => Errno::NOTEMPTY,
@@ -502,11 +612,16 @@ impl Acts<'_, '_> {
         let place = place::keep(self.caller, directory, &path).map_err(unnamed)?;
         self.caller.still_waits()?;
         if place.end == End::Slash && !flags.contains(AtFlags::REMOVEDIR) {
-            return Err(if place.kind() == Some(FileType::Directory) { Errno::ISDIR } else { Errno::NOTDIR });
+            return Err(if place.kind() == Some(FileType::Directory) {
+                Errno::ISDIR
+            } else {
+                Errno::NOTDIR
+            });
         }
         self.judge.remove(self.caller, &place)?;
         self.judge.unlinks(&place);
-        rustix::fs::unlinkat(&place.directory, place.name.as_os_str(), flags).map(|()| Reply::Value(0))
+        rustix::fs::unlinkat(&place.directory, place.name.as_os_str(), flags)
+            .map(|()| Reply::Value(0))
     }
 
     fn bind(&mut self, socket: i32, address: u64, length: u64) -> Result<Reply, Errno> {
@@ -520,9 +635,14 @@ impl Acts<'_, '_> {
         let family = address.get(..2).map(|two| u16::from_ne_bytes([two[0], two[1]]));
         let path = address.get(2..).unwrap_or_default();
         let path = &path[..path.iter().position(|byte| *byte == 0).unwrap_or(path.len())];
-        let bind =
-            |address: &[u8]| net::bind_raw(socket.as_fd(), address).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
-        if family != Some(libc::AF_UNIX as u16) && self.judge.is_listed() && !reach::is_of_the_sandbox(&socket)? {
+        let bind = |address: &[u8]| {
+            net::bind_raw(socket.as_fd(), address)
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        };
+        if family != Some(libc::AF_UNIX as u16)
+            && self.judge.is_listed()
+            && !reach::is_of_the_sandbox(&socket)?
+        {
             return Err(Errno::INVAL);
         }
         if family != Some(libc::AF_UNIX as u16) || path.is_empty() {
@@ -533,7 +653,8 @@ impl Acts<'_, '_> {
         // As it is written, so that the socket tells its name as it was given; but below
         // `/proc`, `self` would be us.
         let is_plain = !path.to_bytes().starts_with(b"/proc/");
-        if is_plain && place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name)) {
+        if is_plain && place::last_name(&path).is_some_and(|name| !self.judge.is_interesting(name))
+        {
             rustix::process::fchdir(self.caller.directory(HERE)?)?;
             self.caller.still_waits()?;
             return bind(&address).map(|()| Reply::Value(0)).inspect_err(|error| {
@@ -545,7 +666,8 @@ impl Acts<'_, '_> {
         self.judge.make(self.caller, &place, Operation::Create)?;
         rustix::process::fchdir(&place.directory)?;
         let name = place.name.as_encoded_bytes();
-        bind(&[&(libc::AF_UNIX as u16).to_ne_bytes(), name, b"\0"].concat()).map(|()| Reply::Value(0))
+        bind(&[&(libc::AF_UNIX as u16).to_ne_bytes(), name, b"\0"].concat())
+            .map(|()| Reply::Value(0))
     }
 
     /// `socket` and `bind` of 32-bit programs, whose arguments stand in memory.
@@ -553,13 +675,15 @@ impl Acts<'_, '_> {
         const SOCKET: i32 = 1;
         const BIND: i32 = 2;
         let words = self.caller.bytes(self.caller.raw(1), 12)?;
-        let word = |i: usize| u32::from_ne_bytes([words[i * 4], words[i * 4 + 1], words[i * 4 + 2], words[i * 4 + 3]]);
+        let word = |i: usize| {
+            u32::from_ne_bytes([words[i * 4], words[i * 4 + 1], words[i * 4 + 2], words[i * 4 + 3]])
+        };
         match self.caller.int(0) {
             BIND => self.bind(word(0) as i32, word(1).into(), word(2).into()),
             SOCKET => {
                 let (family, kind, protocol) = (word(0) as i32, word(1) as i32, word(2) as i32);
-                let known =
-                    matches!(family, libc::AF_UNIX | libc::AF_INET | libc::AF_INET6) || (family == libc::AF_NETLINK && protocol == 0);
+                let known = matches!(family, libc::AF_UNIX | libc::AF_INET | libc::AF_INET6)
+                    || (family == libc::AF_NETLINK && protocol == 0);
                 if !known {
                     return Err(Errno::AFNOSUPPORT);
                 }
@@ -575,20 +699,24 @@ impl Acts<'_, '_> {
 
 /// Whether a file has the name `place` and no other.
 fn is_only_name(place: &Place, file: &OwnedFd) -> bool {
-    rustix::fs::fstat(file).is_ok_and(|status| is_only_name_in(place.directory.as_fd(), &place.name, &status))
+    rustix::fs::fstat(file)
+        .is_ok_and(|status| is_only_name_in(place.directory.as_fd(), &place.name, &status))
 }
 
 fn is_fifo(opened: &OwnedFd) -> bool {
-    rustix::fs::fstat(opened).is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
+    rustix::fs::fstat(opened)
+        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
 }
 
 fn is_pipe(start: BorrowedFd<'_>, path: &CStr) -> bool {
-    status_of(start, path).is_some_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
+    status_of(start, path)
+        .is_some_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
 }
 
 /// What stands at a path, through no link.
 pub(super) fn status_of(start: BorrowedFd<'_>, path: &CStr) -> Option<rustix::fs::Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let there = rustix::fs::openat2(start, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
+    let there =
+        rustix::fs::openat2(start, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
     rustix::fs::fstat(there).ok()
 }

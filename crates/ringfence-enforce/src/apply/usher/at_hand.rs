@@ -28,7 +28,11 @@ enum Threads {
 impl AtHand {
     /// We are in the sandbox: its root is ours from now on, and stays.
     pub(super) fn enter(&mut self) -> io::Result<()> {
-        self.root = Some(rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?);
+        self.root = Some(rustix::fs::open(
+            "/",
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?);
         Ok(())
     }
 

@@ -36,8 +36,14 @@ pub(super) struct Memory {
 impl Caller<'_> {
     /// Whether the same stands where `memory` was read; reads all of it again.
     pub(super) fn has(&self, memory: &Memory) -> bool {
-        memory.texts.borrow().iter().all(|(address, text)| self.text_from(*address).as_ref() == Ok(text))
-            && memory.bytes.borrow().iter().all(|(address, bytes)| self.bytes_from(*address, bytes.len()).as_ref() == Ok(bytes))
+        memory
+            .texts
+            .borrow()
+            .iter()
+            .all(|(address, text)| self.text_from(*address).as_ref() == Ok(text))
+            && memory.bytes.borrow().iter().all(|(address, bytes)| {
+                self.bytes_from(*address, bytes.len()).as_ref() == Ok(bytes)
+            })
     }
 
     pub(super) fn pid(&self) -> i32 {
@@ -55,7 +61,11 @@ impl Caller<'_> {
 
     /// Whether what was read belongs to the caller: its number may be another's by now.
     pub(super) fn still_waits(&self) -> Result<(), Errno> {
-        if seccomp::is_waiting(self.listener, self.notification.id) { Ok(()) } else { Err(Errno::SRCH) }
+        if seccomp::is_waiting(self.listener, self.notification.id) {
+            Ok(())
+        } else {
+            Err(Errno::SRCH)
+        }
     }
 
     /// The text at an argument.
@@ -66,7 +76,9 @@ impl Caller<'_> {
     /// The text at an address: ends with NUL, at most `PATH_MAX` long. Read once: whatever
     /// stands there later, this is what the call is about.
     pub(super) fn text_at(&self, address: u64) -> Result<CString, Errno> {
-        if let Some((_, text)) = self.read.texts.borrow().iter().find(|(known, _)| *known == address) {
+        if let Some((_, text)) =
+            self.read.texts.borrow().iter().find(|(known, _)| *known == address)
+        {
             return Ok(text.clone());
         }
         let text = self.text_from(address)?;
@@ -98,7 +110,8 @@ impl Caller<'_> {
 
     /// Bytes at an address. Read once, as [`Caller::text_at`].
     pub(super) fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
-        let is_known = |(known, bytes): &&(u64, Vec<u8>)| *known == address && bytes.len() >= length;
+        let is_known =
+            |(known, bytes): &&(u64, Vec<u8>)| *known == address && bytes.len() >= length;
         if let Some((_, bytes)) = self.read.bytes.borrow().iter().find(is_known) {
             return Ok(bytes[..length].to_vec());
         }
@@ -117,16 +130,31 @@ impl Caller<'_> {
 
     fn look(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let again = memory::read_process(self.pid(), address, buffer);
-        again.or_else(|_| raised(|| memory::read_process(self.pid(), address, buffer))).map_err(|_| Errno::FAULT)
+        again
+            .or_else(|_| raised(|| memory::read_process(self.pid(), address, buffer)))
+            .map_err(|_| Errno::FAULT)
     }
 
     /// The directory that a path of the caller begins at.
     pub(super) fn directory(&self, number: i32) -> Result<OwnedFd, Errno> {
-        let name = if number == libc::AT_FDCWD { format!("{}/cwd", self.pid()) } else { format!("{}/fd/{number}", self.pid()) };
-        let open = || rustix::fs::openat(self.host_proc, name.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let name = if number == libc::AT_FDCWD {
+            format!("{}/cwd", self.pid())
+        } else {
+            format!("{}/fd/{number}", self.pid())
+        };
+        let open = || {
+            rustix::fs::openat(
+                self.host_proc,
+                name.as_str(),
+                OFlags::PATH | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+        };
         match open() {
             Err(Errno::NOENT) => Err(Errno::BADF),
-            Err(Errno::ACCESS | Errno::PERM) => raised(|| open().map_err(std::io::Error::from)).map_err(|_| Errno::ACCESS),
+            Err(Errno::ACCESS | Errno::PERM) => {
+                raised(|| open().map_err(std::io::Error::from)).map_err(|_| Errno::ACCESS)
+            }
             other => other,
         }
     }
@@ -152,29 +180,48 @@ impl Caller<'_> {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => leader(),
             opened => opened,
         };
-        let copy = || open().and_then(|pidfd| process::descriptor_of(std::os::fd::AsFd::as_fd(&pidfd), number));
-        copy().or_else(|_| raised(copy)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::BADF))
+        let copy = || {
+            open()
+                .and_then(|pidfd| process::descriptor_of(std::os::fd::AsFd::as_fd(&pidfd), number))
+        };
+        copy()
+            .or_else(|_| raised(copy))
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::BADF))
     }
 
     /// Whether the caller's next program gets one of its descriptors as well.
     pub(super) fn on_execute(&self, number: i32) -> OnExecute {
         let name = format!("{}/fdinfo/{number}", self.pid());
         let read = || {
-            let file = rustix::fs::openat(self.host_proc, name.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            let file = rustix::fs::openat(
+                self.host_proc,
+                name.as_str(),
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
             let mut text = vec![0; 1024];
             let length = rustix::io::read(&file, &mut text)?;
             text.truncate(length);
             Ok::<_, std::io::Error>(String::from_utf8_lossy(&text).into_owned())
         };
         let text = read().or_else(|_| raised(read)).unwrap_or_default();
-        let flags = text.lines().find_map(|line| line.strip_prefix("flags:")).and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+        let flags = text
+            .lines()
+            .find_map(|line| line.strip_prefix("flags:"))
+            .and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
         flags.map_or(OnExecute::Close, OnExecute::of)
     }
 
     /// The program the caller runs.
     pub(super) fn program(&self) -> String {
-        let read = || rustix::fs::readlinkat(self.host_proc, format!("{}/exe", self.pid()), Vec::new()).map_err(std::io::Error::from);
-        read().or_else(|_| raised(read)).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
+        let read = || {
+            rustix::fs::readlinkat(self.host_proc, format!("{}/exe", self.pid()), Vec::new())
+                .map_err(std::io::Error::from)
+        };
+        read()
+            .or_else(|_| raised(read))
+            .map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default()
     }
 
     /// What the caller is called, outside and inside.
@@ -184,12 +231,22 @@ impl Caller<'_> {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             line.split_whitespace().last().map(str::to_owned)
         };
-        Some(Ids { leader: last("Tgid:")?.parse().ok()?, leader_inside: last("NStgid:")?, thread_inside: last("NSpid:")? })
+        Some(Ids {
+            leader: last("Tgid:")?.parse().ok()?,
+            leader_inside: last("NStgid:")?,
+            thread_inside: last("NSpid:")?,
+        })
     }
 
     fn status(&self) -> Option<String> {
         let name = format!("{}/status", self.pid());
-        let file = rustix::fs::openat(self.host_proc, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let file = rustix::fs::openat(
+            self.host_proc,
+            name,
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .ok()?;
         let mut text = vec![0; 8192];
         let length = rustix::io::read(&file, &mut text).ok()?;
         text.truncate(length);
@@ -205,11 +262,20 @@ impl Caller<'_> {
     /// The session of a process and the device number of its terminal; zero means us.
     pub(super) fn terminal(&self, pid: i32) -> Option<(i32, u64)> {
         let name = if pid == 0 { "self/stat".to_owned() } else { format!("{pid}/stat") };
-        let file = rustix::fs::openat(self.host_proc, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let file = rustix::fs::openat(
+            self.host_proc,
+            name,
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .ok()?;
         let mut text = [0; 1024];
         let length = rustix::io::read(&file, &mut text[..]).ok()?;
         // Behind the name, which may hold anything: state, parent, group, session, terminal.
-        let text = std::str::from_utf8(&text[..length][text[..length].iter().rposition(|byte| *byte == b')')? + 1..]).ok()?;
+        let text = std::str::from_utf8(
+            &text[..length][text[..length].iter().rposition(|byte| *byte == b')')? + 1..],
+        )
+        .ok()?;
         let mut fields = text.split_whitespace().skip(3);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     }
@@ -217,7 +283,13 @@ impl Caller<'_> {
     /// How large the caller may make a file; `None` is no limit.
     pub(super) fn largest_file(&self) -> Option<u64> {
         let name = format!("{}/limits", self.pid());
-        let file = rustix::fs::openat(self.host_proc, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let file = rustix::fs::openat(
+            self.host_proc,
+            name,
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .ok()?;
         let mut text = vec![0; 4096];
         let length = rustix::io::read(&file, &mut text).ok()?;
         let text = std::str::from_utf8(&text[..length]).ok()?;

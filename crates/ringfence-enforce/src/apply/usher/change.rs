@@ -34,19 +34,28 @@ impl Acts<'_, '_> {
     /// A file with names outside the writable trees is not written: the name gets a file of its own
     /// with the same content, as after `cp`. Tools that fill a project with hard links mean them as
     /// copies; refusing the write would break what works without a sandbox.
-    pub(super) fn prepare_writing(&mut self, opened: OwnedFd, wish: &Wish, start: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
+    pub(super) fn prepare_writing(
+        &mut self,
+        opened: OwnedFd,
+        wish: &Wish,
+        start: BorrowedFd<'_>,
+        path: &CStr,
+    ) -> Result<OwnedFd, Errno> {
         let status = rustix::fs::fstat(&opened)?;
         self.judge.write_lasting(self.caller, &opened, &status)?;
         // A name that was not there before is the only one.
         let is_new = wish.flags.contains(OFlags::CREATE | OFlags::EXCL);
-        let is_own = is_new || is_settled(&status, self.began) || is_named_only(start, path, &status);
-        let is_shared = !is_own && self.judge.names_of(self.caller, &opened, &status)? == Names::Outside;
+        let is_own =
+            is_new || is_settled(&status, self.began) || is_named_only(start, path, &status);
+        let is_shared =
+            !is_own && self.judge.names_of(self.caller, &opened, &status)? == Names::Outside;
         self.judge.expects_new = is_untouched(&status);
         if !is_shared {
             wish.truncate(self.caller.host_proc, &opened, &status)?;
             return Ok(opened);
         }
-        let content = if wish.flags.contains(OFlags::TRUNC) { Content::Dropped } else { Content::Kept };
+        let content =
+            if wish.flags.contains(OFlags::TRUNC) { Content::Dropped } else { Content::Kept };
         let separated = place::unlinked(start, path).and_then(|place| {
             self.separate(&place, &opened, content)?;
             let name = CString::new(place.name.as_encoded_bytes()).map_err(|_| Errno::INVAL)?;
@@ -69,10 +78,18 @@ impl Acts<'_, '_> {
         if self.judge.is_interesting(name.as_ref()) {
             return Err(Errno::ACCESS);
         }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let copy = rustix::fs::openat(&place.directory, name.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
-        let copied = copy_to(&copy, place, &status, content)
-            .and_then(|()| rustix::fs::renameat(&place.directory, name.as_str(), &place.directory, place.name.as_os_str()));
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let copy =
+            rustix::fs::openat(&place.directory, name.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
+        let copied = copy_to(&copy, place, &status, content).and_then(|()| {
+            rustix::fs::renameat(
+                &place.directory,
+                name.as_str(),
+                &place.directory,
+                place.name.as_os_str(),
+            )
+        });
         if copied.is_err() {
             let _ = rustix::fs::unlinkat(&place.directory, name.as_str(), AtFlags::empty());
         }
@@ -88,7 +105,9 @@ impl Acts<'_, '_> {
         let opened = self.open_to_truncate(start, &path)?;
         let size = rustix::fs::fstat(&opened)?.st_size;
         // Our own limit is not the caller's.
-        if length > size.unsigned_abs() && self.caller.largest_file().is_some_and(|largest| length > largest) {
+        if length > size.unsigned_abs()
+            && self.caller.largest_file().is_some_and(|largest| length > largest)
+        {
             return Err(Errno::FBIG);
         }
         rustix::fs::ftruncate(&opened, length).map(|()| Reply::Value(0))
@@ -97,11 +116,15 @@ impl Acts<'_, '_> {
     /// As [`Acts::open`] does: in one call, where no link is on the way and the name matters to no rule.
     fn open_to_truncate(&mut self, start: Ground<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
         let wish = Wish::new(libc::O_WRONLY | libc::O_NONBLOCK, 0);
-        if place::last_name(path).is_some_and(|name| !self.judge.is_interesting(name)) && !self.judge.begins_in_git(&start) {
+        if place::last_name(path).is_some_and(|name| !self.judge.is_interesting(name))
+            && !self.judge.begins_in_git(&start)
+        {
             match wish.open_at(start.as_fd(), path) {
                 Err(Errno::LOOP) => {}
                 Err(Errno::NXIO) => return Err(Errno::INVAL),
-                opened => return self.prepare_writing(of_a_file(opened?)?, &wish, start.as_fd(), path),
+                opened => {
+                    return self.prepare_writing(of_a_file(opened?)?, &wish, start.as_fd(), path);
+                }
             }
         }
         match place::walk(self.caller, start, path, Last::Follow)? {
@@ -123,7 +146,12 @@ impl Acts<'_, '_> {
                 self.judge.write_open(self.caller, &through)?;
                 self.refuse_shared(&through)?;
                 let through = format!("self/fd/{}", through.as_raw_fd());
-                of_a_file(rustix::fs::openat(self.caller.host_proc, through, wish.flags, Mode::empty())?)
+                of_a_file(rustix::fs::openat(
+                    self.caller.host_proc,
+                    through,
+                    wish.flags,
+                    Mode::empty(),
+                )?)
             }
         }
     }
@@ -133,8 +161,11 @@ impl Acts<'_, '_> {
         let file = self.caller.descriptor(self.caller.int(0))?;
         let word = self.caller.bytes(self.caller.raw(2), 4)?;
         self.caller.still_waits()?;
-        let flags = IFlags::from_bits_retain(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
-        if flags.contains(IGNORES_CASE) && !rustix::fs::ioctl_getflags(&file)?.contains(IGNORES_CASE) {
+        let flags =
+            IFlags::from_bits_retain(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+        if flags.contains(IGNORES_CASE)
+            && !rustix::fs::ioctl_getflags(&file)?.contains(IGNORES_CASE)
+        {
             let path = path_of_directory(self.caller.host_proc, file.as_fd())?;
             self.judge.refuse_since(self.caller, Operation::Write, &path, Denial::IGNORES_CASE);
             return Err(Errno::PERM);
@@ -150,14 +181,19 @@ fn is_named_only(start: BorrowedFd<'_>, path: &CStr, status: &Stat) -> bool {
     }
     match place::last_name(path) {
         Some(name) if name.len() == path.count_bytes() => is_only_name_in(start, name, status),
-        Some(name) => place::unlinked(start, path).is_ok_and(|place| is_only_name_in(place.directory.as_fd(), name, status)),
+        Some(name) => place::unlinked(start, path)
+            .is_ok_and(|place| is_only_name_in(place.directory.as_fd(), name, status)),
         None => false,
     }
 }
 
 /// Whether a file is as it was made.
 pub(super) fn is_untouched(status: &Stat) -> bool {
-    let times = [(status.st_atime, status.st_atime_nsec), (status.st_mtime, status.st_mtime_nsec), (status.st_ctime, status.st_ctime_nsec)];
+    let times = [
+        (status.st_atime, status.st_atime_nsec),
+        (status.st_mtime, status.st_mtime_nsec),
+        (status.st_ctime, status.st_ctime_nsec),
+    ];
     status.st_size == 0 && times[0] == times[1] && times[1] == times[2]
 }
 
@@ -173,26 +209,34 @@ fn of_a_file(opened: OwnedFd) -> Result<OwnedFd, Errno> {
 fn copy_to(copy: &OwnedFd, place: &Place, status: &Stat, content: Content) -> Result<(), Errno> {
     let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let source = rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty())?;
+    let source =
+        rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty())?;
     let found = rustix::fs::fstat(&source)?;
     if (found.st_dev, found.st_ino) != (status.st_dev, status.st_ino) {
         return Err(Errno::AGAIN);
     }
     if content == Content::Kept && rustix::fs::ioctl_ficlone(copy, &source).is_err() {
-        let (mut from, mut to) = (File::from(source.try_clone().map_err(failed)?), File::from(copy.try_clone().map_err(failed)?));
+        let (mut from, mut to) = (
+            File::from(source.try_clone().map_err(failed)?),
+            File::from(copy.try_clone().map_err(failed)?),
+        );
         std::io::copy(&mut from, &mut to).map_err(failed)?;
     }
     copy_attributes(&source, copy)?;
     let mut mode = Mode::from_raw_mode(status.st_mode & PLAIN);
     let is_of_group = rustix::fs::fstat(copy)?.st_gid == status.st_gid;
-    if !is_of_group && rustix::fs::fchown(copy, None, Some(rustix::fs::Gid::from_raw(status.st_gid))).is_err() {
+    if !is_of_group
+        && rustix::fs::fchown(copy, None, Some(rustix::fs::Gid::from_raw(status.st_gid))).is_err()
+    {
         // Rights of one group are not another's.
         mode -= Mode::RWXG;
     }
     rustix::fs::fchmod(copy, mode)?;
     if content == Content::Kept {
-        let last_access = Timespec { tv_sec: status.st_atime as _, tv_nsec: status.st_atime_nsec as _ };
-        let last_modification = Timespec { tv_sec: status.st_mtime as _, tv_nsec: status.st_mtime_nsec as _ };
+        let last_access =
+            Timespec { tv_sec: status.st_atime as _, tv_nsec: status.st_atime_nsec as _ };
+        let last_modification =
+            Timespec { tv_sec: status.st_mtime as _, tv_nsec: status.st_mtime_nsec as _ };
         rustix::fs::futimens(copy, &Timestamps { last_access, last_modification })?;
     }
     Ok(())

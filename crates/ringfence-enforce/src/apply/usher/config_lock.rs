@@ -36,8 +36,10 @@ pub(super) struct Handed {
 impl Handed {
     /// Hands it over; the reply to the program.
     pub(super) fn report(self, control: &OwnedFd) -> Reply {
-        let (errno, descriptors) = (self.told.call.errno, [self.directory.as_fd(), self.lock.as_fd()]);
-        let is_told = tell_with(control, &Report::ReplacesConfig(Box::new(self.told)), &descriptors);
+        let (errno, descriptors) =
+            (self.told.call.errno, [self.directory.as_fd(), self.lock.as_fd()]);
+        let is_told =
+            tell_with(control, &Report::ReplacesConfig(Box::new(self.told)), &descriptors);
         if is_told { Reply::Later } else { Reply::Error(errno) }
     }
 }
@@ -51,17 +53,25 @@ pub(super) fn is_staged(name: &OsStr) -> bool {
 impl Judge {
     /// The decision against replacing the config at `target` by its lock file `source`, if a built-in
     /// protect is all that is against it.
-    fn config_decision(&self, caller: &Caller<'_>, source: &Place, target: &Place) -> Result<Option<Decision>, Errno> {
-        let lock = |name: &&str| source.name.as_bytes().strip_suffix(b".lock") == Some(name.as_bytes());
+    fn config_decision(
+        &self,
+        caller: &Caller<'_>,
+        source: &Place,
+        target: &Place,
+    ) -> Result<Option<Decision>, Errno> {
+        let lock =
+            |name: &&str| source.name.as_bytes().strip_suffix(b".lock") == Some(name.as_bytes());
         let is_lock = REPLACED.iter().any(|name| target.name == *name && lock(name));
         let is_plain = source.end == End::Plain && target.end == End::Plain;
         if !is_lock || !is_plain || identity(&source.directory)? != identity(&target.directory)? {
             return Ok(None);
         }
         let decision = self.making(caller, target)?;
-        let is_built_in = decision.rule.as_ref().is_some_and(|rule| rule.origin().source == Source::BuiltIn)
-            && self.grants.is_writable_but_for_built_ins(&decision.path);
-        let is_protected = decision.verdict == Verdict::ReadOnly && self.is_protected(&decision, target)?;
+        let is_built_in =
+            decision.rule.as_ref().is_some_and(|rule| rule.origin().source == Source::BuiltIn)
+                && self.grants.is_writable_but_for_built_ins(&decision.path);
+        let is_protected =
+            decision.verdict == Verdict::ReadOnly && self.is_protected(&decision, target)?;
         Ok((is_built_in && is_protected).then_some(decision))
     }
 
@@ -85,13 +95,25 @@ impl Judge {
 
 impl Acts<'_, '_> {
     /// Hands the lock file of a protected config over; `None` if the rename is about anything else.
-    pub(super) fn replace_config(&mut self, source: &Place, target: &Place, flags: RenameFlags) -> Result<Option<Reply>, Errno> {
+    pub(super) fn replace_config(
+        &mut self,
+        source: &Place,
+        target: &Place,
+        flags: RenameFlags,
+    ) -> Result<Option<Reply>, Errno> {
         if !flags.is_empty() {
             return Ok(None);
         }
-        let Some(decision) = self.judge.config_decision(self.caller, source, target)? else { return Ok(None) };
+        let Some(decision) = self.judge.config_decision(self.caller, source, target)? else {
+            return Ok(None);
+        };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let lock = match rustix::fs::openat(&source.directory, source.name.as_os_str(), flags, Mode::empty()) {
+        let lock = match rustix::fs::openat(
+            &source.directory,
+            source.name.as_os_str(),
+            flags,
+            Mode::empty(),
+        ) {
             Err(Errno::NOENT) => return Err(Errno::NOENT),
             lock => lock.ok().filter(is_lone_file),
         };
@@ -102,9 +124,16 @@ impl Acts<'_, '_> {
         let (rule, origin, explicit) = Denial::because(&decision);
         let path = path_of(self.caller, target)?;
         let because = (rule, origin);
-        let denial = denial(self.caller, Operation::Rename, path.to_string_lossy().into_owned(), because, explicit);
+        let denial = denial(
+            self.caller,
+            Operation::Rename,
+            path.to_string_lossy().into_owned(),
+            because,
+            explicit,
+        );
         let notification = self.caller.notification;
-        let call = waiting::Told { id: notification.id, pid: notification.pid, errno: libc::EACCES };
+        let call =
+            waiting::Told { id: notification.id, pid: notification.pid, errno: libc::EACCES };
         let directory = rustix::io::fcntl_dupfd_cloexec(&target.directory, 3)?;
         self.judge.handed = Some(Handed { told: Told { call, path, denial }, directory, lock });
         Ok(Some(Reply::Later))
@@ -118,5 +147,7 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
 /// Answers whether it is a plain file with one name, as git makes it.
 fn is_lone_file(file: &OwnedFd) -> bool {
     let status = rustix::fs::fstat(file);
-    status.is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::RegularFile && status.st_nlink == 1)
+    status.is_ok_and(|status| {
+        FileType::from_raw_mode(status.st_mode) == FileType::RegularFile && status.st_nlink == 1
+    })
 }

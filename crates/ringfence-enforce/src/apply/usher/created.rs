@@ -24,7 +24,8 @@ const MODULES: &str = "modules";
 
 /// Names in a git directory: a directory that has one of the first three is not above those of
 /// submodules.
-const OF_GIT: [&str; 8] = ["HEAD", "config", "objects", "branches", "hooks", "info", "logs", "refs"];
+const OF_GIT: [&str; 8] =
+    ["HEAD", "config", "objects", "branches", "hooks", "info", "logs", "refs"];
 
 /// Use of a directory in which git makes one for each worktree or submodule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,32 +55,54 @@ impl Judge {
             _ if self.is_interesting(&place.name) => Planted::Setting,
             _ => return self.made_in_store(caller, place),
         };
-        let (Ok(path), Ok(status)) = (path_of(caller, place), rustix::fs::fstat(&place.directory)) else { return };
+        let (Ok(path), Ok(status)) = (path_of(caller, place), rustix::fs::fstat(&place.directory))
+        else {
+            return;
+        };
         if what == Planted::Setting && !self.is_own_setting(&path) {
             return self.made_in_store(caller, place);
         }
         let Some(directory) = path.parent() else { return };
         let birth = Birth::of(&place.directory, place.name.as_os_str());
         if self.known.insert((status.st_dev, status.st_ino, what, birth)) {
-            self.made.push((rustix::io::fcntl_dupfd_cloexec(&place.directory, 3).ok(), directory, what, birth));
+            self.made.push((
+                rustix::io::fcntl_dupfd_cloexec(&place.directory, 3).ok(),
+                directory,
+                what,
+                birth,
+            ));
         }
     }
 
     /// Answers whether a directory is the git directory of a submodule that the command made in a
     /// repository of the user.
     pub(super) fn is_own_module(&self, identity: (u64, u64), directory: BorrowedFd<'_>) -> bool {
-        self.own_modules.get(&identity).is_some_and(|birth| Birth::of_open(directory).as_ref() == Some(birth))
+        self.own_modules
+            .get(&identity)
+            .is_some_and(|birth| Birth::of_open(directory).as_ref() == Some(birth))
     }
 
     /// The kind of store that a directory is, by its identity and path.
     fn store(&self, directory: &Place, around: (u64, u64), path: &AbsPath) -> Option<Store> {
-        let guarded = self.guards.get(&around).filter(|(_, kind)| *kind == GuardKind::Git).map(|(path, _)| path);
+        let guarded = self
+            .guards
+            .get(&around)
+            .filter(|(_, kind)| *kind == GuardKind::Git)
+            .map(|(path, _)| path);
         let at = guarded.or(Some(path).filter(|_| self.new_stores.contains(&around)))?;
         // `modules/vendor` is above the git directory of the submodule `vendor/lib`.
         let is_above = || {
-            let is_in_modules = at.ancestors().skip(1).any(|above| above.name().is_some_and(|name| name == MODULES));
-            let has = |name: &str| rustix::fs::accessat(&directory.directory, name, Access::EXISTS, AtFlags::empty()).is_ok();
-            is_in_modules && !OF_GIT.iter().any(|name| directory.name == *name) && !OF_GIT[..3].iter().any(|name| has(name))
+            let is_in_modules = at
+                .ancestors()
+                .skip(1)
+                .any(|above| above.name().is_some_and(|name| name == MODULES));
+            let has = |name: &str| {
+                rustix::fs::accessat(&directory.directory, name, Access::EXISTS, AtFlags::empty())
+                    .is_ok()
+            };
+            is_in_modules
+                && !OF_GIT.iter().any(|name| directory.name == *name)
+                && !OF_GIT[..3].iter().any(|name| has(name))
         };
         at.name().and_then(Store::named).or_else(|| is_above().then_some(Store::Modules))
     }
@@ -97,10 +120,14 @@ impl Judge {
         if !is_guarded && !is_own_worktree && !self.new_stores.contains(&around) {
             return;
         }
-        let (Ok(path), Some((opened, birth))) = (path_of(caller, place), opened(place)) else { return };
+        let (Ok(path), Some((opened, birth))) = (path_of(caller, place), opened(place)) else {
+            return;
+        };
         let store = path.parent().and_then(|above| self.store(place, around, &above));
         let named = Store::named(&place.name);
-        let is_new_store = store.is_none() && ((is_guarded && named.is_some()) || (is_own_worktree && named == Some(Store::Modules)));
+        let is_new_store = store.is_none()
+            && ((is_guarded && named.is_some())
+                || (is_own_worktree && named == Some(Store::Modules)));
         if !is_new_store && store.is_none() {
             return;
         }
@@ -141,7 +168,8 @@ impl Judge {
 /// The directory that stands at a place.
 fn opened(place: &Place) -> Option<(OwnedFd, Birth)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty()).ok()?;
+    let opened =
+        rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty()).ok()?;
     let birth = Birth::of_open(opened.as_fd())?;
     Some((opened, birth))
 }

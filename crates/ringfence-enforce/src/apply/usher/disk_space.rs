@@ -67,10 +67,16 @@ impl Judge {
 
     /// Counts a file that was opened just now, if that has made it.
     pub(super) fn count_opened(&mut self, wish: &Wish, opened: &Result<OwnedFd, Errno>) {
-        let Some(space) = self.space.as_mut().filter(|_| wish.flags.contains(OFlags::CREATE)) else { return };
+        let Some(space) = self.space.as_mut().filter(|_| wish.flags.contains(OFlags::CREATE))
+        else {
+            return;
+        };
         let Ok(file) = opened else { return };
-        let mut is_made =
-            || rustix::fs::fstat(file).is_ok_and(|status| is_untouched(&status) && is_fresh(&status) && space.is_first_seen(&status));
+        let mut is_made = || {
+            rustix::fs::fstat(file).is_ok_and(|status| {
+                is_untouched(&status) && is_fresh(&status) && space.is_first_seen(&status)
+            })
+        };
         if wish.flags.contains(OFlags::EXCL) || is_made() {
             self.took_name();
         }
@@ -88,6 +94,7 @@ impl Judge {
 fn is_fresh(status: &Stat) -> bool {
     const MOMENT: Duration = Duration::from_millis(100);
     let now = clock_gettime(ClockId::RealtimeCoarse);
-    let age = (now.tv_sec - status.st_ctime) * 1_000_000_000 + (now.tv_nsec - status.st_ctime_nsec as i64);
+    let age = (now.tv_sec - status.st_ctime) * 1_000_000_000
+        + (now.tv_nsec - status.st_ctime_nsec as i64);
     age < MOMENT.as_nanos() as i64
 }

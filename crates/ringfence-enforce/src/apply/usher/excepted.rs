@@ -28,8 +28,12 @@ impl ExceptedTrees {
             let floating = text.strip_prefix("**/");
             let is_plain = |name: &str| !name.contains(['*', '?', '[', '{']);
             match floating.map(|rest| (rest, rest.strip_suffix("/**"))) {
-                Some((_, Some(name))) if !name.contains('/') && is_plain(name) => drop(trees.names.insert(name.into())),
-                Some((_, Some(names))) if is_plain(names) && exception.origin.source == Source::BuiltIn => {
+                Some((_, Some(name))) if !name.contains('/') && is_plain(name) => {
+                    drop(trees.names.insert(name.into()))
+                }
+                Some((_, Some(names)))
+                    if is_plain(names) && exception.origin.source == Source::BuiltIn =>
+                {
                     trees.begun.extend(names.split('/').next().map(OsString::from));
                 }
                 // By the name of the file alone.
@@ -56,7 +60,9 @@ impl ExceptedTrees {
         if shared.any(|(name, _)| self.names.contains(name)) {
             return false;
         }
-        let mentions = |path: &Path| path.iter().any(|name| self.names.contains(name) || self.begun.contains(name));
+        let mentions = |path: &Path| {
+            path.iter().any(|name| self.names.contains(name) || self.begun.contains(name))
+        };
         mentions(from) || mentions(to)
     }
 }
@@ -68,6 +74,7 @@ fn within_tree<'a>(grants: &Grants, path: &'a AbsPath) -> &'a Path {
         return inside;
     }
     let openers = grants.rules.iter().filter(|rule| rule.opens() && rule.patterns_hold());
-    let root = openers.filter(|rule| path.is_within(&rule.root)).min_by_key(|rule| rule.root.depth());
+    let root =
+        openers.filter(|rule| path.is_within(&rule.root)).min_by_key(|rule| rule.root.depth());
     root.and_then(|rule| path.relative_to(&rule.root)).unwrap_or(path.as_path())
 }

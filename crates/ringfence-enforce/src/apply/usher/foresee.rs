@@ -12,7 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ringfence_api::Operation;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags,
+};
 use rustix::io::Errno;
 
 use super::caller::Caller;
@@ -59,7 +61,10 @@ pub(super) fn foresee(call: Call, caller: &Caller<'_>, mounts: &mut Mounts) -> O
 }
 
 /// Whether a renaming or linking failed because what it names is mounted by itself.
-pub(super) fn held(caller: &Caller<'_>, (directory, path): (i32, usize)) -> Result<Option<Foreseen>, Errno> {
+pub(super) fn held(
+    caller: &Caller<'_>,
+    (directory, path): (i32, usize),
+) -> Result<Option<Foreseen>, Errno> {
     let path = caller.text(path)?;
     if !is_name(&path) {
         return Ok(None);
@@ -71,7 +76,12 @@ pub(super) fn held(caller: &Caller<'_>, (directory, path): (i32, usize)) -> Resu
     Ok(Some(Foreseen { there: way.open(Last::Keep)?, operation: Operation::Rename }))
 }
 
-fn look(caller: &Caller<'_>, mounts: &mut Mounts, (directory, path): (i32, &CStr), form: Form) -> Result<Option<Foreseen>, Errno> {
+fn look(
+    caller: &Caller<'_>,
+    mounts: &mut Mounts,
+    (directory, path): (i32, &CStr),
+    form: Form,
+) -> Result<Option<Foreseen>, Errno> {
     if form.change == Change::Name && !is_name(path) {
         return Ok(None);
     }
@@ -90,27 +100,41 @@ fn look(caller: &Caller<'_>, mounts: &mut Mounts, (directory, path): (i32, &CStr
     }
     let there = way.open(last)?;
     caller.still_waits()?;
-    let operation = if form.change == Change::Inside { Operation::Create } else { Operation::Write };
+    let operation =
+        if form.change == Change::Inside { Operation::Create } else { Operation::Write };
     Ok(Some(Foreseen { there, operation }))
 }
 
 fn form(call: Call, caller: &Caller<'_>) -> Option<Form> {
     use Change::{Attributes, Content, Name};
     use Last::{Follow, Keep};
-    let at = |directory, path, last, change| Some(Form { directory, path: Some(path), last, change });
-    let flagged = |number: usize| if caller.int(number) & libc::AT_SYMLINK_NOFOLLOW == 0 { Follow } else { Keep };
+    let at =
+        |directory, path, last, change| Some(Form { directory, path: Some(path), last, change });
+    let flagged = |number: usize| {
+        if caller.int(number) & libc::AT_SYMLINK_NOFOLLOW == 0 { Follow } else { Keep }
+    };
     match call {
         Call::Open => opened(None, 0, caller.int(1)),
         Call::Openat => opened(Some(0), 1, caller.int(2)),
         Call::Truncate | Call::Truncate64 => at(None, 0, Follow, Content),
-        Call::Chmod | Call::Chown | Call::Chown16 | Call::Utime | Call::Utimes | Call::Setxattr | Call::Removexattr => {
-            at(None, 0, Follow, Attributes)
+        Call::Chmod
+        | Call::Chown
+        | Call::Chown16
+        | Call::Utime
+        | Call::Utimes
+        | Call::Setxattr
+        | Call::Removexattr => at(None, 0, Follow, Attributes),
+        Call::Lchown | Call::Lchown16 | Call::Lsetxattr | Call::Lremovexattr => {
+            at(None, 0, Keep, Attributes)
         }
-        Call::Lchown | Call::Lchown16 | Call::Lsetxattr | Call::Lremovexattr => at(None, 0, Keep, Attributes),
         Call::Fchmodat | Call::Futimesat => at(Some(0), 1, Follow, Attributes),
-        Call::Fchmodat2 | Call::Utimensat | Call::Utimensat64 => at(Some(0), 1, flagged(3), Attributes),
+        Call::Fchmodat2 | Call::Utimensat | Call::Utimensat64 => {
+            at(Some(0), 1, flagged(3), Attributes)
+        }
         Call::Fchownat => at(Some(0), 1, flagged(4), Attributes),
-        Call::Ioctl => Some(Form { directory: Some(0), path: None, last: Follow, change: Attributes }),
+        Call::Ioctl => {
+            Some(Form { directory: Some(0), path: None, last: Follow, change: Attributes })
+        }
         Call::Unlink | Call::Rmdir => at(None, 0, Keep, Name),
         Call::Unlinkat => at(Some(0), 1, Keep, Name),
         _ => None,
@@ -122,7 +146,8 @@ fn opened(directory: Option<usize>, path: usize, flags: i32) -> Option<Form> {
         return None;
     }
     let last = if flags & libc::O_NOFOLLOW == 0 { Last::Follow } else { Last::Keep };
-    let change = if flags & libc::O_TMPFILE == libc::O_TMPFILE { Change::Inside } else { Change::Content };
+    let change =
+        if flags & libc::O_TMPFILE == libc::O_TMPFILE { Change::Inside } else { Change::Content };
     Some(Form { directory, path: Some(path), last, change })
 }
 
@@ -141,7 +166,11 @@ enum From<'a> {
 
 impl<'a> Way<'a> {
     /// Also says what stands there.
-    fn find(caller: &Caller<'a>, (directory, text): (i32, &CStr), last: Last) -> Result<(Self, Statx), Errno> {
+    fn find(
+        caller: &Caller<'a>,
+        (directory, text): (i32, &CStr),
+        last: Last,
+    ) -> Result<(Self, Statx), Errno> {
         let written = Path::new(OsStr::from_bytes(text.to_bytes()));
         let own = PathBuf::from(caller.pid().to_string());
         // By the caller's own directory in `/proc`: it saves opening where the path begins.
@@ -155,11 +184,17 @@ impl<'a> Way<'a> {
         let way = Way { from: From::Proc(caller.host_proc), path };
         match way.status(last) {
             // A name that is not there where the path begins leads through no link.
-            Err(Errno::NOENT) if last == Last::Keep && !text.to_bytes().contains(&b'/') => Err(Errno::NOENT),
+            Err(Errno::NOENT) if last == Last::Keep && !text.to_bytes().contains(&b'/') => {
+                Err(Errno::NOENT)
+            }
             // A process that hides from its own user, who we are; or a path that leads through a link to
             // the caller's own directory in `/proc`.
             Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => {
-                let there = if text.is_empty() { caller.directory(directory)? } else { place::open(caller, directory, text, last)? };
+                let there = if text.is_empty() {
+                    caller.directory(directory)?
+                } else {
+                    place::open(caller, directory, text, last)?
+                };
                 let way = Way { from: From::Opened(there), path: PathBuf::new() };
                 way.status(last).map(|status| (way, status))
             }
@@ -180,9 +215,16 @@ impl<'a> Way<'a> {
         /// A number that no other mount ever gets (6.8); older kernels answer the usual one.
         const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
         let keep = if last == Last::Keep { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
-        let mask = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::BTIME | StatxFlags::MNT_ID | UNIQUE;
-        let empty = if let From::Opened(_) = self.from { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
-        rustix::fs::statx(self.start(), &self.path, keep | empty | AtFlags::NO_AUTOMOUNT | AS_KNOWN, mask)
+        let mask =
+            StatxFlags::TYPE | StatxFlags::INO | StatxFlags::BTIME | StatxFlags::MNT_ID | UNIQUE;
+        let empty =
+            if let From::Opened(_) = self.from { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
+        rustix::fs::statx(
+            self.start(),
+            &self.path,
+            keep | empty | AtFlags::NO_AUTOMOUNT | AS_KNOWN,
+            mask,
+        )
     }
 
     fn open(&self, last: Last) -> Result<OwnedFd, Errno> {
@@ -190,7 +232,12 @@ impl<'a> Way<'a> {
             return rustix::io::fcntl_dupfd_cloexec(there, 3);
         }
         let keep = if last == Last::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
-        rustix::fs::openat(self.start(), &self.path, keep | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        rustix::fs::openat(
+            self.start(),
+            &self.path,
+            keep | OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
     }
 }
 
@@ -212,7 +259,11 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    fn is_read_only(&mut self, status: &Statx, open: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<bool, Errno> {
+    fn is_read_only(
+        &mut self,
+        status: &Statx,
+        open: impl FnOnce() -> Result<OwnedFd, Errno>,
+    ) -> Result<bool, Errno> {
         if let Some(known) = self.known.get(&status.stx_mnt_id) {
             return Ok(*known);
         }

@@ -19,7 +19,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_policy::AbsPath;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, Statx, StatxFlags};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, Statx, StatxFlags,
+};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
@@ -74,7 +76,8 @@ impl HardLinks {
 
     /// Tells whether it is known that every name of a file lies in a writable tree.
     pub(super) fn is_inside(&self, file: &OwnedFd) -> bool {
-        !self.known.is_empty() && status(file).is_ok_and(|status| self.recall(&status) == Some(Names::Inside))
+        !self.known.is_empty()
+            && status(file).is_ok_and(|status| self.recall(&status) == Some(Names::Inside))
     }
 
     fn recall(&self, status: &Statx) -> Option<Names> {
@@ -95,7 +98,10 @@ impl HardLinks {
             return;
         }
         let (flags, mask) = (AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO | StatxFlags::BTIME);
-        let Ok(status) = rustix::fs::statx(&place.directory, place.name.as_os_str(), flags, mask) else { return };
+        let Ok(status) = rustix::fs::statx(&place.directory, place.name.as_os_str(), flags, mask)
+        else {
+            return;
+        };
         let identity = Identity::of(&status);
         if self.known.get(&identity).is_some_and(|(names, _)| *names == Names::Inside) {
             self.known.remove(&identity);
@@ -124,8 +130,13 @@ impl HardLinks {
             }
         }
         let device = rustix::fs::makedev(before.stx_dev_major, before.stx_dev_minor);
-        let counts = self.index.as_ref().and_then(|index| index.counts.get(&(device, before.stx_ino)));
-        let names = if counts.is_some_and(|count| *count >= before.stx_nlink) { Names::Inside } else { Names::Outside };
+        let counts =
+            self.index.as_ref().and_then(|index| index.counts.get(&(device, before.stx_ino)));
+        let names = if counts.is_some_and(|count| *count >= before.stx_nlink) {
+            Names::Inside
+        } else {
+            Names::Outside
+        };
         self.note(&before, names);
         Ok(names)
     }
@@ -163,8 +174,9 @@ pub(super) fn is_only_name_in(directory: BorrowedFd<'_>, name: &OsStr, status: &
     // removes nothing.
     let slashed = [name.as_bytes(), b"/"].concat();
     rustix::fs::unlinkat(directory, slashed.as_slice(), AtFlags::empty()) == Err(Errno::NOTDIR)
-        && rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|found| (found.st_dev, found.st_ino, found.st_nlink) == (status.st_dev, status.st_ino, 1))
+        && rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| {
+            (found.st_dev, found.st_ino, found.st_nlink) == (status.st_dev, status.st_ino, 1)
+        })
 }
 
 fn status(file: &OwnedFd) -> Result<Statx, Errno> {
@@ -179,7 +191,10 @@ fn kind_at(root: &OwnedFd, path: &Path) -> Result<FileType, Errno> {
 }
 
 fn changed(status: &Statx) -> SystemTime {
-    let since = Duration::new(u64::try_from(status.stx_ctime.tv_sec).unwrap_or(0), status.stx_ctime.tv_nsec);
+    let since = Duration::new(
+        u64::try_from(status.stx_ctime.tv_sec).unwrap_or(0),
+        status.stx_ctime.tv_nsec,
+    );
     SystemTime::UNIX_EPOCH + since
 }
 
@@ -193,7 +208,11 @@ impl Index {
         let (begun, started) = (SystemTime::now() - TICK, Instant::now());
         let mut walk = Walk::default();
         for root in roots {
-            let Ok(opened) = rustix::fs::open(root.as_path(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
+            let Ok(opened) = rustix::fs::open(
+                root.as_path(),
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            ) else {
                 continue;
             };
             let mut waiting = vec![PathBuf::from(".")];
@@ -224,9 +243,15 @@ struct Walk {
 }
 
 impl Walk {
-    fn directory(&mut self, root: &OwnedFd, path: &Path, below: &mut Vec<PathBuf>) -> Result<(), Errno> {
+    fn directory(
+        &mut self,
+        root: &OwnedFd,
+        path: &Path,
+        below: &mut Vec<PathBuf>,
+    ) -> Result<(), Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+        let opened =
+            rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
         let status = rustix::fs::fstat(&opened)?;
         if !self.seen.insert((status.st_dev, status.st_ino)) {
             return Ok(());

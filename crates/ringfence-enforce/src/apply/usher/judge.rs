@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use ringfence_api::{Denial, Operation};
 use ringfence_policy::{
-    AbsPath, Access, Because, Decision, Effect, Grants, Limit, NameIndex, NetworkMode, Observe, Pattern, Rule, Source, TrackedMode, Verdict,
+    AbsPath, Access, Because, Decision, Effect, Grants, Limit, NameIndex, NetworkMode, Observe,
+    Pattern, Rule, Source, TrackedMode, Verdict,
 };
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -86,9 +87,26 @@ impl Judge {
         let grants: Grants = postcard::from_bytes(&launch.grants).ok()?;
         let index = NameIndex::new(&grants);
         let identity = |guard: &Guard| (guard.device, guard.inode);
-        let guards = launch.plan.guards().iter().map(|guard| (identity(guard), (guard.path.clone(), guard.kind))).collect();
-        let git_guards = launch.plan.guards().iter().filter(|guard| guard.kind == GuardKind::Git).map(identity).collect();
-        let trees = launch.plan.guards().iter().filter(|guard| guard.kind == GuardKind::Tree).map(identity).collect();
+        let guards = launch
+            .plan
+            .guards()
+            .iter()
+            .map(|guard| (identity(guard), (guard.path.clone(), guard.kind)))
+            .collect();
+        let git_guards = launch
+            .plan
+            .guards()
+            .iter()
+            .filter(|guard| guard.kind == GuardKind::Git)
+            .map(identity)
+            .collect();
+        let trees = launch
+            .plan
+            .guards()
+            .iter()
+            .filter(|guard| guard.kind == GuardKind::Tree)
+            .map(identity)
+            .collect();
         let keeps_links = launch.plan.guards().iter().any(|guard| guard.kind == GuardKind::Link);
         let own = launch.plan.own_places(&grants);
         let excepted = ExceptedTrees::new(&grants);
@@ -148,7 +166,8 @@ impl Judge {
                 self.keeps_links |= guard.kind == GuardKind::Link;
                 self.guards.insert(identity, (guard.path, guard.kind));
             }
-            self.found.extend(rules.iter().filter(|rule| rule.origin.source != Source::Session).cloned());
+            self.found
+                .extend(rules.iter().filter(|rule| rule.origin.source != Source::Session).cloned());
             self.grants.rules.extend(rules);
             self.index = NameIndex::new(&self.grants);
         }
@@ -184,9 +203,18 @@ impl Judge {
 
     /// Tells of a call that is let through and will not find what it wants. Where there is a
     /// tripwire, it tells.
-    pub(super) fn missed(&mut self, caller: &Caller<'_>, path: &AbsPath, operation: Operation, wanted: Access) {
+    pub(super) fn missed(
+        &mut self,
+        caller: &Caller<'_>,
+        path: &AbsPath,
+        operation: Operation,
+        wanted: Access,
+    ) {
         let decision = self.grants.decide(path, wanted);
-        if !self.is_wired && !self.own.contain(path) && matches!(decision.verdict, Verdict::Absent | Verdict::Denied) {
+        if !self.is_wired
+            && !self.own.contain(path)
+            && matches!(decision.verdict, Verdict::Absent | Verdict::Denied)
+        {
             self.refuse(caller, operation, &decision);
         }
     }
@@ -204,7 +232,9 @@ impl Judge {
     pub(super) fn decides(&self, call: Call, arguments: &[u64; 6]) -> bool {
         match call {
             Call::Rmdir => !self.git_guards.is_empty(),
-            Call::Unlinkat if arguments[2] as i32 & libc::AT_REMOVEDIR != 0 => self.keeps_links || !self.git_guards.is_empty(),
+            Call::Unlinkat if arguments[2] as i32 & libc::AT_REMOVEDIR != 0 => {
+                self.keeps_links || !self.git_guards.is_empty()
+            }
             Call::Unlink | Call::Unlinkat => self.keeps_links || !self.hard_links.is_empty(),
             Call::Truncate | Call::Truncate64 | Call::Ioctl => true,
             _ => false,
@@ -223,8 +253,16 @@ impl Judge {
     }
 
     /// Judges making `place`'s name.
-    pub(super) fn make(&mut self, caller: &Caller<'_>, place: &Place, operation: Operation) -> Result<(), Errno> {
-        if !self.is_interesting(&place.name) && !self.is_git(place.directory.as_fd()) && !self.is_opened_by_git(caller, place) {
+    pub(super) fn make(
+        &mut self,
+        caller: &Caller<'_>,
+        place: &Place,
+        operation: Operation,
+    ) -> Result<(), Errno> {
+        if !self.is_interesting(&place.name)
+            && !self.is_git(place.directory.as_fd())
+            && !self.is_opened_by_git(caller, place)
+        {
             return Ok(());
         }
         let decision = self.making(caller, place)?;
@@ -234,15 +272,25 @@ impl Judge {
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
             // With a HEAD, git would take the project itself for a repository, settings and all.
             Verdict::Allowed if is_staged(&place.name) => true,
-            Verdict::Allowed if place.name == "HEAD" && path.parent().as_ref() == Some(&self.grants.workspace) => true,
+            Verdict::Allowed
+                if place.name == "HEAD"
+                    && path.parent().as_ref() == Some(&self.grants.workspace) =>
+            {
+                true
+            }
             // A git directory by any other name.
-            Verdict::Allowed => self.is_obeyed(place)? || (operation != Operation::Rename && self.is_packed_refs(place)),
+            Verdict::Allowed => {
+                self.is_obeyed(place)?
+                    || (operation != Operation::Rename && self.is_packed_refs(place))
+            }
             // What is outside fails by itself: the mounts are read-only there.
             Verdict::Absent => false,
         };
         match (refused, decision.verdict) {
             (false, _) => return Ok(()),
-            (true, Verdict::Allowed) => self.refuse_since(caller, operation, &path, Denial::GIT_WOULD_OBEY),
+            (true, Verdict::Allowed) => {
+                self.refuse_since(caller, operation, &path, Denial::GIT_WOULD_OBEY)
+            }
             (true, _) => self.refuse(caller, operation, &decision),
         }
         Err(Errno::ACCESS)
@@ -261,14 +309,18 @@ impl Judge {
     fn is_obeyed(&self, place: &Place) -> Result<bool, Errno> {
         let status = rustix::fs::fstat(&place.directory)?;
         let is_git = self.git_guards.contains(&(status.st_dev, status.st_ino));
-        let is_setting = matches!(place.name.as_bytes(), b"hooks" | b"config" | b"config.worktree" | b"commondir" | b"attributes");
+        let is_setting = matches!(
+            place.name.as_bytes(),
+            b"hooks" | b"config" | b"config.worktree" | b"commondir" | b"attributes"
+        );
         Ok(is_git && (is_setting || is_applied_by_git(&place.name)))
     }
 
     /// Whether a directory is one of git's. Somebody may have opened it before it was covered.
     pub(super) fn is_git(&self, directory: BorrowedFd<'_>) -> bool {
         !self.git_guards.is_empty()
-            && rustix::fs::fstat(directory).is_ok_and(|status| self.git_guards.contains(&(status.st_dev, status.st_ino)))
+            && rustix::fs::fstat(directory)
+                .is_ok_and(|status| self.git_guards.contains(&(status.st_dev, status.st_ino)))
     }
 
     /// Whether a path begins in a directory of git's. The sandbox's root is ours.
@@ -279,14 +331,19 @@ impl Judge {
     /// Judges writing to what stands at `place`. Covers hold what is protected, but one falls
     /// off when the host replaces the file, and it takes a moment to put another there.
     pub(super) fn write(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
-        if !self.is_interesting(&place.name) && !self.is_git(place.directory.as_fd()) && !self.is_opened_by_git(caller, place) {
+        if !self.is_interesting(&place.name)
+            && !self.is_git(place.directory.as_fd())
+            && !self.is_opened_by_git(caller, place)
+        {
             return Ok(());
         }
         let decision = self.grants.decide(&path_of(caller, place)?, Access::Write);
         if decision.verdict == Verdict::Allowed {
             self.wrote_tracked(place, &decision.path);
         }
-        if is_staged(&place.name) || self.is_packed_refs(place) || (is_applied_by_git(&place.name) && self.is_git(place.directory.as_fd()))
+        if is_staged(&place.name)
+            || self.is_packed_refs(place)
+            || (is_applied_by_git(&place.name) && self.is_git(place.directory.as_fd()))
         {
             self.refuse_since(caller, Operation::Write, &decision.path, Denial::GIT_WOULD_OBEY);
             return Err(Errno::ACCESS);
@@ -305,13 +362,19 @@ impl Judge {
     }
 
     /// Judges writing to what somebody has open.
-    pub(super) fn write_open(&mut self, caller: &Caller<'_>, opened: &OwnedFd) -> Result<(), Errno> {
+    pub(super) fn write_open(
+        &mut self,
+        caller: &Caller<'_>,
+        opened: &OwnedFd,
+    ) -> Result<(), Errno> {
         // What has no path is in no tree.
         let Ok(path) = path_of_directory(caller.host_proc, opened.as_fd()) else { return Ok(()) };
         let (Some(directory), Some(name)) = (path.parent(), path.name()) else { return Ok(()) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(directory.as_path(), flags, Mode::empty()) {
-            Ok(directory) => self.write(caller, &Place { directory, name: name.to_owned(), end: End::Plain }),
+            Ok(directory) => {
+                self.write(caller, &Place { directory, name: name.to_owned(), end: End::Plain })
+            }
             Err(_) => Ok(()),
         }
     }
@@ -319,7 +382,12 @@ impl Judge {
     /// Judges writing to what was opened by its name, where people may have let single files be
     /// mounted: one that the host has replaced since has no name left, and what is written to
     /// it would vanish. Whoever answers opens the one that took its place.
-    pub(super) fn write_lasting(&mut self, caller: &Caller<'_>, opened: &OwnedFd, status: &Stat) -> Result<(), Errno> {
+    pub(super) fn write_lasting(
+        &mut self,
+        caller: &Caller<'_>,
+        opened: &OwnedFd,
+        status: &Stat,
+    ) -> Result<(), Errno> {
         if self.asker == Asker::Nobody || status.st_nlink > 0 {
             return Ok(());
         }
@@ -338,8 +406,14 @@ impl Judge {
     }
 
     /// Tells whether all names of a file lie where the command may write. `status` is of `opened`.
-    pub(super) fn names_of(&mut self, caller: &Caller<'_>, opened: &OwnedFd, status: &Stat) -> Result<Names, Errno> {
-        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || status.st_nlink == 0 {
+    pub(super) fn names_of(
+        &mut self,
+        caller: &Caller<'_>,
+        opened: &OwnedFd,
+        status: &Stat,
+    ) -> Result<Names, Errno> {
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || status.st_nlink == 0
+        {
             return Ok(Names::Inside);
         }
         let path = path_of_directory(caller.host_proc, opened.as_fd())?;
@@ -347,7 +421,13 @@ impl Judge {
         if status.st_nlink == 1 && is_at(&path, status) {
             return Ok(Names::Inside);
         }
-        let writable = || self.grants.rules.iter().filter(|rule| rule.effect == Effect::Write).map(|rule| &rule.root);
+        let writable = || {
+            self.grants
+                .rules
+                .iter()
+                .filter(|rule| rule.effect == Effect::Write)
+                .map(|rule| &rule.root)
+        };
         // A file that the user opened by itself is meant by whatever name.
         let is_meant = writable().any(|root| *root == path);
         if is_meant || self.own.contain(&path) {
@@ -382,7 +462,11 @@ impl Judge {
 
     /// Judges taking away the name of what stands at `place`.
     pub(super) fn leave(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
-        let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        let Ok(status) =
+            rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW)
+        else {
+            return Ok(());
+        };
         if let Some((path, kind)) = self.guards.get(&(status.st_dev, status.st_ino)) {
             let why = match kind {
                 GuardKind::Git => Denial::KEEPS_ITS_NAME,
@@ -399,7 +483,9 @@ impl Judge {
         let refused = match decision.verdict {
             Verdict::Denied => true,
             Verdict::ReadOnly => self.is_protected(&decision, place)?,
-            Verdict::Allowed => is_staged(&place.name) || self.is_replaced_by_host(place, &decision.path),
+            Verdict::Allowed => {
+                is_staged(&place.name) || self.is_replaced_by_host(place, &decision.path)
+            }
             Verdict::Absent => is_staged(&place.name),
         };
         if refused {
@@ -411,7 +497,11 @@ impl Judge {
 
     /// Judges taking away a name for good.
     pub(super) fn remove(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
-        let Ok(status) = rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        let Ok(status) =
+            rustix::fs::statat(&place.directory, place.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW)
+        else {
+            return Ok(());
+        };
         let identity = (status.st_dev, status.st_ino);
         let kind = FileType::from_raw_mode(status.st_mode);
         if kind.is_dir() && self.git_guards.contains(&identity) {
@@ -435,7 +525,12 @@ impl Judge {
     }
 
     /// Judges moving `what` to `place`.
-    pub(super) fn moved(&mut self, caller: &Caller<'_>, what: &Place, place: &Place) -> Result<(), Errno> {
+    pub(super) fn moved(
+        &mut self,
+        caller: &Caller<'_>,
+        what: &Place,
+        place: &Place,
+    ) -> Result<(), Errno> {
         match what.kind() {
             Some(FileType::Directory) => self.bring(caller, what, place),
             Some(FileType::Symlink) => self.link_into(caller, place),
@@ -447,7 +542,10 @@ impl Judge {
     /// one would lead it to settings that have another name.
     pub(super) fn link_into(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
         let path = path_of(caller, place)?;
-        if self.is_above_rule(&path) || self.is_above_setting(place, &path)? || self.is_in_guarded_git(place.directory.as_fd())? {
+        if self.is_above_rule(&path)
+            || self.is_above_setting(place, &path)?
+            || self.is_in_guarded_git(place.directory.as_fd())?
+        {
             return self.keep_out(caller, path);
         }
         Ok(())
@@ -460,7 +558,10 @@ impl Judge {
         let (path, from) = (path_of(caller, place)?, path_of(caller, what)?);
         self.keep_foreign(caller, what, &from)?;
         let is_above = self.is_above_rule(&path) || self.is_above_setting(place, &path)?;
-        if is_above || self.is_in_guarded_git(place.directory.as_fd())? || self.holds_caught(what, &from, &path)? {
+        if is_above
+            || self.is_in_guarded_git(place.directory.as_fd())?
+            || self.holds_caught(what, &from, &path)?
+        {
             return self.keep_out(caller, path);
         }
         self.moved_out(what, &from, &path);
@@ -470,7 +571,11 @@ impl Judge {
 
     /// Whether something denied or protected lies, or would lie, below `path`.
     pub(super) fn is_above_rule(&self, path: &AbsPath) -> bool {
-        let mut rules = self.grants.rules.iter().filter(|rule| matches!(rule.effect, Effect::Protect | Effect::Deny));
+        let mut rules = self
+            .grants
+            .rules
+            .iter()
+            .filter(|rule| matches!(rule.effect, Effect::Protect | Effect::Deny));
         rules.any(|rule| rule.root != *path && rule.root.is_within(path))
     }
 
@@ -481,20 +586,30 @@ impl Judge {
         const MANY: usize = 1_000_000;
         let by_path = |pattern: &&Pattern| {
             let text = pattern.glob.text();
-            text.strip_prefix("**/").unwrap_or(text).contains('/') && pattern.origin.source != Source::BuiltIn
+            text.strip_prefix("**/").unwrap_or(text).contains('/')
+                && pattern.origin.source != Source::BuiltIn
         };
-        if self.grants.patterns.iter().find(by_path).is_none() && !self.excepted.differs(&self.grants, from, path) {
+        if self.grants.patterns.iter().find(by_path).is_none()
+            && !self.excepted.differs(&self.grants, from, path)
+        {
             return Ok(false);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&what.directory, what.name.as_os_str(), flags, Mode::empty())?;
+        let opened =
+            rustix::fs::openat(&what.directory, what.name.as_os_str(), flags, Mode::empty())?;
         let mut waiting = vec![PathBuf::new()];
         let mut seen = 0;
         while let Some(below) = waiting.pop() {
             let directory = if below.as_os_str().is_empty() {
                 rustix::io::fcntl_dupfd_cloexec(&opened, 3)
             } else {
-                rustix::fs::openat2(&opened, &below, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+                rustix::fs::openat2(
+                    &opened,
+                    &below,
+                    flags,
+                    Mode::empty(),
+                    ResolveFlags::NO_SYMLINKS,
+                )
             };
             let directory = match directory {
                 Ok(directory) => directory,
@@ -510,7 +625,10 @@ impl Judge {
                 }
                 seen += 1;
                 let there = below.join(name);
-                if seen > MANY || (self.index.interesting(name) && self.is_caught(&from.join(&there), &path.join(&there))) {
+                if seen > MANY
+                    || (self.index.interesting(name)
+                        && self.is_caught(&from.join(&there), &path.join(&there)))
+                {
                     return Ok(true);
                 }
                 if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
@@ -551,7 +669,10 @@ impl Judge {
             // What somebody opened for reading has no mount of its own once the host replaced it.
             Some(Because::Rule(rule)) if rule.origin.source == Source::Session => Ok(true),
             Some(Because::Rule(rule)) => Ok(rule.effect == Effect::Protect),
-            Some(Because::Pattern(pattern)) if pattern.origin.source == Source::BuiltIn && pattern.glob.text().contains(".git/") => {
+            Some(Because::Pattern(pattern))
+                if pattern.origin.source == Source::BuiltIn
+                    && pattern.glob.text().contains(".git/") =>
+            {
                 self.is_in_guarded_git(place.directory.as_fd())
             }
             Some(Because::Pattern(_)) => Ok(true),
@@ -589,7 +710,14 @@ pub(super) fn path_of(caller: &Caller<'_>, place: &Place) -> Result<AbsPath, Err
 }
 
 /// Where a directory is now, as seen from the sandbox's root.
-pub(super) fn path_of_directory(host_proc: BorrowedFd<'_>, directory: BorrowedFd<'_>) -> Result<AbsPath, Errno> {
-    let text = rustix::fs::readlinkat(host_proc, format!("self/fd/{}", directory.as_raw_fd()), Vec::new())?;
+pub(super) fn path_of_directory(
+    host_proc: BorrowedFd<'_>,
+    directory: BorrowedFd<'_>,
+) -> Result<AbsPath, Errno> {
+    let text = rustix::fs::readlinkat(
+        host_proc,
+        format!("self/fd/{}", directory.as_raw_fd()),
+        Vec::new(),
+    )?;
     AbsPath::new(PathBuf::from(OsStr::from_bytes(text.to_bytes()))).ok_or(Errno::NOENT)
 }

@@ -17,10 +17,17 @@ const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 /// A process can pass through its own also where it hides from us. A pipe is open only to who
 /// could write to it anyway: the outputs of two commands of a session are two pipes, and what one of them
 /// left running has no business in the other's.
-pub(super) fn pass(caller: &Caller<'_>, directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+pub(super) fn pass(
+    caller: &Caller<'_>,
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+) -> Result<OwnedFd, Errno> {
     let open = || rustix::fs::openat(directory, name, PASS, Mode::empty());
     let is_own = is_of(caller, directory)?;
-    let through = open().or_else(|error| if is_own && error == Errno::ACCESS { hidden(open) } else { Err(error) })?;
+    let through =
+        open().or_else(
+            |error| if is_own && error == Errno::ACCESS { hidden(open) } else { Err(error) },
+        )?;
     // Also of its own: it may have got that one from another, to read from it, or to look at it.
     if is_pipe(&through)? && !writes_to(caller, &rustix::fs::fstat(&through)?)? {
         return Err(Errno::ACCESS);
@@ -34,7 +41,8 @@ fn is_of(caller: &Caller<'_>, directory: BorrowedFd<'_>) -> Result<bool, Errno> 
     let here = rustix::fs::fstat(directory)?;
     let (process, thread) = (&ids.leader_inside, &ids.thread_inside);
     let own = [format!("/proc/{process}"), format!("/proc/{process}/task/{thread}")];
-    let mut places = own.iter().flat_map(|own| [own.clone(), format!("{own}/fd"), format!("{own}/ns")]);
+    let mut places =
+        own.iter().flat_map(|own| [own.clone(), format!("{own}/fd"), format!("{own}/ns")]);
     Ok(places.any(|place| rustix::fs::stat(place).is_ok_and(|there| is_same(&there, &here))))
 }
 
@@ -52,14 +60,20 @@ fn is_pipe(opened: &OwnedFd) -> Result<bool, Errno> {
 pub(super) fn writes_to(caller: &Caller<'_>, file: &Stat) -> Result<bool, Errno> {
     let found = || {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptors = rustix::fs::openat(caller.host_proc, format!("{}/fd", caller.pid()), flags, Mode::empty())?;
+        let descriptors = rustix::fs::openat(
+            caller.host_proc,
+            format!("{}/fd", caller.pid()),
+            flags,
+            Mode::empty(),
+        )?;
         for entry in Dir::read_from(&descriptors)? {
             let entry = entry?;
-            let leads_there =
-                rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::empty()).is_ok_and(|there| is_same(&there, file));
+            let leads_there = rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::empty())
+                .is_ok_and(|there| is_same(&there, file));
             // The link's own mode says what it is open for.
             let is_to_write = || {
-                let link = rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                let link =
+                    rustix::fs::statat(&descriptors, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
                 link.is_ok_and(|link| Mode::from_raw_mode(link.st_mode).contains(Mode::WUSR))
             };
             if leads_there && is_to_write() {
@@ -74,7 +88,8 @@ pub(super) fn writes_to(caller: &Caller<'_>, file: &Stat) -> Result<bool, Errno>
 
 /// With the right to look into processes that hide.
 fn hidden<T>(look: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    raised(|| look().map_err(std::io::Error::from)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::ACCESS))
+    raised(|| look().map_err(std::io::Error::from))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::ACCESS))
 }
 
 /// Which of the streams that are offered to a shell is wanted, if one is.

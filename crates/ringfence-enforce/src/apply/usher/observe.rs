@@ -55,8 +55,13 @@ impl Look {
     /// What the caller is about; `None` if its call is unknown.
     pub(super) fn at(caller: &Caller<'_>) -> Option<Self> {
         let notification = caller.notification;
-        let call = Call::from_number(Arch::from_audit(notification.arch)?, notification.call as u32)?;
-        Some(Self { call, is_all: is_only_observed(call, &notification.arguments), named: named(call, caller) })
+        let call =
+            Call::from_number(Arch::from_audit(notification.arch)?, notification.call as u32)?;
+        Some(Self {
+            call,
+            is_all: is_only_observed(call, &notification.arguments),
+            named: named(call, caller),
+        })
     }
 
     /// Whether the call comes by for nothing but being looked at.
@@ -114,12 +119,20 @@ fn resolve(caller: &Caller<'_>, directory: i32, path: &CString) -> Option<AbsPat
 
 impl Observer {
     /// Notes a call that was answered so.
-    pub(super) fn note(&mut self, caller: &Caller<'_>, look: &Look, reply: &Reply, judge: &mut Judge) {
+    pub(super) fn note(
+        &mut self,
+        caller: &Caller<'_>,
+        look: &Look,
+        reply: &Reply,
+        judge: &mut Judge,
+    ) {
         match (&look.named, reply) {
             (_, Reply::Error(_)) => {}
             (_, Reply::Through) if look.call == Call::Connect => self.connects(caller, judge),
             (Some(named), Reply::Through) => self.passes(caller, named, judge),
-            (Some(named), Reply::Value(_) | Reply::Descriptor(..) | Reply::Later) => self.done(caller, named, judge),
+            (Some(named), Reply::Value(_) | Reply::Descriptor(..) | Reply::Later) => {
+                self.done(caller, named, judge)
+            }
             (None, _) => {}
         }
     }
@@ -128,14 +141,23 @@ impl Observer {
     fn passes(&mut self, caller: &Caller<'_>, named: &Named, judge: &mut Judge) {
         let access = access(named.operation);
         match &named.there {
-            Some(path) if judge.allows(path, access) => self.allowed(caller, named.operation, path, judge),
+            Some(path) if judge.allows(path, access) => {
+                self.allowed(caller, named.operation, path, judge)
+            }
             // What no rule speaks of and is there is the sandbox's own.
             Some(path) if judge.decide(path, access).verdict == Verdict::Absent => {}
             Some(path) => judge.missed(caller, path, named.operation, access),
             None => {
                 let start = place::start(caller, named.directory, &named.path);
-                if let Ok(base) = start.and_then(|start| path_of_directory(caller.host_proc, start.as_fd())) {
-                    judge.missed(caller, &base.join(OsStr::from_bytes(named.path.to_bytes())), named.operation, access);
+                if let Ok(base) =
+                    start.and_then(|start| path_of_directory(caller.host_proc, start.as_fd()))
+                {
+                    judge.missed(
+                        caller,
+                        &base.join(OsStr::from_bytes(named.path.to_bytes())),
+                        named.operation,
+                        access,
+                    );
                 }
             }
         }
@@ -146,19 +168,35 @@ impl Observer {
         if let Some(path) = &named.there {
             return self.allowed(caller, named.operation, path, judge);
         }
-        let made = place::keep(caller, named.directory, &named.path).and_then(|place| path_of(caller, &place));
+        let made = place::keep(caller, named.directory, &named.path)
+            .and_then(|place| path_of(caller, &place));
         if let Ok(path) = made {
-            let operation = if named.operation == Operation::Rename { Operation::Rename } else { Operation::Create };
+            let operation = if named.operation == Operation::Rename {
+                Operation::Rename
+            } else {
+                Operation::Create
+            };
             self.allowed(caller, operation, &path, judge);
         }
     }
 
-    fn allowed(&mut self, caller: &Caller<'_>, operation: Operation, path: &AbsPath, judge: &Judge) {
+    fn allowed(
+        &mut self,
+        caller: &Caller<'_>,
+        operation: Operation,
+        path: &AbsPath,
+        judge: &Judge,
+    ) {
         let decision = judge.decide(path, access(operation));
         // What no rule speaks of is the sandbox's own.
         if let (Verdict::Allowed, Some(because)) = (decision.verdict, &decision.rule) {
             let origin = because.origin();
-            self.add(caller, operation, path.to_string_lossy().into_owned(), (origin.text.clone(), origin.to_string()));
+            self.add(
+                caller,
+                operation,
+                path.to_string_lossy().into_owned(),
+                (origin.text.clone(), origin.to_string()),
+            );
         }
     }
 
@@ -170,13 +208,21 @@ impl Observer {
             return;
         }
         let length = caller.raw(2).min(LONGEST) as usize;
-        if let Some(address) = caller.bytes(caller.raw(1), length).ok().and_then(|bytes| host(&bytes)) {
+        if let Some(address) =
+            caller.bytes(caller.raw(1), length).ok().and_then(|bytes| host(&bytes))
+        {
             let because = ("network.mode = full".to_owned(), "the policy".to_owned());
             self.add(caller, Operation::Connect, address.to_string(), because);
         }
     }
 
-    fn add(&mut self, caller: &Caller<'_>, operation: Operation, target: String, (rule, origin): (String, String)) {
+    fn add(
+        &mut self,
+        caller: &Caller<'_>,
+        operation: Operation,
+        target: String,
+        (rule, origin): (String, String),
+    ) {
         const MANY: usize = 10_000;
         let program = caller.program();
         let key = (target, program, operation.word());
@@ -187,8 +233,19 @@ impl Observer {
         } else {
             let (target, program, _) = key.clone();
             self.known.insert(key, self.kept.len());
-            let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-            self.kept.push(Allowance { operation, target, rule, origin, pid: caller.notification.pid, program, time_ms, count: 1 });
+            let time_ms = SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, |since| since.as_millis() as u64);
+            self.kept.push(Allowance {
+                operation,
+                target,
+                rule,
+                origin,
+                pid: caller.notification.pid,
+                program,
+                time_ms,
+                count: 1,
+            });
         }
     }
 
@@ -219,7 +276,9 @@ fn host(bytes: &[u8]) -> Option<SocketAddr> {
     let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
     let address: IpAddr = match family {
         libc::AF_INET => Ipv4Addr::from(<[u8; 4]>::try_from(bytes.get(4..8)?).ok()?).into(),
-        libc::AF_INET6 => Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(8..24)?).ok()?).to_canonical(),
+        libc::AF_INET6 => {
+            Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(8..24)?).ok()?).to_canonical()
+        }
         _ => return None,
     };
     Some(SocketAddr::new(address, port))

@@ -35,8 +35,15 @@ impl Wish {
             | libc::O_DIRECTORY
             | libc::O_NOFOLLOW
             | libc::O_NOATIME;
-        let known = OFlags::from_bits_retain((flags & KNOWN) as u32) | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::LARGEFILE;
-        let mode = if known.contains(OFlags::CREATE) { Mode::from_raw_mode(mode & PLAIN) } else { Mode::empty() };
+        let known = OFlags::from_bits_retain((flags & KNOWN) as u32)
+            | OFlags::NOCTTY
+            | OFlags::CLOEXEC
+            | OFlags::LARGEFILE;
+        let mode = if known.contains(OFlags::CREATE) {
+            Mode::from_raw_mode(mode & PLAIN)
+        } else {
+            Mode::empty()
+        };
         Self { flags: known, mode, on_execute: OnExecute::of(flags) }
     }
 
@@ -55,7 +62,11 @@ impl Wish {
 
     /// What keeps an open from waiting. What is made anew is a plain file, which never does.
     pub(super) fn impatience(&self) -> OFlags {
-        if self.flags.contains(OFlags::CREATE | OFlags::EXCL) { OFlags::empty() } else { OFlags::NONBLOCK }
+        if self.flags.contains(OFlags::CREATE | OFlags::EXCL) {
+            OFlags::empty()
+        } else {
+            OFlags::NONBLOCK
+        }
     }
 
     /// The same, but only for a name that is not there yet.
@@ -70,7 +81,12 @@ impl Wish {
     }
 
     /// Takes the content away, if that was wanted of what is open now.
-    pub(super) fn truncate(&self, host_proc: BorrowedFd<'_>, opened: &OwnedFd, status: &Stat) -> Result<(), Errno> {
+    pub(super) fn truncate(
+        &self,
+        host_proc: BorrowedFd<'_>,
+        opened: &OwnedFd,
+        status: &Stat,
+    ) -> Result<(), Errno> {
         let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
         if !is_file || !self.flags.contains(OFlags::TRUNC) {
             return Ok(());
@@ -79,7 +95,13 @@ impl Wish {
             return rustix::fs::ftruncate(opened, 0);
         }
         let again = format!("self/fd/{}", opened.as_raw_fd());
-        rustix::fs::openat(host_proc, again, OFlags::RDONLY | OFlags::TRUNC | OFlags::CLOEXEC, Mode::empty()).map(drop)
+        rustix::fs::openat(
+            host_proc,
+            again,
+            OFlags::RDONLY | OFlags::TRUNC | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map(drop)
     }
 
     pub(super) fn target_flags(&self) -> u32 {
@@ -89,7 +111,10 @@ impl Wish {
     /// Takes off the flag with which it was opened so as not to wait.
     pub(super) fn unblocked(&self, opened: OwnedFd) -> Result<OwnedFd, Errno> {
         if !self.flags.contains(OFlags::NONBLOCK) && !self.impatience().is_empty() {
-            rustix::fs::fcntl_setfl(&opened, self.flags & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME))?;
+            rustix::fs::fcntl_setfl(
+                &opened,
+                self.flags & (OFlags::APPEND | OFlags::DIRECT | OFlags::NOATIME),
+            )?;
         }
         Ok(opened)
     }

@@ -30,14 +30,19 @@ impl Place {
     /// Answers whether there is anything in the directory that stands here.
     pub(super) fn has_entries(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&self.directory, self.name.as_os_str(), flags, Mode::empty());
+        let opened =
+            rustix::fs::openat(&self.directory, self.name.as_os_str(), flags, Mode::empty());
         let entries = opened.and_then(rustix::fs::Dir::new);
-        entries.is_ok_and(|entries| entries.flatten().any(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")))
+        entries.is_ok_and(|entries| {
+            entries.flatten().any(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."))
+        })
     }
 
     /// What stands there now; `None` if nothing does.
     pub(super) fn kind(&self) -> Option<FileType> {
-        let status = rustix::fs::statat(&self.directory, self.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let status =
+            rustix::fs::statat(&self.directory, self.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW)
+                .ok()?;
         Some(FileType::from_raw_mode(status.st_mode))
     }
 }
@@ -67,7 +72,11 @@ pub(super) fn last_name(path: &CStr) -> Option<&OsStr> {
 }
 
 /// The directory a path begins at; absolute paths begin at the sandbox's root, which is ours.
-pub(super) fn start<'a>(caller: &Caller<'a>, directory: i32, path: &CStr) -> Result<Ground<'a>, Errno> {
+pub(super) fn start<'a>(
+    caller: &Caller<'a>,
+    directory: i32,
+    path: &CStr,
+) -> Result<Ground<'a>, Errno> {
     if path.to_bytes().is_empty() {
         return Err(Errno::NOENT);
     }
@@ -98,7 +107,9 @@ impl Ground<'_> {
         match self {
             Ground::Root(root) => rustix::io::fcntl_dupfd_cloexec(root, 0),
             // Not the caller's own: whoever keeps that keeps its locks.
-            Ground::Opened(directory) => rustix::fs::openat(directory, c".", PASS | OFlags::DIRECTORY, Mode::empty()),
+            Ground::Opened(directory) => {
+                rustix::fs::openat(directory, c".", PASS | OFlags::DIRECTORY, Mode::empty())
+            }
         }
     }
 }
@@ -114,9 +125,19 @@ pub(super) fn keep(caller: &Caller<'_>, directory: i32, path: &CStr) -> Result<P
     // `.`, `..` and `/` are there already, whatever one wants to make of them.
     let Some(name) = last_name(&trimmed) else { return Err(Errno::EXIST) };
     let above = &trimmed.to_bytes()[..trimmed.to_bytes().len() - name.len()];
-    let above = if above.is_empty() { c".".to_owned() } else { CString::new(above).map_err(|_| Errno::INVAL)? };
+    let above = if above.is_empty() {
+        c".".to_owned()
+    } else {
+        CString::new(above).map_err(|_| Errno::INVAL)?
+    };
     let flags = PASS | OFlags::DIRECTORY;
-    match rustix::fs::openat2(&start, above.as_c_str(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+    match rustix::fs::openat2(
+        &start,
+        above.as_c_str(),
+        flags,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS,
+    ) {
         Ok(directory) => Ok(Place { directory, name: name.to_owned(), end }),
         Err(Errno::LOOP) => match walk(caller, start, &trimmed, Last::Keep)? {
             Lead::Place(place) => Ok(Place { end, ..place }),
@@ -128,7 +149,12 @@ pub(super) fn keep(caller: &Caller<'_>, directory: i32, path: &CStr) -> Result<P
 
 /// What a path leads to, opened to be looked at. As the caller would get there: `/proc/self` on the
 /// way is the caller.
-pub(super) fn open(caller: &Caller<'_>, directory: i32, path: &CStr, last: Last) -> Result<OwnedFd, Errno> {
+pub(super) fn open(
+    caller: &Caller<'_>,
+    directory: i32,
+    path: &CStr,
+    last: Last,
+) -> Result<OwnedFd, Errno> {
     let start = start(caller, directory, path)?;
     let keep = if last == Last::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
     match rustix::fs::openat2(&start, path, PASS | keep, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
@@ -137,14 +163,20 @@ pub(super) fn open(caller: &Caller<'_>, directory: i32, path: &CStr, last: Last)
     }
     if let Ground::Root(root) = start {
         // A path that stays in the root's own file system does not come by `/proc`.
-        let opened = rustix::fs::openat2(root, path, PASS | keep, Mode::empty(), ResolveFlags::NO_XDEV);
+        let opened =
+            rustix::fs::openat2(root, path, PASS | keep, Mode::empty(), ResolveFlags::NO_XDEV);
         if matches!(opened, Ok(_) | Err(Errno::NOENT)) {
             return opened;
         }
     }
     match walk(caller, start, path, last)? {
         Lead::Open(through) => Ok(through),
-        Lead::Place(place) => rustix::fs::openat(&place.directory, place.name.as_os_str(), PASS | OFlags::NOFOLLOW, Mode::empty()),
+        Lead::Place(place) => rustix::fs::openat(
+            &place.directory,
+            place.name.as_os_str(),
+            PASS | OFlags::NOFOLLOW,
+            Mode::empty(),
+        ),
     }
 }
 
@@ -152,14 +184,29 @@ pub(super) fn open(caller: &Caller<'_>, directory: i32, path: &CStr, last: Last)
 pub(super) fn unlinked(start: BorrowedFd<'_>, path: &CStr) -> Result<Place, Errno> {
     let name = last_name(path).ok_or(Errno::INVAL)?;
     let above = &path.to_bytes()[..path.to_bytes().len() - name.len()];
-    let above = if above.is_empty() { c".".to_owned() } else { CString::new(above).map_err(|_| Errno::INVAL)? };
-    let directory = rustix::fs::openat2(start, above.as_c_str(), PASS | OFlags::DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let above = if above.is_empty() {
+        c".".to_owned()
+    } else {
+        CString::new(above).map_err(|_| Errno::INVAL)?
+    };
+    let directory = rustix::fs::openat2(
+        start,
+        above.as_c_str(),
+        PASS | OFlags::DIRECTORY,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS,
+    )?;
     Ok(Place { directory, name: name.to_owned(), end: End::Plain })
 }
 
 /// Walks a path component by component, as the kernel would for the caller: `/proc/self`
 /// is the caller there, not us.
-pub(super) fn walk(caller: &Caller<'_>, start: Ground<'_>, path: &CStr, last: Last) -> Result<Lead, Errno> {
+pub(super) fn walk(
+    caller: &Caller<'_>,
+    start: Ground<'_>,
+    path: &CStr,
+    last: Last,
+) -> Result<Lead, Errno> {
     const LINKS: usize = 40;
     let mut here = start.into_opened()?;
     let mut rest = components(path.to_bytes());
@@ -167,12 +214,24 @@ pub(super) fn walk(caller: &Caller<'_>, start: Ground<'_>, path: &CStr, last: La
     while let Some(name) = rest.pop_front() {
         let is_last = rest.is_empty();
         if name == ".." || name == "." {
-            here = rustix::fs::openat(&here, name.as_os_str(), PASS | OFlags::DIRECTORY, Mode::empty())?;
+            here = rustix::fs::openat(
+                &here,
+                name.as_os_str(),
+                PASS | OFlags::DIRECTORY,
+                Mode::empty(),
+            )?;
             continue;
         }
-        let next = match rustix::fs::openat(&here, name.as_os_str(), PASS | OFlags::NOFOLLOW, Mode::empty()) {
+        let next = match rustix::fs::openat(
+            &here,
+            name.as_os_str(),
+            PASS | OFlags::NOFOLLOW,
+            Mode::empty(),
+        ) {
             Ok(next) => next,
-            Err(Errno::NOENT) if is_last => return Ok(Lead::Place(Place { directory: here, name, end: End::Plain })),
+            Err(Errno::NOENT) if is_last => {
+                return Ok(Lead::Place(Place { directory: here, name, end: End::Plain }));
+            }
             Err(error) => return Err(error),
         };
         let is_link = FileType::from_raw_mode(rustix::fs::fstat(&next)?.st_mode).is_symlink();
@@ -219,7 +278,11 @@ enum ProcLink {
 }
 
 /// What is special about a link in `/proc`.
-fn proc_link(caller: &Caller<'_>, directory: BorrowedFd<'_>, name: &OsStr) -> Result<ProcLink, Errno> {
+fn proc_link(
+    caller: &Caller<'_>,
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+) -> Result<ProcLink, Errno> {
     const PROC_SUPER_MAGIC: i64 = 0x9fa0;
     const ROOT_INODE: u64 = 1;
     if rustix::fs::fstatfs(directory)?.f_type as i64 != PROC_SUPER_MAGIC {
@@ -229,17 +292,28 @@ fn proc_link(caller: &Caller<'_>, directory: BorrowedFd<'_>, name: &OsStr) -> Re
     if is_root && (name == "self" || name == "thread-self") {
         let ids = caller.ids().ok_or(Errno::SRCH)?;
         let process = ids.leader_inside;
-        return Ok(ProcLink::Text(if name == "self" { process } else { format!("{process}/task/{}", ids.thread_inside) }));
+        return Ok(ProcLink::Text(if name == "self" {
+            process
+        } else {
+            format!("{process}/task/{}", ids.thread_inside)
+        }));
     }
     // `/proc/mounts` and its like are plain links; those of processes are not.
     if is_root {
         let text = rustix::fs::readlinkat(directory, name, Vec::new())?;
         let text = text.to_string_lossy().into_owned();
-        return Ok(ProcLink::Text(text.replacen("self/", &format!("{}/", caller.ids().ok_or(Errno::SRCH)?.leader_inside), 1)));
+        return Ok(ProcLink::Text(text.replacen(
+            "self/",
+            &format!("{}/", caller.ids().ok_or(Errno::SRCH)?.leader_inside),
+            1,
+        )));
     }
     Ok(ProcLink::Magic)
 }
 
 fn components(path: &[u8]) -> VecDeque<OsString> {
-    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).map(|part| OsString::from_vec(part.to_vec())).collect()
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty())
+        .map(|part| OsString::from_vec(part.to_vec()))
+        .collect()
 }

@@ -25,9 +25,13 @@ pub(super) enum Hold {
 impl Hold {
     pub(super) fn of(call: Call) -> Self {
         match call {
-            Call::Rename | Call::Renameat | Call::Renameat2 | Call::Link | Call::Linkat | Call::Symlink | Call::Symlinkat => {
-                Hold::Exclusive
-            }
+            Call::Rename
+            | Call::Renameat
+            | Call::Renameat2
+            | Call::Link
+            | Call::Linkat
+            | Call::Symlink
+            | Call::Symlinkat => Hold::Exclusive,
             _ => Hold::Shared,
         }
     }

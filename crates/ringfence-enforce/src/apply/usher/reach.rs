@@ -32,7 +32,11 @@ const LONGEST: u64 = 128;
 
 /// Connects for `caller`, or passes the request on to the process that does. `target` is the socket that
 /// its address names by a path.
-pub(super) fn connect(caller: &Caller<'_>, target: Option<OwnedFd>, control: &OwnedFd) -> Result<Reply, Errno> {
+pub(super) fn connect(
+    caller: &Caller<'_>,
+    target: Option<OwnedFd>,
+    control: &OwnedFd,
+) -> Result<Reply, Errno> {
     if caller.raw(2) > LONGEST {
         return Err(Errno::INVAL);
     }
@@ -42,13 +46,18 @@ pub(super) fn connect(caller: &Caller<'_>, target: Option<OwnedFd>, control: &Ow
     let kind = sockopt::socket_type(&socket)?;
     if !is_of_the_sandbox(&socket)? {
         // It is connected, and stays so.
-        return Err(if family(&address) == Some(libc::AF_UNSPEC) { Errno::OPNOTSUPP } else { Errno::ISCONN });
+        return Err(if family(&address) == Some(libc::AF_UNSPEC) {
+            Errno::OPNOTSUPP
+        } else {
+            Errno::ISCONN
+        });
     }
     match family(&address) {
         Some(libc::AF_UNIX) => unix(caller, socket, kind, target, &address),
         Some(libc::AF_INET | libc::AF_INET6) => {
             let to = internet(&address).ok_or(Errno::INVAL)?;
-            let carries = if kind == SocketType::STREAM { Carries::Stream } else { Carries::Datagrams };
+            let carries =
+                if kind == SocketType::STREAM { Carries::Stream } else { Carries::Datagrams };
             if carries == Carries::Datagrams && is_within(to) {
                 done(&socket, &address)
             } else {
@@ -83,41 +92,73 @@ fn internet(address: &[u8]) -> Option<SocketAddr> {
     let port = u16::from_be_bytes(address.get(2..4)?.try_into().ok()?);
     if family(address)? == libc::AF_INET {
         let host: [u8; 4] = address.get(4..8)?.try_into().ok()?;
-        return (address.len() >= size_of::<libc::sockaddr_in>()).then(|| SocketAddr::from((Ipv4Addr::from(host), port)));
+        return (address.len() >= size_of::<libc::sockaddr_in>())
+            .then(|| SocketAddr::from((Ipv4Addr::from(host), port)));
     }
     let host: [u8; 16] = address.get(8..24)?.try_into().ok()?;
-    let scope = address.get(24..28).and_then(|four| four.try_into().ok()).map_or(0, u32::from_ne_bytes);
+    let scope =
+        address.get(24..28).and_then(|four| four.try_into().ok()).map_or(0, u32::from_ne_bytes);
     Some(SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(host), port, 0, scope)))
 }
 
 /// The usher lives in the sandbox's network.
 pub(super) fn is_of_the_sandbox(socket: &OwnedFd) -> Result<bool, Errno> {
     let number = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    let ours = net::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).map_err(number)?;
+    let ours =
+        net::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).map_err(number)?;
     Ok(net::cookie(socket.as_fd()).map_err(number)? == net::cookie(ours.as_fd()).map_err(number)?)
 }
 
 fn done(socket: &OwnedFd, address: &[u8]) -> Result<Reply, Errno> {
-    net::connect_raw(socket.as_fd(), address).map(|()| Reply::Value(0)).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    net::connect_raw(socket.as_fd(), address)
+        .map(|()| Reply::Value(0))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// Somebody outside knows what is reached there, and how.
-fn hand_on(caller: &Caller<'_>, socket: &OwnedFd, to: SocketAddr, carries: Carries, control: &OwnedFd) -> Result<Reply, Errno> {
-    let call = waiting::Told { id: caller.notification.id, pid: caller.notification.pid, errno: libc::ENETUNREACH };
+fn hand_on(
+    caller: &Caller<'_>,
+    socket: &OwnedFd,
+    to: SocketAddr,
+    carries: Carries,
+    control: &OwnedFd,
+) -> Result<Reply, Errno> {
+    let call = waiting::Told {
+        id: caller.notification.id,
+        pid: caller.notification.pid,
+        errno: libc::ENETUNREACH,
+    };
     let on_execute = caller.on_execute(caller.int(0));
     // Whoever waits in `connect` has nothing to hear of its socket before that has ended.
-    let is_watched =
-        carries == Carries::Stream && rustix::fs::fcntl_getfl(socket)?.contains(OFlags::NONBLOCK) && is_watched(caller, caller.int(0));
-    let told = Told { call, to, carries, program: caller.program(), number: caller.int(0) as u32, on_execute, is_watched };
+    let is_watched = carries == Carries::Stream
+        && rustix::fs::fcntl_getfl(socket)?.contains(OFlags::NONBLOCK)
+        && is_watched(caller, caller.int(0));
+    let told = Told {
+        call,
+        to,
+        carries,
+        program: caller.program(),
+        number: caller.int(0) as u32,
+        on_execute,
+        is_watched,
+    };
     let is_told = tell_with(control, &Report::Connects(Box::new(told)), &[socket.as_fd()]);
     if is_told { Ok(Reply::Later) } else { Err(Errno::NETUNREACH) }
 }
 
 /// To the very socket that was judged, or to one that is in no file.
-fn unix(caller: &Caller<'_>, socket: OwnedFd, kind: SocketType, target: Option<OwnedFd>, address: &[u8]) -> Result<Reply, Errno> {
+fn unix(
+    caller: &Caller<'_>,
+    socket: OwnedFd,
+    kind: SocketType,
+    target: Option<OwnedFd>,
+    address: &[u8],
+) -> Result<Reply, Errno> {
     caller.still_waits()?;
-    let waits = kind != SocketType::DGRAM && !rustix::fs::fcntl_getfl(&socket)?.contains(OFlags::NONBLOCK);
-    let connect = |address: &[u8]| if waits { promptly(&socket, address) } else { done(&socket, address) };
+    let waits =
+        kind != SocketType::DGRAM && !rustix::fs::fcntl_getfl(&socket)?.contains(OFlags::NONBLOCK);
+    let connect =
+        |address: &[u8]| if waits { promptly(&socket, address) } else { done(&socket, address) };
     let ended = match &target {
         None => connect(address),
         // In the sandbox's own `/proc` we are not.
@@ -148,20 +189,32 @@ fn address_of(path: &str) -> Vec<u8> {
 
 /// In a process of its own: connects, and answers the caller. Nothing of the usher's is open in it by
 /// then but the socket, what is answered by, and what is connected to.
-fn wait_to_connect(caller: &Caller<'_>, socket: &OwnedFd, target: Option<&OwnedFd>, address: &[u8]) {
-    let fail = |error: Errno| drop(seccomp::answer(caller.listener, caller.notification.id, Err(error.raw_os_error())));
+fn wait_to_connect(
+    caller: &Caller<'_>,
+    socket: &OwnedFd,
+    target: Option<&OwnedFd>,
+    address: &[u8],
+) {
+    let fail = |error: Errno| {
+        drop(seccomp::answer(caller.listener, caller.notification.id, Err(error.raw_os_error())))
+    };
     if let Err(error) = keep_as_streams(socket, caller.listener, target) {
         return fail(error);
     }
     let (socket, listener) = (rustix::stdio::stdin(), rustix::stdio::stdout());
-    let (others, address) = target.map_or_else(|| (2, address.to_vec()), |_| (3, address_of("/proc/self/fd/2")));
+    let (others, address) =
+        target.map_or_else(|| (2, address.to_vec()), |_| (3, address_of("/proc/self/fd/2")));
     let ended = process::close_from(others).and_then(|()| net::connect_raw(socket, &address));
     let ended = ended.map(|()| 0).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
     let _ = seccomp::answer(listener, caller.notification.id, ended);
 }
 
 /// Puts descriptors in the place of the standard streams.
-fn keep_as_streams(socket: &OwnedFd, listener: BorrowedFd<'_>, target: Option<&OwnedFd>) -> Result<(), Errno> {
+fn keep_as_streams(
+    socket: &OwnedFd,
+    listener: BorrowedFd<'_>,
+    target: Option<&OwnedFd>,
+) -> Result<(), Errno> {
     // One of them may stand where another is to go.
     let socket = rustix::io::fcntl_dupfd_cloexec(socket, 3)?;
     let listener = rustix::io::fcntl_dupfd_cloexec(listener, 3)?;
@@ -178,7 +231,11 @@ fn keep_as_streams(socket: &OwnedFd, listener: BorrowedFd<'_>, target: Option<&O
 fn promptly(socket: &OwnedFd, address: &[u8]) -> Result<Reply, Errno> {
     const MOMENT: Duration = Duration::from_millis(1);
     let own = sockopt::socket_timeout(socket, Timeout::Send)?;
-    sockopt::set_socket_timeout(socket, Timeout::Send, Some(own.map_or(MOMENT, |own| own.min(MOMENT))))?;
+    sockopt::set_socket_timeout(
+        socket,
+        Timeout::Send,
+        Some(own.map_or(MOMENT, |own| own.min(MOMENT))),
+    )?;
     let ended = done(socket, address);
     sockopt::set_socket_timeout(socket, Timeout::Send, own)?;
     ended
@@ -192,7 +249,12 @@ const NAMES: u16 = 53;
 ///
 /// Go and c-ares connect and then write, and no filter can tell that from any other `write`. Nothing
 /// is served until a program connects, so a command that looks up nothing waits for nothing.
-pub(super) fn answer_queries(call: Call, caller: &Caller<'_>, judge: &Judge, control: &OwnedFd) -> Option<Reply> {
+pub(super) fn answer_queries(
+    call: Call,
+    caller: &Caller<'_>,
+    judge: &Judge,
+    control: &OwnedFd,
+) -> Option<Reply> {
     if call != Call::Connect || judge.is_listed() || judge.network() != NetworkMode::None {
         return None;
     }
@@ -209,7 +271,11 @@ pub(super) fn answer_queries(call: Call, caller: &Caller<'_>, judge: &Judge, con
     // No other socket is answered.
     let asks = SocketAddr::try_from(rustix::net::getsockname(&socket).ok()?).ok()?;
     server.connect(asks).ok()?;
-    let is_told = tell_with(control, &Report::Queries(caller.notification.pid, caller.program()), &[server.as_fd()]);
+    let is_told = tell_with(
+        control,
+        &Report::Queries(caller.notification.pid, caller.program()),
+        &[server.as_fd()],
+    );
     is_told.then_some(Reply::Value(0))
 }
 
@@ -218,7 +284,10 @@ pub(super) fn tell_of(call: Call, caller: &Caller<'_>, judge: &mut Judge, contro
     if let Some(name) = looked_up(call, caller) {
         if judge.is_listed() {
             // Whether it is found is for the name server to say, who does not hear by whom it is asked.
-            return tell(control, &Report::LooksUp(name, caller.notification.pid, caller.program()));
+            return tell(
+                control,
+                &Report::LooksUp(name, caller.notification.pid, caller.program()),
+            );
         }
         return judge.refuse_host(caller, name);
     }
@@ -226,7 +295,9 @@ pub(super) fn tell_of(call: Call, caller: &Caller<'_>, judge: &mut Judge, contro
         return refuse_connect(caller, judge);
     }
     match meant(call, caller).filter(|to| !is_within(*to)) {
-        Some(to) if judge.is_listed() => tell(control, &Report::Sent(to, caller.notification.pid, caller.program())),
+        Some(to) if judge.is_listed() => {
+            tell(control, &Report::Sent(to, caller.notification.pid, caller.program()))
+        }
         Some(to) => judge.refuse_host(caller, format!("{to}/udp")),
         None => {}
     }
@@ -245,7 +316,9 @@ fn refuse_connect(caller: &Caller<'_>, judge: &mut Judge) {
 
 /// The C library asks in this way which of several addresses is near.
 fn is_datagrams(caller: &Caller<'_>) -> bool {
-    caller.descriptor(caller.int(0)).is_ok_and(|socket| sockopt::socket_type(&socket) == Ok(SocketType::DGRAM))
+    caller
+        .descriptor(caller.int(0))
+        .is_ok_and(|socket| sockopt::socket_type(&socket) == Ok(SocketType::DGRAM))
 }
 
 /// A message as a program has it in memory: where its address stands, and where its first bytes.
@@ -257,13 +330,19 @@ struct Message {
 /// The first of several is as good as any.
 fn message(call: Call, caller: &Caller<'_>) -> Option<Message> {
     if call == Call::Sendto {
-        return Some(Message { address: (caller.raw(4), caller.raw(5)), bytes: Some((caller.raw(1), caller.raw(2))) });
+        return Some(Message {
+            address: (caller.raw(4), caller.raw(5)),
+            bytes: Some((caller.raw(1), caller.raw(2))),
+        });
     }
     let size = if Arch::from_audit(caller.notification.arch) == Some(Arch::X86) { 4 } else { 8 };
     // `msghdr`: where the address is, its length, where the pieces are, and how many.
     let head = words(&caller.bytes(caller.raw(1), 4 * size).ok()?, size);
     let [address, length, pieces, count] = head[..] else { return None };
-    let first = (count > 0).then(|| caller.bytes(pieces, 2 * size).ok()).flatten().map(|piece| words(&piece, size));
+    let first = (count > 0)
+        .then(|| caller.bytes(pieces, 2 * size).ok())
+        .flatten()
+        .map(|piece| words(&piece, size));
     let bytes = first.and_then(|piece| Some((*piece.first()?, *piece.get(1)?)));
     // The length has four bytes, whatever stands behind them.
     Some(Message { address: (address, length & u64::from(u32::MAX)), bytes })
@@ -295,9 +374,15 @@ fn looked_up(call: Call, caller: &Caller<'_>) -> Option<String> {
     if call == Call::Connect {
         return None;
     }
-    let (bytes, length) = message(call, caller)?.bytes.filter(|(_, length)| (17..=LONG).contains(length))?;
+    let (bytes, length) =
+        message(call, caller)?.bytes.filter(|(_, length)| (17..=LONG).contains(length))?;
     let name = looked_up_by(&caller.bytes(bytes, length as usize).ok()?)?;
-    let peer = || SocketAddr::try_from(rustix::net::getpeername(caller.descriptor(caller.int(0)).ok()?).ok()??).ok();
+    let peer = || {
+        SocketAddr::try_from(
+            rustix::net::getpeername(caller.descriptor(caller.int(0)).ok()?).ok()??,
+        )
+        .ok()
+    };
     let to = meant(call, caller).or_else(peer)?;
     (to.port() == NAMES).then(|| name.to_string())
 }

@@ -36,14 +36,22 @@ impl Judge {
             return false;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(directory.as_path(), flags, Mode::empty()).is_ok_and(|directory| self.is_git(directory.as_fd()))
+        rustix::fs::open(directory.as_path(), flags, Mode::empty())
+            .is_ok_and(|directory| self.is_git(directory.as_fd()))
     }
 }
 
 impl Acts<'_, '_> {
     /// Puts a copy of `source` in the place of packed refs, if it names only refs, and takes `source` away.
-    pub(super) fn rename_refs(&mut self, source: &Place, target: &Place, flags: RenameFlags) -> Result<Reply, Errno> {
-        let is_plain = (flags - RenameFlags::NOREPLACE).is_empty() && source.end == End::Plain && target.end == End::Plain;
+    pub(super) fn rename_refs(
+        &mut self,
+        source: &Place,
+        target: &Place,
+        flags: RenameFlags,
+    ) -> Result<Reply, Errno> {
+        let is_plain = (flags - RenameFlags::NOREPLACE).is_empty()
+            && source.end == End::Plain
+            && target.end == End::Plain;
         let content = read(source);
         if content.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Err(Errno::NOENT);
@@ -54,23 +62,47 @@ impl Acts<'_, '_> {
             self.judge.refuse_since(self.caller, Operation::Rename, &path, Denial::GIT_WOULD_OBEY);
             return Err(Errno::ACCESS);
         };
-        let status = rustix::fs::statat(&source.directory, source.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW)?;
-        let replaced = rustix::fs::statat(&target.directory, target.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW);
-        if replaced.is_ok_and(|replaced| (replaced.st_dev, replaced.st_ino) == (status.st_dev, status.st_ino)) {
+        let status = rustix::fs::statat(
+            &source.directory,
+            source.name.as_os_str(),
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?;
+        let replaced = rustix::fs::statat(
+            &target.directory,
+            target.name.as_os_str(),
+            AtFlags::SYMLINK_NOFOLLOW,
+        );
+        if replaced.is_ok_and(|replaced| {
+            (replaced.st_dev, replaced.st_ino) == (status.st_dev, status.st_ino)
+        }) {
             // Two names of one file: rename(2) does nothing.
             return Ok(Reply::Value(0));
         }
         let name = format!(".ringfence-refs-{:x}", self.caller.notification.id);
-        let options = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let copy = rustix::fs::openat(&target.directory, name.as_str(), options, Mode::RUSR | Mode::WUSR)?;
+        let options =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let copy =
+            rustix::fs::openat(&target.directory, name.as_str(), options, Mode::RUSR | Mode::WUSR)?;
         let placed = rustix::fs::fchmod(&copy, Mode::from_raw_mode(status.st_mode & 0o777))
-            .and_then(|()| write(copy, &content).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)))
-            .and_then(|()| rustix::fs::renameat_with(&target.directory, name.as_str(), &target.directory, target.name.as_os_str(), flags));
+            .and_then(|()| {
+                write(copy, &content)
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            })
+            .and_then(|()| {
+                rustix::fs::renameat_with(
+                    &target.directory,
+                    name.as_str(),
+                    &target.directory,
+                    target.name.as_os_str(),
+                    flags,
+                )
+            });
         if let Err(error) = placed {
             let _ = rustix::fs::unlinkat(&target.directory, name.as_str(), AtFlags::empty());
             return Err(error);
         }
-        rustix::fs::unlinkat(&source.directory, source.name.as_os_str(), AtFlags::empty()).map(|()| Reply::Value(0))
+        rustix::fs::unlinkat(&source.directory, source.name.as_os_str(), AtFlags::empty())
+            .map(|()| Reply::Value(0))
     }
 }
 
@@ -83,13 +115,22 @@ fn write(file: OwnedFd, content: &[u8]) -> std::io::Result<()> {
 
 fn read(place: &Place) -> std::io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(&place.directory, place.name.as_os_str(), flags, Mode::empty())?);
+    let file = File::from(rustix::fs::openat(
+        &place.directory,
+        place.name.as_os_str(),
+        flags,
+        Mode::empty(),
+    )?);
     if !file.metadata()?.is_file() {
         return Err(std::io::ErrorKind::InvalidInput.into());
     }
     let mut text = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LARGEST { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
+    if text.len() as u64 > LARGEST {
+        Err(std::io::ErrorKind::FileTooLarge.into())
+    } else {
+        Ok(text)
+    }
 }
 
 /// Answers whether every line is a comment, the object of a tag, or a ref by its whole name.
@@ -112,9 +153,12 @@ mod tests {
 
     #[test]
     fn refs_are_told_from_state() {
-        assert!(names_only_refs(b"# pack-refs with: peeled \n12 refs/heads/x\n34 refs/tags/y\n^56\n"));
+        assert!(names_only_refs(
+            b"# pack-refs with: peeled \n12 refs/heads/x\n34 refs/tags/y\n^56\n"
+        ));
         assert!(names_only_refs(b""));
-        for text in ["12 MERGE_AUTOSTASH\n", "12 refs/heads/x\n34 HEAD", "12\tMERGE_AUTOSTASH", "x"] {
+        for text in ["12 MERGE_AUTOSTASH\n", "12 refs/heads/x\n34 HEAD", "12\tMERGE_AUTOSTASH", "x"]
+        {
             assert!(!names_only_refs(text.as_bytes()), "{text}");
         }
     }

@@ -22,8 +22,13 @@ fn names(path: &AbsPath) -> impl DoubleEndedIterator<Item = &[u8]> + Clone {
 impl Judge {
     /// The rule against a setting at the top of a repository that was there before, if `decision`
     /// would let it be made and no rule opens it by name.
-    pub(super) fn setting_of_tree(&self, decision: &Decision, place: &Place) -> Result<Option<Rule>, Errno> {
-        let named = matches!(&decision.rule, Some(Because::Rule(rule)) if rule.root == decision.path);
+    pub(super) fn setting_of_tree(
+        &self,
+        decision: &Decision,
+        place: &Place,
+    ) -> Result<Option<Rule>, Errno> {
+        let named =
+            matches!(&decision.rule, Some(Because::Rule(rule)) if rule.root == decision.path);
         if self.trees.is_empty() || named || decision.verdict != Verdict::Allowed {
             return Ok(None);
         }
@@ -38,7 +43,8 @@ impl Judge {
     fn is_in_tree(&self, place: &Place, count: usize) -> Result<bool, Errno> {
         let mut above = rustix::io::fcntl_dupfd_cloexec(&place.directory, 3)?;
         for _ in 1..count {
-            above = rustix::fs::openat(&above, "..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            above =
+                rustix::fs::openat(&above, "..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         }
         let status = rustix::fs::fstat(&above)?;
         Ok(self.trees.contains(&(status.st_dev, status.st_ino)))
@@ -76,13 +82,18 @@ impl Judge {
 
     /// Judges making a directory at `place`: what is made in it must not be denied, which a pattern
     /// may say of a directory and leave open of a file of the same name.
-    pub(super) fn make_directory(&mut self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+    pub(super) fn make_directory(
+        &mut self,
+        caller: &Caller<'_>,
+        place: &Place,
+    ) -> Result<(), Errno> {
         if !self.is_interesting(&place.name) {
             return Ok(());
         }
         let path = path_of(caller, place)?;
         let decision = self.grants.decide(&path.join("x"), Access::Write);
-        if decision.verdict == Verdict::Denied && matches!(decision.rule, Some(Because::Pattern(_))) {
+        if decision.verdict == Verdict::Denied && matches!(decision.rule, Some(Because::Pattern(_)))
+        {
             let directory = Decision { path, ..decision.clone() };
             if self.may_make_denied(caller, place, &directory) {
                 return Ok(());
@@ -97,9 +108,12 @@ impl Judge {
     /// a tree that is worked in, and that no rule opens by name.
     pub(super) fn is_own_setting(&self, path: &AbsPath) -> bool {
         let whole = setting_at(names(path)).or_else(|| pointer_at(names(path)));
-        let Some((_, count)) = whole.or_else(|| settings_below(names(path)).next()) else { return false };
+        let Some((_, count)) = whole.or_else(|| settings_below(names(path)).next()) else {
+            return false;
+        };
         // A rule on a directory within the setting's own path names it.
-        let is_work = |rule: &Rule| rule.effect == Effect::Write && rule.root.depth() + count <= path.depth();
+        let is_work =
+            |rule: &Rule| rule.effect == Effect::Write && rule.root.depth() + count <= path.depth();
         self.grants.opener(path).is_some_and(is_work) && !self.excepted.holds(&self.grants, path)
     }
 }

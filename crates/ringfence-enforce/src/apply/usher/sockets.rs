@@ -60,7 +60,9 @@ impl Sockets {
     /// older than the call `began` was put in its place meanwhile. Answers whether it has a path.
     pub(super) fn note(&mut self, call: Call, caller: &Caller<'_>, began: Timespec) -> bool {
         let number = match call {
-            Call::Socketcall => caller.bytes(caller.raw(1), 4).map(|word| i32::from_ne_bytes([word[0], word[1], word[2], word[3]])),
+            Call::Socketcall => caller
+                .bytes(caller.raw(1), 4)
+                .map(|word| i32::from_ne_bytes([word[0], word[1], word[2], word[3]])),
             _ => Ok(caller.int(0)),
         };
         let socket = number.and_then(|number| caller.descriptor(number)).ok();
@@ -80,7 +82,11 @@ impl Sockets {
 impl Judge {
     /// Judges the socket that `connect` or `sendto` names by a path, and opens it to be looked at;
     /// `None` if the call names no path. An error is the call's own: `ENOENT` if nothing is there.
-    pub(super) fn unix_target(&mut self, call: Call, caller: &Caller<'_>) -> Result<Option<OwnedFd>, Errno> {
+    pub(super) fn unix_target(
+        &mut self,
+        call: Call,
+        caller: &Caller<'_>,
+    ) -> Result<Option<OwnedFd>, Errno> {
         let Some(path) = target_path(call, caller)? else { return Ok(None) };
         let there = place::open(caller, libc::AT_FDCWD, &path, Last::Follow)?;
         let status = status_of(&there)?;
@@ -102,7 +108,9 @@ impl Judge {
 /// Whether a connection is to a unix socket, and nothing stands at its path.
 pub(super) fn is_vain_connect(caller: &Caller<'_>) -> bool {
     match target_path(Call::Connect, caller) {
-        Ok(Some(path)) => place::open(caller, libc::AT_FDCWD, &path, Last::Follow).err() == Some(Errno::NOENT),
+        Ok(Some(path)) => {
+            place::open(caller, libc::AT_FDCWD, &path, Last::Follow).err() == Some(Errno::NOENT)
+        }
         _ => false,
     }
 }
@@ -121,7 +129,8 @@ fn target_path(call: Call, caller: &Caller<'_>) -> Result<Option<CString>, Errno
     }
     let address = caller.bytes(address, length as usize)?;
     let (family, path) = address.split_at(2);
-    let path = CString::new(path.split(|byte| *byte == 0).next().unwrap_or_default()).map_err(|_| Errno::INVAL)?;
+    let path = CString::new(path.split(|byte| *byte == 0).next().unwrap_or_default())
+        .map_err(|_| Errno::INVAL)?;
     Ok((family == (libc::AF_UNIX as u16).to_ne_bytes() && !path.is_empty()).then_some(path))
 }
 

@@ -63,24 +63,47 @@ impl Judge {
 
     /// Tells of a name that a rule opens and that cannot be made: it was absent when the sandbox was
     /// made, and nothing may be made in the directory around it.
-    fn failed_around(&mut self, caller: &Caller<'_>, error: Errno, operation: Operation, path: &AbsPath) {
+    fn failed_around(
+        &mut self,
+        caller: &Caller<'_>,
+        error: Errno,
+        operation: Operation,
+        path: &AbsPath,
+    ) {
         let around = path.parent().map(|around| self.grants.decide(&around, Access::Write));
-        let Some(around) = around.filter(|around| around.verdict != Verdict::Allowed && !self.is_own(&around.path)) else { return };
+        let Some(around) = around
+            .filter(|around| around.verdict != Verdict::Allowed && !self.is_own(&around.path))
+        else {
+            return;
+        };
         if matches!(error, Errno::ROFS | Errno::ACCESS | Errno::PERM) {
             let (rule, origin, explicit) = Denial::because(&around);
-            self.denials.push(denial(caller, operation, path.to_string_lossy().into_owned(), (rule, origin), explicit));
+            self.denials.push(denial(
+                caller,
+                operation,
+                path.to_string_lossy().into_owned(),
+                (rule, origin),
+                explicit,
+            ));
         }
     }
 
     /// Whether what is to get a name is there. If the policy is why it is not, tells so.
-    pub(super) fn finds(&mut self, caller: &Caller<'_>, directory: i32, path: &CStr) -> Result<bool, Errno> {
+    pub(super) fn finds(
+        &mut self,
+        caller: &Caller<'_>,
+        directory: i32,
+        path: &CStr,
+    ) -> Result<bool, Errno> {
         let start = place::start(caller, directory, path)?;
         if rustix::fs::statat(&start, path, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Ok(true);
         }
         let (path, _) = meant(caller, directory, path, Making::Name)?;
         let decision = self.grants.decide(&path, Access::Read);
-        if decision.verdict == Verdict::Denied || (decision.verdict == Verdict::Absent && !self.is_own(&path)) {
+        if decision.verdict == Verdict::Denied
+            || (decision.verdict == Verdict::Absent && !self.is_own(&path))
+        {
             self.refuse(caller, Operation::Read, &decision);
         }
         Ok(false)
@@ -99,7 +122,8 @@ impl Judge {
             // The kernel's own files refuse by themselves.
             Verdict::Absent if path.as_path().starts_with("/proc") => {}
             Verdict::Allowed => {
-                let is_opened = self.own.are(&path) || self.grants.rules.iter().any(|rule| rule.root == path && rule.opens());
+                let is_opened = self.own.are(&path)
+                    || self.grants.rules.iter().any(|rule| rule.root == path && rule.opens());
                 let why = match operation {
                     Operation::Connect => Denial::HOST_SOCKET,
                     _ if is_opened => Denial::OPENED_BY_ITSELF,
@@ -111,16 +135,33 @@ impl Judge {
         }
     }
 
-    pub(super) fn refuse(&mut self, caller: &Caller<'_>, operation: Operation, decision: &Decision) {
+    pub(super) fn refuse(
+        &mut self,
+        caller: &Caller<'_>,
+        operation: Operation,
+        decision: &Decision,
+    ) {
         let (rule, origin, explicit) = Denial::because(decision);
         let target = decision.path.to_string_lossy().into_owned();
         self.denials.push(denial(caller, operation, target, (rule, origin), explicit));
     }
 
     /// Notes a refusal that follows from what is built in, not from a rule about `path`.
-    pub(super) fn refuse_since(&mut self, caller: &Caller<'_>, operation: Operation, path: &AbsPath, why: &str) {
+    pub(super) fn refuse_since(
+        &mut self,
+        caller: &Caller<'_>,
+        operation: Operation,
+        path: &AbsPath,
+        why: &str,
+    ) {
         let because = (why.to_owned(), "built in".to_owned());
-        self.denials.push(denial(caller, operation, path.to_string_lossy().into_owned(), because, true));
+        self.denials.push(denial(
+            caller,
+            operation,
+            path.to_string_lossy().into_owned(),
+            because,
+            true,
+        ));
     }
 
     /// Notes that the filter refuses a call, whatever it is about.
@@ -136,15 +177,29 @@ impl Judge {
 
     /// Lets a call that is about to fail with `number` wait for an answer, if it failed for a
     /// rule about one path. Answers whether it does.
-    pub(super) fn plead(&mut self, caller: &Caller<'_>, deed: Deed, number: i32, control: &OwnedFd) -> bool {
+    pub(super) fn plead(
+        &mut self,
+        caller: &Caller<'_>,
+        deed: Deed,
+        number: i32,
+        control: &OwnedFd,
+    ) -> bool {
         let [denial] = self.denials.as_slice() else { return false };
         let is_askable = matches!(denial.operation, Operation::Write | Operation::Create)
             && !Denial::OF_THE_SANDBOX.contains(&denial.rule.as_str())
             // What is no text cannot be asked about.
             && !denial.target.contains(char::REPLACEMENT_CHARACTER);
         let Some(path) = AbsPath::new(&denial.target).filter(|_| is_askable) else { return false };
-        let call = waiting::Told { id: caller.notification.id, pid: caller.notification.pid, errno: number };
-        let is_told = tell_with(control, &Report::Pleads(Box::new(Told { call, denial: denial.clone(), path, deed })), &[]);
+        let call = waiting::Told {
+            id: caller.notification.id,
+            pid: caller.notification.pid,
+            errno: number,
+        };
+        let is_told = tell_with(
+            control,
+            &Report::Pleads(Box::new(Told { call, denial: denial.clone(), path, deed })),
+            &[],
+        );
         if is_told {
             self.denials.clear();
         }
@@ -160,8 +215,9 @@ impl Judge {
             tell(&control, &Report::Denied(Box::new(denial)));
         }
         for (directory, path, what, birth) in self.made.drain(..) {
-            let is_told =
-                directory.is_some_and(|directory| tell_with(&control, &Report::Made(path.clone(), what, birth), &[directory.as_fd()]));
+            let is_told = directory.is_some_and(|directory| {
+                tell_with(&control, &Report::Made(path.clone(), what, birth), &[directory.as_fd()])
+            });
             if !is_told {
                 // Without the descriptor it is still known that there is something to look for.
                 tell(&control, &Report::Made(path, what, birth));
@@ -171,14 +227,21 @@ impl Judge {
 }
 
 /// What was to be made of it, and how that is called.
-fn meant(caller: &Caller<'_>, directory: i32, path: &CStr, making: Making) -> Result<(AbsPath, Operation), Errno> {
+fn meant(
+    caller: &Caller<'_>,
+    directory: i32,
+    path: &CStr,
+    making: Making,
+) -> Result<(AbsPath, Operation), Errno> {
     let start = place::start(caller, directory, path)?;
     if making == Making::File
-        && let Ok(there) = rustix::fs::openat(&start, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        && let Ok(there) =
+            rustix::fs::openat(&start, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
     {
         return Ok((path_of_directory(caller.host_proc, there.as_fd())?, Operation::Write));
     }
-    let written = path_of_directory(caller.host_proc, start.as_fd())?.join(OsStr::from_bytes(path.to_bytes()));
+    let written = path_of_directory(caller.host_proc, start.as_fd())?
+        .join(OsStr::from_bytes(path.to_bytes()));
     let last = if making == Making::File { Last::Follow } else { Last::Keep };
     let path = match place::walk(caller, start, path, last) {
         Ok(Lead::Place(place)) => path_of(caller, &place)?,
@@ -195,7 +258,21 @@ pub(super) fn denial(
     (rule, origin): (String, String),
     explicit: bool,
 ) -> Denial {
-    let time_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let time_ms = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64);
     let (pid, program) = (caller.notification.pid, caller.program());
-    Denial { operation, target, rule, origin, explicit, pid, program, time_ms, evidence: Evidence::Kernel, count: 1, optional: false }
+    Denial {
+        operation,
+        target,
+        rule,
+        origin,
+        explicit,
+        pid,
+        program,
+        time_ms,
+        evidence: Evidence::Kernel,
+        count: 1,
+        optional: false,
+    }
 }

@@ -21,7 +21,9 @@ impl Acts<'_, '_> {
             return wish.reply(rustix::fs::open("/dev/tty", flags, Mode::empty())?);
         }
         match (rustix::fs::major(terminal), rustix::fs::minor(terminal)) {
-            (136..=143, number) => wish.reply(rustix::fs::open(format!("/dev/pts/{number}"), flags, Mode::empty())?),
+            (136..=143, number) => {
+                wish.reply(rustix::fs::open(format!("/dev/pts/{number}"), flags, Mode::empty())?)
+            }
             _ => Err(Errno::NXIO),
         }
     }

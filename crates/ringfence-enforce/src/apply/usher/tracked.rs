@@ -28,23 +28,36 @@ impl Judge {
     pub(super) fn is_opened_by_git(&self, caller: &Caller<'_>, place: &Place) -> bool {
         let directories = &self.grants.tracked.directories;
         !directories.is_empty()
-            && path_of_directory(caller.host_proc, place.directory.as_fd()).is_ok_and(|directory| directories.contains(&directory))
+            && path_of_directory(caller.host_proc, place.directory.as_fd())
+                .is_ok_and(|directory| directories.contains(&directory))
     }
 
     /// Tells whether a path as it is written could lead into such a directory.
-    pub(super) fn may_enter_opened(&self, caller: &Caller<'_>, start: &Ground<'_>, path: &CStr) -> bool {
+    pub(super) fn may_enter_opened(
+        &self,
+        caller: &Caller<'_>,
+        start: &Ground<'_>,
+        path: &CStr,
+    ) -> bool {
         let directories = &self.grants.tracked.directories;
         if directories.is_empty() {
             return false;
         }
         let mut names = path.to_bytes().split(|byte| *byte == b'/');
         names.any(|name| name == b".." || self.is_interesting(OsStr::from_bytes(name)))
-            || path_of_directory(caller.host_proc, start.as_fd()).map_or(true, |start| directories.contains(&start))
+            || path_of_directory(caller.host_proc, start.as_fd())
+                .map_or(true, |start| directories.contains(&start))
     }
 
     /// Judges making a name that a built-in pattern denies, and notes it if the call may.
-    pub(super) fn may_make_denied(&mut self, caller: &Caller<'_>, place: &Place, decision: &Decision) -> bool {
-        let is_spared = matches!(&decision.rule, Some(Because::Pattern(pattern)) if pattern.spares_tracked());
+    pub(super) fn may_make_denied(
+        &mut self,
+        caller: &Caller<'_>,
+        place: &Place,
+        decision: &Decision,
+    ) -> bool {
+        let is_spared =
+            matches!(&decision.rule, Some(Because::Pattern(pattern)) if pattern.spares_tracked());
         let tracked = &self.grants.tracked;
         if !is_spared || tracked.mode == TrackedMode::Deny || tracked.files.len() >= MOST {
             return false;
@@ -78,7 +91,8 @@ impl Judge {
     /// Notes whether the call in hand renames a tracked file: under any name it holds what it held.
     pub(super) fn carry(&mut self, caller: &Caller<'_>, source: &Place) {
         let files = &self.grants.tracked.files;
-        self.carries_tracked = !files.is_empty() && path_of(caller, source).is_ok_and(|path| files.contains_key(&path));
+        self.carries_tracked = !files.is_empty()
+            && path_of(caller, source).is_ok_and(|path| files.contains_key(&path));
     }
 
     /// Notes that a file or directory was made that only git's tracking opens: it is the command's
@@ -118,18 +132,31 @@ impl Judge {
 
     /// Tells whether the file that stands at the path of a tracked one, seen from `directory` as `name`,
     /// is neither the file of the survey nor one that a command made or wrote.
-    fn is_foreign(&self, directory: BorrowedFd<'_>, name: &Path, (path, file): (&AbsPath, &TrackedFile)) -> bool {
+    fn is_foreign(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &Path,
+        (path, file): (&AbsPath, &TrackedFile),
+    ) -> bool {
         match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT | Errno::NOTDIR) => return false,
             Err(_) => return true,
             Ok(_) => {}
         }
-        let is_own = || Birth::of(directory, name).is_some_and(|birth| self.own_files.contains(&(path.clone(), birth)));
+        let is_own = || {
+            Birth::of(directory, name)
+                .is_some_and(|birth| self.own_files.contains(&(path.clone(), birth)))
+        };
         !is_surveyed(directory, name, file) && !is_own()
     }
 
     /// Refuses to move the directory `what` at `from` if it holds such a file of the host.
-    pub(super) fn keep_foreign(&mut self, caller: &Caller<'_>, what: &Place, from: &AbsPath) -> Result<(), Errno> {
+    pub(super) fn keep_foreign(
+        &mut self,
+        caller: &Caller<'_>,
+        what: &Place,
+        from: &AbsPath,
+    ) -> Result<(), Errno> {
         if !self.holds_foreign(what, from)? {
             return Ok(());
         }
@@ -146,9 +173,11 @@ impl Judge {
             return Ok(false);
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&what.directory, what.name.as_os_str(), flags, Mode::empty())?;
+        let opened =
+            rustix::fs::openat(&what.directory, what.name.as_os_str(), flags, Mode::empty())?;
         let is_foreign = |(path, file): (&AbsPath, &TrackedFile)| {
-            path.relative_to(from).is_some_and(|name| self.is_foreign(opened.as_fd(), name, (path, file)))
+            path.relative_to(from)
+                .is_some_and(|name| self.is_foreign(opened.as_fd(), name, (path, file)))
         };
         if tracked.files.iter().any(is_foreign) {
             return Ok(true);
@@ -165,15 +194,23 @@ impl Judge {
 
     /// Tells whether `directory`, seen from `above` as `name`, has an entry that is denied. `left` counts
     /// the entries that may still be looked at; behind the last, the answer is yes.
-    fn holds_denied(&self, above: BorrowedFd<'_>, name: &Path, directory: &AbsPath, left: &mut usize) -> Result<bool, Errno> {
+    fn holds_denied(
+        &self,
+        above: BorrowedFd<'_>,
+        name: &Path,
+        directory: &AbsPath,
+        left: &mut usize,
+    ) -> Result<bool, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
-        let opened = match rustix::fs::openat2(above, name, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
-            // A directory that cannot be looked through keeps its name.
-            Err(_) => return Ok(true),
-            Ok(opened) => opened,
-        };
+        let opened =
+            match rustix::fs::openat2(above, name, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+            {
+                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+                // A directory that cannot be looked through keeps its name.
+                Err(_) => return Ok(true),
+                Ok(opened) => opened,
+            };
         for entry in rustix::fs::Dir::read_from(&opened)? {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -181,7 +218,9 @@ impl Judge {
                 continue;
             }
             *left = left.saturating_sub(1);
-            if *left == 0 || self.grants.verdict(&directory.join(name), Access::Read) == Verdict::Denied {
+            if *left == 0
+                || self.grants.verdict(&directory.join(name), Access::Read) == Verdict::Denied
+            {
                 return Ok(true);
             }
         }
@@ -194,10 +233,15 @@ impl Judge {
         let moved = |path: &AbsPath| Some(to.join(path.relative_to(from)?));
         let directories: Vec<AbsPath> = tracked.directories.iter().filter_map(moved).collect();
         let sources: Vec<AbsPath> = tracked.sources.iter().filter_map(moved).collect();
-        let files: Vec<_> = tracked.files.iter().filter_map(|(path, file)| Some((path.clone(), moved(path)?, *file))).collect();
+        let files: Vec<_> = tracked
+            .files
+            .iter()
+            .filter_map(|(path, file)| Some((path.clone(), moved(path)?, *file)))
+            .collect();
         for (was, path, file) in files {
             let birth = Birth::of(CWD, was.as_path());
-            let is_own = || birth.is_some_and(|birth| self.own_files.contains(&(was.clone(), birth)));
+            let is_own =
+                || birth.is_some_and(|birth| self.own_files.contains(&(was.clone(), birth)));
             if is_surveyed(CWD, was.as_path(), &file) || is_own() {
                 self.note_own(path.clone(), birth);
             }
@@ -225,10 +269,15 @@ fn is_surveyed(directory: BorrowedFd<'_>, name: &Path, file: &TrackedFile) -> bo
 /// Tells whether the caller is git, from a mount that no command can write to.
 fn is_git(caller: &Caller<'_>) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let Ok(program) = rustix::fs::openat(caller.host_proc, format!("{}/exe", caller.pid()), flags, Mode::empty()) else { return false };
+    let Ok(program) =
+        rustix::fs::openat(caller.host_proc, format!("{}/exe", caller.pid()), flags, Mode::empty())
+    else {
+        return false;
+    };
     let Ok(path) = path_of_directory(caller.host_proc, program.as_fd()) else { return false };
     let is_named = path.name().is_some_and(|name| name == "git")
         || path.parent().is_some_and(|above| above.name().is_some_and(|name| name == "git-core"));
-    let is_read_only = rustix::fs::fstatvfs(&program).is_ok_and(|status| status.f_flag.contains(StatVfsMountFlags::RDONLY));
+    let is_read_only = rustix::fs::fstatvfs(&program)
+        .is_ok_and(|status| status.f_flag.contains(StatVfsMountFlags::RDONLY));
     is_named && is_read_only && caller.still_waits().is_ok()
 }

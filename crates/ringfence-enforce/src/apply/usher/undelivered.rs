@@ -36,9 +36,18 @@ impl Undelivered {
     const MANY: usize = 16;
 
     /// Keeps what was done for a caller that was gone when it was to be told.
-    pub(super) fn keep(&mut self, asked: &Notification, read: Memory, reply: Reply, error: &io::Error) {
+    pub(super) fn keep(
+        &mut self,
+        asked: &Notification,
+        read: Memory,
+        reply: Reply,
+        error: &io::Error,
+    ) {
         // Where only death takes callers away, none comes back.
-        if !matches!(reply, Reply::Value(_) | Reply::Descriptor(..)) || !is_gone(error) || !self.is_interruptible() {
+        if !matches!(reply, Reply::Value(_) | Reply::Descriptor(..))
+            || !is_gone(error)
+            || !self.is_interruptible()
+        {
             return;
         }
         if self.kept.len() == Self::MANY {
@@ -57,7 +66,9 @@ impl Undelivered {
     pub(super) fn let_go(&mut self, caller: &Caller<'_>) {
         const TIMES: usize = 1000;
         if self.is_interruptible() {
-            (0..TIMES).take_while(|_| caller.signal().is_some() && caller.still_waits().is_ok()).for_each(|_| std::thread::yield_now());
+            (0..TIMES)
+                .take_while(|_| caller.signal().is_some() && caller.still_waits().is_ok())
+                .for_each(|_| std::thread::yield_now());
         }
     }
 

@@ -23,7 +23,14 @@ pub(super) fn is_watched(caller: &Caller<'_>, number: i32) -> bool {
 
 fn any_watches(caller: &Caller<'_>, number: i32) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let open = |kind: &str| rustix::fs::openat(caller.host_proc, format!("{}/{kind}", caller.pid()), flags, Mode::empty());
+    let open = |kind: &str| {
+        rustix::fs::openat(
+            caller.host_proc,
+            format!("{}/{kind}", caller.pid()),
+            flags,
+            Mode::empty(),
+        )
+    };
     let (descriptors, about) = (open("fd")?, open("fdinfo")?);
     for (count, entry) in Dir::read_from(&descriptors)?.enumerate() {
         let entry = entry?;
@@ -32,7 +39,12 @@ fn any_watches(caller: &Caller<'_>, number: i32) -> io::Result<bool> {
         }
         let leads = rustix::fs::readlinkat(&descriptors, entry.file_name(), Vec::new());
         if leads.is_ok_and(|place| place.as_bytes() == b"anon_inode:[eventpoll]") {
-            let file = match rustix::fs::openat(&about, entry.file_name(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+            let file = match rustix::fs::openat(
+                &about,
+                entry.file_name(),
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            ) {
                 // Another thread has closed it.
                 Err(Errno::NOENT) => continue,
                 opened => File::from(opened?),
@@ -63,9 +75,10 @@ mod tests {
 
     #[test]
     fn a_number_is_found_among_those_that_are_waited_for() {
-        let about =
-            "pos:\t0\nflags:\t02000002\ntfd:        5 events:       1d data:                5\ntfd:       12 events:        1 data: 7\n";
-        for (number, expected) in [(5, true), (12, true), (1, false), (2, false), (7, false), (0, false)] {
+        let about = "pos:\t0\nflags:\t02000002\ntfd:        5 events:       1d data:                5\ntfd:       12 events:        1 data: 7\n";
+        for (number, expected) in
+            [(5, true), (12, true), (1, false), (2, false), (7, false), (0, false)]
+        {
             assert_eq!(knows(about.as_bytes(), number).unwrap(), expected, "{number}");
         }
     }

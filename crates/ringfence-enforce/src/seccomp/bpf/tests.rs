@@ -4,7 +4,9 @@ use ringfence_policy::Observe;
 
 use super::{Action, Instruction};
 use crate::seccomp::calls::{Arch, Call};
-use crate::seccomp::{Connects, GroupSignals, Owner, Shape, Uncounted, entries, filter, ioctls, refusal};
+use crate::seccomp::{
+    Connects, GroupSignals, Owner, Shape, Uncounted, entries, filter, ioctls, refusal,
+};
 
 const SHAPE: Shape = Shape {
     group_signals: GroupSignals::Scoped,
@@ -58,7 +60,11 @@ fn check(arch: Arch, call: Call, arguments: [u64; 6], expect: Action) {
 #[track_caller]
 fn check_in(shape: Shape, arch: Arch, call: Call, arguments: [u64; 6], expect: Action) {
     let number = call.number(arch).expect("the architecture has the call");
-    assert_eq!(run(&filter(shape), arch.audit(), number, arguments), expect.code(), "{arch:?} {call:?} {arguments:?}");
+    assert_eq!(
+        run(&filter(shape), arch.audit(), number, arguments),
+        expect.code(),
+        "{arch:?} {call:?} {arguments:?}"
+    );
 }
 
 const PERM: Action = Action::Told(libc::EPERM as u16);
@@ -69,8 +75,15 @@ const FAMILY: Action = Action::Told(libc::EAFNOSUPPORT as u16);
 fn every_unconditional_line_of_the_table_holds() {
     for arch in Arch::NATIVE_FIRST {
         let code = filter(SHAPE);
-        for entry in entries(*arch, SHAPE).iter().filter(|entry| entry.when == crate::seccomp::When::Always) {
-            assert_eq!(run(&code, arch.audit(), entry.call, [0; 6]), entry.action.code(), "{arch:?} {}", entry.reason);
+        for entry in
+            entries(*arch, SHAPE).iter().filter(|entry| entry.when == crate::seccomp::When::Always)
+        {
+            assert_eq!(
+                run(&code, arch.audit(), entry.call, [0; 6]),
+                entry.action.code(),
+                "{arch:?} {}",
+                entry.reason
+            );
         }
     }
 }
@@ -81,7 +94,11 @@ fn calls_that_no_line_names_go_through() {
     for arch in Arch::NATIVE_FIRST {
         let named: Vec<u32> = entries(*arch, SHAPE).iter().map(|entry| entry.call).collect();
         for call in (0..463).filter(|call| !named.contains(call)) {
-            assert_eq!(run(&code, arch.audit(), call, [u64::MAX; 6]), Action::Allow.code(), "{arch:?} {call}");
+            assert_eq!(
+                run(&code, arch.audit(), call, [u64::MAX; 6]),
+                Action::Allow.code(),
+                "{arch:?} {call}"
+            );
         }
     }
 }
@@ -90,7 +107,12 @@ fn calls_that_no_line_names_go_through() {
 #[cfg(target_arch = "x86_64")]
 fn conditions_look_at_the_right_argument() {
     for arch in [Arch::X86_64, Arch::X86] {
-        check(arch, Call::Openat, [0, 0, (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_DIRECTORY) as u64, 0, 0, 0], Action::Allow);
+        check(
+            arch,
+            Call::Openat,
+            [0, 0, (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_DIRECTORY) as u64, 0, 0, 0],
+            Action::Allow,
+        );
         for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_TRUNC] {
             check(arch, Call::Openat, [0, 0, flags as u64, 0, 0, 0], Action::Notify);
             check(arch, Call::Open, [0, flags as u64, 0, 0, 0, 0], Action::Notify);
@@ -102,7 +124,12 @@ fn conditions_look_at_the_right_argument() {
         check(arch, Call::Connect, [3, 1, 110, 0, 0, 0], Action::Notify);
         check(arch, Call::Fchmod, [3, 0o644, 0, 0, 0, 0], Action::Allow);
         check(arch, Call::Chmod, [1, 0o644, 0, 0, 0, 0], Action::Notify);
-        check(arch, Call::Openat, [0, 0, (libc::O_WRONLY | libc::O_CREAT) as u64, 0, 0, 0], Action::Notify);
+        check(
+            arch,
+            Call::Openat,
+            [0, 0, (libc::O_WRONLY | libc::O_CREAT) as u64, 0, 0, 0],
+            Action::Notify,
+        );
         check(arch, Call::Open, [0, libc::O_CREAT as u64, 0, 0, 0, 0], Action::Notify);
         check(arch, Call::Open, [libc::O_CREAT as u64, 0, 0, 0, 0, 0], Action::Allow);
         check(arch, Call::Clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0], Action::Allow);
@@ -217,7 +244,9 @@ fn what_can_be_executed_from_now_on_comes_by() {
 fn the_bit_of_the_group_is_refused_to_the_superuser_only() {
     let arch = Arch::NATIVE_FIRST[0];
     let person = Shape { owner: Owner::Person, ..SHAPE };
-    for (call, arguments) in [(Call::Chmod, [0, 0o2755, 0, 0, 0, 0]), (Call::Fchmodat, [0, 0, 0o2755, 0, 0, 0])] {
+    for (call, arguments) in
+        [(Call::Chmod, [0, 0o2755, 0, 0, 0, 0]), (Call::Fchmodat, [0, 0, 0o2755, 0, 0, 0])]
+    {
         check(arch, call, arguments, PERM);
         assert!(refusal(call, &arguments, Owner::Root).is_some());
         check_in(person, arch, call, arguments, Action::Notify);
@@ -272,11 +301,22 @@ fn only_listed_ioctls_go_through() {
     let told = [0x5412, 0x541c, 0x541d, 0x5423];
     for arch in Arch::NATIVE_FIRST {
         let number = Call::Ioctl.number(*arch).expect("every architecture has it");
-        let edges = ioctls::ALLOWED.iter().flat_map(|known| [known.first - 1, known.first, known.last, known.last + 1]);
+        let edges = ioctls::ALLOWED
+            .iter()
+            .flat_map(|known| [known.first - 1, known.first, known.last, known.last + 1]);
         let low = (0..=0xffff).step_by(7);
-        let directions = [0x4004_0000, 0x4008_0000, 0x5000_0000, 0x8004_0000, 0x8008_0000, 0xc018_0000, 0xc020_0000u32];
+        let directions = [
+            0x4004_0000,
+            0x4008_0000,
+            0x5000_0000,
+            0x8004_0000,
+            0x8008_0000,
+            0xc018_0000,
+            0xc020_0000u32,
+        ];
         let types = [0x52, 0x54, 0x58, 0x66, 0x6f, 0x76, 0x89, 0x94, 0xb7, 0xbcu32];
-        let numbers = types.iter().flat_map(|kind| (0..=0xff).map(move |number| kind << 8 | number));
+        let numbers =
+            types.iter().flat_map(|kind| (0..=0xff).map(move |number| kind << 8 | number));
         let high = numbers.flat_map(|number| directions.map(|high| high | number));
         for command in edges.chain(low).chain(high).chain([u32::MAX]) {
             let expect = match command {
@@ -288,7 +328,8 @@ fn only_listed_ioctls_go_through() {
             let answer = run(&code, arch.audit(), number, ioctl(command.into()));
             assert_eq!(answer, expect.code(), "{arch:?} {command:#x}");
             // The kernel takes the command as 32 bits.
-            let garbled = run(&code, arch.audit(), number, ioctl(0xdead_beef_0000_0000 | u64::from(command)));
+            let garbled =
+                run(&code, arch.audit(), number, ioctl(0xdead_beef_0000_0000 | u64::from(command)));
             assert_eq!(garbled, answer, "{arch:?} {command:#x}");
         }
     }
@@ -299,15 +340,28 @@ fn ioctls_are_listed_once_and_in_order() {
     for pair in ioctls::ALLOWED.windows(2) {
         assert!(pair[0].last < pair[1].first, "{:#x} {:#x}", pair[0].last, pair[1].first);
     }
-    assert!(ioctls::ALLOWED.iter().all(|known| known.first <= known.last && !known.reason.is_empty()));
-    assert!(ioctls::WHOLE_TREES.iter().all(|command| !ioctls::is_allowed(ioctls::ALLOWED, *command)));
+    assert!(
+        ioctls::ALLOWED.iter().all(|known| known.first <= known.last && !known.reason.is_empty())
+    );
+    assert!(
+        ioctls::WHOLE_TREES.iter().all(|command| !ioctls::is_allowed(ioctls::ALLOWED, *command))
+    );
 }
 
 #[test]
 fn ioctls_that_change_file_systems_are_refused() {
     for arch in Arch::NATIVE_FIRST {
-        for command in [0x5000_9401, 0x5000_940e, 0x5000_940f, 0x5000_9417, 0x5000_9418, 0x5000_943f, 0x4020_bc10, 0x4020_bc11, 0x4018_6f04]
-        {
+        for command in [
+            0x5000_9401,
+            0x5000_940e,
+            0x5000_940f,
+            0x5000_9417,
+            0x5000_9418,
+            0x5000_943f,
+            0x4020_bc10,
+            0x4020_bc11,
+            0x4018_6f04,
+        ] {
             check(*arch, Call::Ioctl, ioctl(command), PERM);
         }
         // Btrfs search, subvolume flags, default subvolume, send; ext4 and XFS swap, shutdown and
@@ -384,7 +438,14 @@ fn files_without_a_name_are_not_made_to_run_as_their_owner() {
             assert!(refusal(Call::Open, &[0, flags, mode, 0, 0, 0], owner).is_some());
         }
         assert!(refusal(Call::Openat, &[0, 0, flags, 0o1755, 0, 0], owner).is_none());
-        assert!(refusal(Call::Openat, &[0, 0, (libc::O_RDONLY | libc::O_DIRECTORY) as u64, 0o6755, 0, 0], owner).is_none());
+        assert!(
+            refusal(
+                Call::Openat,
+                &[0, 0, (libc::O_RDONLY | libc::O_DIRECTORY) as u64, 0o6755, 0, 0],
+                owner
+            )
+            .is_none()
+        );
     }
 }
 

@@ -49,10 +49,12 @@ impl Command {
             return Err(Fault::wrong("command", "a command has 1 to 65536 bytes, and no NUL"));
         }
         if self.stdin.len() > 1 << 20 {
-            return Err(Fault::wrong("stdin", "`stdin` has at most 1 MiB").hint("PUT …/files, and read it from there"));
+            return Err(Fault::wrong("stdin", "`stdin` has at most 1 MiB")
+                .hint("PUT …/files, and read it from there"));
         }
         if self.timeout_ms.is_some_and(|ms| !(1..=longest).contains(&ms)) {
-            return Err(Fault::wrong("timeout", format!("`timeoutMs` is 1 to {longest}")).hint("five minutes are the hard limit"));
+            return Err(Fault::wrong("timeout", format!("`timeoutMs` is 1 to {longest}"))
+                .hint("five minutes are the hard limit"));
         }
         let timeout = self.timeout_ms.map(Duration::from_millis);
         Ok(Line { command: self.command, timeout, input: self.stdin.into_bytes() })
@@ -103,5 +105,9 @@ pub(in crate::door) async fn interrupt(
     Named(OfId { id }): Named<OfId>,
 ) -> Answer<StatusCode> {
     let sandbox = find(&house, &caller, &id)?;
-    if sandbox.interrupt() { Ok(StatusCode::ACCEPTED) } else { Err(Fault::new(StatusCode::CONFLICT, "idle", "no command has the shell")) }
+    if sandbox.interrupt() {
+        Ok(StatusCode::ACCEPTED)
+    } else {
+        Err(Fault::new(StatusCode::CONFLICT, "idle", "no command has the shell"))
+    }
 }

@@ -18,7 +18,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::super::bodies::{Held, stage};
 use super::super::schema;
-use super::super::schema::answers::{Absent, Conflict, Denied, Full, Gone, NotMeant, Refused, TooMuch, TooSlow, Unable};
+use super::super::schema::answers::{
+    Absent, Conflict, Denied, Full, Gone, NotMeant, Refused, TooMuch, TooSlow, Unable,
+};
 use super::super::skills::apart;
 use super::super::words::{Asked, Named, OfId, too_slow};
 use super::find;
@@ -103,11 +105,16 @@ pub(in crate::door) struct Made {
 
 /// A path from the sandbox's directory on, wherever its commands begin.
 fn within(sandbox: &Sandbox, path: &str) -> PathBuf {
-    if path.is_empty() { sandbox.workspace.as_path().to_owned() } else { sandbox.workspace.as_path().join(path) }
+    if path.is_empty() {
+        sandbox.workspace.as_path().to_owned()
+    } else {
+        sandbox.workspace.as_path().join(path)
+    }
 }
 
 fn relative(sandbox: &Sandbox, path: &AbsPath) -> String {
-    path.relative_to(&sandbox.workspace).map_or_else(|| path.to_string(), |path| path.to_string_lossy().into_owned())
+    path.relative_to(&sandbox.workspace)
+        .map_or_else(|| path.to_string(), |path| path.to_string_lossy().into_owned())
 }
 
 /// What a tool did not do.
@@ -123,9 +130,10 @@ fn refused(house: &Shared, sandbox: &Sandbox, error: &ToolError) -> Fault {
         ToolError::NotFound { .. } | ToolError::NoDirectory { .. } => StatusCode::NOT_FOUND,
         ToolError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         ToolError::Input { .. } => StatusCode::BAD_REQUEST,
-        ToolError::OfAnotherKind { .. } | ToolError::Exists { .. } | ToolError::Unsettled { .. } | ToolError::Policy { .. } => {
-            StatusCode::CONFLICT
-        }
+        ToolError::OfAnotherKind { .. }
+        | ToolError::Exists { .. }
+        | ToolError::Unsettled { .. }
+        | ToolError::Policy { .. } => StatusCode::CONFLICT,
         ToolError::System { .. } if is_full(error) => return Fault::ours(error),
         // What commands made of the directory: not empty, shut, too long.
         ToolError::System { .. } => StatusCode::CONFLICT,
@@ -151,23 +159,37 @@ pub(in crate::door) async fn get(
     headers: HeaderMap,
 ) -> Answer<Response> {
     let sandbox = find(&house, &caller, &id)?;
-    let is_odd = |number: Option<usize>, most: usize| number.is_some_and(|number| !(1..=most).contains(&number));
+    let is_odd = |number: Option<usize>, most: usize| {
+        number.is_some_and(|number| !(1..=most).contains(&number))
+    };
     if is_odd(shown.depth, 128) || is_odd(shown.limit, 100_000) {
         return Err(Fault::wrong("query", "`depth` is 1 to 128, and `limit` 1 to 100000"));
     }
-    let is_raw = headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"application/octet-stream"));
+    let is_raw = headers
+        .get(header::ACCEPT)
+        .is_some_and(|accept| accept.as_bytes().starts_with(b"application/octet-stream"));
     apart(move || {
         let tools = sandbox.tools()?;
         let no = |error: ToolError| refused(&house, &sandbox, &error);
         if is_raw {
             let taken = tools.take(&within(&sandbox, &shown.path), LARGEST as u64).map_err(no)?;
-            return Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))], taken.bytes).into_response());
+            return Ok((
+                [(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))],
+                taken.bytes,
+            )
+                .into_response());
         }
-        let list = List { depth: shown.depth, limit: shown.limit, ..List::new(within(&sandbox, &shown.path)) };
+        let list = List {
+            depth: shown.depth,
+            limit: shown.limit,
+            ..List::new(within(&sandbox, &shown.path))
+        };
         let there = match tools.list(&list) {
-            Ok(listing) => {
-                There::Directory { path: relative(&sandbox, &listing.path), entries: listing.entries, truncated: listing.truncated }
-            }
+            Ok(listing) => There::Directory {
+                path: relative(&sandbox, &listing.path),
+                entries: listing.entries,
+                truncated: listing.truncated,
+            },
             Err(error) if is_a_file(&error) => {
                 let Content { path, text, base64, size, truncated, .. } =
                     tools.read(&Read::new(within(&sandbox, &shown.path))).map_err(no)?;
@@ -201,9 +223,14 @@ pub(in crate::door) async fn put(
         let tools = sandbox.tools()?;
         sandbox.brings(length)?;
         let (path, content) = (within(&sandbox, &which.path), Source::File { file: &file, length });
-        let wish = Put { path: &path, content, create_parents: true, new_only: false, fsync: false };
+        let wish =
+            Put { path: &path, content, create_parents: true, new_only: false, fsync: false };
         let written = tools.put(&wish).map_err(|error| refused(&house, &sandbox, &error))?;
-        Ok(Json(Written { path: relative(&sandbox, &written.path), created: written.created, size: written.size }))
+        Ok(Json(Written {
+            path: relative(&sandbox, &written.path),
+            created: written.created,
+            size: written.size,
+        }))
     })
     .await
 }
@@ -220,7 +247,9 @@ pub(in crate::door) async fn make(
     let sandbox = find(&house, &caller, &id)?;
     apart(move || {
         let tools = sandbox.tools()?;
-        let made = tools.make_directories(&within(&sandbox, &which.path)).map_err(|error| refused(&house, &sandbox, &error))?;
+        let made = tools
+            .make_directories(&within(&sandbox, &which.path))
+            .map_err(|error| refused(&house, &sandbox, &error))?;
         Ok(Json(Made { path: relative(&sandbox, &made) }))
     })
     .await
@@ -274,8 +303,10 @@ pub(in crate::door) async fn watch(
     Asked(which): Asked<Which>,
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let sandbox = find(&house, &caller, &id)?;
-    let outside =
-        || Fault::absent("not-found", format!("there is no directory `{}`", which.path)).hint("it is from the sandbox's directory on");
+    let outside = || {
+        Fault::absent("not-found", format!("there is no directory `{}`", which.path))
+            .hint("it is from the sandbox's directory on")
+    };
     let path = below(&sandbox.workspace, &which.path).ok_or_else(outside)?;
     let changes = Changes::watch(&house, sandbox, &path)?;
     let events = stream::unfold(changes, |mut changes| async move {

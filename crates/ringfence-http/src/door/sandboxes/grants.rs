@@ -120,7 +120,11 @@ pub(in crate::door) async fn grant(
     apart(move || {
         must_be_within(&house, &caller, &sandbox, &opening)?;
         drop(sandbox.standing()?);
-        let requested = sandbox.opened.request(&opening, "the service", Some(Arc::new(Beforehand(wanted.answer))));
+        let requested = sandbox.opened.request(
+            &opening,
+            "the service",
+            Some(Arc::new(Beforehand(wanted.answer))),
+        );
         let told = understood(&opening, requested);
         if told.status != "denied" {
             let granted = Granted {
@@ -155,10 +159,12 @@ fn opening(sandbox: &Sandbox, wanted: &Wanted) -> Answer<Opening> {
         Wish::Write => Access::Write,
         Wish::Connect => {
             let hint = "write HOST:PORT";
-            let rule =
-                HostRule::parse(resource).map_err(|error| Fault::wrong("host", format!("`{resource}` is no host: {error}")).hint(hint))?;
+            let rule = HostRule::parse(resource).map_err(|error| {
+                Fault::wrong("host", format!("`{resource}` is no host: {error}")).hint(hint)
+            })?;
             if rule.port.is_none() {
-                return Err(Fault::wrong("host", format!("`{rule}` names no port")).hint(format!("write {rule}:443")));
+                return Err(Fault::wrong("host", format!("`{rule}` names no port"))
+                    .hint(format!("write {rule}:443")));
             }
             return Ok(Opening::Host(rule));
         }
@@ -167,7 +173,8 @@ fn opening(sandbox: &Sandbox, wanted: &Wanted) -> Answer<Opening> {
         return Err(Fault::wrong("path", "`resource` names no path"));
     }
     let path = AbsPath::new(sandbox.workspace.as_path().join(Path::new(resource)));
-    path.map(|path| Opening::Path(path, access)).ok_or_else(|| Fault::wrong("path", "`resource` names no path"))
+    path.map(|path| Opening::Path(path, access))
+        .ok_or_else(|| Fault::wrong("path", "`resource` names no path"))
 }
 
 /// The place that a path leads to through links, as far as it exists. Commands of the sandbox can change
@@ -184,11 +191,19 @@ fn led(path: &AbsPath) -> AbsPath {
 }
 
 /// Whether a caller may open this: a tenant what its policy opens, nobody what is the service's.
-fn must_be_within(house: &Shared, caller: &Caller, sandbox: &Sandbox, opening: &Opening) -> Answer<()> {
-    let beyond =
-        |why: &str| Err(Fault::new(StatusCode::FORBIDDEN, "ceiling", why).hint("whoever runs the service can change the tenant's policy"));
+fn must_be_within(
+    house: &Shared,
+    caller: &Caller,
+    sandbox: &Sandbox,
+    opening: &Opening,
+) -> Answer<()> {
+    let beyond = |why: &str| {
+        Err(Fault::new(StatusCode::FORBIDDEN, "ceiling", why)
+            .hint("whoever runs the service can change the tenant's policy"))
+    };
     if let Opening::Path(path, _) = opening
-        && (is_ours(path, &house.data, &sandbox.workspace) || is_ours(&led(path), &house.data, &sandbox.workspace))
+        && (is_ours(path, &house.data, &sandbox.workspace)
+            || is_ours(&led(path), &house.data, &sandbox.workspace))
     {
         return beyond("that is the service's own");
     }
@@ -209,17 +224,25 @@ fn understood(opening: &Opening, requested: Requested) -> Told {
         Opening::Host(rule) => rule.to_string(),
     };
     let (status, message, denial) = match requested {
-        Requested::Open(origin) => ("granted", format!("it is open already, by {} ({origin})", origin.text), None),
-        Requested::Shut(denial) => ("denied", format!("nobody can open it: {} ({})", denial.rule, denial.origin), Some(denial)),
+        Requested::Open(origin) => {
+            ("granted", format!("it is open already, by {} ({origin})", origin.text), None)
+        }
+        Requested::Shut(denial) => (
+            "denied",
+            format!("nobody can open it: {} ({})", denial.rule, denial.origin),
+            Some(denial),
+        ),
         Requested::Unasked(permission) => ("denied", permission.reason, None),
         Requested::Said(_, InForce::Now) => ("granted", "it is open".to_owned(), None),
         Requested::Said(_, InForce::Anew) => {
             let lost = "the sandbox was made anew for it: the shell's directory, variables and jobs are gone";
             ("granted", format!("it is open; {lost}"), None)
         }
-        Requested::Said(_, InForce::Later(why)) => {
-            ("pending", format!("it is allowed, but not open yet ({why}): ask again when no command runs"), None)
-        }
+        Requested::Said(_, InForce::Later(why)) => (
+            "pending",
+            format!("it is allowed, but not open yet ({why}): ask again when no command runs"),
+            None,
+        ),
         Requested::Said(_, InForce::Never) => ("denied", "it stays shut".to_owned(), None),
     };
     Told { status, resource, message, denial }

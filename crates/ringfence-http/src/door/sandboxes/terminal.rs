@@ -73,8 +73,13 @@ pub(in crate::door) async fn terminal(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Answer<Response> {
     let sandbox = find(&house, &caller, &id)?;
-    let upgrade = upgrade.map_err(|rejection| Fault::wrong("websocket", rejection.body_text()).hint("POST …/exec needs none"))?;
-    let (beside, seat) = apart(move || sandbox.attach(Size { rows: size.rows.max(1), columns: size.columns.max(1) })).await?;
+    let upgrade = upgrade.map_err(|rejection| {
+        Fault::wrong("websocket", rejection.body_text()).hint("POST …/exec needs none")
+    })?;
+    let (beside, seat) = apart(move || {
+        sandbox.attach(Size { rows: size.rows.max(1), columns: size.columns.max(1) })
+    })
+    .await?;
     let seated = Seated::new(beside, seat)?;
     Ok(upgrade.protocols([PROTOCOL]).max_message_size(1 << 20).on_upgrade(|socket| async move {
         tokio::select! {
@@ -96,7 +101,8 @@ impl Seated {
     fn new(beside: Beside, seat: Seat) -> Answer<Self> {
         let ours = |error: &(dyn std::error::Error + 'static)| Fault::ours(error);
         let reach = beside.reach();
-        let held = beside.terminal().ok_or_else(|| ours(&io::Error::other("there is no terminal")))?;
+        let held =
+            beside.terminal().ok_or_else(|| ours(&io::Error::other("there is no terminal")))?;
         let master = rustix::io::fcntl_dupfd_cloexec(held, 3).map_err(|error| ours(&error))?;
         rustix::io::ioctl_fionbio(&master, true).map_err(|error| ours(&error))?;
         let master = awaited(master).map_err(|error| ours(&error))?;

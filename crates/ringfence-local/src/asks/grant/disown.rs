@@ -18,15 +18,20 @@ impl Ground {
         }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let inside = self.inside().ok_or(ProviderError::Gone { what: "sandbox" })?;
-        let covers = self.nodes(files.into_iter().map(|path| (path, Cover::Deny(Kind::File))).collect());
+        let covers =
+            self.nodes(files.into_iter().map(|path| (path, Cover::Deny(Kind::File))).collect());
         let masked = self.as_own(|begun| inside.shut(covers, begun));
-        let failed = |error| ProviderError::System { what: "mask a file that you changed", source: std::io::Error::other(error) };
+        let failed = |error| ProviderError::System {
+            what: "mask a file that you changed",
+            source: std::io::Error::other(error),
+        };
         masked.map(drop).map_err(failed)
     }
 }
 
 /// Tells whether a path is denied, or open only for what git tracks there.
 fn is_denied_untracked(grants: &Grants, path: &AbsPath) -> bool {
-    let is_lifted = || grants.pattern_lifted_by_git(path).is_some() && !grants.tracked.is_source(path);
+    let is_lifted =
+        || grants.pattern_lifted_by_git(path).is_some() && !grants.tracked.is_source(path);
     grants.verdict(path, Access::Read) == Verdict::Denied || is_lifted()
 }

@@ -6,10 +6,12 @@ use std::sync::{Arc, PoisonError};
 use ringfence_api::{Operation, whole};
 use ringfence_enforce::apply::{Delivery, Inside, LaunchError, Revised, support};
 use ringfence_enforce::{
-    Access as Bound, Act, Cover, Guard, Kind, Known, Person, Plan, RememberedFiles, Revision, Step, Survey, View, plan, revision,
-    survey_beside,
+    Access as Bound, Act, Cover, Guard, Kind, Known, Person, Plan, RememberedFiles, Revision, Step,
+    Survey, View, plan, revision, survey_beside,
 };
-use ringfence_policy::{AbsPath, Access, Change, Direction, Effect, Grants, Listed, Rule, Source, Turn, Verdict};
+use ringfence_policy::{
+    AbsPath, Access, Change, Direction, Effect, Grants, Listed, Rule, Source, Turn, Verdict,
+};
 use ringfence_provider::ProviderError;
 
 use super::{Ground, Shut, Target};
@@ -36,7 +38,14 @@ pub(crate) struct InForce {
 
 impl InForce {
     pub(crate) fn of(given: Arc<Grants>, person: Person) -> Self {
-        Self { given, person, plan: Plan::default(), covers: BTreeMap::new(), ahead: Vec::new(), count: 0 }
+        Self {
+            given,
+            person,
+            plan: Plan::default(),
+            covers: BTreeMap::new(),
+            ahead: Vec::new(),
+            count: 0,
+        }
     }
 
     /// The sandbox stands as `plan` says.
@@ -55,8 +64,12 @@ impl InForce {
     /// which knows whose a repository is.
     fn protected(new: &Seen) -> Vec<Act<Cover>> {
         let is_gits = |path: &AbsPath| path.as_path().iter().any(|name| name == ".git");
-        let is_meant = |path: &AbsPath| new.grants.rules.iter().any(|rule| rule.effect == Effect::Protect && rule.root == *path);
-        let covers = new.survey.covers.iter().filter(|(path, cover)| !matches!(cover, Cover::Deny(_)) && !is_gits(path) && is_meant(path));
+        let is_meant = |path: &AbsPath| {
+            new.grants.rules.iter().any(|rule| rule.effect == Effect::Protect && rule.root == *path)
+        };
+        let covers = new.survey.covers.iter().filter(|(path, cover)| {
+            !matches!(cover, Cover::Deny(_)) && !is_gits(path) && is_meant(path)
+        });
         covers.map(|(path, cover)| Act { path: path.clone(), what: *cover, change: None }).collect()
     }
 }
@@ -76,8 +89,11 @@ struct Answered {
 impl Answered {
     /// What of `now` is not in what was `given`.
     fn of(now: &Grants, given: &Grants) -> Self {
-        let is_answer = |rule: &&Rule| rule.origin.source == Source::Session && !given.rules.contains(rule);
-        let is_host = |host: &&Listed| host.origin.source == Source::Session && !given.network.allow.contains(host);
+        let is_answer =
+            |rule: &&Rule| rule.origin.source == Source::Session && !given.rules.contains(rule);
+        let is_host = |host: &&Listed| {
+            host.origin.source == Source::Session && !given.network.allow.contains(host)
+        };
         let rules = now.rules.iter().filter(is_answer).cloned().collect();
         Self { rules, hosts: now.network.allow.iter().filter(is_host).cloned().collect() }
     }
@@ -112,16 +128,31 @@ impl Ground {
     ///
     /// What is shut is shut first. If not all of it could be, nothing is opened: whoever reads
     /// the policy would not find what holds in it.
-    pub(crate) fn revise(&self, standing: &mut InForce, given: &Grants) -> Result<(Vec<Change>, Plan), ProviderError> {
+    pub(crate) fn revise(
+        &self,
+        standing: &mut InForce,
+        given: &Grants,
+    ) -> Result<(Vec<Change>, Plan), ProviderError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let inside = self.inside().ok_or(ProviderError::Gone { what: "sandbox" })?;
         let answered = self.read(|grants| Answered::of(grants, &standing.given));
-        let known = self.read(|grants| grants.tracked.files.iter().map(|(path, file)| (path.clone(), file.digest)).collect());
-        let (old, new) = (Seen::by(&standing.given, &answered, &known), Seen::by(given, &answered, &known));
-        let Revision { mut open, mut shut, left } = revision(old.view(), new.view(), &standing.plan);
+        let known = self.read(|grants| {
+            grants.tracked.files.iter().map(|(path, file)| (path.clone(), file.digest)).collect()
+        });
+        let (old, new) =
+            (Seen::by(&standing.given, &answered, &known), Seen::by(given, &answered, &known));
+        let Revision { mut open, mut shut, left } =
+            revision(old.view(), new.view(), &standing.plan);
         shut.extend(InForce::protected(&new));
-        let was_ahead = standing.ahead.iter().filter(|path| new.reads(path) && open.iter().all(|act| !path.is_within(&act.path)));
-        open.extend(was_ahead.map(|path| Act { path: path.clone(), what: (), change: None }).collect::<Vec<_>>());
+        let was_ahead = standing
+            .ahead
+            .iter()
+            .filter(|path| new.reads(path) && open.iter().all(|act| !path.is_within(&act.path)));
+        open.extend(
+            was_ahead
+                .map(|path| Act { path: path.clone(), what: (), change: None })
+                .collect::<Vec<_>>(),
+        );
         self.tell(&inside, standing, &new, &old.survey.guards, &open, &shut)?;
         let paths: Vec<AbsPath> = shut.iter().map(|act| act.path.clone()).collect();
         let mut changes = left;
@@ -129,11 +160,15 @@ impl Ground {
         if changes.iter().any(Change::is_owed) {
             standing.ahead.extend(paths);
             let with_the_rest = open.into_iter().filter_map(|act| act.change);
-            changes.extend(with_the_rest.map(|change| change.pending("what is to be shut cannot be shut before, and that comes first")));
+            changes.extend(with_the_rest.map(|change| {
+                change.pending("what is to be shut cannot be shut before, and that comes first")
+            }));
         } else {
             standing.ahead.clear();
             standing.given = Arc::new(given.clone());
-            changes.extend(open.into_iter().filter_map(|act| self.bring_in(&inside, standing, &new, act)));
+            changes.extend(
+                open.into_iter().filter_map(|act| self.bring_in(&inside, standing, &new, act)),
+            );
         }
         let mut enforced = plan(&new.grants, &new.survey, &support(), &standing.person);
         if !standing.plan.is_wired() {
@@ -154,16 +189,21 @@ impl Ground {
         open: &[Act<()>],
         shut: &[Act<Cover>],
     ) -> Result<(), ProviderError> {
-        let failed = |source| ProviderError::System { what: "tell the sandbox of its new policy", source };
+        let failed =
+            |source| ProviderError::System { what: "tell the sandbox of its new policy", source };
         standing.count += 1;
         if standing.count > OFTEN {
-            return Err(failed(std::io::Error::other("it was changed too often while the session runs")));
+            return Err(failed(std::io::Error::other(
+                "it was changed too often while the session runs",
+            )));
         }
         standing.covers.retain(|path, _| open.iter().all(|act| !path.is_within(&act.path)));
         standing.covers.extend(shut.iter().map(|act| (act.path.clone(), act.what)));
         let covers = standing.covers.iter().map(|(path, cover)| (path.clone(), *cover)).collect();
-        let revised = Revised { grants: new.grants.clone(), trees: new.survey.walked.clone(), covers };
-        let guards = new.survey.guards.iter().filter(|guard| !guarded.contains(guard)).cloned().collect();
+        let revised =
+            Revised { grants: new.grants.clone(), trees: new.survey.walked.clone(), covers };
+        let guards =
+            new.survey.guards.iter().filter(|guard| !guarded.contains(guard)).cloned().collect();
         inside.revise(revised, guards).map_err(failed)
     }
 
@@ -174,15 +214,27 @@ impl Ground {
         let covers = self.nodes(acts.iter().map(|act| (act.path.clone(), act.what)).collect());
         let done = self.as_own(|begun| inside.shut(covers, begun));
         let why = |at: usize| match &done {
-            Ok(holders) => holders.iter().find(|holder| holder.covered == at).map(|holder| holder.reason(&acts[at].path)),
+            Ok(holders) => holders
+                .iter()
+                .find(|holder| holder.covered == at)
+                .map(|holder| holder.reason(&acts[at].path)),
             Err(error) => Some(whole(error)),
         };
         let pending: Vec<Option<String>> = (0..acts.len()).map(why).collect();
-        let changes = acts.into_iter().zip(pending).filter_map(|(act, why)| act.change.map(|change| Change { pending: why, ..change }));
+        let changes = acts
+            .into_iter()
+            .zip(pending)
+            .filter_map(|(act, why)| act.change.map(|change| Change { pending: why, ..change }));
         changes.chain(done.as_ref().err().map(not_covered)).collect()
     }
 
-    fn bring_in(&self, inside: &Inside, standing: &mut InForce, new: &Seen, act: Act<()>) -> Option<Change> {
+    fn bring_in(
+        &self,
+        inside: &Inside,
+        standing: &mut InForce,
+        new: &Seen,
+        act: Act<()>,
+    ) -> Option<Change> {
         let Act { path, change, .. } = act;
         let is_written = new.grants.verdict(&path, Access::Write) == Verdict::Allowed;
         let brought = match Target::look(&path, Operation::Read) {
@@ -190,16 +242,24 @@ impl Ground {
             Some(target) => {
                 let kind = target.kind;
                 // In a directory that can be written, whatever git obeys would have to be looked for.
-                let access = if is_written && kind == Kind::File { Bound::ReadWrite } else { Bound::ReadOnly };
+                let access = if is_written && kind == Kind::File {
+                    Bound::ReadWrite
+                } else {
+                    Bound::ReadOnly
+                };
                 let covers = self.nodes(Shut::within(&target, &new.grants).covers);
-                let delivery = Delivery { path: path.clone(), identity: target.identity, access, covers };
-                self.bring(inside, kind, &delivery).map(|()| (kind, access)).map_err(|error| whole(&error))
+                let delivery =
+                    Delivery { path: path.clone(), identity: target.identity, access, covers };
+                self.bring(inside, kind, &delivery)
+                    .map(|()| (kind, access))
+                    .map_err(|error| whole(&error))
             }
         };
         let pending = match brought {
             Ok((kind, access)) => {
                 standing.plan.steps.push(Step::Bind { path, access, kind });
-                (is_written && access == Bound::ReadOnly).then(|| "by now it can be read; it can be written then".to_owned())
+                (is_written && access == Bound::ReadOnly)
+                    .then(|| "by now it can be read; it can be written then".to_owned())
             }
             Err(why) => Some(why),
         };
@@ -209,7 +269,13 @@ impl Ground {
 
 /// Nobody knows what of it is covered.
 fn not_covered(error: &LaunchError) -> Change {
-    let change = Change { rule: "filesystem".into(), origin: None, turn: Turn::Added, direction: Direction::Narrower, pending: None };
+    let change = Change {
+        rule: "filesystem".into(),
+        origin: None,
+        turn: Turn::Added,
+        direction: Direction::Narrower,
+        pending: None,
+    };
     change.pending(whole(error))
 }
 
@@ -217,7 +283,9 @@ fn not_covered(error: &LaunchError) -> Change {
 fn told_once(changes: Vec<Change>) -> Vec<Change> {
     let mut told: Vec<Change> = Vec::new();
     for change in changes {
-        match told.iter_mut().find(|one| (&one.rule, &one.origin, one.turn) == (&change.rule, &change.origin, change.turn)) {
+        match told.iter_mut().find(|one| {
+            (&one.rule, &one.origin, one.turn) == (&change.rule, &change.origin, change.turn)
+        }) {
             Some(one) if one.pending.is_none() => one.pending = change.pending,
             Some(_) => {}
             None => told.push(change),

@@ -13,7 +13,9 @@ fn rules(lines: &str) -> NetworkRules {
                 let ports = crate::grants::Ports::Some(vec![text.parse().unwrap()]);
                 rules.localhost.entries.push(super::super::rules::PortEntry { ports, origin });
             }
-            "mode" => rules.mode = if text == "full" { NetworkMode::Full } else { NetworkMode::None },
+            "mode" => {
+                rules.mode = if text == "full" { NetworkMode::Full } else { NetworkMode::None }
+            }
             "sni" => rules.sni = Sni::Off,
             other => panic!("{other}"),
         }
@@ -57,9 +59,15 @@ fn check(lines: &str, question: &str, expect: &str) {
     if let Some(remedy) = passage.remedy() {
         let mut opened = rules(lines);
         opened.mode = NetworkMode::AllowList;
-        opened.allow.push(Listed { origin: Origin::new(Source::Session, remedy.to_string()), rule: remedy });
+        opened.allow.push(Listed {
+            origin: Origin::new(Source::Session, remedy.to_string()),
+            rule: remedy,
+        });
         let again = decide(&opened, question);
-        assert!(again.is_open() || matches!(again.ground, Ground::Guarded { .. }), "{question}: {again:?}");
+        assert!(
+            again.is_open() || matches!(again.ground, Ground::Guarded { .. }),
+            "{question}: {again:?}"
+        );
     }
 }
 
@@ -114,7 +122,11 @@ fn addresses_by_themselves() {
     check("allow 0.0.0.0/0", "1.2.3.4:1", "direct allow 0.0.0.0/0");
     check("allow 0.0.0.0/0", "10.1.2.3:1", "shut guarded private");
     check("allow 0.0.0.0/0", "169.254.169.254:80", "shut guarded the metadata service of a cloud");
-    check("allow 169.254.0.0/16", "169.254.169.254:80", "shut guarded the metadata service of a cloud");
+    check(
+        "allow 169.254.0.0/16",
+        "169.254.169.254:80",
+        "shut guarded the metadata service of a cloud",
+    );
     check("allow 169.254.169.254", "169.254.169.254:80", "direct allow 169.254.169.254");
     check("allow 0.0.0.0/0", "93.184.216.34:22", "shut guarded an address of this machine");
     check("allow 93.184.216.34", "93.184.216.34:22", "direct allow 93.184.216.34");
@@ -127,7 +139,11 @@ fn what_an_allowed_name_stands_for_is_looked_at() {
     check("allow a.org", "a.org 10.0.0.1:443", "shut guarded private");
     check("allow a.org", "a.org 127.0.0.1:443", "shut guarded loopback");
     check("allow a.org", "a.org [::ffff:127.0.0.1]:443", "shut guarded loopback");
-    check("allow a.org", "a.org [64:ff9b::169.254.169.254]:80", "shut guarded the metadata service of a cloud");
+    check(
+        "allow a.org",
+        "a.org [64:ff9b::169.254.169.254]:80",
+        "shut guarded the metadata service of a cloud",
+    );
     check("allow a.org", "a.org 93.184.216.34:443", "shut guarded an address of this machine");
     check("allow a.org\nallow 10.0.0.0/8", "a.org 10.0.0.1:443", "tls allow a.org");
     check("allow a.org\nallow 10.0.0.0/8:22", "a.org 10.0.0.1:443", "shut guarded private");
@@ -160,11 +176,16 @@ fn the_hosts_loopback_is_reached_by_port() {
 #[test]
 fn a_refusal_says_what_would_change_it() {
     let change = |lines: &str, question: &str| decide(&rules(lines), question).change().unwrap();
-    assert!(change("", "a.org:443").starts_with("ringfence run --allow-host a.org:443, or for good: ringfence allow host a.org:443"));
+    assert!(change("", "a.org:443").starts_with(
+        "ringfence run --allow-host a.org:443, or for good: ringfence allow host a.org:443"
+    ));
     assert!(change("", "[2606:4700::1]:443").contains("--allow-host [2606:4700::1]:443"));
     assert!(change("allow a.org", "a.org 10.0.0.1:443").contains("--allow-host 10.0.0.1:443"));
     assert!(change("", "localhost:3000").contains("--allow-localhost 3000"));
-    assert_eq!(change("allow a.org\ndeny a.org", "a.org:1"), "remove `a.org` from `deny` in user policy");
+    assert_eq!(
+        change("allow a.org\ndeny a.org", "a.org:1"),
+        "remove `a.org` from `deny` in user policy"
+    );
     let origin = Origin::new(Source::Managed, "network.mode = none");
     let mut managed = NetworkRules { mode_origin: Some(origin.clone()), ..NetworkRules::default() };
     assert_eq!(decide(&managed, "a.org:443").change().unwrap(), "ask whoever keeps managed policy");
@@ -173,7 +194,11 @@ fn a_refusal_says_what_would_change_it() {
     managed.allow = rules("allow a.org").allow;
     for question in ["b.org", "b.org:1", "8.8.8.8:1", "a.org 10.0.0.1:443", "localhost:1"] {
         let passage = decide(&managed, question);
-        assert_eq!((passage.remedy(), passage.change().unwrap().as_str()), (None, "ask whoever keeps managed policy"), "{question}");
+        assert_eq!(
+            (passage.remedy(), passage.change().unwrap().as_str()),
+            (None, "ask whoever keeps managed policy"),
+            "{question}"
+        );
     }
     assert_eq!(decide(&rules(""), "a.org:443").to_string(), "connecting to a.org:443 is denied");
     assert_eq!(decide(&rules(""), "a.org").to_string(), "looking up a.org is denied");

@@ -46,9 +46,24 @@ fn what_is_no_rule_says_where_and_what_to_write() {
     check_refused("*", "it stands for every host", None, "full");
     check_refused("*:443", "it stands for every host", None, "full");
     check_refused("*.", "it is empty", None, "example.org");
-    check_refused("a.*.org", "`*` stands only at the front, for what is below a name", Some(2), "*.example.org");
-    check_refused("*x.org", "`*` stands only at the front, for what is below a name", Some(0), "*.example.org");
-    check_refused("*.*.org", "`*` stands only at the front, for what is below a name", Some(2), "*.example.org");
+    check_refused(
+        "a.*.org",
+        "`*` stands only at the front, for what is below a name",
+        Some(2),
+        "*.example.org",
+    );
+    check_refused(
+        "*x.org",
+        "`*` stands only at the front, for what is below a name",
+        Some(0),
+        "*.example.org",
+    );
+    check_refused(
+        "*.*.org",
+        "`*` stands only at the front, for what is below a name",
+        Some(2),
+        "*.example.org",
+    );
     for port in ["0", "65536", "", "+1", "080", "99999999999", "a", " 1", "٣"] {
         check_refused(&format!("x.org:{port}"), &format!("`{port}` is no port"), Some(6), "65535");
     }
@@ -59,15 +74,35 @@ fn what_is_no_rule_says_where_and_what_to_write() {
     check_refused("::/129", "`129` is no length of a range", Some(3), "0 to 128");
     check_refused("10.1.2.3/8", "it begins in the middle of a range", None, "`10.0.0.0/8`");
     check_refused("x.org/path", "a path cannot be allowed, only a whole host", Some(5), "`x.org`");
-    check_refused("github.com/*", "a path cannot be allowed, only a whole host", Some(10), "`github.com`");
-    check_refused("2001:db8:0:0:0:0:0:1:443", "an IPv6 address with a port needs brackets", Some(0), "[2001:db8::1]:443");
+    check_refused(
+        "github.com/*",
+        "a path cannot be allowed, only a whole host",
+        Some(10),
+        "`github.com`",
+    );
+    check_refused(
+        "2001:db8:0:0:0:0:0:1:443",
+        "an IPv6 address with a port needs brackets",
+        Some(0),
+        "[2001:db8::1]:443",
+    );
     check_refused("[::1", "`[::1` is no address", Some(0), "192.0.2.1");
     check_refused("[::1]x", "`[::1]x` is no address", Some(0), "192.0.2.1");
     check_refused("[x.org]:80", "`x.org` is no address", Some(1), "192.0.2.1");
-    check_refused("[fe80::1%eth0]:80", "it has a zone (`%`), which speaks of one interface of one machine", Some(8), "without `%`");
+    check_refused(
+        "[fe80::1%eth0]:80",
+        "it has a zone (`%`), which speaks of one interface of one machine",
+        Some(8),
+        "without `%`",
+    );
     check_refused("127.1", "it is the address 127.0.0.1, not a name", None, "`127.0.0.1`");
     check_refused("0x7f000001:80", "it is the address 127.0.0.1, not a name", None, "`127.0.0.1`");
-    check_refused("1.2.3.256", "it ends in a number as addresses do, and is none", None, "192.0.2.1");
+    check_refused(
+        "1.2.3.256",
+        "it ends in a number as addresses do, and is none",
+        None,
+        "192.0.2.1",
+    );
     check_refused("*.1.2.3.4", "it is the address 1.2.3.4, not a name", None, "`1.2.3.4`");
     check_refused("a b.org", "it has ' ', which no name of a host has", Some(1), "letters");
     check_refused("*.a\r\n.org", "it has '\\r', which no name of a host has", Some(3), "letters");
@@ -79,18 +114,33 @@ fn a_rule_speaks_of_its_own_hosts() {
     let name = |text: &str| Name::new(text).unwrap();
     let below = HostRule::parse("*.a.org").unwrap();
     assert!(below.names(&name("x.a.org")) && below.names(&name("x.y.a.org")));
-    assert!(!below.names(&name("a.org")) && !below.names(&name("xa.org")) && !below.names(&name("a.org.evil.example")));
+    assert!(
+        !below.names(&name("a.org"))
+            && !below.names(&name("xa.org"))
+            && !below.names(&name("a.org.evil.example"))
+    );
     let itself = HostRule::parse("a.org").unwrap();
     assert!(itself.names(&name("A.org.")) && !itself.names(&name("x.a.org")));
     let ten = HostRule::parse("10.0.0.0/8").unwrap();
-    assert!(ten.holds("10.1.1.1".parse().unwrap()) && !ten.holds("64:ff9b::10.1.1.1".parse().unwrap()));
+    assert!(
+        ten.holds("10.1.1.1".parse().unwrap()) && !ten.holds("64:ff9b::10.1.1.1".parse().unwrap())
+    );
     assert!(ten.catches("64:ff9b::10.1.1.1".parse().unwrap()));
 }
 
 #[test]
 fn a_rule_covers_what_is_narrower() {
-    let covers = |a: &str, b: &str| HostRule::parse(a).unwrap().covers(&HostRule::parse(b).unwrap());
+    let covers =
+        |a: &str, b: &str| HostRule::parse(a).unwrap().covers(&HostRule::parse(b).unwrap());
     assert!(covers("a.org", "a.org:443") && !covers("a.org:443", "a.org"));
-    assert!(covers("*.a.org", "x.a.org") && covers("*.a.org", "*.x.a.org:1") && !covers("*.a.org", "a.org"));
-    assert!(covers("10.0.0.0/8", "10.1.0.0/16:1") && !covers("10.1.0.0/16", "10.0.0.0/8") && !covers("::/0", "10.0.0.0/8"));
+    assert!(
+        covers("*.a.org", "x.a.org")
+            && covers("*.a.org", "*.x.a.org:1")
+            && !covers("*.a.org", "a.org")
+    );
+    assert!(
+        covers("10.0.0.0/8", "10.1.0.0/16:1")
+            && !covers("10.1.0.0/16", "10.0.0.0/8")
+            && !covers("::/0", "10.0.0.0/8")
+    );
 }

@@ -36,7 +36,11 @@ pub(super) const BIND: Setting = Setting {
 impl Asked<'_> {
     /// What the managed policy sets is a ceiling, what the person's files say is chosen within
     /// it, a project's file chooses within both, and flags add to that.
-    pub(super) fn ports(&self, setting: &Setting, warnings: &mut Vec<String>) -> Result<OpenPorts, PolicyError> {
+    pub(super) fn ports(
+        &self,
+        setting: &Setting,
+        warnings: &mut Vec<String>,
+    ) -> Result<OpenPorts, PolicyError> {
         let mut open = OpenPorts::default();
         let mut ceiling = if self.lock.is_some() { Ports::None } else { Ports::All };
         for layer in self.layers {
@@ -46,23 +50,30 @@ impl Asked<'_> {
                     ceiling = wish.clone();
                     (Ports::All, "")
                 }
-                Source::Project if self.is_open => (ceiling.clone(), "the managed policy does not open"),
+                Source::Project if self.is_open => {
+                    (ceiling.clone(), "the managed policy does not open")
+                }
                 Source::Project => (open.ports(), "a project's file cannot open"),
                 _ => (ceiling.clone(), "the managed policy does not open"),
             };
             let within = both(&wish, &bound);
             if within != wish {
                 let (place, name) = (layer.place(setting.key), setting.name);
-                warnings.push(format!("{place}`{name} = {}` is ignored for what {whose}", word(&wish)));
+                warnings
+                    .push(format!("{place}`{name} = {}` is ignored for what {whose}", word(&wish)));
             }
             if within != open.ports() {
-                let origin = layer.origin(setting.key, &format!("{} = {}", setting.name, word(&within)));
+                let origin =
+                    layer.origin(setting.key, &format!("{} = {}", setting.name, word(&within)));
                 open.entries = vec![PortEntry { ports: within, origin }];
             }
         }
         for &port in (setting.flags)(self.flags) {
             if !ceiling.has(port) {
-                return Err(PolicyError::BeyondCeiling { flag: setting.flag, ceiling: setting.key });
+                return Err(PolicyError::BeyondCeiling {
+                    flag: setting.flag,
+                    ceiling: setting.key,
+                });
             }
             let origin = Origin::new(Source::Flag, format!("{} {port}", setting.flag));
             open.entries.push(PortEntry { ports: Ports::Some(vec![port]), origin });

@@ -22,17 +22,26 @@ pub(super) fn secrets(
             let key = format!("secrets.{i}");
             if layer.source == Source::Project {
                 let at = layer.place(&key);
-                warnings.push(format!("{at}`{}` is ignored: a project's file cannot send secrets; {USERS_FILE}", written.env));
+                warnings.push(format!(
+                    "{at}`{}` is ignored: a project's file cannot send secrets; {USERS_FILE}",
+                    written.env
+                ));
                 continue;
             }
             let mut hosts = Vec::new();
             for (i, text) in written.hosts.iter().enumerate() {
                 let key = format!("{key}.hosts.{i}");
                 let host = layer.host_rule(&key, text)?;
-                let is_open = rules.allow.iter().any(|listed| listed.rule.covers(&host) || host.covers(&listed.rule));
+                let is_open = rules
+                    .allow
+                    .iter()
+                    .any(|listed| listed.rule.covers(&host) || host.covers(&listed.rule));
                 if rules.mode == NetworkMode::AllowList && !is_open {
                     // No error: whoever takes a host off the list means that it is shut.
-                    warnings.push(format!("{}`{text}` is to get a secret, and no entry of `allow` opens it", layer.place(&key)));
+                    warnings.push(format!(
+                        "{}`{text}` is to get a secret, and no entry of `allow` opens it",
+                        layer.place(&key)
+                    ));
                 }
                 hosts.push(host);
             }
@@ -43,7 +52,13 @@ pub(super) fn secrets(
                 problem,
             })?;
             let origin = layer.origin(&key, &written.env);
-            secrets.push(Secret { env: written.env.clone(), hosts, header: written.header.clone(), is_set, origin });
+            secrets.push(Secret {
+                env: written.env.clone(),
+                hosts,
+                header: written.header.clone(),
+                is_set,
+                origin,
+            });
         }
     }
     let set = secrets.iter().filter(|secret| secret.is_set);
@@ -56,7 +71,9 @@ fn is_set(name: &str, facts: &Facts) -> Result<bool, &'static str> {
     match facts.variables.get(name).map(String::as_str).unwrap_or_default() {
         "" => Ok(false),
         value if value.trim() != value => Err("it begins or ends with a blank"),
-        value if value.chars().any(|c| !(c.is_ascii_graphic() || c == ' ')) => Err("it has other characters than printable ASCII"),
+        value if value.chars().any(|c| !(c.is_ascii_graphic() || c == ' ')) => {
+            Err("it has other characters than printable ASCII")
+        }
         _ => Ok(true),
     }
 }

@@ -17,13 +17,17 @@ fn sections(texts: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
 #[track_caller]
 fn ignored(layers: &[(&'static str, &str)], expect: &str) -> Grants {
     let sections = sections(layers);
-    check_warns(&sections.iter().map(|(who, text)| (*who, text.as_str())).collect::<Vec<_>>(), expect)
+    check_warns(
+        &sections.iter().map(|(who, text)| (*who, text.as_str())).collect::<Vec<_>>(),
+        expect,
+    )
 }
 
 #[track_caller]
 fn taken(layers: &[(&'static str, &str)]) -> Grants {
     let sections = sections(layers);
-    let grants = grants(&sections.iter().map(|(who, text)| (*who, text.as_str())).collect::<Vec<_>>());
+    let grants =
+        grants(&sections.iter().map(|(who, text)| (*who, text.as_str())).collect::<Vec<_>>());
     assert_eq!(grants.warnings, Vec::<String>::new());
     grants
 }
@@ -49,17 +53,31 @@ fn a_list_without_a_mode_is_meant_to_be_used() {
     assert!(!empty.network.lookup(&Name::new("a.org").unwrap()).is_open());
     assert!(empty.network.refuse_empty_list().is_err());
     for more in ["allow = [\"a.org\"]", "localhost = [1]", "bind = [1]", "git = true"] {
-        assert_eq!(taken(&[("user", &format!("mode = \"allow-list\"\n{more}"))]).network.refuse_empty_list(), Ok(()), "{more}");
+        assert_eq!(
+            taken(&[("user", &format!("mode = \"allow-list\"\n{more}"))])
+                .network
+                .refuse_empty_list(),
+            Ok(()),
+            "{more}"
+        );
     }
     assert_eq!(taken(&[("user", "allow = []")]).network.refuse_empty_list(), Ok(()));
-    assert_eq!(taken(&[("user", "mode = \"none\"\nallow = [\"a.org\"]")]).network.mode, NetworkMode::None);
+    assert_eq!(
+        taken(&[("user", "mode = \"none\"\nallow = [\"a.org\"]")]).network.mode,
+        NetworkMode::None
+    );
 }
 
 #[test]
 fn where_somebody_is_asked_a_network_that_nobody_spoke_of_is_an_empty_list() {
-    let asked = |layers: &[(&str, &str)]| flagged(layers, |flags| flags.ask = Some(Asking::Terminal)).unwrap().network;
+    let asked = |layers: &[(&str, &str)]| {
+        flagged(layers, |flags| flags.ask = Some(Asking::Terminal)).unwrap().network
+    };
     let list = asked(&[]);
-    assert_eq!((list.mode, list.mode_origin.clone(), list.allow.len()), (NetworkMode::AllowList, None, 0));
+    assert_eq!(
+        (list.mode, list.mode_origin.clone(), list.allow.len()),
+        (NetworkMode::AllowList, None, 0)
+    );
     assert_eq!(list.unasked(), flagged(&[], |_| {}).unwrap().network);
     assert_eq!(asked(&[("user", "[network]\nmode = \"none\"")]).mode, NetworkMode::None);
     assert_eq!(asked(&[("managed", "[network]\nlocked = true")]).mode, NetworkMode::None);
@@ -68,32 +86,73 @@ fn where_somebody_is_asked_a_network_that_nobody_spoke_of_is_an_empty_list() {
 
 #[test]
 fn a_project_opens_no_hosts() {
-    let rules = ignored(&[("project", "allow = [\"b.org\"]")], "policy.toml:3:10: `b.org` is ignored: a project's file cannot open hosts");
+    let rules = ignored(
+        &[("project", "allow = [\"b.org\"]")],
+        "policy.toml:3:10: `b.org` is ignored: a project's file cannot open hosts",
+    );
     assert_eq!((rules.network.mode, rules.network.allow.len()), (NetworkMode::None, 0));
-    let rules = ignored(&[("user", "allow = [\"*.a.org\"]"), ("project", "allow = [\"a.org\"]")], "`a.org` is ignored");
+    let rules = ignored(
+        &[("user", "allow = [\"*.a.org\"]"), ("project", "allow = [\"a.org\"]")],
+        "`a.org` is ignored",
+    );
     assert_eq!(texts(&rules.network.allow), ["*.a.org"]);
-    let rules = ignored(&[("project", "localhost = true")], "`localhost = true` is ignored for what a project's file cannot open");
-    assert_eq!((rules.network.localhost.ports(), rules.network.mode), (Ports::None, NetworkMode::None));
-    let rules = ignored(&[("user", "localhost = [1, 2]"), ("project", "localhost = [2, 3]")], "`localhost = [2, 3]` is ignored");
+    let rules = ignored(
+        &[("project", "localhost = true")],
+        "`localhost = true` is ignored for what a project's file cannot open",
+    );
+    assert_eq!(
+        (rules.network.localhost.ports(), rules.network.mode),
+        (Ports::None, NetworkMode::None)
+    );
+    let rules = ignored(
+        &[("user", "localhost = [1, 2]"), ("project", "localhost = [2, 3]")],
+        "`localhost = [2, 3]` is ignored",
+    );
     assert_eq!(rules.network.localhost.ports(), Ports::Some(vec![2]));
     let rules = ignored(&[("project", "bind = [1]")], "`bind = [1]` is ignored");
     assert!(rules.network.bind.is_empty());
     assert!(!ignored(&[("project", "git = true")], "`git = true` is ignored").network.git);
-    assert_eq!(ignored(&[("project", "sni = \"off\"")], "`network.sni = off` is ignored").network.sni, Sni::Check);
+    assert_eq!(
+        ignored(&[("project", "sni = \"off\"")], "`network.sni = off` is ignored").network.sni,
+        Sni::Check
+    );
 }
 
 #[test]
 fn a_project_narrows() {
-    let listed = taken(&[("user", "allow = [\"*.a.org\"]"), ("project", "allow = [\"x.a.org:443\"]\ndeny = [\"y.a.org\"]")]);
-    assert_eq!((texts(&listed.network.allow), texts(&listed.network.deny)), (vec!["*.a.org".to_owned()], vec!["y.a.org".to_owned()]));
-    assert_eq!(taken(&[("user", "allow = [\"a.org\"]"), ("project", "mode = \"none\"")]).network.mode, NetworkMode::None);
-    let one = taken(&[("user", "localhost = true\nbind = true"), ("project", "localhost = [1]\nbind = false")]);
-    assert_eq!((one.network.localhost.ports(), one.network.bind.ports()), (Ports::Some(vec![1]), Ports::None));
+    let listed = taken(&[
+        ("user", "allow = [\"*.a.org\"]"),
+        ("project", "allow = [\"x.a.org:443\"]\ndeny = [\"y.a.org\"]"),
+    ]);
+    assert_eq!(
+        (texts(&listed.network.allow), texts(&listed.network.deny)),
+        (vec!["*.a.org".to_owned()], vec!["y.a.org".to_owned()])
+    );
+    assert_eq!(
+        taken(&[("user", "allow = [\"a.org\"]"), ("project", "mode = \"none\"")]).network.mode,
+        NetworkMode::None
+    );
+    let one = taken(&[
+        ("user", "localhost = true\nbind = true"),
+        ("project", "localhost = [1]\nbind = false"),
+    ]);
+    assert_eq!(
+        (one.network.localhost.ports(), one.network.bind.ports()),
+        (Ports::Some(vec![1]), Ports::None)
+    );
     assert!(!taken(&[("user", "git = true"), ("project", "git = false")]).network.git);
-    assert_eq!(taken(&[("user", "sni = \"off\""), ("project", "sni = \"check\"")]).network.sni, Sni::Check);
-    let less =
-        taken(&[("user", "mode = \"full\""), ("project", "mode = \"allow-list\"\nallow = [\"b.org\"]\nlocalhost = [1]\ngit = true")]);
-    assert_eq!((less.network.mode, texts(&less.network.allow)), (NetworkMode::AllowList, vec!["b.org".to_owned()]));
+    assert_eq!(
+        taken(&[("user", "sni = \"off\""), ("project", "sni = \"check\"")]).network.sni,
+        Sni::Check
+    );
+    let less = taken(&[
+        ("user", "mode = \"full\""),
+        ("project", "mode = \"allow-list\"\nallow = [\"b.org\"]\nlocalhost = [1]\ngit = true"),
+    ]);
+    assert_eq!(
+        (less.network.mode, texts(&less.network.allow)),
+        (NetworkMode::AllowList, vec!["b.org".to_owned()])
+    );
     assert!(less.network.git && less.network.localhost.ports() == Ports::Some(vec![1]));
 }
 
@@ -104,12 +163,24 @@ fn what_the_managed_policy_sets_is_a_ceiling() {
         &[managed, ("user", "localhost = true\nbind = [1]\ngit = true\nsni = \"off\"")],
         "`bind = [1]` is ignored for what the managed",
     );
-    assert_eq!((rules.network.localhost.ports(), rules.network.bind.ports()), (Ports::Some(vec![1, 2]), Ports::None));
-    assert_eq!((rules.network.git, rules.network.sni, rules.warnings.len()), (false, Sni::Check, 4));
+    assert_eq!(
+        (rules.network.localhost.ports(), rules.network.bind.ports()),
+        (Ports::Some(vec![1, 2]), Ports::None)
+    );
+    assert_eq!(
+        (rules.network.git, rules.network.sni, rules.warnings.len()),
+        (false, Sni::Check, 4)
+    );
     let layers = [("managed", "[network]\nlocalhost = [1]")];
     let beyond = flagged(&layers, |flags| flags.allow_localhost = vec![1, 2]).unwrap_err();
-    assert_eq!(beyond.to_string(), "--allow-localhost goes beyond what the managed policy allows, `network.localhost`");
-    let none = flagged(&[("managed", "[network]\nmode = \"none\"")], |flags| flags.allow_host = vec!["a.org".into()]).unwrap_err();
+    assert_eq!(
+        beyond.to_string(),
+        "--allow-localhost goes beyond what the managed policy allows, `network.localhost`"
+    );
+    let none = flagged(&[("managed", "[network]\nmode = \"none\"")], |flags| {
+        flags.allow_host = vec!["a.org".into()]
+    })
+    .unwrap_err();
     assert_eq!(none.to_string(), "--allow-host goes beyond what the managed policy allows, `none`");
 }
 
@@ -120,15 +191,25 @@ fn a_locked_list_is_added_to_by_nobody() {
         &[managed, ("user", "allow = [\"a.corp\", \"a.org\"]\nlocalhost = [1]")],
         "`a.org` is ignored: the managed policy has locked the list",
     );
-    assert_eq!((texts(&rules.network.allow), rules.network.localhost.is_empty()), (vec!["*.corp".to_owned()], true));
+    assert_eq!(
+        (texts(&rules.network.allow), rules.network.localhost.is_empty()),
+        (vec!["*.corp".to_owned()], true)
+    );
     let passage = rules.network.name(&Name::new("a.org").unwrap(), 443);
     assert_eq!((passage.is_open(), passage.remedy()), (false, None));
     assert_eq!(passage.change().unwrap(), "ask whoever keeps /etc/ringfence/policy.toml:3");
     let layers = [("managed", "[network]\nlocked = true")];
-    assert_eq!(flagged(&layers, |flags| flags.allow_host = vec!["a.org".into()]).unwrap_err().code(), "policy-beyond-ceiling");
+    assert_eq!(
+        flagged(&layers, |flags| flags.allow_host = vec!["a.org".into()]).unwrap_err().code(),
+        "policy-beyond-ceiling"
+    );
     assert!(flagged(&layers, |flags| flags.deny_host = vec!["a.org".into()]).is_ok());
-    let error =
-        crate::parse::parse("version = 1\n[network]\nlocked = true", &crate::testing::path("/f"), crate::grants::Source::User).unwrap_err();
+    let error = crate::parse::parse(
+        "version = 1\n[network]\nlocked = true",
+        &crate::testing::path("/f"),
+        crate::grants::Source::User,
+    )
+    .unwrap_err();
     assert_eq!(error.to_string(), "/f:3:10: `locked` is for the managed policy only");
 }
 
@@ -146,20 +227,33 @@ fn flags_add_and_are_refused_where_they_mean_nothing() {
         (network.mode, network.localhost.ports(), network.bind.ports()),
         (NetworkMode::AllowList, Ports::Some(vec![1, 2]), Ports::Some(vec![3]))
     );
-    assert_eq!((texts(&network.allow), texts(&network.deny)), (vec!["a.org:443".to_owned()], vec!["b.org".to_owned()]));
+    assert_eq!(
+        (texts(&network.allow), texts(&network.deny)),
+        (vec!["a.org:443".to_owned()], vec!["b.org".to_owned()])
+    );
     assert_eq!(network.allow[0].origin.to_string(), "a flag");
     for text in ["", "a.org:0", "https://a.org", "*"] {
         let error = flagged(&[], |flags| flags.allow_host = vec![text.into()]).unwrap_err();
-        assert!(error.to_string().starts_with(&format!("`--allow-host {text}` is no host: ")), "{error}");
+        assert!(
+            error.to_string().starts_with(&format!("`--allow-host {text}` is no host: ")),
+            "{error}"
+        );
     }
-    let full = flagged(&[], |flags| (flags.net, flags.allow_host) = (Some(NetworkMode::Full), vec!["a.org".into()])).unwrap();
+    let full = flagged(&[], |flags| {
+        (flags.net, flags.allow_host) = (Some(NetworkMode::Full), vec!["a.org".into()])
+    })
+    .unwrap();
     assert_eq!(full.warnings, ["--allow-host has no effect: `network.mode = full` holds"]);
 }
 
 #[test]
 fn remotes_are_opened_for_git() {
     let remote = |name: &str, url: &str| Remote { name: name.into(), url: url.into() };
-    let remotes = vec![remote("origin", "git@github.com:me/x"), remote("near", "ssh://10.0.0.1/x"), remote("disk", "/srv/x")];
+    let remotes = vec![
+        remote("origin", "git@github.com:me/x"),
+        remote("near", "ssh://10.0.0.1/x"),
+        remote("disk", "/srv/x"),
+    ];
     let facts = Facts { remotes, ..facts() };
     let shut = resolve(&with(&[]), &flags(), &facts).unwrap();
     assert!(shut.network.allow.is_empty() && shut.network.mode == NetworkMode::None);
@@ -169,28 +263,47 @@ fn remotes_are_opened_for_git() {
         (vec!["github.com:22".to_owned(), "github.com:443".to_owned()], NetworkMode::AllowList)
     );
     assert_eq!(open.network.allow[0].origin.text, "github.com:22 (remote origin)");
-    assert!(open.warnings[0].contains("the remote `near` at 10.0.0.1:22 (private) is not opened"), "{:?}", open.warnings);
+    assert!(
+        open.warnings[0].contains("the remote `near` at 10.0.0.1:22 (private) is not opened"),
+        "{:?}",
+        open.warnings
+    );
 }
 
 #[test]
 fn secrets_stay_outside_and_go_to_hosts_that_are_open() {
     const SECRET: &str = "[[secrets]]\nenv = \"GITHUB_TOKEN\"\nhosts = [\"api.github.com\"]\nheader = \"Authorization\"\n";
-    let user = format!("{SECRET}[network]\nallow = [\"*.github.com\"]\n[environment]\nallow = [\"GITHUB_TOKEN\"]\nset = {{ A = \"1\" }}");
+    let user = format!(
+        "{SECRET}[network]\nallow = [\"*.github.com\"]\n[environment]\nallow = [\"GITHUB_TOKEN\"]\nset = {{ A = \"1\" }}"
+    );
     let unset = check_warns(&[("user", &user)], "the variable GITHUB_TOKEN stays outside");
     assert_eq!((unset.network.secrets.len(), unset.network.secrets[0].origin.line), (1, Some(2)));
     assert!(!unset.environment.decide("GITHUB_TOKEN").passes());
     let (api, other) = (Name::new("api.github.com").unwrap(), Name::new("x.github.com").unwrap());
-    assert_eq!((unset.network.secrets_for(&api, 443).count(), unset.network.ends_tls()), (0, false));
+    assert_eq!(
+        (unset.network.secrets_for(&api, 443).count(), unset.network.ends_tls()),
+        (0, false)
+    );
     let rules = resolve(&with(&[("user", &user)]), &flags(), &holding("ghp_1")).unwrap();
     assert_eq!(rules.environment.set["GITHUB_TOKEN"], "ringfence-placeholder-GITHUB_TOKEN");
     assert_eq!(rules.environment.set["NODE_EXTRA_CA_CERTS"], CA_BUNDLE);
     let count = |name, port| rules.network.secrets_for(name, port).count();
-    assert_eq!((count(&api, 443), count(&api, 80), count(&other, 443), rules.network.ends_tls()), (1, 0, 0, true));
-    let unreachable = |network: &str| resolve(&with(&[("user", &format!("{SECRET}{network}"))]), &flags(), &facts()).unwrap().warnings;
+    assert_eq!(
+        (count(&api, 443), count(&api, 80), count(&other, 443), rules.network.ends_tls()),
+        (1, 0, 0, true)
+    );
+    let unreachable = |network: &str| {
+        resolve(&with(&[("user", &format!("{SECRET}{network}"))]), &flags(), &facts())
+            .unwrap()
+            .warnings
+    };
     let told = unreachable("[network]\nallow = [\"github.com\"]").join("\n");
     assert!(told.ends_with("policy.toml:4:10: `api.github.com` is to get a secret, and no entry of `allow` opens it"), "{told}");
     assert!(unreachable("").is_empty() && unreachable("[network]\nmode = \"full\"").is_empty());
-    let project = check_warns(&[("project", SECRET)], "`GITHUB_TOKEN` is ignored: a project's file cannot send secrets");
+    let project = check_warns(
+        &[("project", SECRET)],
+        "`GITHUB_TOKEN` is ignored: a project's file cannot send secrets",
+    );
     assert!(project.network.secrets.is_empty());
 }
 
@@ -201,7 +314,12 @@ fn a_value_that_cannot_stand_in_a_header_is_refused_and_not_shown() {
     let with_value = |value| resolve(&with(&[("user", SECRETS)]), &flags(), &holding(value));
     for value in ["ghp_1\r\nX: y", "ghp_1\n", " ghp_1", "ghp_\u{fc}", "ghp\t1"] {
         let error = with_value(value).unwrap_err().to_string();
-        assert!(error.contains("policy.toml:3:7: the value of `GITHUB_TOKEN` cannot stand in a header: it "), "{error}");
+        assert!(
+            error.contains(
+                "policy.toml:3:7: the value of `GITHUB_TOKEN` cannot stand in a header: it "
+            ),
+            "{error}"
+        );
         assert!(!error.contains("ghp"), "{error}");
     }
     let rules = with_value("ghp_1").unwrap();

@@ -10,9 +10,15 @@ const GOOD: &str = "name: my-skill\ndescription: x";
 #[track_caller]
 fn check(head: &str, expect: &[&str]) {
     let warnings = parse(head).warnings;
-    let shown: Vec<String> = warnings.iter().map(|warning| format!("{}: {}", warning.line.unwrap_or(0), warning.what)).collect();
+    let shown: Vec<String> = warnings
+        .iter()
+        .map(|warning| format!("{}: {}", warning.line.unwrap_or(0), warning.what))
+        .collect();
     assert_eq!(shown.len(), expect.len(), "{shown:?}");
-    assert!(shown.iter().zip(expect).all(|(shown, expect)| shown.starts_with(expect)), "{shown:?} {expect:?}");
+    assert!(
+        shown.iter().zip(expect).all(|(shown, expect)| shown.starts_with(expect)),
+        "{shown:?} {expect:?}"
+    );
 }
 
 #[track_caller]
@@ -36,7 +42,10 @@ fn all_of_a_head_is_read() {
         (Some("my-skill"), Some("MIT"), Some("Python 3"))
     );
     assert_eq!(head.allowed_tools, ["Bash(git add:*)", "Read", "Edit"]);
-    assert_eq!(serde_json::to_string(&head.metadata).unwrap(), r#"{"z":"1","a":["b"],"m":{"k":"v"}}"#);
+    assert_eq!(
+        serde_json::to_string(&head.metadata).unwrap(),
+        r#"{"z":"1","a":["b"],"m":{"k":"v"}}"#
+    );
     assert_eq!(head.needs, Ok(Needs::default()));
     let text = format!("---\n{GOOD}\n---\n");
     assert_eq!(Head::parse(format!("{text}body").as_bytes(), "my-skill").length, text.len() as u64);
@@ -48,32 +57,56 @@ fn whatever_departs_from_the_rules_is_told_with_its_line() {
     check("description: x", &["1: `name` is missing"]);
     check("name: my-skill", &["1: `description` is missing"]);
     check("description: x\nname: other", &["3: `name` is not that of the directory"]);
-    check("name: My_Skill\ndescription: x", &["2: `name` is not of lower case", "2: `name` is not that"]);
-    check(&format!("name: {}\ndescription: x", "a".repeat(65)), &["2: `name` has 65 characters", "2: `name` is not that"]);
-    check(&format!("name: my-skill\ndescription: {}", "x".repeat(1025)), &["3: `description` has 1025"]);
+    check(
+        "name: My_Skill\ndescription: x",
+        &["2: `name` is not of lower case", "2: `name` is not that"],
+    );
+    check(
+        &format!("name: {}\ndescription: x", "a".repeat(65)),
+        &["2: `name` has 65 characters", "2: `name` is not that"],
+    );
+    check(
+        &format!("name: my-skill\ndescription: {}", "x".repeat(1025)),
+        &["3: `description` has 1025"],
+    );
     check(&format!("{GOOD}\ncompatibility: {}", "x".repeat(501)), &["4: `compatibility` has 501"]);
     check(&format!("{GOOD}\nversion: 1"), &["4: `version` is not known"]);
     check(&format!("{GOOD}\nallowed-tools: [Read]"), &["4: `allowed-tools` is a list"]);
     check("name: my-skill\ndescription: Use when: \"x\" y", &["3: `description` is no plain YAML"]);
-    check("name: my-skill\ndescription:", &["3: `description` is empty", "1: `description` is missing"]);
+    check(
+        "name: my-skill\ndescription:",
+        &["3: `description` is empty", "1: `description` is missing"],
+    );
     check(&format!("{GOOD}\nmetadata: what"), &["4: `metadata` is no map"]);
     check("name: a\nname: b", &["1: its head cannot be read"]);
     let bare = Head::parse(b"# Just text\nhosts: everywhere\n", "my-skill");
     assert!(bare.needs.is_ok() && bare.warnings.len() == 1);
-    assert_eq!(Head::parse(b"---\nname: my-skill\ndescription: \xff\n---\n", "my-skill").warnings[0].what, "it is not UTF-8");
+    assert_eq!(
+        Head::parse(b"---\nname: my-skill\ndescription: \xff\n---\n", "my-skill").warnings[0].what,
+        "it is not UTF-8"
+    );
     let json = parse(&format!("{GOOD}\nmetadata: {{\"tool\": {{\"emoji\": \"x\"}}}}"));
-    assert_eq!((json.metadata.len(), json.warnings, json.needs), (1, Vec::new(), Ok(Needs::default())));
+    assert_eq!(
+        (json.metadata.len(), json.warnings, json.needs),
+        (1, Vec::new(), Ok(Needs::default()))
+    );
 }
 
 #[test]
 fn needs_are_texts_lists_or_maps() {
     check_needs("  author: x", r#"{"hosts":null,"writes":null,"limits":null}"#);
-    check_needs("  hosts: a.org, *.b.org:443 10.0.0.0/8", r#"{"hosts":["a.org","*.b.org:443","10.0.0.0/8"],"#);
+    check_needs(
+        "  hosts: a.org, *.b.org:443 10.0.0.0/8",
+        r#"{"hosts":["a.org","*.b.org:443","10.0.0.0/8"],"#,
+    );
     check_needs("  hosts:\n    - a.org\n    - b.org", r#"{"hosts":["a.org","b.org"],"#);
     check_needs("  hosts: []", r#"{"hosts":[],"#);
     check_needs("  hosts:", r#"{"hosts":[],"#);
     check_needs("  writes: out, ./cache/x/, .", r#"{"hosts":null,"writes":["out","cache/x","."],"#);
-    check_needs("  limits: wall=60s, memory=512MiB", r#"{"hosts":null,"writes":null,"limits":[["wall","60s"],["memory","512MiB"]]}"#);
+    check_needs(
+        "  limits: wall=60s, memory=512MiB",
+        r#"{"hosts":null,"writes":null,"limits":[["wall","60s"],["memory","512MiB"]]}"#,
+    );
     check_needs(
         "  limits:\n    wall: 60s\n    processes: 4",
         r#"{"hosts":null,"writes":null,"limits":[["wall","60s"],["processes","4"]]}"#,
@@ -95,15 +128,29 @@ fn what_could_be_a_need_is_never_guessed_away() {
     check_needs("  limits: wall=1s, wall=2h", "line 5: `wall=2h` is no limit");
     check_needs("  Hosts: a.org", "line 5: `Hosts` means nothing here");
     // In a head that cannot be read, or where it means nothing.
-    check_needs("  hosts: a.org\n  x: {y: z}", "line 5: `hosts` stands in a head that cannot be read");
-    check_needs("  hosts: a.org\n  hosts: b.org", "line 5: `hosts` stands in a head that cannot be read");
+    check_needs(
+        "  hosts: a.org\n  x: {y: z}",
+        "line 5: `hosts` stands in a head that cannot be read",
+    );
+    check_needs(
+        "  hosts: a.org\n  hosts: b.org",
+        "line 5: `hosts` stands in a head that cannot be read",
+    );
     assert!(parse(&format!("{GOOD}\nhosts: a.org")).needs.is_err());
     assert!(parse(&format!("{GOOD}\nmetadata: {{\"hosts\": \"a.org\"}}")).needs.is_err());
     assert!(parse(&format!("{GOOD}\nmetadata: [hosts]")).needs.is_err());
     assert!(parse(&format!("{GOOD}\nmetadata:\n  hosts: a.org\nmetadata:\n  x: y")).needs.is_err());
     assert!(Head::parse(b"---\nmetadata:\n  hosts: a.org\n", "x").needs.is_err());
     // Behind so many comments that nobody reads on.
-    let long = format!("---\n{}metadata:\n  hosts: a.org\n---\n", "# no word of it\n".repeat(30_000));
+    let long =
+        format!("---\n{}metadata:\n  hosts: a.org\n---\n", "# no word of it\n".repeat(30_000));
     assert!(super::super::needs_of(long.as_bytes(), "x").is_err());
-    assert!(Head::parse(b"\xef\xbb\xbf---\r\nname: a\r\nname: b\r\nmetadata:\r\n  limits: wall=1s\r\n---\r\n", "x").needs.is_err());
+    assert!(
+        Head::parse(
+            b"\xef\xbb\xbf---\r\nname: a\r\nname: b\r\nmetadata:\r\n  limits: wall=1s\r\n---\r\n",
+            "x"
+        )
+        .needs
+        .is_err()
+    );
 }

@@ -55,12 +55,19 @@ fn none_takes_for_ever() {
 #[test]
 fn there_is_an_end_to_patience() {
     let line = "a".repeat(8 << 20);
-    assert_eq!(Regex::new("(?:a?){2000}b", Case::Told).unwrap().find(line.as_bytes(), Instant::now()), None);
+    assert_eq!(
+        Regex::new("(?:a?){2000}b", Case::Told).unwrap().find(line.as_bytes(), Instant::now()),
+        None
+    );
 }
 
 #[test]
 fn what_is_no_expression_says_so() {
     for regex in ["(", "[a", "a{2,1}", "*", r"\p{Nothing}", &"(".repeat(200)] {
-        assert_eq!(Regex::new(regex, Case::Told).err().map(|error| error.code()), Some("input"), "{regex}");
+        assert_eq!(
+            Regex::new(regex, Case::Told).err().map(|error| error.code()),
+            Some("input"),
+            "{regex}"
+        );
     }
 }

@@ -35,7 +35,10 @@ impl Kept {
     pub(super) fn exec_call(&self, client: &UnixStream, asked: Asked) -> Value {
         let restarted = self.opened.restart_if_narrowed();
         let question = &asked.question;
-        let call = Call { name: question["call"].as_str().map(str::to_owned), cwd: directory_of(question) };
+        let call = Call {
+            name: question["call"].as_str().map(str::to_owned),
+            cwd: directory_of(question),
+        };
         let workspace = self.opened.policy().grants.workspace.clone();
         if let Some(cwd) = call.cwd.as_ref().filter(|cwd| !cwd.is_within(&workspace)) {
             let message = format!("{cwd} is not in the project {workspace}");
@@ -43,7 +46,9 @@ impl Kept {
         }
         let kept_directory = match self.begin_directory(question, &call) {
             Ok(link) => link,
-            Err(error) => return json!({ "error": { "code": "io", "message": error, "status": 125 } }),
+            Err(error) => {
+                return json!({ "error": { "code": "io", "message": error, "status": 125 } });
+            }
         };
         let turn = if question["place"] == "beside" { None } else { self.take_shell() };
         let mut answer = match turn {
@@ -60,7 +65,9 @@ impl Kept {
                 answer
             }
         };
-        if let (Some(link), Some(cwd)) = (kept_directory, answer["cwd"].as_str().and_then(AbsPath::new)) {
+        if let (Some(link), Some(cwd)) =
+            (kept_directory, answer["cwd"].as_str().and_then(AbsPath::new))
+        {
             // Without it, the agent's shell stays where it was.
             let _ = ended::end_at(&link, &cwd, &self.opened.policy().grants);
         }
@@ -72,9 +79,14 @@ impl Kept {
 
     /// Makes the link that the agent's shell follows afterwards, where it is to.
     fn begin_directory(&self, question: &Value, call: &Call) -> Result<Option<PathBuf>, String> {
-        let (true, Some(name), Some(cwd)) = (question["keepDirectory"] == true, &call.name, &call.cwd) else { return Ok(None) };
+        let (true, Some(name), Some(cwd)) =
+            (question["keepDirectory"] == true, &call.name, &call.cwd)
+        else {
+            return Ok(None);
+        };
         let link = link(&self.opened.policy().surroundings.facts.state, name);
-        ended::begin_at(&link, cwd).map_err(|error| format!("cannot make {}: {error}", link.display()))?;
+        ended::begin_at(&link, cwd)
+            .map_err(|error| format!("cannot make {}: {error}", link.display()))?;
         Ok(Some(link))
     }
 
@@ -100,14 +112,21 @@ impl Kept {
     /// Answers whether the client of the call in the shell is gone: its command is being interrupted.
     fn is_shell_left(&self) -> bool {
         // Between two calls there is none for a moment.
-        self.shell_client.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_none_or(super::is_gone)
+        self.shell_client
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_none_or(super::is_gone)
     }
 
     fn exec_in_shell(&self, client: &UnixStream, asked: Asked, call: &Call) -> Value {
         let (deadline, input) = (self.deadline(&asked), asked.input());
-        let errors = if asked.question["merged"] == true { Errors::WithOutput } else { Errors::Apart };
+        let errors =
+            if asked.question["merged"] == true { Errors::WithOutput } else { Errors::Apart };
         let line = Line { text: asked.line, input, deadline, limit: 0, errors };
-        self.watched(client, true, |begun, sink, tell| self.opened.execute_as(&line, call, begun, sink, tell))
+        self.watched(client, true, |begun, sink, tell| {
+            self.opened.execute_as(&line, call, begun, sink, tell)
+        })
     }
 
     fn exec_beside(&self, client: &UnixStream, asked: Asked, call: &Call) -> Value {

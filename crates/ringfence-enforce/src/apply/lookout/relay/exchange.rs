@@ -7,7 +7,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, IoSliceMut};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, sockopt};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, sockopt,
+};
 
 use super::super::super::helper::handed_over;
 use super::super::watches::{Happened, Instance};
@@ -21,7 +23,8 @@ const NAMES: usize = 6 * 1024;
 pub(in crate::apply) fn main(control: &OwnedFd) -> i32 {
     super::super::hurry();
     let instance = Instance::new().ok();
-    let mut exchange = Exchange { instance, seats: HashMap::new(), watched: HashMap::new(), next: 0 };
+    let mut exchange =
+        Exchange { instance, seats: HashMap::new(), watched: HashMap::new(), next: 0 };
     match exchange.serve(control) {
         Ok(()) => 0,
         Err(_) => 125,
@@ -57,7 +60,11 @@ impl Exchange {
             let numbers: Vec<usize> = self.seats.keys().copied().collect();
             let mut ends = vec![PollFd::new(control, PollFlags::IN)];
             ends.extend(numbers.iter().map(|number| self.seats[number].waits()));
-            ends.extend(self.instance.as_ref().map(|instance| PollFd::from_borrowed_fd(instance.descriptor(), PollFlags::IN)));
+            ends.extend(
+                self.instance
+                    .as_ref()
+                    .map(|instance| PollFd::from_borrowed_fd(instance.descriptor(), PollFlags::IN)),
+            );
             match poll(&mut ends, None) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
@@ -81,7 +88,10 @@ impl Exchange {
     fn seat(&mut self, socket: OwnedFd) {
         // As much as is allowed: what does not go in makes a lookout look through everything.
         let _ = sockopt::set_socket_send_buffer_size(&socket, 1 << 20);
-        self.seats.insert(self.next, Seat { socket, owed: None, is_overrun: false, news: Vec::new(), names: 0 });
+        self.seats.insert(
+            self.next,
+            Seat { socket, owed: None, is_overrun: false, news: Vec::new(), names: 0 },
+        );
         self.next += 1;
     }
 
@@ -90,7 +100,11 @@ impl Exchange {
         let Some(seat) = self.seats.get_mut(&number) else { return true };
         match asked(&seat.socket) {
             Ok(Asked::Watch(directory)) => {
-                let added = self.instance.as_ref().ok_or(Errno::MFILE).and_then(|instance| instance.add_by_number(&directory));
+                let added = self
+                    .instance
+                    .as_ref()
+                    .ok_or(Errno::MFILE)
+                    .and_then(|instance| instance.add_by_number(&directory));
                 seat.owed = Some(added.map_err(Errno::raw_os_error));
                 if let Ok(watch) = added {
                     self.watched.entry(watch).or_default().insert(number);
@@ -115,7 +129,12 @@ impl Exchange {
 
     fn leave(&mut self, number: usize) {
         self.seats.remove(&number);
-        let all: Vec<i32> = self.watched.iter().filter(|(_, wanted)| wanted.contains(&number)).map(|(watch, _)| *watch).collect();
+        let all: Vec<i32> = self
+            .watched
+            .iter()
+            .filter(|(_, wanted)| wanted.contains(&number))
+            .map(|(watch, _)| *watch)
+            .collect();
         all.into_iter().for_each(|watch| self.forget(watch, number));
     }
 
@@ -127,11 +146,16 @@ impl Exchange {
             Happened::Overrun => seats.values_mut().for_each(|seat| seat.hear(&happened)),
             Happened::Unwatched(watch) => {
                 let wanted = watched.remove(watch).unwrap_or_default();
-                wanted.iter().filter_map(|number| seats.get_mut(number).map(|seat| seat.hear(&happened))).for_each(drop);
+                wanted
+                    .iter()
+                    .filter_map(|number| seats.get_mut(number).map(|seat| seat.hear(&happened)))
+                    .for_each(drop);
             }
             Happened::Appeared { number: watch, .. } => {
                 let wanted = watched.get(watch).into_iter().flatten();
-                wanted.filter_map(|number| seats.get_mut(number).map(|seat| seat.hear(&happened))).for_each(drop);
+                wanted
+                    .filter_map(|number| seats.get_mut(number).map(|seat| seat.hear(&happened)))
+                    .for_each(drop);
             }
         })?;
         // One that is gone is noticed when it is waited for next.
@@ -143,7 +167,10 @@ impl Exchange {
 impl Seat {
     fn waits(&self) -> PollFd<'_> {
         let is_owed = self.owed.is_some() || self.is_overrun;
-        PollFd::new(&self.socket, if is_owed { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
+        PollFd::new(
+            &self.socket,
+            if is_owed { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN },
+        )
     }
 
     /// Notes something to be told.
