@@ -6,18 +6,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Place, PolicyError};
-use crate::front_matter::{Entry, FrontMatter, Kind, Value};
+use crate::display::is_hidden;
+use crate::error::{PolicyError, SourcePosition};
+use crate::front_matter::{FrontMatter, FrontMatterEntry, FrontMatterKind, FrontMatterValue};
 use crate::grants::Source;
 use crate::keys;
-use crate::layer::Layer;
+use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
-use crate::policy::{Policy, ToolPolicy};
-use crate::words::is_hidden;
+use crate::policy::{Policy, ToolsSection};
 
 /// An agent as somebody has described it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Agent {
+pub struct AgentSpec {
     /// What it is called.
     pub name: String,
     /// What it is for.
@@ -29,7 +29,7 @@ pub struct Agent {
     /// A policy file of its own, seen from the directory of this one.
     pub policy: Option<String>,
     /// What is run for it where nobody says otherwise.
-    pub command: Option<AgentCommand>,
+    pub command: Option<AgentProgram>,
     /// The file it stands in.
     pub file: AbsPath,
     /// Whose file it is.
@@ -39,7 +39,7 @@ pub struct Agent {
 
 /// What is run for an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AgentCommand {
+pub enum AgentProgram {
     /// A line for the shell.
     Line(String),
     /// A program and its arguments.
@@ -60,18 +60,21 @@ const KEYS: &[(&str, &[&str])] = &[
 const STRICT: &[&str] =
     &["name", "tools", "disallowed-tools", "disallowedTools", "policy", "command"];
 
-impl Agent {
+impl AgentSpec {
     /// Reads a definition. A file without a `name` is called as the file is.
-    pub fn parse(bytes: &[u8], file: &AbsPath, source: Source) -> Result<Agent, PolicyError> {
+    pub fn parse(bytes: &[u8], file: &AbsPath, source: Source) -> Result<AgentSpec, PolicyError> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let line =
                 bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-            let at =
-                Place { file: Some(file.clone()), line: u32::try_from(line).ok(), column: None };
+            let at = SourcePosition {
+                file: Some(file.clone()),
+                line: u32::try_from(line).ok(),
+                column: None,
+            };
             PolicyError::NotUtf8 { at, offset: error.valid_up_to() }
         })?;
         let head = FrontMatter::parse(text, file, STRICT)?;
-        let mut reader = Reader { file, places: BTreeMap::new() };
+        let mut reader = AgentReader { file, places: BTreeMap::new() };
         for entry in &head.entries {
             reader.check_key(entry)?;
         }
@@ -94,7 +97,7 @@ impl Agent {
             ));
         }
         let description = get("description").and_then(|entry| match &entry.value.kind {
-            Kind::Text(text) | Kind::Raw(text) => Some(text.clone()),
+            FrontMatterKind::Text(text) | FrontMatterKind::Raw(text) => Some(text.clone()),
             _ => None,
         });
         let tools = get("tools").map(|entry| reader.tools(entry, "tools.allowed")).transpose()?;
@@ -105,7 +108,7 @@ impl Agent {
         let policy = get("policy").map(|entry| reader.text(entry)).transpose()?;
         let command = get("command").map(|entry| reader.command(entry)).transpose()?;
         let places = reader.places;
-        Ok(Agent {
+        Ok(AgentSpec {
             name,
             description,
             tools,
@@ -119,10 +122,11 @@ impl Agent {
     }
 
     /// What it says of tools, as a policy of whoever the file belongs to.
-    pub fn layer(&self) -> Layer {
-        let tools = ToolPolicy { allowed: self.tools.clone(), disallowed: self.disallowed.clone() };
+    pub fn layer(&self) -> PolicyLayer {
+        let tools =
+            ToolsSection { allowed: self.tools.clone(), disallowed: self.disallowed.clone() };
         let places = self.places.clone();
-        Layer {
+        PolicyLayer {
             policy: Policy { tools, ..Policy::default() },
             source: self.source.clone(),
             file: self.file.clone(),
@@ -144,14 +148,14 @@ fn stem(file: &AbsPath) -> Option<String> {
     Some(file.as_path().file_stem()?.to_str()?.to_owned())
 }
 
-struct Reader<'a> {
+struct AgentReader<'a> {
     file: &'a AbsPath,
     places: BTreeMap<String, (u32, u32)>,
 }
 
-impl Reader<'_> {
-    fn place(&self, at: (u32, u32)) -> Place {
-        Place { file: Some(self.file.clone()), line: Some(at.0), column: Some(at.1) }
+impl AgentReader<'_> {
+    fn place(&self, at: (u32, u32)) -> SourcePosition {
+        SourcePosition { file: Some(self.file.clone()), line: Some(at.0), column: Some(at.1) }
     }
 
     fn wrong(&self, at: (u32, u32), what: &str) -> PolicyError {
@@ -160,7 +164,7 @@ impl Reader<'_> {
 
     /// Other programs have keys of their own here, and those are theirs. But what looks like one
     /// of ours and is not would leave an agent with more than its author meant.
-    fn check_key(&self, entry: &Entry) -> Result<(), PolicyError> {
+    fn check_key(&self, entry: &FrontMatterEntry) -> Result<(), PolicyError> {
         let is_ours = KEYS
             .iter()
             .any(|(key, spellings)| *key == entry.key || spellings.contains(&entry.key.as_str()));
@@ -180,29 +184,29 @@ impl Reader<'_> {
         }
     }
 
-    fn text(&self, entry: &Entry) -> Result<String, PolicyError> {
+    fn text(&self, entry: &FrontMatterEntry) -> Result<String, PolicyError> {
         match &entry.value.kind {
-            Kind::Text(text) if !text.is_empty() => Ok(text.clone()),
+            FrontMatterKind::Text(text) if !text.is_empty() => Ok(text.clone()),
             _ => Err(self.wrong(entry.value.at, &format!("`{}` is a text", entry.key))),
         }
     }
 
     /// Names of tools: a list, or a text with commas between them.
-    fn tools(&mut self, entry: &Entry, key: &str) -> Result<Vec<String>, PolicyError> {
+    fn tools(&mut self, entry: &FrontMatterEntry, key: &str) -> Result<Vec<String>, PolicyError> {
         let names: Vec<(String, (u32, u32))> = match &entry.value.kind {
-            Kind::Text(text) => {
+            FrontMatterKind::Text(text) => {
                 apart(text).map(|name| (plain(name.trim()).to_owned(), entry.value.at)).collect()
             }
-            Kind::List(items) => {
+            FrontMatterKind::List(items) => {
                 items.iter().map(|item| (plain(&said(item)).to_owned(), item.at)).collect()
             }
-            Kind::Nothing => {
+            FrontMatterKind::Nothing => {
                 return Err(self.wrong(
                     entry.at,
                     &format!("`{}` has no value: `[]` is none at all", entry.key),
                 ));
             }
-            Kind::Map(_) | Kind::Raw(_) => {
+            FrontMatterKind::Map(_) | FrontMatterKind::Raw(_) => {
                 return Err(
                     self.wrong(entry.value.at, &format!("`{}` is a list of names", entry.key))
                 );
@@ -226,11 +230,15 @@ impl Reader<'_> {
         Ok(names.into_iter().map(|(name, _)| name).collect())
     }
 
-    fn command(&self, entry: &Entry) -> Result<AgentCommand, PolicyError> {
+    fn command(&self, entry: &FrontMatterEntry) -> Result<AgentProgram, PolicyError> {
         match &entry.value.kind {
-            Kind::Text(line) if !line.trim().is_empty() => Ok(AgentCommand::Line(line.clone())),
-            Kind::List(words) if words.first().is_some_and(|word| !said(word).is_empty()) => {
-                Ok(AgentCommand::Words(words.iter().map(said).collect()))
+            FrontMatterKind::Text(line) if !line.trim().is_empty() => {
+                Ok(AgentProgram::Line(line.clone()))
+            }
+            FrontMatterKind::List(words)
+                if words.first().is_some_and(|word| !said(word).is_empty()) =>
+            {
+                Ok(AgentProgram::Words(words.iter().map(said).collect()))
             }
             _ => Err(self.wrong(
                 entry.value.at,
@@ -263,9 +271,9 @@ fn plain(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-fn said(value: &Value) -> String {
+fn said(value: &FrontMatterValue) -> String {
     match &value.kind {
-        Kind::Text(text) => text.clone(),
+        FrontMatterKind::Text(text) => text.clone(),
         _ => String::new(),
     }
 }

@@ -8,10 +8,11 @@ mod settings;
 mod tables;
 
 use crate::disguise::Disguises;
-use crate::glob::{Case, Glob};
+use crate::glob::{Glob, GlobCase};
 use crate::grants::{
-    Asking, AuditRules, CommandRules, Effect, EnvironmentRules, Exception, Grants, Limits, Mode,
-    NetworkRules, Observe, OnGap, Origin, Pattern, PatternEffect, Rule, SandboxRules, Source,
+    Asking, AuditRules, CommandRules, Effect, EnvironmentRules, Grants, Limits, Mode,
+    NameException, NameRule, NameRuleEffect, NetworkRules, Observe, OnGap, Origin, Rule,
+    SandboxRules, Source,
 };
 use crate::path::AbsPath;
 use crate::tools::ToolRules;
@@ -22,7 +23,7 @@ pub use tables::*;
 
 /// One line of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct BuiltinEntry {
     /// A path (`~` is the home directory) or a glob.
     pub text: &'static str,
     /// Why it is in the table.
@@ -51,10 +52,11 @@ pub fn is_source_name(name: &std::ffi::OsStr) -> bool {
 }
 
 /// The entry that keeps `path` read-only in a repository of the user: no rule opens what git obeys.
-pub fn git_protect(path: &AbsPath) -> Option<&'static Entry> {
-    let covers = |entry: &&Entry| {
+pub fn git_protect(path: &AbsPath) -> Option<&'static BuiltinEntry> {
+    let covers = |entry: &&BuiltinEntry| {
         entry.text.contains(".git/")
-            && Glob::new(entry.text, None, Case::Insensitive).is_ok_and(|glob| glob.covers(path))
+            && Glob::new(entry.text, None, GlobCase::Insensitive)
+                .is_ok_and(|glob| glob.covers(path))
     };
     PATTERN_PROTECTS.iter().find(covers)
 }
@@ -121,11 +123,11 @@ impl Setting {
 }
 
 /// The built-in rules on names.
-pub(crate) fn patterns() -> impl Iterator<Item = Pattern> {
-    let denies = PATTERN_DENIES.iter().map(|entry| (entry, PatternEffect::Deny));
-    let protects = PATTERN_PROTECTS.iter().map(|entry| (entry, PatternEffect::Protect));
+pub(crate) fn patterns() -> impl Iterator<Item = NameRule> {
+    let denies = PATTERN_DENIES.iter().map(|entry| (entry, NameRuleEffect::Deny));
+    let protects = PATTERN_PROTECTS.iter().map(|entry| (entry, NameRuleEffect::Protect));
     denies.chain(protects).filter_map(|(entry, effect)| {
-        Some(Pattern {
+        Some(NameRule {
             glob: built_in_glob(entry.text)?,
             effect,
             origin: origin(entry.text),
@@ -135,13 +137,14 @@ pub(crate) fn patterns() -> impl Iterator<Item = Pattern> {
 }
 
 /// What the built-in rules on names leave open.
-pub(crate) fn exceptions() -> impl Iterator<Item = Exception> {
+pub(crate) fn exceptions() -> impl Iterator<Item = NameException> {
     PATTERN_EXCEPTIONS.iter().filter_map(|entry| {
-        Some(Exception { glob: built_in_glob(entry.text)?, origin: origin(entry.text) })
+        Some(NameException { glob: built_in_glob(entry.text)?, origin: origin(entry.text) })
     })
 }
 
-/// Names of directories with what a project only uses or builds: the exceptions leave all of it open.
+/// Names of directories with what a project only uses or builds: the exceptions leave all of it
+/// open.
 pub fn vendored_names() -> impl Iterator<Item = &'static str> {
     let names = PATTERN_EXCEPTIONS
         .iter()
@@ -164,7 +167,7 @@ fn system_rule(text: &str, effect: Effect) -> Option<Rule> {
 
 /// A test proves that every built-in glob compiles, so none is ever left out.
 fn built_in_glob(text: &str) -> Option<Glob> {
-    Glob::new(text, None, Case::Insensitive).ok()
+    Glob::new(text, None, GlobCase::Insensitive).ok()
 }
 
 #[cfg(test)]

@@ -11,23 +11,23 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::decide::{Access, Because, Verdict};
+use crate::decide::{Access, DecidingRule, Verdict};
 use crate::grants::{Asking, Effect, Grants, Mode, Source};
 use crate::limit::Limit;
 
 /// A rule that came or went, and whether that is in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Change {
+pub struct PolicyChange {
     /// As it is or was written: `read ~/data`, `network.mode = full`.
     pub rule: String,
     /// Where, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// Whether it came or went.
-    pub turn: Turn,
+    pub turn: ChangeKind,
     /// Whether commands may do more by it, or less.
-    pub direction: Direction,
+    pub direction: ChangeDirection,
     /// Why it takes effect with a new session only, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<String>,
@@ -36,7 +36,7 @@ pub struct Change {
 /// Whether a rule came or went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Turn {
+pub enum ChangeKind {
     /// It is there now.
     Added,
     /// It is there no longer.
@@ -46,7 +46,7 @@ pub enum Turn {
 /// Whether commands may do more, or less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Direction {
+pub enum ChangeDirection {
     /// More.
     Wider,
     /// Less.
@@ -55,12 +55,12 @@ pub enum Direction {
     Neither,
 }
 
-impl Change {
+impl PolicyChange {
     /// Of the rule that decides.
-    pub fn of(because: &Because, turn: Turn, direction: Direction) -> Self {
+    pub fn of(because: &DecidingRule, turn: ChangeKind, direction: ChangeDirection) -> Self {
         let word = match because {
-            Because::Rule(rule) => rule.effect.word(),
-            Because::Pattern(pattern) => pattern.effect.word(),
+            DecidingRule::Rule(rule) => rule.effect.word(),
+            DecidingRule::Pattern(pattern) => pattern.effect.word(),
         };
         let origin = because.origin();
         Self {
@@ -79,26 +79,26 @@ impl Change {
 
     /// Whether less is to be allowed and is not refused yet: nothing more may be begun then.
     pub fn is_owed(&self) -> bool {
-        self.direction == Direction::Narrower && self.pending.is_some()
+        self.direction == ChangeDirection::Narrower && self.pending.is_some()
     }
 
-    fn setting(rule: String, direction: Direction) -> Self {
+    fn setting(rule: String, direction: ChangeDirection) -> Self {
         let why = "it is what the sandbox was made of";
-        Self { rule, origin: None, turn: Turn::Added, direction, pending: None }.pending(why)
+        Self { rule, origin: None, turn: ChangeKind::Added, direction, pending: None }.pending(why)
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for PolicyChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.rule)?;
         if let Some(origin) = &self.origin {
             write!(f, " ({origin})")?;
         }
         match (self.turn, &self.pending) {
-            (Turn::Added, None) => f.write_str(" holds from now on"),
-            (Turn::Removed, None) => f.write_str(" holds no longer"),
-            (Turn::Added, Some(why)) => write!(f, " takes effect with a new session: {why}"),
-            (Turn::Removed, Some(why)) => {
+            (ChangeKind::Added, None) => f.write_str(" holds from now on"),
+            (ChangeKind::Removed, None) => f.write_str(" holds no longer"),
+            (ChangeKind::Added, Some(why)) => write!(f, " takes effect with a new session: {why}"),
+            (ChangeKind::Removed, Some(why)) => {
                 write!(f, " is gone, which takes effect with a new session: {why}")
             }
         }
@@ -107,15 +107,16 @@ impl fmt::Display for Change {
 
 /// What of `new` can hold in a sandbox that was made for `old`, as far as rules and settings
 /// tell, and what cannot.
-pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<Change>) {
+pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<PolicyChange>) {
     if old.is_confined() != new.is_confined() {
-        let direction = if new.is_confined() { Direction::Narrower } else { Direction::Wider };
+        let direction =
+            if new.is_confined() { ChangeDirection::Narrower } else { ChangeDirection::Wider };
         let rule = if new.enabled {
             format!("mode = {}", new.mode.word())
         } else {
             "sandbox.enabled = false".to_owned()
         };
-        return (old.clone(), vec![Change::setting(rule, direction)]);
+        return (old.clone(), vec![PolicyChange::setting(rule, direction)]);
     }
     let mut changes = settings(old, new);
     let mut holding = new.clone();
@@ -139,40 +140,48 @@ pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<Change>) {
 const OF_THE_SANDBOX: &[Limit] =
     &[Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::FileSize, Limit::Disk];
 
-fn settings(old: &Grants, new: &Grants) -> Vec<Change> {
+fn settings(old: &Grants, new: &Grants) -> Vec<PolicyChange> {
     let mut changes = Vec::new();
     if old.mode != new.mode {
-        let direction =
-            if width(new.mode) > width(old.mode) { Direction::Wider } else { Direction::Narrower };
-        changes.push(Change::setting(format!("mode = {}", new.mode.word()), direction));
+        let direction = if width(new.mode) > width(old.mode) {
+            ChangeDirection::Wider
+        } else {
+            ChangeDirection::Narrower
+        };
+        changes.push(PolicyChange::setting(format!("mode = {}", new.mode.word()), direction));
     }
     if old.observe != new.observe {
-        changes
-            .push(Change::setting(format!("observe = {}", new.observe.word()), Direction::Neither));
+        changes.push(PolicyChange::setting(
+            format!("observe = {}", new.observe.word()),
+            ChangeDirection::Neither,
+        ));
     }
     if old.ask != new.ask {
-        let direction =
-            if new.ask == Asking::Never { Direction::Narrower } else { Direction::Neither };
-        changes.push(Change::setting(format!("ask = {}", new.ask.word()), direction));
+        let direction = if new.ask == Asking::Never {
+            ChangeDirection::Narrower
+        } else {
+            ChangeDirection::Neither
+        };
+        changes.push(PolicyChange::setting(format!("ask = {}", new.ask.word()), direction));
     }
     for limit in OF_THE_SANDBOX {
         let (before, now) = (old.limits.of(*limit), new.limits.of(*limit));
         if before != now {
             let direction = if now.unwrap_or(u64::MAX) > before.unwrap_or(u64::MAX) {
-                Direction::Wider
+                ChangeDirection::Wider
             } else {
-                Direction::Narrower
+                ChangeDirection::Narrower
             };
-            changes.push(Change::setting(
+            changes.push(PolicyChange::setting(
                 format!("limits.{limit} = {}", now.map_or("none".into(), |now| limit.show(now))),
                 direction,
             ));
         }
     }
     if old.audit.directory != new.audit.directory {
-        changes.push(Change::setting(
+        changes.push(PolicyChange::setting(
             format!("audit.directory = {}", new.audit.directory),
-            Direction::Neither,
+            ChangeDirection::Neither,
         ));
     }
     changes
@@ -180,7 +189,7 @@ fn settings(old: &Grants, new: &Grants) -> Vec<Change> {
 
 /// What is to be writable and was not becomes readable at most: a mount that is locked to be
 /// read-only stays so.
-fn readable_only(old: &Grants, holding: &mut Grants) -> Vec<Change> {
+fn readable_only(old: &Grants, holding: &mut Grants) -> Vec<PolicyChange> {
     const WHY: &str = "until then it can be read at most";
     let mut changes = Vec::new();
     holding.rules.retain_mut(|rule| {
@@ -193,8 +202,12 @@ fn readable_only(old: &Grants, holding: &mut Grants) -> Vec<Change> {
             Source::Managed | Source::User | Source::Project | Source::Flag | Source::Session
         ) {
             changes.push(
-                Change::of(&Because::Rule(rule.clone()), Turn::Added, Direction::Wider)
-                    .pending(WHY),
+                PolicyChange::of(
+                    &DecidingRule::Rule(rule.clone()),
+                    ChangeKind::Added,
+                    ChangeDirection::Wider,
+                )
+                .pending(WHY),
             );
         }
         let is_shared = !matches!(rule.effect, Effect::Private { host_beneath: false, .. });
@@ -260,10 +273,10 @@ mod tests {
         let mut open = grants("mode write /p");
         open.network.mode = NetworkMode::Full;
         let shut = grants("mode write /p");
-        assert!(revise(&open, &shut).1.iter().all(Change::is_owed));
-        assert!(!revise(&shut, &open).1.iter().any(Change::is_owed));
+        assert!(revise(&open, &shut).1.iter().all(PolicyChange::is_owed));
+        assert!(!revise(&shut, &open).1.iter().any(PolicyChange::is_owed));
         open.enabled = false;
-        assert!(revise(&open, &shut).1.iter().all(Change::is_owed));
+        assert!(revise(&open, &shut).1.iter().all(PolicyChange::is_owed));
     }
 
     #[test]
@@ -281,9 +294,10 @@ mod tests {
     #[test]
     fn a_change_says_what_becomes_of_it() {
         let rule = grants("user read /d").rules.remove(0);
-        let change = Change::of(&Because::Rule(rule), Turn::Added, Direction::Wider);
+        let change =
+            PolicyChange::of(&DecidingRule::Rule(rule), ChangeKind::Added, ChangeDirection::Wider);
         assert_eq!(change.to_string(), "`read /d` (user policy) holds from now on");
-        let gone = Change { turn: Turn::Removed, ..change };
+        let gone = PolicyChange { turn: ChangeKind::Removed, ..change };
         assert_eq!(gone.to_string(), "`read /d` (user policy) holds no longer");
         assert_eq!(
             gone.pending("why").to_string(),

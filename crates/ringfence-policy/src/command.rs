@@ -19,13 +19,12 @@ mod excluded;
 mod expand_word;
 mod expansion;
 mod follow;
+mod globs_and_braces;
 mod guard;
 mod guess;
 mod heredoc;
 mod input;
-mod layers;
 mod lists;
-mod marks;
 mod options;
 mod output;
 mod pattern;
@@ -35,6 +34,7 @@ mod sed;
 mod shell;
 mod simple;
 mod strings;
+mod unwrap;
 mod variables;
 mod word;
 mod wrappers;
@@ -43,29 +43,29 @@ use std::fmt;
 use std::ops::Range;
 
 pub use excluded::{Exclusion, excluded};
-pub use guard::{Refusal, Ruling, STRICT_ARGUMENTS, STRICT_BINARIES, UNREADABLE};
-pub use pattern::Pattern;
+pub use guard::{GuardRefusal, GuardRuling, STRICT_ARGUMENTS, STRICT_BINARIES, UNREADABLE};
+pub use pattern::CommandPattern;
 pub use sandbox::{
-    Ability, Consent, Platform, SandboxChoice, SandboxSettings, Unsandboxed, Wanted, Wish,
-    should_use_sandbox,
+    Platform, RunConsent, SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings,
+    SandboxWish, UnsandboxedReason, should_use_sandbox,
 };
 pub use variables::leads_elsewhere;
-pub use word::{Unknown, Word};
+pub use word::{ShellWord, UnknownWord};
 
-use reader::Reader;
+use reader::LineReader;
 
 /// The longest text that is read, in bytes.
 pub const LONGEST: usize = 256 * 1024;
 
 /// A command line and what a shell would run of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ParsedLine {
     /// As it was written.
     pub text: String,
     /// Every simple command in it, whether it would be reached or not.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SimpleCommand>,
     /// What could make a shell run something that is not among the parts.
-    pub doubts: Vec<Problem>,
+    pub doubts: Vec<ParseProblem>,
     /// The functions that it defines.
     pub functions: Vec<String>,
     /// The variables that it assigns.
@@ -82,23 +82,23 @@ pub(crate) struct Binding {
 
 /// One simple command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct SimpleCommand {
     /// Where it stands in the line; for one out of a string, where the string stands.
     pub span: Range<usize>,
     /// What is assigned in front of it or by one of its wrappers.
     pub assignments: Vec<Assignment>,
     /// The words as they stand, then what is left after each wrapper was taken away. Never
     /// empty, but the words of a mere assignment or redirection are.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<UnwrappedCommand>,
     /// Where its streams are led.
     pub redirects: Vec<Redirect>,
     /// How a shell comes to it.
-    pub way: Way,
+    pub way: ReachedBy,
 }
 
-impl Part {
+impl SimpleCommand {
     /// Program and arguments, without wrappers.
-    pub fn words(&self) -> &[Word] {
+    pub fn words(&self) -> &[ShellWord] {
         self.layers.last().map_or(&[], |layer| layer.words.as_slice())
     }
 
@@ -115,11 +115,11 @@ impl Part {
 
 /// A command with some of its wrappers taken away.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layer {
+pub struct UnwrappedCommand {
     /// The wrapper that was taken away last, with its options; empty for the first layer.
     pub wrapper: String,
     /// Program and arguments.
-    pub words: Vec<Word>,
+    pub words: Vec<ShellWord>,
     /// Whether it runs as if the wrappers around it were not there: with the same rights, and
     /// the same program.
     pub is_plain: bool,
@@ -144,12 +144,12 @@ pub struct Redirect {
     /// `<`, `>>`, `<<<` and so on.
     pub operator: String,
     /// The file, the descriptor, or the text.
-    pub target: Word,
+    pub target: ShellWord,
 }
 
 /// How a shell comes to a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum ReachedBy {
     /// It stands in the line.
     Plain,
     /// Its output becomes part of a word: `$(…)`, `` `…` ``.
@@ -162,67 +162,67 @@ pub enum Way {
     Followed,
 }
 
-impl Way {
+impl ReachedBy {
     /// The word for it in messages.
     pub fn word(self) -> &'static str {
         match self {
-            Way::Plain => "plain",
-            Way::Substitution => "substitution",
-            Way::ProcessSubstitution => "process-substitution",
-            Way::Function => "function",
-            Way::Followed => "followed",
+            ReachedBy::Plain => "plain",
+            ReachedBy::Substitution => "substitution",
+            ReachedBy::ProcessSubstitution => "process-substitution",
+            ReachedBy::Function => "function",
+            ReachedBy::Followed => "followed",
         }
     }
 }
 
 /// Why a line, or a place in it, cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ParseProblem {
     /// Where, in bytes from the start of the line.
     pub position: usize,
     /// What is there.
     pub reason: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ParseProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (at byte {})", self.reason, self.position + 1)
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for ParseProblem {}
 
 /// Whose grammar counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
+pub enum ShellDialect {
     /// bash, as it runs a script.
     Bash,
     /// What every `sh` reads alike: some are bash, some are not.
     Posix,
 }
 
-impl Line {
+impl ParsedLine {
     /// Reads a line as bash would.
-    pub fn parse(text: &str) -> Result<Self, Problem> {
-        Self::parse_as(text, Dialect::Bash)
+    pub fn parse(text: &str) -> Result<Self, ParseProblem> {
+        Self::parse_as(text, ShellDialect::Bash)
     }
 
     /// Reads a line as a shell of this kind would.
-    pub fn parse_as(text: &str, dialect: Dialect) -> Result<Self, Problem> {
-        let mut found = reader::Found::default();
-        Reader::new(text, dialect, &mut found)?.whole()?;
+    pub fn parse_as(text: &str, dialect: ShellDialect) -> Result<Self, ParseProblem> {
+        let mut found = reader::ParseFindings::default();
+        LineReader::new(text, dialect, &mut found)?.whole()?;
         Ok(Self::from_found(text.to_owned(), found))
     }
 
     /// A command of which the words are known, which no shell reads. The text is what somebody
     /// would type for it, and spans are those of the text.
-    pub fn of_words<S: AsRef<str>>(words: &[S]) -> Result<Self, Problem> {
-        let words = words.iter().map(|word| Word::literal_of(word.as_ref(), 0..0)).collect();
+    pub fn of_words<S: AsRef<str>>(words: &[S]) -> Result<Self, ParseProblem> {
+        let words = words.iter().map(|word| ShellWord::literal_of(word.as_ref(), 0..0)).collect();
         Self::from_words(words)
     }
 
     /// The same for words of which not everything is known.
-    pub(crate) fn from_words(words: Vec<Word>) -> Result<Self, Problem> {
+    pub(crate) fn from_words(words: Vec<ShellWord>) -> Result<Self, ParseProblem> {
         let mut text = String::new();
         let mut placed = Vec::new();
         for word in words {
@@ -231,22 +231,25 @@ impl Line {
             }
             let start = text.len();
             word::quote(&word.raw, &mut text);
-            placed.push(Word { span: start..text.len(), ..word });
+            placed.push(ShellWord { span: start..text.len(), ..word });
         }
         if let Some(position) = text.find('\0') {
-            return Err(Problem {
+            return Err(ParseProblem {
                 position,
                 reason: "a NUL character ends a word in the middle".into(),
             });
         }
-        let mut found = reader::Found::default();
-        let part =
-            simple::Simple { span: 0..text.len(), words: placed, ..simple::Simple::default() };
-        Reader::new("", Dialect::Bash, &mut found)?.finish(part)?;
+        let mut found = reader::ParseFindings::default();
+        let part = simple::RawCommand {
+            span: 0..text.len(),
+            words: placed,
+            ..simple::RawCommand::default()
+        };
+        LineReader::new("", ShellDialect::Bash, &mut found)?.finish(part)?;
         Ok(Self { functions: Vec::new(), ..Self::from_found(text, found) })
     }
 
-    fn from_found(text: String, found: reader::Found) -> Self {
+    fn from_found(text: String, found: reader::ParseFindings) -> Self {
         Self {
             text,
             parts: found.parts,

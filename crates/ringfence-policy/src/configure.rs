@@ -7,10 +7,10 @@ mod tests;
 use serde_json::Value as Json;
 use toml_edit::{DocumentMut, Item, Value};
 
-use crate::error::{Place, PolicyError};
+use crate::error::{PolicyError, SourcePosition};
 use crate::grants::Source;
 use crate::keys;
-use crate::layer::Layer;
+use crate::layer::PolicyLayer;
 use crate::parse::parse;
 use crate::path::AbsPath;
 
@@ -19,7 +19,7 @@ const EMPTY: &str = "version = 1\n";
 
 /// The text of a policy file, with whose it is. A file that is not there has none.
 #[derive(Debug, Clone, Copy)]
-pub struct Document<'a> {
+pub struct PolicyDocument<'a> {
     /// What stands in it.
     pub text: Option<&'a str>,
     /// The file.
@@ -30,13 +30,13 @@ pub struct Document<'a> {
 
 /// The name of a setting: `mode`, `sandbox.enabled`, `environment.set.NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key(Vec<String>);
+pub struct SettingKey(Vec<String>);
 
-impl Key {
+impl SettingKey {
     /// A name as it was typed; what no policy has is an error with the nearest that one has.
-    pub fn parse(typed: &str) -> Result<Key, PolicyError> {
+    pub fn parse(typed: &str) -> Result<SettingKey, PolicyError> {
         let unknown = |nearest| PolicyError::UnknownKey {
-            at: Place::default(),
+            at: SourcePosition::default(),
             key: typed.to_owned(),
             nearest,
         };
@@ -76,20 +76,20 @@ impl Key {
                 Err(unknown(keys::nearest_of(name, known).map(|near| format!("{section}.{near}"))))
             }
         }?;
-        Ok(Key(parts.into_iter().map(str::to_owned).collect()))
+        Ok(SettingKey(parts.into_iter().map(str::to_owned).collect()))
     }
 
     /// Every setting there is, in the order of the format.
-    fn all() -> impl Iterator<Item = Key> {
+    fn all() -> impl Iterator<Item = SettingKey> {
         let of_section = |(section, names): &(&'static str, &'static [&'static str])| {
             let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
             names.iter().map(move |name| format!("{prefix}{name}")).collect::<Vec<_>>()
         };
-        keys::KEYS.iter().flat_map(of_section).filter_map(|name| Key::parse(&name).ok())
+        keys::KEYS.iter().flat_map(of_section).filter_map(|name| SettingKey::parse(&name).ok())
     }
 }
 
-impl std::fmt::Display for Key {
+impl std::fmt::Display for SettingKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.join("."))
     }
@@ -108,24 +108,24 @@ fn not_a_setting(typed: &str, known: &[&str]) -> PolicyError {
     PolicyError::NotASetting { what }
 }
 
-impl<'a> Document<'a> {
+impl<'a> PolicyDocument<'a> {
     fn words(&self) -> &'a str {
         self.text.unwrap_or(EMPTY)
     }
 
-    fn layer(&self, text: &str) -> Result<Layer, PolicyError> {
+    fn layer(&self, text: &str) -> Result<PolicyLayer, PolicyError> {
         parse(text, self.file, self.source.clone())
     }
 
-    fn unfit(&self, key: &Key) -> PolicyError {
+    fn unfit(&self, key: &SettingKey) -> PolicyError {
         PolicyError::NotAmendable {
-            at: Place { file: Some(self.file.clone()), line: None, column: None },
+            at: SourcePosition { file: Some(self.file.clone()), line: None, column: None },
             entry: key.to_string(),
         }
     }
 
     /// What a setting is, as it would be typed; `None` if this file does not say.
-    pub fn get(&self, key: &Key) -> Result<Option<String>, PolicyError> {
+    pub fn get(&self, key: &SettingKey) -> Result<Option<String>, PolicyError> {
         self.layer(self.words())?;
         let document: DocumentMut =
             layout::plain(self.words()).0.parse().map_err(|_| self.unfit(key))?;
@@ -136,11 +136,11 @@ impl<'a> Document<'a> {
     pub fn settings(&self) -> Result<Vec<(String, String)>, PolicyError> {
         let layer = self.layer(self.words())?;
         let mut settings = Vec::new();
-        for key in Key::all() {
+        for key in SettingKey::all() {
             settings.extend(self.get(&key)?.map(|value| (key.to_string(), value)));
         }
         for name in layer.policy.environment.set.keys() {
-            let key = Key(vec!["environment".into(), "set".into(), name.clone()]);
+            let key = SettingKey(vec!["environment".into(), "set".into(), name.clone()]);
             settings.extend(self.get(&key)?.map(|value| (key.to_string(), value)));
         }
         Ok(settings)
@@ -150,7 +150,7 @@ impl<'a> Document<'a> {
     /// or else as a text.
     ///
     /// What comes out means what was there and the setting, or it does not come out.
-    pub fn set(&self, key: &Key, typed: &str) -> Result<Option<String>, PolicyError> {
+    pub fn set(&self, key: &SettingKey, typed: &str) -> Result<Option<String>, PolicyError> {
         let before = self.layer(self.words())?;
         let text = Value::from(typed);
         let read = typed.trim().parse::<Value>().ok();
@@ -165,8 +165,8 @@ impl<'a> Document<'a> {
 
     fn try_set(
         &self,
-        key: &Key,
-        before: &Layer,
+        key: &SettingKey,
+        before: &PolicyLayer,
         value: Value,
     ) -> Result<Option<String>, PolicyError> {
         let wanted = as_json(&value).ok_or_else(|| self.unfit(key))?;
@@ -188,7 +188,7 @@ impl<'a> Document<'a> {
     }
 
     /// The text without a setting; `None` if it was not there.
-    pub fn unset(&self, key: &Key) -> Result<Option<String>, PolicyError> {
+    pub fn unset(&self, key: &SettingKey) -> Result<Option<String>, PolicyError> {
         let before = self.layer(self.words())?;
         if self.get(key)?.is_none() {
             return Ok(None);
@@ -207,20 +207,25 @@ impl<'a> Document<'a> {
     }
 
     /// Whether what came out means what it is to mean. Tables that say nothing say nothing.
-    fn check(&self, key: &Key, after: &Layer, expected: Json) -> Result<(), PolicyError> {
+    fn check(
+        &self,
+        key: &SettingKey,
+        after: &PolicyLayer,
+        expected: Json,
+    ) -> Result<(), PolicyError> {
         let is_right = serde_json::from_value(expected)
             .is_ok_and(|expected: crate::Policy| expected == after.policy);
         if is_right { Ok(()) } else { Err(self.unfit(key)) }
     }
 }
 
-fn meaning(layer: &Layer) -> Json {
+fn meaning(layer: &PolicyLayer) -> Json {
     serde_json::to_value(&layer.policy).unwrap_or_default()
 }
 
 /// An error that is about what was typed, not about a line of a file that is never written.
-fn of_value(error: PolicyError, key: &Key, typed: &str) -> PolicyError {
-    let at = Place::default();
+fn of_value(error: PolicyError, key: &SettingKey, typed: &str) -> PolicyError {
+    let at = SourcePosition::default();
     match error {
         PolicyError::WrongType { message, .. } => PolicyError::WrongType {
             at,

@@ -1,16 +1,16 @@
 //! Who wins: from rules, patterns and exceptions to one answer with its reason.
 
 mod explain;
-mod standing;
+mod verdicts;
 
 use serde::{Deserialize, Serialize};
 
 use crate::glob::components;
-use crate::grants::{Effect, Exception, Grants, Mode, Pattern, PatternEffect, Rule, Source};
+use crate::grants::{Effect, Grants, Mode, NameException, NameRule, NameRuleEffect, Rule, Source};
 use crate::path::AbsPath;
 use crate::presets::ON_PATH;
-pub use explain::Line;
-use standing::Standing;
+pub use explain::ExplainLine;
+use verdicts::PathVerdicts;
 
 /// What somebody wants to do with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,40 +48,40 @@ pub struct Decision {
     /// The answer.
     pub verdict: Verdict,
     /// What decided; `None` where no rule says anything, or nothing is confined.
-    pub rule: Option<Because>,
+    pub rule: Option<DecidingRule>,
 }
 
 /// The rule that decided.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Because {
+pub enum DecidingRule {
     /// A rule on a path.
     Rule(Rule),
     /// A rule on names.
-    Pattern(Pattern),
+    Pattern(NameRule),
 }
 
-impl Because {
+impl DecidingRule {
     /// Where the rule was written.
     pub fn origin(&self) -> &crate::grants::Origin {
         match self {
-            Because::Rule(rule) => &rule.origin,
-            Because::Pattern(pattern) => &pattern.origin,
+            DecidingRule::Rule(rule) => &rule.origin,
+            DecidingRule::Pattern(pattern) => &pattern.origin,
         }
     }
 
     /// Whether no grant lifts it.
     pub fn is_locked(&self) -> bool {
         match self {
-            Because::Rule(rule) => rule.is_locked(),
-            Because::Pattern(pattern) => pattern.is_locked(),
+            DecidingRule::Rule(rule) => rule.is_locked(),
+            DecidingRule::Pattern(pattern) => pattern.is_locked(),
         }
     }
 }
 
 /// As [`Because`], without the copy.
-enum Found<'a> {
+enum DecidingRuleRef<'a> {
     Rule(&'a Rule),
-    Pattern(&'a Pattern),
+    Pattern(&'a NameRule),
 }
 
 impl Grants {
@@ -96,8 +96,8 @@ impl Grants {
     pub fn decide(&self, path: &AbsPath, wanted: Access) -> Decision {
         let (verdict, found) = self.find(path, wanted);
         let rule = found.map(|found| match found {
-            Found::Rule(rule) => Because::Rule(rule.clone()),
-            Found::Pattern(pattern) => Because::Pattern(pattern.clone()),
+            DecidingRuleRef::Rule(rule) => DecidingRule::Rule(rule.clone()),
+            DecidingRuleRef::Pattern(pattern) => DecidingRule::Pattern(pattern.clone()),
         });
         Decision { path: path.clone(), access: wanted, verdict, rule }
     }
@@ -111,22 +111,23 @@ impl Grants {
     ///
     /// Patterns hold in trees that a person, a file or the mode opened; toolchains and
     /// system directories are full of public files with secret-looking names.
-    pub fn pattern_for(&self, path: &AbsPath) -> Option<&Pattern> {
+    pub fn pattern_for(&self, path: &AbsPath) -> Option<&NameRule> {
         if !self.is_confined() || !self.opener(path).is_some_and(Rule::patterns_hold) {
             return None;
         }
-        self.caught(path, PatternEffect::Deny).or_else(|| self.caught(path, PatternEffect::Protect))
+        self.caught(path, NameRuleEffect::Deny)
+            .or_else(|| self.caught(path, NameRuleEffect::Protect))
     }
 
-    /// The deny pattern that catches the very path, which lies in `root`, a tree in which patterns do
-    /// not hold: a tool's own directory is full of public files, but the names directly below it are
-    /// few, and some are credentials.
-    pub fn denied_name_in(&self, root: &AbsPath, path: &AbsPath) -> Option<&Pattern> {
+    /// The deny pattern that catches the very path, which lies in `root`, a tree in which patterns
+    /// do not hold: a tool's own directory is full of public files, but the names directly below it
+    /// are few, and some are credentials.
+    pub fn denied_name_in(&self, root: &AbsPath, path: &AbsPath) -> Option<&NameRule> {
         let parts = components(path);
         let below = parts.get(root.depth()..).unwrap_or_default();
-        self.patterns.iter().filter(|pattern| pattern.effect == PatternEffect::Deny).find(
+        self.patterns.iter().filter(|pattern| pattern.effect == NameRuleEffect::Deny).find(
             |pattern| {
-                let lifts = |exception: &&Exception| {
+                let lifts = |exception: &&NameException| {
                     let parts = if exception.is_general() { below } else { &parts };
                     exception.may_lift(pattern) && exception.covers(parts)
                 };
@@ -139,7 +140,7 @@ impl Grants {
 
     /// The rule that opens the path, patterns and protects aside.
     pub fn opener(&self, path: &AbsPath) -> Option<&Rule> {
-        let standing = Standing::of(&self.rules, path);
+        let standing = PathVerdicts::of(&self.rules, path);
         standing.deny.is_none().then_some(standing.opener).flatten()
     }
 
@@ -148,46 +149,46 @@ impl Grants {
         self.enabled && self.mode != Mode::FullAccess
     }
 
-    fn find(&self, path: &AbsPath, wanted: Access) -> (Verdict, Option<Found<'_>>) {
+    fn find(&self, path: &AbsPath, wanted: Access) -> (Verdict, Option<DecidingRuleRef<'_>>) {
         if !self.is_confined() {
             return (Verdict::Allowed, None);
         }
-        let standing = Standing::of(&self.rules, path);
+        let standing = PathVerdicts::of(&self.rules, path);
         if let Some(deny) = standing.deny {
-            return (Verdict::Denied, Some(Found::Rule(deny)));
+            return (Verdict::Denied, Some(DecidingRuleRef::Rule(deny)));
         }
         let Some(opener) = standing.opener else {
             return (Verdict::Absent, None);
         };
         let patterned = opener.patterns_hold();
-        if patterned && let Some(pattern) = self.caught(path, PatternEffect::Deny) {
-            return (Verdict::Denied, Some(Found::Pattern(pattern)));
+        if patterned && let Some(pattern) = self.caught(path, NameRuleEffect::Deny) {
+            return (Verdict::Denied, Some(DecidingRuleRef::Pattern(pattern)));
         }
         if wanted != Access::Write {
-            return (Verdict::Allowed, Some(Found::Rule(opener)));
+            return (Verdict::Allowed, Some(DecidingRuleRef::Rule(opener)));
         }
         if let Some(protect) = standing.protect {
-            return (Verdict::ReadOnly, Some(Found::Rule(protect)));
+            return (Verdict::ReadOnly, Some(DecidingRuleRef::Rule(protect)));
         }
-        if patterned && let Some(pattern) = self.caught(path, PatternEffect::Protect) {
-            return (Verdict::ReadOnly, Some(Found::Pattern(pattern)));
+        if patterned && let Some(pattern) = self.caught(path, NameRuleEffect::Protect) {
+            return (Verdict::ReadOnly, Some(DecidingRuleRef::Pattern(pattern)));
         }
         let verdict =
             if opener.effect == Effect::Read { Verdict::ReadOnly } else { Verdict::Allowed };
-        (verdict, Some(Found::Rule(opener)))
+        (verdict, Some(DecidingRuleRef::Rule(opener)))
     }
 
     /// The first pattern of this effect that catches the path or a directory above it,
     /// and is not lifted there.
-    fn caught(&self, path: &AbsPath, effect: PatternEffect) -> Option<&Pattern> {
-        let is_tracked = effect == PatternEffect::Deny && self.tracked.opens(path);
+    fn caught(&self, path: &AbsPath, effect: NameRuleEffect) -> Option<&NameRule> {
+        let is_tracked = effect == NameRuleEffect::Deny && self.tracked.opens(path);
         self.first_caught(path, |pattern| {
             pattern.effect == effect && !(is_tracked && pattern.spares_tracked())
         })
     }
 
-    /// Tells whether built-in protects are all that keeps a path from being written: its tree is writable,
-    /// and no protect of the user, the administrator or the project covers it.
+    /// Tells whether built-in protects are all that keeps a path from being written: its tree is
+    /// writable, and no protect of the user, the administrator or the project covers it.
     pub fn is_writable_but_for_built_ins(&self, path: &AbsPath) -> bool {
         let is_foreign = |source: &Source| *source != Source::BuiltIn;
         let is_protected = self.rules.iter().any(|rule| {
@@ -197,7 +198,7 @@ impl Grants {
         });
         let is_caught = || {
             self.first_caught(path, |pattern| {
-                pattern.effect == PatternEffect::Protect && is_foreign(&pattern.origin.source)
+                pattern.effect == NameRuleEffect::Protect && is_foreign(&pattern.origin.source)
             })
         };
         self.opener(path).is_some_and(|rule| rule.effect == Effect::Write)
@@ -206,15 +207,15 @@ impl Grants {
     }
 
     /// The first deny pattern that catches the path, as if git tracked nothing.
-    pub(crate) fn caught_untracked(&self, path: &AbsPath) -> Option<&Pattern> {
-        self.first_caught(path, |pattern| pattern.effect == PatternEffect::Deny)
+    pub(crate) fn caught_untracked(&self, path: &AbsPath) -> Option<&NameRule> {
+        self.first_caught(path, |pattern| pattern.effect == NameRuleEffect::Deny)
     }
 
     fn first_caught(
         &self,
         path: &AbsPath,
-        is_meant: impl Fn(&Pattern) -> bool,
-    ) -> Option<&Pattern> {
+        is_meant: impl Fn(&NameRule) -> bool,
+    ) -> Option<&NameRule> {
         let parts = components(path);
         self.patterns.iter().filter(|pattern| is_meant(pattern)).find(|pattern| {
             (1..=parts.len()).any(|depth| {
@@ -240,7 +241,7 @@ impl Grants {
     }
 
     /// Whether something re-opens `caught`, the directory or file that the pattern matched.
-    fn lifted(&self, pattern: &Pattern, caught: &[&[u8]], path: &AbsPath) -> bool {
+    fn lifted(&self, pattern: &NameRule, caught: &[&[u8]], path: &AbsPath) -> bool {
         if pattern.is_locked() {
             return false;
         }
@@ -291,10 +292,10 @@ impl Rule {
 
     /// Whether this rule names what the pattern caught at `depth`, or something below it
     /// on the way to `path`.
-    fn names_for(&self, pattern: &Pattern, depth: usize, path: &AbsPath) -> bool {
+    fn names_for(&self, pattern: &NameRule, depth: usize, path: &AbsPath) -> bool {
         let enough = match pattern.effect {
-            PatternEffect::Deny => self.opens(),
-            PatternEffect::Protect => self.opens() && self.effect != Effect::Read,
+            NameRuleEffect::Deny => self.opens(),
+            NameRuleEffect::Protect => self.opens() && self.effect != Effect::Read,
         };
         self.has_a_persons_weight()
             && enough
@@ -303,14 +304,14 @@ impl Rule {
     }
 }
 
-impl Pattern {
+impl NameRule {
     /// Whether no grant lifts it: only a managed rule can be.
     pub fn is_locked(&self) -> bool {
         self.locked && self.origin.source == Source::Managed
     }
 }
 
-impl Exception {
+impl NameException {
     /// Whether it speaks of names in any tree that is worked in.
     fn is_general(&self) -> bool {
         self.origin.source == Source::BuiltIn && self.glob.floats()
@@ -333,10 +334,10 @@ impl Exception {
     /// A built-in exception speaks of the built-in denies alone: a person who denies
     /// `*.pub` means it. A project's exception speaks of the project's own patterns: the
     /// author of a repository must not open the user's secrets.
-    fn may_lift(&self, pattern: &Pattern) -> bool {
+    fn may_lift(&self, pattern: &NameRule) -> bool {
         match self.origin.source {
             Source::BuiltIn => {
-                pattern.origin.source == Source::BuiltIn && pattern.effect == PatternEffect::Deny
+                pattern.origin.source == Source::BuiltIn && pattern.effect == NameRuleEffect::Deny
             }
             Source::Project => pattern.origin.source == Source::Project,
             Source::Managed | Source::User | Source::Flag | Source::Session => true,

@@ -5,11 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::decide::{Access, Because, Decision, Verdict};
-use crate::expand::Target;
+use crate::decide::{Access, DecidingRule, Decision, Verdict};
+use crate::expand::EntryTarget;
 use crate::glob::{Glob, components};
 use crate::grants::{Grants, Source};
-use crate::layer::Layer;
+use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
 
 /// Answer that a program gets when it reads a denied path.
@@ -41,15 +41,15 @@ pub struct Disguises {
 impl Disguises {
     /// The choice of the last layer that makes one. None of the answers opens anything, so every
     /// layer may choose.
-    pub(crate) fn of(layers: &[Layer]) -> Self {
+    pub(crate) fn of(layers: &[PolicyLayer]) -> Self {
         let chosen = layers.iter().rev().find_map(|layer| layer.policy.filesystem.env_files);
         Self { env_files: chosen.unwrap_or_default(), ..Self::default() }
     }
 
-    pub(crate) fn hide(&mut self, target: &Target) {
+    pub(crate) fn hide(&mut self, target: &EntryTarget) {
         match target {
-            Target::Path(path) => self.paths.push(path.clone()),
-            Target::Glob(glob) => self.globs.push(glob.clone()),
+            EntryTarget::Path(path) => self.paths.push(path.clone()),
+            EntryTarget::Glob(glob) => self.globs.push(glob.clone()),
         }
     }
 
@@ -81,7 +81,7 @@ impl Grants {
             return Disguise::Hide;
         }
         match &decision.rule {
-            Some(Because::Pattern(pattern))
+            Some(DecidingRule::Pattern(pattern))
                 if is_env_file(&pattern.origin.source, &pattern.origin.text) =>
             {
                 self.disguises.env_files
@@ -95,7 +95,7 @@ impl Decision {
     /// True if a built-in pattern that `env-files` speaks of denies the path.
     pub fn is_of_env_files(&self) -> bool {
         let pattern = match &self.rule {
-            Some(Because::Pattern(pattern)) => pattern,
+            Some(DecidingRule::Pattern(pattern)) => pattern,
             _ => return false,
         };
         self.verdict == Verdict::Denied && is_env_file(&pattern.origin.source, &pattern.origin.text)
@@ -112,10 +112,10 @@ mod tests {
     use crate::facts::Flags;
     use crate::resolve::tests::facts;
     use crate::testing::path;
-    use crate::{layer::Layer, parse, resolve};
+    use crate::{layer::PolicyLayer, parse, resolve};
 
     fn grants(policy: &str, hide: &[&str]) -> Grants {
-        let layers: Vec<Layer> = vec![
+        let layers: Vec<PolicyLayer> = vec![
             parse(
                 &format!("version = 1\n{policy}"),
                 &path("/home/me/p/.ringfence/policy.toml"),

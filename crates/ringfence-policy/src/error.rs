@@ -8,7 +8,7 @@ use crate::path::AbsPath;
 
 /// Where something was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePosition {
     /// The file; `None` for a flag.
     pub file: Option<AbsPath>,
     /// Line, from 1.
@@ -22,41 +22,41 @@ pub struct Place {
 #[allow(missing_docs)]
 pub enum PolicyError {
     #[error("{at}not valid TOML: {message}")]
-    Syntax { at: Place, message: String },
+    Syntax { at: SourcePosition, message: String },
     #[error("{at}{what}")]
-    FrontMatter { at: Place, what: String },
+    FrontMatter { at: SourcePosition, what: String },
     #[error("{at}not UTF-8 at byte {offset}")]
-    NotUtf8 { at: Place, offset: usize },
+    NotUtf8 { at: SourcePosition, offset: usize },
     #[error("{at}unknown key `{key}`")]
-    UnknownKey { at: Place, key: String, nearest: Option<String> },
+    UnknownKey { at: SourcePosition, key: String, nearest: Option<String> },
     #[error("{at}{message}")]
-    WrongType { at: Place, message: String },
+    WrongType { at: SourcePosition, message: String },
     #[error("{at}`{value}` is not a value for `{key}`")]
-    BadValue { at: Place, key: String, value: String, expected: &'static str },
+    BadValue { at: SourcePosition, key: String, value: String, expected: &'static str },
     #[error("{at}the policy does not say its `version`")]
-    NoVersion { at: Place },
+    NoVersion { at: SourcePosition },
     #[error("{at}version {found} is not known")]
-    BadVersion { at: Place, found: String },
+    BadVersion { at: SourcePosition, found: String },
     #[error("{at}bad glob `{entry}`")]
-    BadGlob { at: Place, entry: String, source: GlobError },
+    BadGlob { at: SourcePosition, entry: String, source: GlobError },
     #[error("{at}`{entry}` is no host: {problem}")]
-    BadHost { at: Place, entry: String, problem: HostRuleError },
+    BadHost { at: SourcePosition, entry: String, problem: HostRuleError },
     #[error("{at}`{entry}` is not a path")]
-    BadPath { at: Place, entry: String },
+    BadPath { at: SourcePosition, entry: String },
     #[error("{at}`{entry}` is a glob, and `{key}` takes paths")]
-    GlobInGrant { at: Place, entry: String, key: &'static str },
+    GlobInGrant { at: SourcePosition, entry: String, key: &'static str },
     #[error("{at}`{entry}` cannot be opened as a whole: a sandbox has its own")]
-    OwnPlace { at: Place, entry: String },
+    OwnPlace { at: SourcePosition, entry: String },
     #[error("{at}`{entry}` needs the variable `{name}`, which is not set")]
-    UnsetVariable { at: Place, entry: String, name: String },
+    UnsetVariable { at: SourcePosition, entry: String, name: String },
     #[error("{at}`locked` is for the managed policy only")]
-    LockedOutsideManaged { at: Place },
+    LockedOutsideManaged { at: SourcePosition },
     #[error("{at}`mode = allow-list` needs at least one host in `allow`")]
-    EmptyList { at: Place },
+    EmptyList { at: SourcePosition },
     #[error("{at}the value of `{env}` cannot stand in a header: {problem}")]
-    BadSecret { at: Place, env: String, problem: &'static str },
+    BadSecret { at: SourcePosition, env: String, problem: &'static str },
     #[error("{at}`{entry}` cannot be added without changing something else in the file")]
-    NotAmendable { at: Place, entry: String },
+    NotAmendable { at: SourcePosition, entry: String },
     #[error("{what}")]
     NotASetting { what: String },
     #[error("policy files extend each other in a circle: {}", chain(.files))]
@@ -145,7 +145,7 @@ impl PolicyError {
         self.place()?.column
     }
 
-    fn place(&self) -> Option<&Place> {
+    fn place(&self) -> Option<&SourcePosition> {
         match self {
             PolicyError::Syntax { at, .. }
             | PolicyError::FrontMatter { at, .. }
@@ -178,7 +178,7 @@ fn chain(files: &[AbsPath]) -> String {
 }
 
 /// `FILE:LINE:COLUMN: `, as far as it is known.
-impl fmt::Display for Place {
+impl fmt::Display for SourcePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(file) = &self.file else { return Ok(()) };
         write!(f, "{file}:")?;

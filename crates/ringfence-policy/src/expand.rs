@@ -1,12 +1,12 @@
 //! What an entry of a list means: a path, or a glob on paths.
 
-use crate::error::{Place, PolicyError};
+use crate::error::{PolicyError, SourcePosition};
 use crate::facts::Facts;
-use crate::glob::{Case, Glob, GlobError};
+use crate::glob::{Glob, GlobCase, GlobError};
 use crate::path::AbsPath;
 
 /// An entry with everything that gives it meaning.
-pub(crate) struct Entry<'a> {
+pub(crate) struct ExpandedEntry<'a> {
     /// As written.
     pub(crate) text: &'a str,
     /// The list it stands in.
@@ -14,7 +14,7 @@ pub(crate) struct Entry<'a> {
     /// What relative entries are relative to.
     pub(crate) anchor: &'a AbsPath,
     /// Where it was written.
-    pub(crate) at: Place,
+    pub(crate) at: SourcePosition,
 }
 
 /// What every sandbox makes for itself, and could not stand without.
@@ -27,14 +27,14 @@ pub fn is_sandboxes_own(path: &AbsPath) -> bool {
 
 /// What an entry of `deny`, `protect` or `except` speaks of.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Target {
+pub(crate) enum EntryTarget {
     /// One path and what is below.
     Path(AbsPath),
     /// Names.
     Glob(Glob),
 }
 
-impl Entry<'_> {
+impl ExpandedEntry<'_> {
     /// As an entry of `read` or `write`: a path. `dir/**` is the directory.
     pub(crate) fn path(&self, facts: &Facts) -> Result<AbsPath, PolicyError> {
         let text = without_trailing_stars(self.text);
@@ -56,14 +56,14 @@ impl Entry<'_> {
     ///
     /// What holds no `/`, `~` or `$` is a name at any depth: whoever denies `.env` means
     /// every one of them.
-    pub(crate) fn target(&self, facts: &Facts) -> Result<Target, PolicyError> {
+    pub(crate) fn target(&self, facts: &Facts) -> Result<EntryTarget, PolicyError> {
         let text = without_trailing_stars(self.text);
         if !self.text.contains('/') && !text.starts_with(['~', '$']) && text != "." && text != ".."
         {
-            return self.glob(text, None).map(Target::Glob);
+            return self.glob(text, None).map(EntryTarget::Glob);
         }
         if !is_glob(text) {
-            return self.expand_path(text, facts).map(Target::Path);
+            return self.expand_path(text, facts).map(EntryTarget::Path);
         }
         if let Some(below) = text.strip_prefix("~/") {
             return self
@@ -71,14 +71,14 @@ impl Entry<'_> {
                     &format!("./{}", self.variables(below, facts, Glob::escape)?),
                     Some(&facts.home),
                 )
-                .map(Target::Glob);
+                .map(EntryTarget::Glob);
         }
         let expanded = self.variables(text, facts, Glob::escape)?;
-        self.glob(&expanded, Some(self.anchor)).map(Target::Glob)
+        self.glob(&expanded, Some(self.anchor)).map(EntryTarget::Glob)
     }
 
     fn glob(&self, text: &str, anchor: Option<&AbsPath>) -> Result<Glob, PolicyError> {
-        Glob::new(text, anchor, Case::Sensitive).map_err(|source| self.bad_glob(source))
+        Glob::new(text, anchor, GlobCase::Sensitive).map_err(|source| self.bad_glob(source))
     }
 
     fn bad_glob(&self, source: GlobError) -> PolicyError {
@@ -168,7 +168,8 @@ fn without_trailing_stars(text: &str) -> &str {
 /// A glob that matches exactly this path.
 pub(crate) fn exact_glob(path: &AbsPath) -> Option<Glob> {
     let name = path.name()?.to_str()?;
-    Glob::new(&format!("./{}", Glob::escape(name)), path.parent().as_ref(), Case::Sensitive).ok()
+    Glob::new(&format!("./{}", Glob::escape(name)), path.parent().as_ref(), GlobCase::Sensitive)
+        .ok()
 }
 
 #[cfg(test)]
@@ -177,11 +178,14 @@ mod tests {
     use crate::resolve::tests::facts;
     use crate::testing::path;
 
-    fn with_entry<T>(text: &str, act: impl Fn(&Entry<'_>, &Facts) -> T) -> T {
+    fn with_entry<T>(text: &str, act: impl Fn(&ExpandedEntry<'_>, &Facts) -> T) -> T {
         let mut facts = facts();
         facts.variables.insert("DATA".into(), "/d*ta".into());
         let anchor = path("/p");
-        act(&Entry { text, key: "read", anchor: &anchor, at: Place::default() }, &facts)
+        act(
+            &ExpandedEntry { text, key: "read", anchor: &anchor, at: SourcePosition::default() },
+            &facts,
+        )
     }
 
     #[track_caller]
@@ -194,8 +198,8 @@ mod tests {
     #[track_caller]
     fn check_target(text: &str, expect: Result<&str, &str>) {
         match (with_entry(text, |entry, facts| entry.target(facts)).unwrap(), expect) {
-            (Target::Path(found), Ok(want)) => assert_eq!(found, path(want), "{text}"),
-            (Target::Glob(glob), Err(want)) => {
+            (EntryTarget::Path(found), Ok(want)) => assert_eq!(found, path(want), "{text}"),
+            (EntryTarget::Glob(glob), Err(want)) => {
                 assert!(glob.matches(&path(want)), "{text} on {want}")
             }
             (found, _) => panic!("{text} is {found:?}"),

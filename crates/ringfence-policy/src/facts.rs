@@ -25,7 +25,8 @@ pub struct Facts {
     pub path_dirs: Vec<AbsPath>,
     /// Which directories around those hold an installed program and no project.
     pub installations: BTreeSet<AbsPath>,
-    /// For each [`Preset`](crate::presets::Preset) that has one on `PATH`, a program it is known by.
+    /// For each [`Preset`](crate::presets::Preset) that has one on `PATH`, a program it is known
+    /// by.
     pub programs: BTreeSet<String>,
     /// Where git keeps its files, if that is outside the workspace.
     pub git: Option<GitLayout>,

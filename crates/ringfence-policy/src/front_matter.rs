@@ -8,49 +8,49 @@
 
 mod value;
 
-use crate::error::{Place, PolicyError};
+use crate::error::{PolicyError, SourcePosition};
 use crate::path::AbsPath;
 
 /// The head of a Markdown file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrontMatter {
     /// In the order in which they stand there; no key twice.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<FrontMatterEntry>,
     /// What stands below it.
     pub body: String,
 }
 
 /// A key with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct FrontMatterEntry {
     /// As it is written, without quotation marks.
     pub key: String,
     /// Line and column of the key, both from 1.
     pub at: (u32, u32),
     /// What it is set to.
-    pub value: Value,
+    pub value: FrontMatterValue,
 }
 
 /// What a key is set to, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Value {
+pub struct FrontMatterValue {
     /// Line and column, both from 1.
     pub at: (u32, u32),
     /// What it is.
-    pub kind: Kind,
+    pub kind: FrontMatterKind,
 }
 
 /// What a value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrontMatterKind {
     /// Nothing stands there.
     Nothing,
     /// A text, quoted or not. Numbers and switches are texts as well.
     Text(String),
     /// `[a, b]`, or lines with dashes.
-    List(Vec<Value>),
+    List(Vec<FrontMatterValue>),
     /// Lines with keys of their own.
-    Map(Vec<Entry>),
+    Map(Vec<FrontMatterEntry>),
     /// It could not be read, and nobody relies on it.
     Raw(String),
 }
@@ -59,18 +59,18 @@ pub enum Kind {
 const LONGEST: usize = 1 << 18;
 
 /// Why a value cannot be read: where, and what is wrong.
-pub(crate) type Fault = ((u32, u32), String);
+pub(crate) type FrontMatterFault = ((u32, u32), String);
 
 /// One line, without its end.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Row<'a> {
+pub(crate) struct FrontMatterRow<'a> {
     pub(crate) number: u32,
     /// How many characters of the line stand before `text`.
     pub(crate) before: u32,
     pub(crate) text: &'a str,
 }
 
-impl<'a> Row<'a> {
+impl<'a> FrontMatterRow<'a> {
     /// How far it is indented.
     pub(crate) fn indent(&self) -> usize {
         self.text.len() - self.text.trim_start_matches(' ').len()
@@ -82,9 +82,9 @@ impl<'a> Row<'a> {
     }
 
     /// The same from the byte `offset` on.
-    pub(crate) fn from(&self, offset: usize) -> Row<'a> {
+    pub(crate) fn from(&self, offset: usize) -> FrontMatterRow<'a> {
         let before = self.text[..offset].chars().count();
-        Row {
+        FrontMatterRow {
             number: self.number,
             before: self.before + u32::try_from(before).unwrap_or(0),
             text: &self.text[offset..],
@@ -99,12 +99,13 @@ impl<'a> Row<'a> {
 impl FrontMatter {
     /// Reads the head of `text`. What `strict` names is read strictly.
     pub fn parse(text: &str, file: &AbsPath, strict: &[&str]) -> Result<FrontMatter, PolicyError> {
-        let fail = |(at, what): Fault| {
-            let at = Place { file: Some(file.clone()), line: Some(at.0), column: Some(at.1) };
+        let fail = |(at, what): FrontMatterFault| {
+            let at =
+                SourcePosition { file: Some(file.clone()), line: Some(at.0), column: Some(at.1) };
             PolicyError::FrontMatter { at, what }
         };
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut rows: Vec<Row<'_>> = Vec::new();
+        let mut rows: Vec<FrontMatterRow<'_>> = Vec::new();
         let mut offset = 0;
         let mut end = None;
         for (i, line) in text.split_inclusive('\n').enumerate() {
@@ -121,7 +122,7 @@ impl FrontMatter {
             if offset > LONGEST {
                 return Err(fail(((1, 1), "the head of the file is longer than 256 KiB".into())));
             }
-            rows.push(Row {
+            rows.push(FrontMatterRow {
                 number: u32::try_from(i + 1).unwrap_or(u32::MAX),
                 before: 0,
                 text: plain,
@@ -135,24 +136,24 @@ impl FrontMatter {
             };
             return Err(fail(((1, 1), format!("{what}: keys stand between two lines of `---`"))));
         };
-        let entries = entries(&rows[1..], Rules { strict, depth: 0 }).map_err(fail)?;
+        let entries = entries(&rows[1..], FrontMatterRules { strict, depth: 0 }).map_err(fail)?;
         Ok(FrontMatter { entries, body: text[end..].to_owned() })
     }
 
     /// The entry of this key.
-    pub fn get(&self, key: &str) -> Option<&Entry> {
+    pub fn get(&self, key: &str) -> Option<&FrontMatterEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 }
 
 /// What is read strictly, and how deep we are.
 #[derive(Clone, Copy)]
-pub(crate) struct Rules<'a> {
+pub(crate) struct FrontMatterRules<'a> {
     pub(crate) strict: &'a [&'a str],
     pub(crate) depth: u32,
 }
 
-impl Rules<'_> {
+impl FrontMatterRules<'_> {
     /// Within a value everything is as strict as the value.
     fn is_strict(&self, key: &str) -> bool {
         self.depth > 0 || self.strict.contains(&key)
@@ -160,8 +161,11 @@ impl Rules<'_> {
 }
 
 /// Rows with keys at their beginning, each with the rows that belong to it.
-pub(crate) fn entries(rows: &[Row<'_>], rules: Rules<'_>) -> Result<Vec<Entry>, Fault> {
-    let mut entries: Vec<Entry> = Vec::new();
+pub(crate) fn entries(
+    rows: &[FrontMatterRow<'_>],
+    rules: FrontMatterRules<'_>,
+) -> Result<Vec<FrontMatterEntry>, FrontMatterFault> {
+    let mut entries: Vec<FrontMatterEntry> = Vec::new();
     let mut next = 0;
     while next < rows.len() {
         let row = rows[next];
@@ -180,9 +184,11 @@ pub(crate) fn entries(rows: &[Row<'_>], rules: Rules<'_>) -> Result<Vec<Entry>, 
         let value = match read {
             Ok(value) => value,
             Err(fault) if is_strict => return Err(fault),
-            Err(_) => Value { at: value.at(), kind: Kind::Raw(raw(value, below)) },
+            Err(_) => {
+                FrontMatterValue { at: value.at(), kind: FrontMatterKind::Raw(raw(value, below)) }
+            }
         };
-        entries.push(Entry { key, at: row.at(), value });
+        entries.push(FrontMatterEntry { key, at: row.at(), value });
         next += more + 1;
     }
     Ok(entries)
@@ -190,7 +196,7 @@ pub(crate) fn entries(rows: &[Row<'_>], rules: Rules<'_>) -> Result<Vec<Entry>, 
 
 /// Whether a row goes on with what stands before it. Prose that is not indented goes on with a
 /// text that nobody relies on.
-fn belongs(row: &Row<'_>, is_strict: bool) -> bool {
+fn belongs(row: &FrontMatterRow<'_>, is_strict: bool) -> bool {
     let is_indented = row.text.starts_with([' ', '\t']);
     is_indented
         || row.text.trim().is_empty()
@@ -205,7 +211,7 @@ pub(crate) fn is_item(text: &str) -> bool {
 }
 
 /// The key that a row begins with, and what stands behind the colon.
-fn key<'a>(row: Row<'a>) -> Result<(String, Row<'a>), Fault> {
+fn key<'a>(row: FrontMatterRow<'a>) -> Result<(String, FrontMatterRow<'a>), FrontMatterFault> {
     let wrong = || (row.at(), "a line such as `key: value` was expected here".to_owned());
     let quote = row.text.chars().next().filter(|c| matches!(c, '"' | '\''));
     let (key, rest) = match quote {
@@ -235,7 +241,7 @@ fn is_of_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-fn raw(first: Row<'_>, below: &[Row<'_>]) -> String {
+fn raw(first: FrontMatterRow<'_>, below: &[FrontMatterRow<'_>]) -> String {
     let mut lines = vec![first.text];
     lines.extend(below.iter().map(|row| row.text));
     lines.join("\n").trim_end().to_owned()

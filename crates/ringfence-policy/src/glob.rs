@@ -13,8 +13,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::path::AbsPath;
+use segment::GlobSegment;
 pub(crate) use segment::NameShape;
-use segment::Segment;
 
 /// A compiled glob.
 ///
@@ -25,12 +25,12 @@ use segment::Segment;
 #[serde(try_from = "GlobText", into = "GlobText")]
 pub struct Glob {
     written: GlobText,
-    alternatives: Vec<Vec<Segment>>,
+    alternatives: Vec<Vec<GlobSegment>>,
 }
 
 /// Whether upper and lower case are the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Case {
+pub enum GlobCase {
     /// `A` is not `a`.
     #[default]
     Sensitive,
@@ -138,7 +138,7 @@ impl Glob {
     /// A text that begins with `/` is absolute, one without `/` or with `**/` in front
     /// holds everywhere, any other is relative to `anchor`. Whoever knows the home
     /// directory has replaced `~` before.
-    pub fn new(text: &str, anchor: Option<&AbsPath>, case: Case) -> Result<Self, GlobError> {
+    pub fn new(text: &str, anchor: Option<&AbsPath>, case: GlobCase) -> Result<Self, GlobError> {
         let written = GlobText { text: text.to_owned(), anchor: anchor.cloned(), case };
         Self::try_from(written)
     }
@@ -189,7 +189,7 @@ impl Glob {
 
     /// Whether it holds at any depth, whatever stands above.
     pub(crate) fn floats(&self) -> bool {
-        self.alternatives.iter().all(|segments| segments.first() == Some(&Segment::AnyDepth))
+        self.alternatives.iter().all(|segments| segments.first() == Some(&GlobSegment::AnyDepth))
     }
 
     /// As [`Glob::matches`], on a path already split.
@@ -235,7 +235,7 @@ impl fmt::Display for Glob {
 struct GlobText {
     text: String,
     anchor: Option<AbsPath>,
-    case: Case,
+    case: GlobCase,
 }
 
 impl TryFrom<GlobText> for Glob {

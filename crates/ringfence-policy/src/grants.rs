@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::disguise::Disguises;
 use crate::glob::Glob;
 use crate::limit::Limit;
-pub use crate::network::{NetworkMode, NetworkRules, Ports};
+pub use crate::network::{NetworkMode, NetworkRules, PortSelection};
 use crate::path::AbsPath;
 use crate::tools::ToolRules;
 use crate::tracked::TrackedFiles;
@@ -24,9 +24,9 @@ pub struct Grants {
     /// Rules on paths; see [`Grants::decide`] for who wins.
     pub rules: Vec<Rule>,
     /// Rules on names, which hold in every opened tree, also for files that appear later.
-    pub patterns: Vec<Pattern>,
+    pub patterns: Vec<NameRule>,
     /// What re-opens a file that a pattern caught.
-    pub exceptions: Vec<Exception>,
+    pub exceptions: Vec<NameException>,
     /// Files that are open because git tracks them.
     pub tracked: TrackedFiles,
     /// Which denied names look absent, or empty.
@@ -249,11 +249,11 @@ pub enum Effect {
 
 /// A rule on names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Pattern {
+pub struct NameRule {
     /// What it matches.
     pub glob: Glob,
     /// [`PatternEffect::Deny`] or [`PatternEffect::Protect`].
-    pub effect: PatternEffect,
+    pub effect: NameRuleEffect,
     /// Where it was written.
     pub origin: Origin,
     /// A managed rule that no grant lifts.
@@ -262,7 +262,7 @@ pub struct Pattern {
 
 /// What a rule on names does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PatternEffect {
+pub enum NameRuleEffect {
     /// Nothing at all.
     Deny,
     /// Readable, never writable, also while absent.
@@ -271,7 +271,7 @@ pub enum PatternEffect {
 
 /// What re-opens a file that a pattern caught.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Exception {
+pub struct NameException {
     /// What it matches.
     pub glob: Glob,
     /// Where it was written.

@@ -14,7 +14,7 @@ use crate::policy::Policy;
 
 /// A format of another tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ImportFormat {
     /// `sandbox.json`: white list, black list, provider.
     SandboxJson,
     /// `.uds/config.yaml`
@@ -29,18 +29,18 @@ pub enum Format {
 
 /// A policy that was read from another tool's file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Imported {
+pub struct ImportedPolicy {
     /// The equivalent policy.
     pub policy: Policy,
     /// What is different, and why.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ImportNote>,
 }
 
 /// Something that could not be carried over as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct ImportNote {
     /// How much it matters.
-    pub kind: NoteKind,
+    pub kind: ImportNoteKind,
     /// The setting in the other tool's file; empty for the file as a whole.
     pub key: String,
     /// What is different, and why.
@@ -49,7 +49,7 @@ pub struct Note {
 
 /// How much a note matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoteKind {
+pub enum ImportNoteKind {
     /// The file could not be used as it is.
     Warning,
     /// The setting has no counterpart.
@@ -107,61 +107,63 @@ impl ImportError {
 /// Reads `text` as `format`.
 ///
 /// A malformed `sandbox.json` is no error: its own rule is a warning and the defaults.
-pub fn import(text: &str, format: Format) -> Result<Imported, ImportError> {
+pub fn import(text: &str, format: ImportFormat) -> Result<ImportedPolicy, ImportError> {
     let imported = match format {
-        Format::SandboxJson => Ok(sandbox_json::import(text)),
-        Format::UdsYaml => uds_yaml::import(text),
-        Format::SettingsJson => settings_json::import(text),
-        Format::SrtJson => settings_json::import_srt(text),
-        Format::CodexToml => codex_toml::import(text),
+        ImportFormat::SandboxJson => Ok(sandbox_json::import(text)),
+        ImportFormat::UdsYaml => uds_yaml::import(text),
+        ImportFormat::SettingsJson => settings_json::import(text),
+        ImportFormat::SrtJson => settings_json::import_srt(text),
+        ImportFormat::CodexToml => codex_toml::import(text),
     };
-    imported.map(Imported::without_opened_denies)
+    imported.map(ImportedPolicy::without_opened_denies)
 }
 
 /// Guesses the format from the file's name and what stands in it.
-pub fn detect(file_name: &str, text: &str) -> Option<Format> {
+pub fn detect(file_name: &str, text: &str) -> Option<ImportFormat> {
     let name = file_name.rsplit('/').next().unwrap_or(file_name);
     match name.rsplit_once('.')?.1 {
-        "toml" => (name == "config.toml" || text.contains("sandbox_")).then_some(Format::CodexToml),
+        "toml" => {
+            (name == "config.toml" || text.contains("sandbox_")).then_some(ImportFormat::CodexToml)
+        }
         "yaml" | "yml" => {
-            text.lines().any(|line| line.starts_with("sandbox:")).then_some(Format::UdsYaml)
+            text.lines().any(|line| line.starts_with("sandbox:")).then_some(ImportFormat::UdsYaml)
         }
         "json" | "jsonc" => detect_json(name, text),
         _ => None,
     }
 }
 
-fn detect_json(name: &str, text: &str) -> Option<Format> {
+fn detect_json(name: &str, text: &str) -> Option<ImportFormat> {
     let has = |key: &str| reader::json(text).is_ok_and(|value| value.get(key).is_some());
     if name == "sandbox.json" || has("policy") {
-        Some(Format::SandboxJson)
+        Some(ImportFormat::SandboxJson)
     } else if has("sandbox")
         || has("permissions")
         || (name.starts_with("settings") && !has("filesystem"))
     {
-        Some(Format::SettingsJson)
+        Some(ImportFormat::SettingsJson)
     } else if has("filesystem") || has("network") || name.contains("srt") {
-        Some(Format::SrtJson)
+        Some(ImportFormat::SrtJson)
     } else {
         None
     }
 }
 
-impl Imported {
+impl ImportedPolicy {
     fn new() -> Self {
         Self { policy: Policy::default(), notes: Vec::new() }
     }
 
-    fn note(&mut self, kind: NoteKind, key: impl Into<String>, text: impl Into<String>) {
-        self.notes.push(Note { kind, key: key.into(), text: text.into() });
+    fn note(&mut self, kind: ImportNoteKind, key: impl Into<String>, text: impl Into<String>) {
+        self.notes.push(ImportNote { kind, key: key.into(), text: text.into() });
     }
 
     fn not_carried(&mut self, key: impl Into<String>, text: impl Into<String>) {
-        self.note(NoteKind::NotCarried, key, text);
+        self.note(ImportNoteKind::NotCarried, key, text);
     }
 
     fn changed(&mut self, key: impl Into<String>, text: impl Into<String>) {
-        self.note(NoteKind::Changed, key, text);
+        self.note(ImportNoteKind::Changed, key, text);
     }
 
     fn unknown(&mut self, keys: Vec<String>) {

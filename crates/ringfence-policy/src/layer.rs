@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Place, PolicyError};
+use crate::error::{PolicyError, SourcePosition};
 use crate::grants::{Origin, Source};
 use crate::network::HostRule;
 use crate::path::AbsPath;
@@ -10,7 +10,7 @@ use crate::policy::Policy;
 
 /// A policy with the file it stands in and the line of each of its entries.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Layer {
+pub struct PolicyLayer {
     /// What is written.
     pub policy: Policy,
     /// Whose file it is.
@@ -21,7 +21,7 @@ pub struct Layer {
     pub(crate) places: BTreeMap<String, (u32, u32)>,
 }
 
-impl Layer {
+impl PolicyLayer {
     /// A layer out of a policy that was not parsed from text: it has no lines.
     pub fn new(policy: Policy, file: AbsPath, source: Source) -> Self {
         Self { policy, source, file, places: BTreeMap::new() }
@@ -56,9 +56,13 @@ impl Layer {
     }
 
     /// Where `key` was written.
-    pub(crate) fn place(&self, key: &str) -> Place {
+    pub(crate) fn place(&self, key: &str) -> SourcePosition {
         let at = self.places.get(key);
-        Place { file: Some(self.file.clone()), line: at.map(|at| at.0), column: at.map(|at| at.1) }
+        SourcePosition {
+            file: Some(self.file.clone()),
+            line: at.map(|at| at.0),
+            column: at.map(|at| at.1),
+        }
     }
 
     /// The rule on hosts that stands at `key`; an error points into the text.

@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
-pub mod amend;
 mod amount;
 pub mod builtin;
 pub mod change;
@@ -18,6 +17,8 @@ pub mod command;
 pub mod configure;
 pub mod decide;
 mod disguise;
+mod display;
+pub mod edit_entry;
 pub mod environment;
 pub mod error;
 mod expand;
@@ -29,7 +30,7 @@ pub mod import;
 mod keys;
 pub mod layer;
 pub mod limit;
-pub mod names;
+pub mod name_index;
 pub mod network;
 pub mod parse;
 pub mod path;
@@ -44,27 +45,28 @@ pub mod schema;
 mod testing;
 pub mod tools;
 pub mod tracked;
-mod words;
 
-pub use agent::{Agent, AgentCommand};
-pub use amend::{Permit, amend};
-pub use change::{Change, Direction, Turn, revise};
-pub use decide::{Access, Because, Decision, Line, Verdict};
+pub use agent::{AgentProgram, AgentSpec};
+pub use change::{ChangeDirection, ChangeKind, PolicyChange, revise};
+pub use decide::{Access, DecidingRule, Decision, ExplainLine, Verdict};
 pub use disguise::{Disguise, Disguises};
+pub use display::is_hidden;
+pub use edit_entry::{PolicyEntryEdit, edit_policy_entry};
 pub use environment::{EnvDecision, EnvReason, ValueCheck};
-pub use error::{Place, PolicyError};
+pub use error::{PolicyError, SourcePosition};
 pub use expand::is_sandboxes_own;
 pub use facts::{Facts, Flags, GitLayout, Remote};
 pub use front_matter::FrontMatter;
-pub use glob::{Case, Glob, GlobError, NameMatch};
+pub use glob::{Glob, GlobCase, GlobError, NameMatch};
 pub use grants::*;
 pub use keys::nearest_of as nearest;
-pub use layer::{Layer, check_cycle};
+pub use layer::{PolicyLayer, check_cycle};
 pub use limit::Limit;
-pub use names::NameIndex;
+pub use name_index::NameIndex;
 pub use network::{
-    CA_BUNDLE, Check, Ground, Host, HostRule, HostRuleError, Listed, Name, NameError, OpenPorts,
-    PROXY_PORT, Passage, PortEntry, Range, Secret, Sni, Subject, Way, guarded, remote_rules,
+    CA_BUNDLE, ConnectRoute, HostDecision, HostName, HostNameError, HostPattern, HostReason,
+    HostRule, HostRuleError, HostTarget, IpRange, ListedHost, OpenPorts, PROXY_PORT, PortEntry,
+    RouteCheck, SecretRule, SniCheck, guarded, remote_rules,
 };
 pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;
@@ -75,4 +77,3 @@ pub use resolve::{resolve, resolve_to_inspect};
 pub use schema::schema;
 pub use tools::{AllowedTools, Tool, ToolRule, ToolRules};
 pub use tracked::{TrackedFile, TrackedFiles, TrackedMode};
-pub use words::is_hidden;

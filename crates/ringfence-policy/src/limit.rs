@@ -59,26 +59,26 @@ impl Limit {
     pub fn amount(self, text: &str) -> Option<u64> {
         let amount = text.parse().map_or_else(|_| Amount::Text(text.to_owned()), Amount::Number);
         match self.unit() {
-            Unit::Milliseconds => amount.milliseconds(),
-            Unit::Bytes => amount.bytes(),
-            Unit::Pieces => text.parse().ok(),
+            LimitUnit::Milliseconds => amount.milliseconds(),
+            LimitUnit::Bytes => amount.bytes(),
+            LimitUnit::Pieces => text.parse().ok(),
         }
     }
 
     /// What can be said of it.
     pub fn expected(self) -> &'static str {
         match self.unit() {
-            Unit::Milliseconds => "a duration such as `500ms`, `300s`, `5m` or `2h`",
-            Unit::Bytes => "a size such as `512MiB` or `2GB`",
-            Unit::Pieces => "a number",
+            LimitUnit::Milliseconds => "a duration such as `500ms`, `300s`, `5m` or `2h`",
+            LimitUnit::Bytes => "a size such as `512MiB` or `2GB`",
+            LimitUnit::Pieces => "a number",
         }
     }
 
-    fn unit(self) -> Unit {
+    fn unit(self) -> LimitUnit {
         match self {
-            Limit::Wall | Limit::Cpu => Unit::Milliseconds,
-            Limit::Memory | Limit::FileSize | Limit::Disk | Limit::Output => Unit::Bytes,
-            Limit::Processes | Limit::OpenFiles => Unit::Pieces,
+            Limit::Wall | Limit::Cpu => LimitUnit::Milliseconds,
+            Limit::Memory | Limit::FileSize | Limit::Disk | Limit::Output => LimitUnit::Bytes,
+            Limit::Processes | Limit::OpenFiles => LimitUnit::Pieces,
         }
     }
 
@@ -87,10 +87,12 @@ impl Limit {
         const STEPS: [(u64, &str); 4] =
             [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         match self.unit() {
-            Unit::Pieces => amount.to_string(),
-            Unit::Milliseconds if amount.is_multiple_of(1000) => format!("{} s", amount / 1000),
-            Unit::Milliseconds => format!("{}.{:03} s", amount / 1000, amount % 1000),
-            Unit::Bytes => match STEPS.iter().find(|(step, _)| amount >= *step) {
+            LimitUnit::Pieces => amount.to_string(),
+            LimitUnit::Milliseconds if amount.is_multiple_of(1000) => {
+                format!("{} s", amount / 1000)
+            }
+            LimitUnit::Milliseconds => format!("{}.{:03} s", amount / 1000, amount % 1000),
+            LimitUnit::Bytes => match STEPS.iter().find(|(step, _)| amount >= *step) {
                 Some((step, unit)) if amount.is_multiple_of(*step) => {
                     format!("{} {unit}", amount / step)
                 }
@@ -101,7 +103,7 @@ impl Limit {
     }
 }
 
-enum Unit {
+enum LimitUnit {
     Milliseconds,
     Bytes,
     Pieces,

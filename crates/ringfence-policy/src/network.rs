@@ -14,14 +14,14 @@ mod rule;
 mod rules;
 mod spelling;
 
-pub use decide::{Check, Ground, Passage, Way};
+pub use decide::{ConnectRoute, HostDecision, HostReason, RouteCheck};
 pub use guarded::guarded;
-pub use name::{Host, Name, NameError};
-pub use range::Range;
+pub use name::{HostName, HostNameError, HostTarget};
+pub use range::IpRange;
 pub use remote::remote_rules;
-pub use rule::{HostRule, HostRuleError, Subject};
+pub use rule::{HostPattern, HostRule, HostRuleError};
 pub(crate) use rules::TRUST;
 pub use rules::{
-    CA_BUNDLE, Listed, NetworkMode, NetworkRules, OpenPorts, PROXY_PORT, PortEntry, Ports, Secret,
-    Sni,
+    CA_BUNDLE, ListedHost, NetworkMode, NetworkRules, OpenPorts, PROXY_PORT, PortEntry,
+    PortSelection, SecretRule, SniCheck,
 };

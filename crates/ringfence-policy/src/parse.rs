@@ -9,18 +9,18 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::error::{Place, PolicyError};
+use crate::error::{PolicyError, SourcePosition};
 use crate::grants::Source;
 use crate::keys;
-use crate::layer::Layer;
+use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
 use crate::policy::{Policy, VERSION};
 
 /// Reads the text of a policy file.
 ///
 /// Keys are checked before values: a misspelt `deny` must never pass as an absent one.
-pub fn parse(text: &str, file: &AbsPath, source: Source) -> Result<Layer, PolicyError> {
-    let lines = Lines::new(text, file);
+pub fn parse(text: &str, file: &AbsPath, source: Source) -> Result<PolicyLayer, PolicyError> {
+    let lines = LineIndex::new(text, file);
     let table = DeTable::parse(text).map_err(|error| PolicyError::Syntax {
         at: lines.place(error.span().unwrap_or_default()),
         message: error.message().to_owned(),
@@ -34,26 +34,30 @@ pub fn parse(text: &str, file: &AbsPath, source: Source) -> Result<Layer, Policy
             message: error.message().to_owned(),
         }
     })?;
-    let layer = Layer { policy, source, file: file.clone(), places };
+    let layer = PolicyLayer { policy, source, file: file.clone(), places };
     values::check(&layer)?;
     Ok(layer)
 }
 
 /// As [`parse`], from the bytes of a file.
-pub fn parse_bytes(bytes: &[u8], file: &AbsPath, source: Source) -> Result<Layer, PolicyError> {
+pub fn parse_bytes(
+    bytes: &[u8],
+    file: &AbsPath,
+    source: Source,
+) -> Result<PolicyLayer, PolicyError> {
     match std::str::from_utf8(bytes) {
         Ok(text) => parse(text, file, source),
         Err(error) => {
             let offset = error.valid_up_to();
             let valid = String::from_utf8_lossy(&bytes[..offset]);
-            let at = Lines::new(&valid, file).place(offset..offset);
+            let at = LineIndex::new(&valid, file).place(offset..offset);
             Err(PolicyError::NotUtf8 { at, offset })
         }
     }
 }
 
 /// A file of another version may have other keys: its version is the error to report.
-fn check_version(table: &DeTable<'_>, lines: &Lines<'_>) -> Result<(), PolicyError> {
+fn check_version(table: &DeTable<'_>, lines: &LineIndex<'_>) -> Result<(), PolicyError> {
     let Some(version) = table.get("version") else {
         return Err(PolicyError::NoVersion { at: lines.place(0..0) });
     };
@@ -74,8 +78,8 @@ fn walk(
     table: &DeTable<'_>,
     prefix: &str,
     known: &[&str],
-    lines: &Lines<'_>,
-    places: &mut Places,
+    lines: &LineIndex<'_>,
+    places: &mut PositionMap,
 ) -> Result<(), PolicyError> {
     for (key, value) in in_order(table) {
         let name = key.get_ref().as_ref();
@@ -105,12 +109,12 @@ fn walk(
     Ok(())
 }
 
-type Places = BTreeMap<String, (u32, u32)>;
+type PositionMap = BTreeMap<String, (u32, u32)>;
 
-type Item<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
+type ParseItem<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
 
 /// By position, so that the first fault of the file is the one reported.
-fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Item<'a, 'i>> {
+fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<ParseItem<'a, 'i>> {
     let mut items: Vec<_> = table.iter().collect();
     items.sort_by_key(|(key, _)| key.span().start);
     items
@@ -119,7 +123,7 @@ fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Item<'a, 'i>> {
 fn check_key(
     key: &Spanned<std::borrow::Cow<'_, str>>,
     known: &[&str],
-    lines: &Lines<'_>,
+    lines: &LineIndex<'_>,
 ) -> Result<(), PolicyError> {
     let name = key.get_ref().as_ref();
     if known.contains(&name) {
@@ -130,13 +134,13 @@ fn check_key(
 }
 
 /// Lines and columns from byte positions.
-struct Lines<'a> {
+struct LineIndex<'a> {
     text: &'a str,
     file: &'a AbsPath,
     starts: Vec<usize>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineIndex<'a> {
     fn new(text: &'a str, file: &'a AbsPath) -> Self {
         let starts =
             [0].into_iter().chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
@@ -150,9 +154,9 @@ impl<'a> Lines<'a> {
         (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))
     }
 
-    fn place(&self, span: Range<usize>) -> Place {
+    fn place(&self, span: Range<usize>) -> SourcePosition {
         let (line, column) = self.at(span.start);
-        Place { file: Some(self.file.clone()), line: Some(line), column: Some(column) }
+        SourcePosition { file: Some(self.file.clone()), line: Some(line), column: Some(column) }
     }
 }
 

@@ -190,7 +190,7 @@ impl<'de> Deserialize<'de> for AbsPath {
         let text: OsString = if deserializer.is_human_readable() {
             String::deserialize(deserializer)?.into()
         } else {
-            os_string(deserializer.deserialize_byte_buf(Bytes)?)
+            os_string(deserializer.deserialize_byte_buf(PathBytes)?)
         };
         AbsPath::new(Path::new(&text))
             .ok_or_else(|| serde::de::Error::custom("path is not absolute"))
@@ -198,9 +198,9 @@ impl<'de> Deserialize<'de> for AbsPath {
 }
 
 /// Takes bytes at once: `Vec<u8>` would take them one by one.
-struct Bytes;
+struct PathBytes;
 
-impl<'de> Visitor<'de> for Bytes {
+impl<'de> Visitor<'de> for PathBytes {
     type Value = Vec<u8>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

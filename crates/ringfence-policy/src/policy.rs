@@ -14,7 +14,7 @@ use crate::command::Platform;
 use crate::disguise::Disguise;
 use crate::grants::{Asking, Doubt, Fsync, HookSession, Mode, Observe, OnError, OnGap};
 use crate::tracked::TrackedMode;
-pub use network::{NetworkPolicy, PortChoice, SecretPolicy};
+pub use network::{NetworkSection, PortChoice, SecretSection};
 
 /// The one version of the format there is.
 pub const VERSION: u32 = 1;
@@ -47,31 +47,31 @@ pub struct Policy {
     pub ask: Option<Asking>,
     /// Whether there is a sandbox.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub sandbox: SandboxPolicy,
+    pub sandbox: SandboxSection,
     /// Files and directories.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub filesystem: FilesystemPolicy,
+    pub filesystem: FilesystemSection,
     /// Variables.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub environment: EnvironmentPolicy,
+    pub environment: EnvironmentSection,
     /// The network.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub network: NetworkPolicy,
+    pub network: NetworkSection,
     /// Guards on the command's text.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub commands: CommandPolicy,
+    pub commands: CommandsSection,
     /// Tools of agents.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub tools: ToolPolicy,
+    pub tools: ToolsSection,
     /// Ceilings on what a command may use.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub limits: LimitPolicy,
+    pub limits: LimitsSection,
     /// The log of what was run and refused.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub audit: AuditPolicy,
+    pub audit: AuditSection,
     /// Values that stay outside and are put into requests on the way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub secrets: Vec<SecretPolicy>,
+    pub secrets: Vec<SecretSection>,
 }
 
 impl Default for Policy {
@@ -84,14 +84,14 @@ impl Default for Policy {
             on_gap: None,
             observe: None,
             ask: None,
-            sandbox: SandboxPolicy::default(),
-            filesystem: FilesystemPolicy::default(),
-            environment: EnvironmentPolicy::default(),
-            network: NetworkPolicy::default(),
-            commands: CommandPolicy::default(),
-            tools: ToolPolicy::default(),
-            limits: LimitPolicy::default(),
-            audit: AuditPolicy::default(),
+            sandbox: SandboxSection::default(),
+            filesystem: FilesystemSection::default(),
+            environment: EnvironmentSection::default(),
+            network: NetworkSection::default(),
+            commands: CommandsSection::default(),
+            tools: ToolsSection::default(),
+            limits: LimitsSection::default(),
+            audit: AuditSection::default(),
             secrets: Vec::new(),
         }
     }
@@ -100,7 +100,7 @@ impl Default for Policy {
 /// `[sandbox]`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct SandboxPolicy {
+pub struct SandboxSection {
     /// Whether commands are confined at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
@@ -128,7 +128,7 @@ pub struct SandboxPolicy {
 /// `[filesystem]`: paths, and for `deny`, `hide`, `protect` and `except` also globs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct FilesystemPolicy {
+pub struct FilesystemSection {
     /// Readable.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<PathEntry>,
@@ -215,10 +215,10 @@ impl From<&str> for PathEntry {
 /// `[environment]`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct EnvironmentPolicy {
+pub struct EnvironmentSection {
     /// `default` filters, `clean` passes exactly six variables.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub profile: Option<Profile>,
+    pub profile: Option<EnvironmentProfile>,
     /// Names that pass, `*` and `?` allowed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
@@ -233,7 +233,7 @@ pub struct EnvironmentPolicy {
 /// Which variables pass to begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Profile {
+pub enum EnvironmentProfile {
     /// What tools need, no secrets.
     Default,
     /// Exactly six variables.
@@ -243,7 +243,7 @@ pub enum Profile {
 /// `[commands]`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct CommandPolicy {
+pub struct CommandsSection {
     /// Patterns that are refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
@@ -268,7 +268,7 @@ pub struct CommandPolicy {
 /// `[tools]`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct ToolPolicy {
+pub struct ToolsSection {
     /// If given: the only tools that may be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<Vec<String>>,
@@ -280,7 +280,7 @@ pub struct ToolPolicy {
 /// `[limits]`: durations such as `"5m"`, sizes such as `"512MiB"`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct LimitPolicy {
+pub struct LimitsSection {
     /// Wall time; a number is seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall: Option<Amount>,
@@ -310,7 +310,7 @@ pub struct LimitPolicy {
 /// `[audit]`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct AuditPolicy {
+pub struct AuditSection {
     /// When the log is forced onto the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fsync: Option<Fsync>,

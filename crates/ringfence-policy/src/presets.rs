@@ -13,19 +13,19 @@ pub struct Preset {
     /// It applies if one of these programs is on `PATH`.
     pub probes: &'static [&'static str],
     /// Directories that are opened read-only.
-    pub reads: &'static [Place],
+    pub reads: &'static [ToolDir],
     /// Directories it has to write.
-    pub caches: &'static [Cache],
+    pub caches: &'static [ToolCache],
     /// Files with credentials in its directories.
-    pub denies: &'static [Place],
+    pub denies: &'static [ToolDir],
     /// Files, and directories of files, that are denied if they hold one of [`SECRET_WORDS`] or an
     /// address with a password: the tool needs those that do not. A component `*` is any name.
-    pub suspects: &'static [Place],
+    pub suspects: &'static [ToolDir],
 }
 
 /// A directory of a tool: below a variable's value if that is set, else below home.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct ToolDir {
     /// The variable that moves it.
     pub variable: Option<&'static str>,
     /// Below home, where the variable is not set.
@@ -36,27 +36,27 @@ pub struct Place {
 
 /// A directory that a tool writes.
 #[derive(Debug, Clone, Copy)]
-pub struct Cache {
+pub struct ToolCache {
     /// Which.
-    pub place: Place,
+    pub place: ToolDir,
     /// Whether the host's own files are readable underneath: where they hold no secret.
     pub host_beneath: bool,
 }
 
-const fn at(home: &'static str) -> Place {
-    Place { variable: None, home, below: "" }
+const fn at(home: &'static str) -> ToolDir {
+    ToolDir { variable: None, home, below: "" }
 }
 
-const fn moved(variable: &'static str, home: &'static str, below: &'static str) -> Place {
-    Place { variable: Some(variable), home, below }
+const fn moved(variable: &'static str, home: &'static str, below: &'static str) -> ToolDir {
+    ToolDir { variable: Some(variable), home, below }
 }
 
-const fn shared(place: Place) -> Cache {
-    Cache { place, host_beneath: true }
+const fn shared(place: ToolDir) -> ToolCache {
+    ToolCache { place, host_beneath: true }
 }
 
-const fn own(place: Place) -> Cache {
-    Cache { place, host_beneath: false }
+const fn own(place: ToolDir) -> ToolCache {
+    ToolCache { place, host_beneath: false }
 }
 
 /// Words by which a file of a tool is known to hold credentials; ASCII case does not matter.
@@ -91,9 +91,9 @@ pub const PRESETS: &[Preset] = &[
             moved("FNM_DIR", ".local/share/fnm", ""),
             at(".fnm"),
         ],
-        // npm keeps logs and an index with request headers in ~/.npm, and packages alone in `content-v2`, which
-        // it finds by the digests of a lock file. pnpm and yarn keep their own programs
-        // beside their stores.
+        // npm keeps logs and an index with request headers in ~/.npm, and packages alone in
+        // `content-v2`, which it finds by the digests of a lock file. pnpm and yarn keep their own
+        // programs beside their stores.
         caches: &[
             own(at(".npm")),
             shared(at(".npm/_cacache/content-v2")),
@@ -230,7 +230,7 @@ pub(crate) fn suspects(facts: &Facts) -> Vec<AbsPath> {
 pub(crate) fn rules(facts: &Facts) -> Vec<Rule> {
     let mut rules = Vec::new();
     for preset in PRESETS.iter().filter(|preset| applies(preset, facts)) {
-        let found = |place: &Place| place.resolve(facts);
+        let found = |place: &ToolDir| place.resolve(facts);
         rules.extend(
             preset.reads.iter().filter_map(found).map(|root| rule(root, Effect::Read, preset.name)),
         );
@@ -290,7 +290,7 @@ fn is_narrow(dir: &AbsPath, facts: &Facts) -> bool {
     dir.depth() > 0 && !facts.home.is_within(dir) && !beside.is_within(dir)
 }
 
-impl Place {
+impl ToolDir {
     /// `None` where a variable points at something too broad to open.
     fn resolve(&self, facts: &Facts) -> Option<AbsPath> {
         let value = self.variable.and_then(|name| facts.variables.get(name)).and_then(|value| {

@@ -9,26 +9,26 @@ mod fold;
 mod tests;
 
 use crate::builtin;
-use crate::decide::{Access, Because, Decision, Verdict};
-use crate::error::Place;
-use crate::expand::Entry;
+use crate::decide::{Access, DecidingRule, Decision, Verdict};
+use crate::display::is_hidden;
+use crate::error::SourcePosition;
+use crate::expand::ExpandedEntry;
 use crate::facts::Facts;
 use crate::grants::{Effect, Grants, Origin, Rule, Source};
 use crate::path::AbsPath;
-use crate::words::is_hidden;
 
 /// Something that was wanted and refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct DeniedAccess {
     /// On what.
     pub path: AbsPath,
     /// For what.
-    pub want: Want,
+    pub want: AccessNeed,
 }
 
 /// What something is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
+pub enum AccessNeed {
     /// To be read, listed or started.
     Read,
     /// To be written, while it is there.
@@ -37,19 +37,19 @@ pub enum Want {
     Make,
 }
 
-impl Want {
+impl AccessNeed {
     /// What the path itself is asked for.
     pub fn access(self) -> Access {
         match self {
-            Want::Read => Access::Read,
-            Want::Write | Want::Make => Access::Write,
+            AccessNeed::Read => Access::Read,
+            AccessNeed::Write | AccessNeed::Make => Access::Write,
         }
     }
 }
 
 /// What stands somewhere on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Thing {
+pub enum HostFileKind {
     /// A plain file.
     File,
     /// A directory.
@@ -61,9 +61,9 @@ pub enum Thing {
 }
 
 /// What a proposal has to know of the host.
-pub trait Ground {
+pub trait HostView {
     /// What stands at a path, behind links.
-    fn thing(&self, path: &AbsPath) -> Thing;
+    fn thing(&self, path: &AbsPath) -> HostFileKind;
     /// The path without links, as far as it exists.
     fn real(&self, path: &AbsPath) -> AbsPath;
     /// A project that the path is in, or is.
@@ -74,16 +74,16 @@ pub trait Ground {
 
 /// What would give a command what it wanted.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Proposal {
+pub struct PolicyProposal {
     /// What is to be opened, by path.
-    pub openings: Vec<Opening>,
+    pub openings: Vec<ProposedRule>,
     /// The wishes that stay refused, by their numbers.
-    pub left: Vec<(usize, Why)>,
+    pub left: Vec<(usize, NotProposed)>,
 }
 
 /// Something to be opened.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Opening {
+pub struct ProposedRule {
     /// Where.
     pub root: AbsPath,
     /// [`Effect::Read`] or [`Effect::Write`].
@@ -100,7 +100,7 @@ pub struct Opening {
 
 /// Why a wish stays refused.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Why {
+pub enum NotProposed {
     /// A rule denies or protects it, and is meant to.
     OnPurpose(Box<Decision>),
     /// It is part of the system, which is not for writing.
@@ -129,9 +129,14 @@ pub enum Why {
 }
 
 /// The proposal for `wishes`, all of them refused under `grants`.
-pub fn propose(grants: &Grants, facts: &Facts, ground: &dyn Ground, wishes: &[Wish]) -> Proposal {
-    let judge = Judge { grants, facts, ground };
-    let mut proposal = Proposal::default();
+pub fn propose(
+    grants: &Grants,
+    facts: &Facts,
+    ground: &dyn HostView,
+    wishes: &[DeniedAccess],
+) -> PolicyProposal {
+    let judge = Proposer { grants, facts, ground };
+    let mut proposal = PolicyProposal::default();
     for (number, wish) in wishes.iter().enumerate() {
         match judge.opening(number, wish) {
             Ok(opening) => proposal.openings.push(opening),
@@ -142,21 +147,21 @@ pub fn propose(grants: &Grants, facts: &Facts, ground: &dyn Ground, wishes: &[Wi
     proposal
 }
 
-struct Judge<'a> {
+struct Proposer<'a> {
     grants: &'a Grants,
     facts: &'a Facts,
-    ground: &'a dyn Ground,
+    ground: &'a dyn HostView,
 }
 
-impl Judge<'_> {
+impl Proposer<'_> {
     /// What one wish alone would take.
-    fn opening(&self, number: usize, wish: &Wish) -> Result<Opening, Why> {
+    fn opening(&self, number: usize, wish: &DeniedAccess) -> Result<ProposedRule, NotProposed> {
         let decision = self.grants.decide(&wish.path, wish.want.access());
         self.not_on_purpose(&wish.path, wish.want.access())?;
         if ["/sys", "/proc", "/dev"].iter().any(|root| wish.path.as_path().starts_with(root)) {
-            return Err(Why::Kernel);
+            return Err(NotProposed::Kernel);
         }
-        let alone = wish.want != Want::Make;
+        let alone = wish.want != AccessNeed::Make;
         let root = match decision.verdict {
             Verdict::Absent if alone => wish.path.clone(),
             Verdict::ReadOnly => {
@@ -165,17 +170,19 @@ impl Judge<'_> {
             }
             // What is opened alone can be changed, but not replaced.
             Verdict::Allowed if alone || !self.is_opened_alone(&decision) => {
-                return Err(Why::Allowed);
+                return Err(NotProposed::Allowed);
             }
             Verdict::Absent | Verdict::Allowed | Verdict::Denied => above(&wish.path)?,
         };
-        let effect = if wish.want == Want::Read { Effect::Read } else { Effect::Write };
+        let effect = if wish.want == AccessNeed::Read { Effect::Read } else { Effect::Write };
         match self.ground.thing(&root) {
-            Thing::Other => return Err(Why::NoFile),
-            Thing::Directory => self.may_be_opened_whole(&root)?,
-            Thing::File if is_too_broad(self.grants, &root) => return Err(Why::TooBroad(root)),
-            Thing::File => {}
-            Thing::Nothing => return Err(Why::Gone),
+            HostFileKind::Other => return Err(NotProposed::NoFile),
+            HostFileKind::Directory => self.may_be_opened_whole(&root)?,
+            HostFileKind::File if is_too_broad(self.grants, &root) => {
+                return Err(NotProposed::TooBroad(root));
+            }
+            HostFileKind::File => {}
+            HostFileKind::Nothing => return Err(NotProposed::Gone),
         }
         self.made(root, effect, vec![number], None)
     }
@@ -186,16 +193,16 @@ impl Judge<'_> {
         effect: Effect,
         wishes: Vec<usize>,
         folded: Option<usize>,
-    ) -> Result<Opening, Why> {
-        let text = self.text(&root, &effect).ok_or(Why::Unwritable)?;
+    ) -> Result<ProposedRule, NotProposed> {
+        let text = self.text(&root, &effect).ok_or(NotProposed::Unwritable)?;
         let project =
             self.ground.project_around(&root).filter(|project| *project != self.grants.workspace);
-        Ok(Opening { root, effect, text, wishes, folded, project })
+        Ok(ProposedRule { root, effect, text, wishes, folded, project })
     }
 
     /// Refuses what a rule shuts, by whatever name. A path that a person names is open even if
     /// a pattern catches it, so the rules are asked as if the directory around it were open.
-    fn not_on_purpose(&self, path: &AbsPath, access: Access) -> Result<(), Why> {
+    fn not_on_purpose(&self, path: &AbsPath, access: Access) -> Result<(), NotProposed> {
         for path in [path.clone(), self.ground.real(path)] {
             let decision = self.grants.decide(&path, access);
             let silent = decision.verdict == Verdict::Absent;
@@ -209,7 +216,7 @@ impl Judge<'_> {
                 .filter(|_| silent)
                 .map(|root| self.with_open(root).decide(&path, access));
             if let Some(decision) = std::iter::once(decision).chain(imagined).find(is_on_purpose) {
-                return Err(Why::OnPurpose(Box::new(decision)));
+                return Err(NotProposed::OnPurpose(Box::new(decision)));
             }
         }
         Ok(())
@@ -225,36 +232,36 @@ impl Judge<'_> {
     }
 
     /// Whether what may be read now is a person's to open further.
-    fn may_be_written(&self, decision: &Decision) -> Result<(), Why> {
+    fn may_be_written(&self, decision: &Decision) -> Result<(), NotProposed> {
         match decision.rule.as_ref().map(|because| &because.origin().source) {
-            Some(Source::BuiltIn) => Err(Why::System),
-            Some(Source::Preset(_)) => Err(Why::Toolchain),
-            Some(Source::Mode | Source::Tools) => Err(Why::ReadOnly),
-            _ if decision.path.is_within(&self.grants.workspace) => Err(Why::ReadOnly),
+            Some(Source::BuiltIn) => Err(NotProposed::System),
+            Some(Source::Preset(_)) => Err(NotProposed::Toolchain),
+            Some(Source::Mode | Source::Tools) => Err(NotProposed::ReadOnly),
+            _ if decision.path.is_within(&self.grants.workspace) => Err(NotProposed::ReadOnly),
             _ => Ok(()),
         }
     }
 
     fn is_opened_alone(&self, decision: &Decision) -> bool {
         let is_root =
-            matches!(&decision.rule, Some(Because::Rule(rule)) if rule.root == decision.path);
-        is_root && self.ground.thing(&decision.path) == Thing::File
+            matches!(&decision.rule, Some(DecidingRule::Rule(rule)) if rule.root == decision.path);
+        is_root && self.ground.thing(&decision.path) == HostFileKind::File
     }
 
     /// Refuses directories with more in them than was meant.
-    fn may_be_opened_whole(&self, directory: &AbsPath) -> Result<(), Why> {
+    fn may_be_opened_whole(&self, directory: &AbsPath) -> Result<(), NotProposed> {
         if is_too_broad(self.grants, directory) {
-            return Err(Why::TooBroad(directory.clone()));
+            return Err(NotProposed::TooBroad(directory.clone()));
         }
         self.not_on_purpose(directory, Access::Read)?;
         let mut denies = self.grants.rules.iter().filter(|rule| rule.effect == Effect::Deny);
         if let Some(deny) = denies.find(|rule| rule.root.is_within(directory)) {
-            return Err(Why::AroundDenied(deny.root.clone()));
+            return Err(NotProposed::AroundDenied(deny.root.clone()));
         }
         let is_project =
             self.ground.project_around(directory).filter(|project| project == directory);
         match is_project.or_else(|| self.ground.project_below(directory)) {
-            Some(project) => Err(Why::Project(project)),
+            Some(project) => Err(NotProposed::Project(project)),
             None => Ok(()),
         }
     }
@@ -268,8 +275,12 @@ impl Judge<'_> {
             .or_else(|| below(&self.grants.home, "~/"))
             .or_else(|| below(&AbsPath::root(), "/"))?;
         let key = if *effect == Effect::Read { "read" } else { "write" };
-        let entry =
-            Entry { text: &text, key, anchor: &self.grants.workspace, at: Place::default() };
+        let entry = ExpandedEntry {
+            text: &text,
+            key,
+            anchor: &self.grants.workspace,
+            at: SourcePosition::default(),
+        };
         let means_it = entry.path(self.facts).is_ok_and(|meant| meant == *root);
         (means_it && !text.chars().any(is_hidden)).then_some(text)
     }
@@ -278,14 +289,14 @@ impl Judge<'_> {
 /// Whether a rule shuts the path, rather than none opening it.
 fn is_on_purpose(decision: &Decision) -> bool {
     match (&decision.verdict, &decision.rule) {
-        (Verdict::Denied, _) | (Verdict::ReadOnly, Some(Because::Pattern(_))) => true,
-        (Verdict::ReadOnly, Some(Because::Rule(rule))) => !rule.opens(),
+        (Verdict::Denied, _) | (Verdict::ReadOnly, Some(DecidingRule::Pattern(_))) => true,
+        (Verdict::ReadOnly, Some(DecidingRule::Rule(rule))) => !rule.opens(),
         _ => false,
     }
 }
 
-fn above(path: &AbsPath) -> Result<AbsPath, Why> {
-    path.parent().ok_or_else(|| Why::TooBroad(path.clone()))
+fn above(path: &AbsPath) -> Result<AbsPath, NotProposed> {
+    path.parent().ok_or_else(|| NotProposed::TooBroad(path.clone()))
 }
 
 /// Whether opening a path would open the home directory or the project around the command,

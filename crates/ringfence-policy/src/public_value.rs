@@ -1,7 +1,7 @@
 //! Values that can be shown to a sandbox: addresses without a password or token in them.
 
-/// True if `text` is an address of the web without user, password, query or a part that looks like a
-/// token. What is not understood is not public.
+/// True if `text` is an address of the web without user, password, query or a part that looks like
+/// a token. What is not understood is not public.
 pub fn is_public_url(text: &str) -> bool {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-._~:/+[]@%,=!".contains(c));
     let Some((scheme, rest)) = text.split_once("://").filter(|_| is_plain && !text.contains('%'))
@@ -16,7 +16,8 @@ pub fn is_public_url(text: &str) -> bool {
         && path.split('/').all(|part| !looks_random(part))
 }
 
-/// True if every word of `text` is a public address. Words stand between white space or `separators`.
+/// True if every word of `text` is a public address. Words stand between white space or
+/// `separators`.
 pub fn are_public_urls(text: &str, separators: &[char]) -> bool {
     let mut words = text
         .split(|c: char| c.is_whitespace() || separators.contains(&c))
@@ -25,8 +26,8 @@ pub fn are_public_urls(text: &str, separators: &[char]) -> bool {
     words.peek().is_some() && words.all(is_public_url)
 }
 
-/// The address without what may be secret: user and password go, and so does a path or query that may
-/// hold a token. `None` if the host cannot be shown either.
+/// The address without what may be secret: user and password go, and so does a path or query that
+/// may hold a token. `None` if the host cannot be shown either.
 ///
 /// A registry that is left out entirely would be replaced by the tool's default, the public one.
 pub fn shown_url(text: &str) -> Option<String> {
@@ -38,8 +39,8 @@ pub fn shown_url(text: &str) -> Option<String> {
     [whole, origin].into_iter().find(|url| is_public_url(url))
 }
 
-/// As [`shown_url`] for every word of `text`; other words are left as `is_plain` has them. `None` if one
-/// cannot be shown.
+/// As [`shown_url`] for every word of `text`; other words are left as `is_plain` has them. `None`
+/// if one cannot be shown.
 pub fn shown_urls(
     text: &str,
     separators: &[char],
@@ -87,8 +88,8 @@ pub fn is_host(text: &str) -> bool {
     is_port && (is_name(host) || is_v6(host)) && !host.split('.').any(looks_random)
 }
 
-/// True for a part of a path that is likely a token: 16 letters and digits mixed without a break, or
-/// 32 hexadecimal digits.
+/// True for a part of a path that is likely a token: 16 letters and digits mixed without a break,
+/// or 32 hexadecimal digits.
 pub(crate) fn looks_random(part: &str) -> bool {
     let is_mixed = |run: &str| {
         run.len() >= 16

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use toml::Value;
 
 use crate::keys::{KEYS, SECRET_KEYS};
-use crate::layer::Layer;
+use crate::layer::PolicyLayer;
 use crate::policy::Policy;
 
 /// The text of a policy file; it parses back to the same policy.
@@ -14,7 +14,7 @@ pub fn render(policy: &Policy) -> String {
 }
 
 /// As [`render`], with `# from FILE:LINE` behind every setting whose place is known.
-pub fn render_with_origins(layer: &Layer) -> String {
+pub fn render_with_origins(layer: &PolicyLayer) -> String {
     render_with(&layer.policy, &|key| {
         let place = layer.place(key);
         Some(format!("from {}:{}", layer.file, place.line?))

@@ -19,25 +19,29 @@ use crate::grants::{
     Asking, AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap, Origin,
     Rule, Source,
 };
-use crate::layer::Layer;
-use crate::network::{HostRule, Listed, Sni};
+use crate::layer::PolicyLayer;
+use crate::network::{HostRule, ListedHost, SniCheck};
 use crate::path::AbsPath;
 use crate::tools::{ToolRule, ToolRules, is_taken, take_writing};
 use crate::tracked::{TrackedFiles, TrackedMode};
-use scalar::{Leave, Scalar};
+use scalar::{LayeredSetting, PermissionSetting};
 
 /// Lays the layers over each other and over what is built in.
 ///
 /// `layers` come weakest first: managed, user, project; files that a file extends stand
 /// in front of it.
-pub fn resolve(layers: &[Layer], flags: &Flags, facts: &Facts) -> Result<Grants, PolicyError> {
+pub fn resolve(
+    layers: &[PolicyLayer],
+    flags: &Flags,
+    facts: &Facts,
+) -> Result<Grants, PolicyError> {
     resolve_as(Purpose::Run, layers, flags, facts)
 }
 
 /// The same for showing, checking and changing a policy, and for no command: the directory may be
 /// the home directory.
 pub fn resolve_to_inspect(
-    layers: &[Layer],
+    layers: &[PolicyLayer],
     flags: &Flags,
     facts: &Facts,
 ) -> Result<Grants, PolicyError> {
@@ -67,12 +71,12 @@ impl Purpose {
 
 fn resolve_as(
     purpose: Purpose,
-    layers: &[Layer],
+    layers: &[PolicyLayer],
     flags: &Flags,
     facts: &Facts,
 ) -> Result<Grants, PolicyError> {
     let mut warnings = Vec::new();
-    let settings = Settings::merge(layers, flags, &mut warnings)?;
+    let settings = ResolvedSettings::merge(layers, flags, &mut warnings)?;
     let mut lists = files::collect(layers, flags, facts, &mut warnings)?;
     let commands = rest::commands(layers, facts, &mut warnings)?;
     let tools = ToolRules::of(layers);
@@ -160,47 +164,53 @@ impl Grants {
     /// over what is denied.
     pub fn grant_host(&mut self, rule: HostRule) {
         let origin = Origin::new(Source::Session, rule.to_string());
-        self.network.allow.push(Listed { rule, origin });
+        self.network.allow.push(ListedHost { rule, origin });
     }
 }
 
 /// The single settings of a policy.
-struct Settings {
-    mode: Scalar<Mode>,
-    on_gap: Scalar<OnGap>,
-    observe: Scalar<Observe>,
-    ask: Scalar<Asking>,
-    enabled: Scalar<bool>,
-    fail: Scalar<bool>,
-    unsandboxed: Scalar<Leave>,
-    auto_allow: Scalar<Leave>,
-    network: Scalar<NetworkMode>,
-    sni: Scalar<Sni>,
-    fsync: Scalar<Fsync>,
-    on_error: Scalar<OnError>,
-    tracked: Scalar<TrackedMode>,
+struct ResolvedSettings {
+    mode: LayeredSetting<Mode>,
+    on_gap: LayeredSetting<OnGap>,
+    observe: LayeredSetting<Observe>,
+    ask: LayeredSetting<Asking>,
+    enabled: LayeredSetting<bool>,
+    fail: LayeredSetting<bool>,
+    unsandboxed: LayeredSetting<PermissionSetting>,
+    auto_allow: LayeredSetting<PermissionSetting>,
+    network: LayeredSetting<NetworkMode>,
+    sni: LayeredSetting<SniCheck>,
+    fsync: LayeredSetting<Fsync>,
+    on_error: LayeredSetting<OnError>,
+    tracked: LayeredSetting<TrackedMode>,
 }
 
-impl Settings {
+impl ResolvedSettings {
     fn merge(
-        layers: &[Layer],
+        layers: &[PolicyLayer],
         flags: &Flags,
         warnings: &mut Vec<String>,
     ) -> Result<Self, PolicyError> {
         let mut settings = Self {
-            mode: Scalar::new("mode", Mode::WorkspaceWrite),
-            on_gap: Scalar::new("on-gap", OnGap::Refuse),
-            observe: Scalar::new("observe", Observe::Denials),
-            ask: Scalar::new("ask", Asking::Never),
-            enabled: Scalar::new("sandbox.enabled", true),
-            fail: Scalar::new("sandbox.fail-if-unavailable", true),
-            unsandboxed: Scalar::new("sandbox.allow-unsandboxed-commands", Leave(false)),
-            auto_allow: Scalar::new("sandbox.auto-allow-bash-if-sandboxed", Leave(true)),
-            network: Scalar::new("network.mode", NetworkMode::None),
-            sni: Scalar::new("network.sni", Sni::Check),
-            fsync: Scalar::new("audit.fsync", Fsync::Never),
-            on_error: Scalar::new("audit.on-error", OnError::Refuse),
-            tracked: Scalar::new("filesystem.tracked", TrackedMode::Open),
+            mode: LayeredSetting::new("mode", Mode::WorkspaceWrite),
+            on_gap: LayeredSetting::new("on-gap", OnGap::Refuse),
+            observe: LayeredSetting::new("observe", Observe::Denials),
+            ask: LayeredSetting::new("ask", Asking::Never),
+            enabled: LayeredSetting::new("sandbox.enabled", true),
+            fail: LayeredSetting::new("sandbox.fail-if-unavailable", true),
+            unsandboxed: LayeredSetting::new(
+                "sandbox.allow-unsandboxed-commands",
+                PermissionSetting(false),
+            ),
+            auto_allow: LayeredSetting::new(
+                "sandbox.auto-allow-bash-if-sandboxed",
+                PermissionSetting(true),
+            ),
+            network: LayeredSetting::new("network.mode", NetworkMode::None),
+            sni: LayeredSetting::new("network.sni", SniCheck::Check),
+            fsync: LayeredSetting::new("audit.fsync", Fsync::Never),
+            on_error: LayeredSetting::new("audit.on-error", OnError::Refuse),
+            tracked: LayeredSetting::new("filesystem.tracked", TrackedMode::Open),
         };
         for layer in layers {
             let policy = &layer.policy;
@@ -212,12 +222,12 @@ impl Settings {
             settings.fail.offer(layer, policy.sandbox.fail_if_unavailable, warnings);
             settings.unsandboxed.offer(
                 layer,
-                policy.sandbox.allow_unsandboxed_commands.map(Leave),
+                policy.sandbox.allow_unsandboxed_commands.map(PermissionSetting),
                 warnings,
             );
             settings.auto_allow.offer(
                 layer,
-                policy.sandbox.auto_allow_bash_if_sandboxed.map(Leave),
+                policy.sandbox.auto_allow_bash_if_sandboxed.map(PermissionSetting),
                 warnings,
             );
             settings.network.offer(layer, policy.network.mode, warnings);
@@ -238,7 +248,7 @@ impl Settings {
 
 /// What may be written, by mode and tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Writable {
+enum WriteCeiling {
     /// The workspace and what lists say.
     Workspace,
     /// Nothing that goes with the tools for writing, which this rule takes away.
@@ -247,26 +257,28 @@ enum Writable {
     Nothing,
 }
 
-fn writable_parts(mode: Mode, tools: &ToolRules) -> Writable {
+fn writable_parts(mode: Mode, tools: &ToolRules) -> WriteCeiling {
     if mode == Mode::ReadOnly {
-        Writable::Nothing
+        WriteCeiling::Nothing
     } else {
         tools
             .against_writing()
-            .map_or(Writable::Workspace, |tool| Writable::NotByTools(tool.clone()))
+            .map_or(WriteCeiling::Workspace, |tool| WriteCeiling::NotByTools(tool.clone()))
     }
 }
 
-impl Writable {
+impl WriteCeiling {
     /// Turns write rules that have no ground here into read rules.
     fn narrow(&self, rules: &mut [Rule], facts: &Facts, warnings: &mut Vec<String>) {
         for rule in rules.iter_mut().filter(|rule| rule.effect == Effect::Write) {
             let (narrowed, why) = match self {
-                Writable::Workspace => (false, ""),
-                Writable::NotByTools(_) => {
+                WriteCeiling::Workspace => (false, ""),
+                WriteCeiling::NotByTools(_) => {
                     (is_taken(rule, &facts.workspace), "tools that write are disallowed")
                 }
-                Writable::Nothing => (rule.origin.source != Source::Flag, "the mode is read-only"),
+                WriteCeiling::Nothing => {
+                    (rule.origin.source != Source::Flag, "the mode is read-only")
+                }
             };
             if narrowed {
                 rule.effect = Effect::Read;
@@ -281,10 +293,10 @@ impl Writable {
 }
 
 /// The rules that hold before anything a list says.
-fn frame(writable: &Writable, facts: &Facts, lists: &mut files::Lists) -> Vec<Rule> {
+fn frame(writable: &WriteCeiling, facts: &Facts, lists: &mut files::PathLists) -> Vec<Rule> {
     let workspace = match writable {
-        Writable::Workspace | Writable::NotByTools(_) => Effect::Write,
-        Writable::Nothing => Effect::Read,
+        WriteCeiling::Workspace | WriteCeiling::NotByTools(_) => Effect::Write,
+        WriteCeiling::Nothing => Effect::Read,
     };
     let mut rules = Vec::with_capacity(256);
     rules.push(mode_rule(&facts.workspace, workspace.clone()));
@@ -292,8 +304,8 @@ fn frame(writable: &Writable, facts: &Facts, lists: &mut files::Lists) -> Vec<Ru
     rules.extend(crate::presets::rules(facts).into_iter().filter_map(|rule| {
         match (writable, &rule.effect) {
             // Nothing but /tmp is writable in read-only mode, not even a cache of one's own.
-            (Writable::Nothing, Effect::Private { host_beneath: false, .. }) => None,
-            (Writable::Nothing, Effect::Private { .. }) => {
+            (WriteCeiling::Nothing, Effect::Private { host_beneath: false, .. }) => None,
+            (WriteCeiling::Nothing, Effect::Private { .. }) => {
                 Some(Rule { effect: Effect::Read, ..rule })
             }
             _ => Some(rule),
@@ -304,7 +316,7 @@ fn frame(writable: &Writable, facts: &Facts, lists: &mut files::Lists) -> Vec<Ru
     if facts.git.is_some() {
         files::open_git(facts, workspace, &mut rules, lists);
     }
-    if let Writable::NotByTools(tool) = writable {
+    if let WriteCeiling::NotByTools(tool) = writable {
         rules
             .iter_mut()
             .filter(|rule| is_taken(rule, &facts.workspace))

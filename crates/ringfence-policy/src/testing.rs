@@ -1,7 +1,7 @@
 //! Small words for tests: `grants("user read /a")`.
 
 use crate::builtin;
-use crate::glob::{Case, Glob};
+use crate::glob::{Glob, GlobCase};
 use crate::grants::*;
 use crate::path::AbsPath;
 use crate::tools::ToolRules;
@@ -67,14 +67,14 @@ fn add(grants: &mut Grants, source: &str, verb: &str, text: &str) {
     let locked = verb.starts_with("locked-");
     let verb = verb.trim_start_matches("locked-");
     if verb == "except" {
-        let glob = Glob::new(text, None, Case::Sensitive).unwrap();
-        grants.exceptions.push(Exception { glob, origin });
+        let glob = Glob::new(text, None, GlobCase::Sensitive).unwrap();
+        grants.exceptions.push(NameException { glob, origin });
         return;
     }
     if !text.starts_with('/') {
-        let glob = Glob::new(text, None, Case::Sensitive).unwrap();
-        let effect = if verb == "deny" { PatternEffect::Deny } else { PatternEffect::Protect };
-        grants.patterns.push(Pattern { glob, effect, origin, locked });
+        let glob = Glob::new(text, None, GlobCase::Sensitive).unwrap();
+        let effect = if verb == "deny" { NameRuleEffect::Deny } else { NameRuleEffect::Protect };
+        grants.patterns.push(NameRule { glob, effect, origin, locked });
         return;
     }
     let effect = match verb {

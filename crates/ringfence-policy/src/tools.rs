@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::name_matches;
 use crate::grants::{Effect, Grants, Origin, Rule, Source};
-use crate::layer::Layer;
+use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
 
 /// Tools that may not be used, resolved over all layers.
@@ -137,7 +137,7 @@ impl AllowedTools {
 
 impl ToolRules {
     /// What these layers come to.
-    pub fn of(layers: &[Layer]) -> ToolRules {
+    pub fn of(layers: &[PolicyLayer]) -> ToolRules {
         let mut rules = ToolRules::default();
         for layer in layers {
             if let Some(names) = &layer.policy.tools.allowed {

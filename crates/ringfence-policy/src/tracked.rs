@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::builtin;
-use crate::grants::{Grants, Pattern, PatternEffect, Source};
+use crate::grants::{Grants, NameRule, NameRuleEffect, Source};
 use crate::path::AbsPath;
 
 /// Effect of built-in patterns on files that git tracks unchanged.
@@ -56,8 +56,8 @@ pub struct TrackedFile {
     pub digest: [u8; 32],
     /// Device and inode.
     pub identity: (u64, u64),
-    /// Seconds and nanoseconds of its creation, where the file system records them: a new file may get
-    /// the inode of a removed one.
+    /// Seconds and nanoseconds of its creation, where the file system records them: a new file may
+    /// get the inode of a removed one.
     pub born: Option<(i64, u32)>,
 }
 
@@ -92,18 +92,18 @@ impl TrackedFiles {
     }
 }
 
-impl Pattern {
+impl NameRule {
     /// Tells whether tracked files are open in spite of this pattern: only for a built-in deny.
     pub fn spares_tracked(&self) -> bool {
         self.origin.source == Source::BuiltIn
-            && self.effect == PatternEffect::Deny
+            && self.effect == NameRuleEffect::Deny
             && !self.is_locked()
     }
 }
 
 impl Grants {
     /// The built-in pattern that would deny `path` if git did not track it.
-    pub fn pattern_lifted_by_git(&self, path: &AbsPath) -> Option<&Pattern> {
+    pub fn pattern_lifted_by_git(&self, path: &AbsPath) -> Option<&NameRule> {
         if !self.tracked.opens(path) || self.pattern_for(path).is_some() {
             return None;
         }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringfence_policy::import::{Format, Imported, NoteKind, detect, import};
+use ringfence_policy::import::{ImportFormat, ImportNoteKind, ImportedPolicy, detect, import};
 use ringfence_policy::{
-    AbsPath, Access, Facts, Flags, Grants, Layer, Policy, Source, Verdict, parse, render, resolve,
+    AbsPath, Access, Facts, Flags, Grants, Policy, PolicyLayer, Source, Verdict, parse, render,
+    resolve,
 };
 
 const SANDBOX_JSON: &str = r#"{
@@ -112,13 +113,13 @@ fn facts() -> Facts {
     }
 }
 
-fn grants(layer: Layer) -> Grants {
+fn grants(layer: PolicyLayer) -> Grants {
     resolve(&[layer], &Flags::none(path("/home/me/p")), &facts()).unwrap()
 }
 
 /// Imports, renders, parses again, and expects the same grants both ways.
 #[track_caller]
-fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
+fn round_trip(text: &str, format: ImportFormat) -> (ImportedPolicy, Grants) {
     let imported = import(text, format).unwrap();
     let file = path("/home/me/.config/ringfence/policy.toml");
     let rendered = render(&imported.policy);
@@ -153,14 +154,14 @@ fn round_trip(text: &str, format: Format) -> (Imported, Grants) {
             .for_each(|entry| entry.origin.line = None);
         grants
     };
-    let direct = grants(Layer::new(imported.policy.clone(), file, Source::User));
+    let direct = grants(PolicyLayer::new(imported.policy.clone(), file, Source::User));
     assert!(without_lines(grants(parsed)) == without_lines(direct.clone()), "{rendered}");
     (imported, direct)
 }
 
 /// The rendered policy, and one piece of text from each expected note.
 #[track_caller]
-fn check(text: &str, format: Format, expect: &str, notes: &[&str]) -> Grants {
+fn check(text: &str, format: ImportFormat, expect: &str, notes: &[&str]) -> Grants {
     let (imported, grants) = round_trip(text, format);
     assert_eq!(render(&imported.policy), expect);
     let found: Vec<String> =
@@ -178,7 +179,7 @@ fn check_verdict(grants: &Grants, target: &str, access: Access, expect: Verdict)
 }
 
 #[track_caller]
-fn check_error(text: &str, format: Format, code: &str, line: u32, column: u32) {
+fn check_error(text: &str, format: ImportFormat, code: &str, line: u32, column: u32) {
     let error = import(text, format).unwrap_err();
     assert_eq!((error.code(), error.line(), error.column()), (code, line, column), "{error}");
     assert!(!error.hint().is_empty());
@@ -190,7 +191,7 @@ const BLACK_NOTES: [&str; 2] = ["the default black list is built in", "/etc/pass
 fn the_example_of_sandbox_json() {
     let expect = "version = 1\n\n[sandbox]\nenabled = true\n\n[filesystem]\nwrite = [\n  \"/home/user/projects\",\n  \"/var/data\",\n]\n\
                   deny = [\n  \"~/.kube\",\n  \"~/.docker\",\n]\n\n[network]\nmode = \"none\"\n";
-    let grants = check(SANDBOX_JSON, Format::SandboxJson, expect, &BLACK_NOTES);
+    let grants = check(SANDBOX_JSON, ImportFormat::SandboxJson, expect, &BLACK_NOTES);
     check_verdict(&grants, "/var/data/x", Access::Write, Verdict::Allowed);
     check_verdict(&grants, "/home/me/.docker/x", Access::Read, Verdict::Denied);
     check_verdict(&grants, "/home/me/.ssh/id", Access::Read, Verdict::Denied);
@@ -210,7 +211,7 @@ fn sandbox_json_keeps_its_merge_rules() {
         "is a glob",
         "other: not known",
     ];
-    check(text, Format::SandboxJson, expect, &notes);
+    check(text, ImportFormat::SandboxJson, expect, &notes);
 }
 
 #[test]
@@ -224,11 +225,11 @@ fn a_malformed_sandbox_json_means_the_defaults() {
         "{\"policy\": {\"filesystem\": {\"whitelist\": \"x\"}}}",
         "{} // c",
     ] {
-        let imported = import(broken, Format::SandboxJson).unwrap();
-        let default = import("{}", Format::SandboxJson).unwrap();
+        let imported = import(broken, ImportFormat::SandboxJson).unwrap();
+        let default = import("{}", ImportFormat::SandboxJson).unwrap();
         assert_eq!(imported.policy, default.policy, "{broken}");
-        assert_eq!(imported.notes.last().unwrap().kind, NoteKind::Warning, "{broken}");
-        assert!(default.notes.iter().all(|note| note.kind != NoteKind::Warning));
+        assert_eq!(imported.notes.last().unwrap().kind, ImportNoteKind::Warning, "{broken}");
+        assert!(default.notes.iter().all(|note| note.kind != ImportNoteKind::Warning));
     }
 }
 
@@ -239,7 +240,7 @@ fn the_example_of_uds_yaml() {
                   deny = [\n  \"AWS_*\",\n  \"GITHUB_TOKEN\",\n]\n\n[network]\nmode = \"allow-list\"\nlocalhost = true\ngit = true\n";
     let grants = check(
         UDS_YAML,
-        Format::UdsYaml,
+        ImportFormat::UdsYaml,
         expect,
         &["does not pass", "enforce-agent-permissions: always so"],
     );
@@ -256,13 +257,13 @@ fn uds_yaml_keeps_its_order_and_its_defaults() {
     let expect = "version = 1\n\n[filesystem]\ndeny = [\".aws\"]\n\n[environment]\nallow = [\"API_KEY\"]\ndeny = [\"AWS_*\"]\n\n\
                   [network]\nmode = \"full\"\nlocalhost = true\ngit = true\n";
     let notes = ["-C ./app", "AWS_REGION", "always filtered", "does not pass", "sandbox.new"];
-    let grants = check(text, Format::UdsYaml, expect, &notes);
+    let grants = check(text, ImportFormat::UdsYaml, expect, &notes);
     assert!(
         grants.environment.decide("API_KEY").passes()
             && !grants.environment.decide("AWS_REGION").passes()
     );
-    let bare = import("other: 1\n", Format::UdsYaml).unwrap().policy;
-    assert_eq!(bare.network, import("", Format::UdsYaml).unwrap().policy.network);
+    let bare = import("other: 1\n", ImportFormat::UdsYaml).unwrap().policy;
+    assert_eq!(bare.network, import("", ImportFormat::UdsYaml).unwrap().policy.network);
     assert_eq!(bare.network.git, Some(true));
 }
 
@@ -277,7 +278,7 @@ fn the_example_of_settings_json() {
         "httpProxyPort",
         "everything else is readable",
     ];
-    let grants = check(SETTINGS_JSON, Format::SettingsJson, expect, &notes);
+    let grants = check(SETTINGS_JSON, ImportFormat::SettingsJson, expect, &notes);
     check_verdict(&grants, "/home/me/projects/x", Access::Write, Verdict::Allowed);
     check_verdict(&grants, "/home/me/.ssh/id", Access::Read, Verdict::Denied);
 }
@@ -303,7 +304,7 @@ fn permission_rules_become_files_and_domains() {
         "sandbox.new",
         "`*.pem` is not opened",
     ];
-    let grants = check(text, Format::SettingsJson, expect, &notes);
+    let grants = check(text, ImportFormat::SettingsJson, expect, &notes);
     // Without `Write`, nothing is written, whatever else opens it.
     check_verdict(&grants, "/srv/out/x", Access::Write, Verdict::ReadOnly);
     check_verdict(&grants, "/home/me/p/private/x", Access::Read, Verdict::Denied);
@@ -320,7 +321,7 @@ fn srt_settings() {
     let expect = "version = 1\n\n[filesystem]\nread = [\"~/x/open\"]\nwrite = [\".\"]\ndeny = [\n  \"./secrets\",\n  \"~/x\",\n]\n\
                   protect = [\"./vendor\"]\n\n[network]\nmode = \"full\"\nallow = [\"*.x.org\"]\nunix-sockets = [\"/run/a.sock\"]\n";
     let notes = ["`*` is", "http://y", "by path", "is a glob", "everything else", "allowPty"];
-    let grants = check(text, Format::SrtJson, expect, &notes);
+    let grants = check(text, ImportFormat::SrtJson, expect, &notes);
     check_verdict(&grants, "/home/me/x/open/a", Access::Read, Verdict::Allowed);
     check_verdict(&grants, "/home/me/x/a", Access::Read, Verdict::Denied);
     check_verdict(&grants, "/home/me/p/vendor/a", Access::Write, Verdict::ReadOnly);
@@ -329,7 +330,7 @@ fn srt_settings() {
 #[test]
 fn the_example_of_codex_toml() {
     let expect = "version = 1\nmode = \"workspace-write\"\n\n[network]\nmode = \"full\"\n";
-    let grants = check(CODEX_TOML, Format::CodexToml, expect, &["whole disk"]);
+    let grants = check(CODEX_TOML, ImportFormat::CodexToml, expect, &["whole disk"]);
     check_verdict(&grants, "/home/me/p/x", Access::Write, Verdict::Allowed);
 }
 
@@ -340,58 +341,58 @@ fn codex_modes_and_roots() {
     let expect = "version = 1\nmode = \"workspace-write\"\n\n[filesystem]\nwrite = [\"/data\"]\n\n[network]\nmode = \"none\"\n";
     check(
         text,
-        Format::CodexToml,
+        ImportFormat::CodexToml,
         expect,
         &["exclude_tmpdir", "exclude_slash", "/a*", "whole disk", "approval_policy"],
     );
     let read_only = "version = 1\nmode = \"read-only\"\n\n[network]\nmode = \"none\"\n";
-    check("", Format::CodexToml, read_only, &["not set", "whole disk"]);
-    check("sandbox_mode = \"wild\"", Format::CodexToml, read_only, &["`wild`", "whole disk"]);
+    check("", ImportFormat::CodexToml, read_only, &["not set", "whole disk"]);
+    check("sandbox_mode = \"wild\"", ImportFormat::CodexToml, read_only, &["`wild`", "whole disk"]);
     let ignored = "sandbox_mode = \"read-only\"\n[sandbox_workspace_write]\nnetwork_access = true";
-    check(ignored, Format::CodexToml, read_only, &["workspace-write only", "whole disk"]);
+    check(ignored, ImportFormat::CodexToml, read_only, &["workspace-write only", "whole disk"]);
     let full = "version = 1\nmode = \"full-access\"\n\n[network]\nmode = \"none\"\n";
-    check("sandbox_mode = \"danger-full-access\"", Format::CodexToml, full, &[]);
+    check("sandbox_mode = \"danger-full-access\"", ImportFormat::CodexToml, full, &[]);
 }
 
 #[test]
 fn malformed_files_are_errors_with_a_place() {
-    check_error("{\n  \"sandbox\": {", Format::SettingsJson, "import-malformed", 2, 15);
+    check_error("{\n  \"sandbox\": {", ImportFormat::SettingsJson, "import-malformed", 2, 15);
     check_error(
         "{\n  \"sandbox\": {\"enabled\": 1}}",
-        Format::SettingsJson,
+        ImportFormat::SettingsJson,
         "import-wrong-type",
         2,
         16,
     );
-    check_error("[1]", Format::SrtJson, "import-wrong-type", 1, 1);
+    check_error("[1]", ImportFormat::SrtJson, "import-wrong-type", 1, 1);
     check_error(
         "{\"filesystem\": {\"denyRead\": [1]}}",
-        Format::SrtJson,
+        ImportFormat::SrtJson,
         "import-wrong-type",
         1,
         18,
     );
-    check_error("a = 1\nsandbox_mode = ", Format::CodexToml, "import-malformed", 2, 16);
-    check_error("sandbox_mode = 3", Format::CodexToml, "import-wrong-type", 1, 1);
-    check_error("sandbox:\n  enabled: [", Format::UdsYaml, "import-malformed", 2, 12);
-    check_error("sandbox:\n  enabled: maybe", Format::UdsYaml, "import-wrong-type", 2, 3);
+    check_error("a = 1\nsandbox_mode = ", ImportFormat::CodexToml, "import-malformed", 2, 16);
+    check_error("sandbox_mode = 3", ImportFormat::CodexToml, "import-wrong-type", 1, 1);
+    check_error("sandbox:\n  enabled: [", ImportFormat::UdsYaml, "import-malformed", 2, 12);
+    check_error("sandbox:\n  enabled: maybe", ImportFormat::UdsYaml, "import-wrong-type", 2, 3);
 }
 
 #[track_caller]
-fn check_detect(name: &str, text: &str, expect: Option<Format>) {
+fn check_detect(name: &str, text: &str, expect: Option<ImportFormat>) {
     assert_eq!(detect(name, text), expect, "{name}");
 }
 
 #[test]
 fn formats_are_recognised() {
-    check_detect("/x/sandbox.json", "{", Some(Format::SandboxJson));
-    check_detect("other.json", SANDBOX_JSON, Some(Format::SandboxJson));
-    check_detect(".uds/config.yaml", UDS_YAML, Some(Format::UdsYaml));
+    check_detect("/x/sandbox.json", "{", Some(ImportFormat::SandboxJson));
+    check_detect("other.json", SANDBOX_JSON, Some(ImportFormat::SandboxJson));
+    check_detect(".uds/config.yaml", UDS_YAML, Some(ImportFormat::UdsYaml));
     check_detect("config.yaml", "a: 1", None);
-    check_detect(".claude/settings.json", SETTINGS_JSON, Some(Format::SettingsJson));
-    check_detect("settings.local.json", "{\"permissions\": {}}", Some(Format::SettingsJson));
-    check_detect(".srt-settings.json", "{\"filesystem\": {}}", Some(Format::SrtJson));
-    check_detect("config.toml", CODEX_TOML, Some(Format::CodexToml));
+    check_detect(".claude/settings.json", SETTINGS_JSON, Some(ImportFormat::SettingsJson));
+    check_detect("settings.local.json", "{\"permissions\": {}}", Some(ImportFormat::SettingsJson));
+    check_detect(".srt-settings.json", "{\"filesystem\": {}}", Some(ImportFormat::SrtJson));
+    check_detect("config.toml", CODEX_TOML, Some(ImportFormat::CodexToml));
     check_detect("Cargo.toml", "[package]", None);
     check_detect("README", "", None);
     check_detect("package.json", "{}", None);
@@ -399,7 +400,7 @@ fn formats_are_recognised() {
 
 #[test]
 fn an_empty_policy_is_the_same_as_none() {
-    let layer = Layer::new(Policy::default(), path("/f"), Source::User);
+    let layer = PolicyLayer::new(Policy::default(), path("/f"), Source::User);
     let none = resolve(&[], &Flags::none(path("/home/me/p")), &facts()).unwrap();
     assert_eq!(grants(layer), none);
 }
@@ -417,8 +418,8 @@ fn lists_of_hosts_are_carried_over_as_they_are() {
         "`a b` is no host",
         "denyRead",
     ];
-    let grants = check(text, Format::SrtJson, expect, &notes);
-    let name = |text: &str| ringfence_policy::Name::new(text).unwrap();
+    let grants = check(text, ImportFormat::SrtJson, expect, &notes);
+    let name = |text: &str| ringfence_policy::HostName::new(text).unwrap();
     assert!(grants.network.name(&name("github.com"), 443).is_open());
     assert!(grants.network.name(&name("registry.npmjs.org"), 443).is_open());
     for shut in ["x.npmjs.org", "npmjs.org", "evil.com"] {
@@ -426,7 +427,7 @@ fn lists_of_hosts_are_carried_over_as_they_are() {
     }
     let all = r#"{"network": {"allowedDomains": ["*"], "deniedDomains": ["*"]}, "filesystem": {}}"#;
     let notes = ["`*` is `mode = \"full\"`", "`*` is `mode = \"none\"`", "denyRead"];
-    check(all, Format::SrtJson, "version = 1\n\n[network]\nmode = \"none\"\n", &notes);
+    check(all, ImportFormat::SrtJson, "version = 1\n\n[network]\nmode = \"none\"\n", &notes);
 }
 
 /// What an import opens of what is built in to be shut: nothing, and it says so.
@@ -438,10 +439,10 @@ fn import_opens_no_built_in_deny() {
     let uds = "sandbox:\n  filesystem:\n    blocked-patterns: ['docs/x*']\n    allowed-patterns: ['**/.env', '*.pem', '.ssh/', 'docs/**', '.env.example']\n";
     let codex = "sandbox_mode = \"workspace-write\"\n[sandbox_workspace_write]\nwritable_roots = [\"/home/me/.ssh\", \"/data\"]\n";
     for (text, format, dropped) in [
-        (sandbox, Format::SandboxJson, 4),
-        (settings, Format::SettingsJson, 9),
-        (uds, Format::UdsYaml, 4),
-        (codex, Format::CodexToml, 1),
+        (sandbox, ImportFormat::SandboxJson, 4),
+        (settings, ImportFormat::SettingsJson, 9),
+        (uds, ImportFormat::UdsYaml, 4),
+        (codex, ImportFormat::CodexToml, 1),
     ] {
         let (imported, grants) = round_trip(text, format);
         let notes: Vec<_> =
@@ -470,7 +471,7 @@ fn import_opens_no_built_in_deny() {
 fn sandbox_that_may_be_unavailable_still_refuses_what_it_cannot_enforce() {
     let (imported, grants) = round_trip(
         r#"{"sandbox": {"enabled": true, "failIfUnavailable": false}}"#,
-        Format::SettingsJson,
+        ImportFormat::SettingsJson,
     );
     assert_eq!(imported.policy.on_gap, None);
     assert_eq!(grants.on_gap, ringfence_policy::OnGap::Refuse);
@@ -483,7 +484,7 @@ fn settings_without_hosts_shut_the_network() {
         r#"{"sandbox": {"enabled": true}}"#,
         r#"{"sandbox": {"enabled": true, "network": {"allowLocalBinding": true, "deniedDomains": ["x.org"]}}}"#,
     ] {
-        let (imported, grants) = round_trip(text, Format::SettingsJson);
+        let (imported, grants) = round_trip(text, ImportFormat::SettingsJson);
         assert_eq!(
             imported.policy.network.mode,
             Some(ringfence_policy::NetworkMode::None),

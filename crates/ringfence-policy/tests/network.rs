@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use ringfence_policy::{
-    AbsPath, Facts, Flags, Host, HostRule, Listed, Name, NetworkMode, NetworkRules, Origin, Remote,
-    Source, guarded, parse, resolve,
+    AbsPath, Facts, Flags, HostName, HostRule, HostTarget, ListedHost, NetworkMode, NetworkRules,
+    Origin, Remote, Source, guarded, parse, resolve,
 };
 
-fn listed(text: &str) -> Listed {
-    Listed { rule: HostRule::parse(text).unwrap(), origin: Origin::new(Source::User, text) }
+fn listed(text: &str) -> ListedHost {
+    ListedHost { rule: HostRule::parse(text).unwrap(), origin: Origin::new(Source::User, text) }
 }
 
 fn rules(allow: &[&str], deny: &[&str]) -> NetworkRules {
@@ -66,7 +66,7 @@ proptest! {
     #[test]
     fn nothing_that_is_written_breaks_anything(text in any::<String>(), host in "[ -~]{0,30}", odd in "[0-9a-fx:./*%\\[\\]-]{0,24}") {
         for text in [text, host, odd] {
-            let _ = (Name::new(&text), Host::new(&text), Name::from_bytes(text.as_bytes()));
+            let _ = (HostName::new(&text), HostTarget::new(&text), HostName::from_bytes(text.as_bytes()));
             if let Err(error) = HostRule::parse(&text) {
                 prop_assert!(error.position().is_none_or(|at| text.get(..at).is_some()), "{text:?} {error:?}");
                 prop_assert!(!error.hint().is_empty());
@@ -84,21 +84,21 @@ proptest! {
 
     #[test]
     fn bytes_of_a_wire_break_nothing(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        if let Ok(name) = Name::from_bytes(&bytes) {
-            prop_assert!(bytes.is_ascii() && name.as_str().len() <= Name::LONGEST);
+        if let Ok(name) = HostName::from_bytes(&bytes) {
+            prop_assert!(bytes.is_ascii() && name.as_str().len() <= HostName::LONGEST);
         }
     }
 
     #[test]
     fn what_is_canonical_stays_as_it_is(text in "[ -~]{0,30}", name in names(), odd in "[0-9a-fx:./*-]{0,24}") {
         for text in [text, name, odd] {
-            if let Ok(name) = Name::new(&text) {
-                prop_assert_eq!(Name::new(name.as_str()), Ok(name.clone()));
+            if let Ok(name) = HostName::new(&text) {
+                prop_assert_eq!(HostName::new(name.as_str()), Ok(name.clone()));
                 prop_assert!(name.as_str().parse::<IpAddr>().is_err() && !name.as_str().ends_with('.'));
                 prop_assert_eq!(name.as_str().to_ascii_lowercase(), name.as_str());
             }
-            if let Ok(host) = Host::new(&text) {
-                prop_assert_eq!(Host::new(&host.to_string()), Ok(host));
+            if let Ok(host) = HostTarget::new(&text) {
+                prop_assert_eq!(HostTarget::new(&host.to_string()), Ok(host));
             }
             if let Ok(rule) = HostRule::parse(&text) {
                 prop_assert_eq!(HostRule::parse(&rule.to_string()), Ok(rule));
@@ -108,7 +108,7 @@ proptest! {
 
     #[test]
     fn a_denied_name_is_denied_in_every_spelling((name, spelt) in names().prop_flat_map(|name| (Just(name.clone()), spellings(name))), port in 1u16.., address in any::<u32>()) {
-        let name_of = Name::new(&spelt).unwrap();
+        let name_of = HostName::new(&spelt).unwrap();
         let above = name.split_once('.').map_or(String::new(), |(_, rest)| format!("*.{rest}"));
         let allow = [name.as_str(), if above.is_empty() { "a.org" } else { &above }, "0.0.0.0/0"];
         let shut = rules(&allow, &[&name]);
@@ -123,19 +123,19 @@ proptest! {
     #[test]
     fn what_is_below_a_name_is_not_the_name(name in names(), label in "[a-z0-9]{1,8}", port in 1u16..) {
         let below = rules(&[&format!("*.{name}")], &[]);
-        let open = |parts: &[&str]| below.name(&Name::new(&parts.concat()).unwrap(), port).is_open();
+        let open = |parts: &[&str]| below.name(&HostName::new(&parts.concat()).unwrap(), port).is_open();
         prop_assert!(!open(&[&name]));
         prop_assert!(open(&[&label, ".", &name]) && open(&["x.", &label, ".", &name]));
         prop_assert!(!open(&[&label, &name]) && !open(&[&name, ".", &label, "9z"]));
-        let child = Name::new(&[&label, ".", &name].concat()).unwrap();
+        let child = HostName::new(&[&label, ".", &name].concat()).unwrap();
         prop_assert!(!rules(&[&name], &[]).name(&child, port).is_open());
     }
 
     #[test]
     fn an_address_is_one_in_every_spelling((address, text) in any::<u32>().prop_flat_map(|address| (Just(address), spelt(address))), port in 1u16..) {
         let real = Ipv4Addr::from(address);
-        prop_assert_eq!(Host::new(&text), Ok(Host::Address(real.into())), "{}", text);
-        prop_assert!(Name::new(&text).is_err());
+        prop_assert_eq!(HostTarget::new(&text), Ok(HostTarget::Address(real.into())), "{}", text);
+        prop_assert!(HostName::new(&text).is_err());
         let mapped = IpAddr::V6(real.to_ipv6_mapped());
         let shut = rules(&["0.0.0.0/0", &real.to_string()], &[&real.to_string()]);
         prop_assert!(!shut.address(real.into(), port, None, &[]).is_open());
@@ -161,7 +161,7 @@ proptest! {
     #[test]
     fn no_guarded_address_is_opened_by_the_internet_or_a_name(address in any::<u32>(), wide in any::<u128>(), port in 1u16..) {
         let open = rules(&["a.org", "0.0.0.0/0", "::/0"], &[]);
-        let name = Name::new("a.org").unwrap();
+        let name = HostName::new("a.org").unwrap();
         for address in [IpAddr::V4(address.into()), IpAddr::V6(wide.into())] {
             for name in [None, Some(&name)] {
                 let passage = open.address(address, port, name, &[]);

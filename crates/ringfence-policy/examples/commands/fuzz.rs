@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfence_policy::command::{Dialect, Exclusion, Line, excluded};
+use ringfence_policy::command::{Exclusion, ParsedLine, ShellDialect, excluded};
 
 use crate::lines::rows;
 
@@ -125,8 +125,8 @@ pub(crate) fn run(long: Duration, seed: u64) -> Result<(), Box<dyn Error>> {
 /// Whether the line was read, or what is wrong with what was read.
 fn check(text: &str) -> Result<bool, String> {
     let rules = crate::rules();
-    let line = Line::parse(text);
-    let posix = Line::parse_as(text, Dialect::Posix);
+    let line = ParsedLine::parse(text);
+    let posix = ParsedLine::parse_as(text, ShellDialect::Posix);
     if posix.is_ok() && posix != line {
         return Err("sh and bash read it differently".into());
     }
@@ -152,7 +152,7 @@ fn check(text: &str) -> Result<bool, String> {
     }
     // Whatever stands before it, another command is another command.
     let longer = format!("{text}\nstranger x");
-    if let Ok(line) = Line::parse(&longer) {
+    if let Ok(line) = ParsedLine::parse(&longer) {
         let is_seen = line.parts.iter().any(|part| part.shown() == "stranger x");
         if is_seen
             && matches!(excluded(Ok(&line), &["docker*", "npm run test:*"]), Exclusion::Outside(_))

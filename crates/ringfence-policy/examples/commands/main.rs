@@ -15,7 +15,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant, SystemTime};
 
-use ringfence_policy::command::{Line, STRICT_ARGUMENTS, STRICT_BINARIES};
+use ringfence_policy::command::{ParsedLine, STRICT_ARGUMENTS, STRICT_BINARIES};
 use ringfence_policy::{AbsPath, Anchor, CommandRules, Origin, Source};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -75,7 +75,7 @@ fn guard(count: u32) -> f64 {
     let began = Instant::now();
     for _ in 0..count {
         for text in LINES {
-            let line = Line::parse(black_box(text));
+            let line = ParsedLine::parse(black_box(text));
             black_box(rules.refusal(line.as_ref()));
         }
     }

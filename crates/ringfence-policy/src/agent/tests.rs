@@ -5,8 +5,8 @@ use crate::resolve::tests::{facts, flags, with};
 use crate::testing::path;
 use crate::tools::ToolRules;
 
-fn read(head: &str) -> Result<Agent, PolicyError> {
-    Agent::parse(
+fn read(head: &str) -> Result<AgentSpec, PolicyError> {
+    AgentSpec::parse(
         format!("---\n{head}\n---\nDo.\n").as_bytes(),
         &path("/home/me/p/.ringfence/agents/file.md"),
         Source::Project,
@@ -35,10 +35,10 @@ fn a_definition_is_read_as_others_write_it() {
     let agent =
         read("disallowedTools:\n  - Write\n  - mcp__github\ncommand: [claude, -p]").unwrap();
     assert_eq!((agent.name.as_str(), agent.disallowed.len()), ("file", 2));
-    assert_eq!(agent.command, Some(AgentCommand::Words(vec!["claude".into(), "-p".into()])));
+    assert_eq!(agent.command, Some(AgentProgram::Words(vec!["claude".into(), "-p".into()])));
     assert_eq!(
         read("command: make -j2 test").unwrap().command,
-        Some(AgentCommand::Line("make -j2 test".into()))
+        Some(AgentProgram::Line("make -j2 test".into()))
     );
     assert_eq!(read("tools: []").unwrap().tools, Some(Vec::new()));
 }
@@ -61,14 +61,15 @@ fn what_would_leave_an_agent_more_than_was_meant_is_refused() {
     assert_eq!(read("name: plugin:code.review_er-2").unwrap().name, "plugin:code.review_er-2");
     check_error("policy: [a]", "2:9", "is a text");
     check_error("command:\n  a: b", "3:3", "a line for the shell");
-    let error = Agent::parse(b"---\nname: \xff\n---\n", &path("/x.md"), Source::User).unwrap_err();
+    let error =
+        AgentSpec::parse(b"---\nname: \xff\n---\n", &path("/x.md"), Source::User).unwrap_err();
     assert_eq!((error.code(), error.line()), ("policy-not-utf8", Some(2)));
 }
 
 /// Whether an agent of the project with this head may use a tool, and write in the project.
 #[track_caller]
 fn check(head: &str, tool: &str, expect: (bool, bool)) {
-    let layers: Vec<Layer> =
+    let layers: Vec<PolicyLayer> =
         with(&[("user", "")]).into_iter().chain([read(head).unwrap().layer()]).collect();
     let grants = resolve(&layers, &flags(), &facts()).unwrap();
     let writes = grants.verdict(&path("/home/me/p/x"), Access::Write) == Verdict::Allowed;
@@ -108,7 +109,7 @@ fn lists_of_several_narrow_each_other() {
 #[test]
 fn without_tools_that_write_nothing_that_a_policy_opens_is_written_and_the_tool_is_named() {
     let user = "[filesystem]\nwrite = [\"~/out\"]";
-    let layers: Vec<Layer> = with(&[("user", user)])
+    let layers: Vec<PolicyLayer> = with(&[("user", user)])
         .into_iter()
         .chain([read("disallowed-tools: [Edit]").unwrap().layer()])
         .collect();

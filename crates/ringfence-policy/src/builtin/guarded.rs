@@ -4,13 +4,13 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use super::{SETTINGS, exceptions, patterns};
-use crate::grants::{Exception, Pattern};
+use crate::grants::{NameException, NameRule};
 use crate::path::AbsPath;
 
 /// The built-in tables of denied and protected names, ready to be compared with paths.
 pub struct GuardedNames {
-    patterns: Vec<Pattern>,
-    exceptions: Vec<Exception>,
+    patterns: Vec<NameRule>,
+    exceptions: Vec<NameException>,
 }
 
 impl Default for GuardedNames {

@@ -1,13 +1,13 @@
 //! The tables. Each list says in a line why an entry is there, so that it can be argued with.
 
-use super::Entry;
+use super::BuiltinEntry;
 
-const fn e(text: &'static str, reason: &'static str) -> Entry {
-    Entry { text, reason }
+const fn e(text: &'static str, reason: &'static str) -> BuiltinEntry {
+    BuiltinEntry { text, reason }
 }
 
 /// Shut below the home directory.
-pub const HOME_DENIES: &[Entry] = &[
+pub const HOME_DENIES: &[BuiltinEntry] = &[
     e("~/.ssh", "private keys and the hosts they open"),
     e("~/.aws", "cloud credentials"),
     e("~/.gnupg", "private keys"),
@@ -88,7 +88,7 @@ pub const HOME_DENIES: &[Entry] = &[
 ];
 
 /// Shut by their absolute path.
-pub const SYSTEM_DENIES: &[Entry] = &[
+pub const SYSTEM_DENIES: &[BuiltinEntry] = &[
     e("/etc/shadow", "password hashes"),
     e("/etc/gshadow", "password hashes"),
     e("/etc/shadow-", "password hashes, the copy"),
@@ -100,7 +100,7 @@ pub const SYSTEM_DENIES: &[Entry] = &[
 ];
 
 /// Shut by name, in every tree that is opened for work; case does not matter.
-pub const PATTERN_DENIES: &[Entry] = &[
+pub const PATTERN_DENIES: &[BuiltinEntry] = &[
     e("**/.env", "tokens by convention"),
     e("**/.env.*", "tokens by convention: .env.local, .env.production"),
     e("**/.envrc", "direnv: exported tokens"),
@@ -124,7 +124,7 @@ pub const PATTERN_DENIES: &[Entry] = &[
 ];
 
 /// What the patterns above leave open.
-pub const PATTERN_EXCEPTIONS: &[Entry] = &[
+pub const PATTERN_EXCEPTIONS: &[BuiltinEntry] = &[
     e("**/.env.{example,sample,template}", "templates hold no values"),
     e("**/.env.*.{example,sample,template}", "templates hold no values"),
     e("**/cacert.pem", "public certificates"),
@@ -152,7 +152,7 @@ pub const PATTERN_EXCEPTIONS: &[Entry] = &[
 ];
 
 /// Readable, never writable, at any depth: what makes git run programs on the host.
-pub const PATTERN_PROTECTS: &[Entry] = &[
+pub const PATTERN_PROTECTS: &[BuiltinEntry] = &[
     e(
         "**/.ringfence",
         "a policy of its own would stand in for the project's, in the directory it is in",
@@ -395,7 +395,7 @@ pub const ENV_ALLOW: &[&str] = &[
 ];
 
 /// Variables that never pass unless a person names them; case does not matter.
-pub const ENV_DENY: &[Entry] = &[
+pub const ENV_DENY: &[BuiltinEntry] = &[
     e("*KEY*", "API keys"),
     e("*SECRET*", "secrets"),
     e("*TOKEN*", "tokens"),

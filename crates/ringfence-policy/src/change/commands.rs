@@ -1,15 +1,15 @@
 //! Rules on the text of commands. They are asked before each command and need nothing of the
 //! sandbox, so that they hold at once.
 
-use super::{Change, Direction, Turn};
+use super::{ChangeDirection, ChangeKind, PolicyChange};
 use crate::grants::{CommandRules, Doubt, Origin};
 
 /// A list of rules, picked.
-type List = fn(&CommandRules) -> &Vec<Origin>;
+type CommandRuleList = fn(&CommandRules) -> &Vec<Origin>;
 
-pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<Change> {
+pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<PolicyChange> {
     let mut changes = Vec::new();
-    let lists: [(&str, List); 3] = [
+    let lists: [(&str, CommandRuleList); 3] = [
         ("deny", |rules| &rules.deny),
         ("allow-binaries", |rules| &rules.allow_binaries),
         ("deny-arguments", |rules| &rules.deny_arguments),
@@ -18,12 +18,13 @@ pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<Change> {
         let is_strict = word == "allow-binaries";
         // The first name on the list of what may run is what shuts all others.
         let was_open = is_strict && (list(old).is_empty() || list(new).is_empty());
-        let narrows = |turn: Turn| (turn == Turn::Added) == (!is_strict || was_open);
+        let narrows = |turn: ChangeKind| (turn == ChangeKind::Added) == (!is_strict || was_open);
         for (from, to, turn) in
-            [(list(old), list(new), Turn::Added), (list(new), list(old), Turn::Removed)]
+            [(list(old), list(new), ChangeKind::Added), (list(new), list(old), ChangeKind::Removed)]
         {
             let is_known = |origin: &&Origin| from.iter().any(|known| known.text == origin.text);
-            let direction = if narrows(turn) { Direction::Narrower } else { Direction::Wider };
+            let direction =
+                if narrows(turn) { ChangeDirection::Narrower } else { ChangeDirection::Wider };
             changes.extend(
                 to.iter()
                     .filter(|origin| !is_known(origin))
@@ -40,21 +41,24 @@ pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<Change> {
                 .as_ref()
                 .map(|anchor| change("anchor-arguments", &anchor.origin, turn, direction))
         };
-        changes.extend(told(old, Turn::Removed, Direction::Wider));
-        changes.extend(told(new, Turn::Added, Direction::Narrower));
+        changes.extend(told(old, ChangeKind::Removed, ChangeDirection::Wider));
+        changes.extend(told(new, ChangeKind::Added, ChangeDirection::Narrower));
     }
     if old.doubt != new.doubt {
-        let direction =
-            if new.doubt == Doubt::Refuse { Direction::Narrower } else { Direction::Wider };
+        let direction = if new.doubt == Doubt::Refuse {
+            ChangeDirection::Narrower
+        } else {
+            ChangeDirection::Wider
+        };
         let rule = if new.doubt == Doubt::Refuse {
             "commands.doubt refuse"
         } else {
             "commands.doubt warn"
         };
-        changes.push(Change {
+        changes.push(PolicyChange {
             rule: rule.to_owned(),
             origin: None,
-            turn: Turn::Added,
+            turn: ChangeKind::Added,
             direction,
             pending: None,
         });
@@ -62,8 +66,13 @@ pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<Change> {
     changes
 }
 
-fn change(word: &str, origin: &Origin, turn: Turn, direction: Direction) -> Change {
-    Change {
+fn change(
+    word: &str,
+    origin: &Origin,
+    turn: ChangeKind,
+    direction: ChangeDirection,
+) -> PolicyChange {
+    PolicyChange {
         rule: format!("commands.{word} {}", origin.text),
         origin: Some(origin.to_string()),
         turn,
@@ -94,7 +103,7 @@ mod tests {
             .map(|change| format!("{:?} {:?} {}", change.direction, change.turn, change.rule))
             .collect();
         assert_eq!(said, expect);
-        assert!(!changed(old, new).iter().any(Change::is_owed));
+        assert!(!changed(old, new).iter().any(PolicyChange::is_owed));
     }
 
     #[test]

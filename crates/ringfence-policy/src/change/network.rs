@@ -4,12 +4,12 @@
 //! stands. What it was given when it was made cannot: whether it has a network at all, ports
 //! that lead in or out, and secrets.
 
-use super::{Change, Direction, Turn};
-use crate::grants::{NetworkMode, NetworkRules, Ports};
-use crate::network::{Listed, OpenPorts, Secret, Sni};
+use super::{ChangeDirection, ChangeKind, PolicyChange};
+use crate::grants::{NetworkMode, NetworkRules, PortSelection};
+use crate::network::{ListedHost, OpenPorts, SecretRule, SniCheck};
 
 /// What of `new` can hold where `old` does, and what is different by it or has to wait.
-pub(super) fn revise(old: &NetworkRules, new: &NetworkRules) -> (NetworkRules, Vec<Change>) {
+pub(super) fn revise(old: &NetworkRules, new: &NetworkRules) -> (NetworkRules, Vec<PolicyChange>) {
     let mut changes = settings(old, new);
     let mut holding = NetworkRules {
         mode: old.mode,
@@ -33,59 +33,66 @@ pub(super) fn revise(old: &NetworkRules, new: &NetworkRules) -> (NetworkRules, V
     (holding, changes)
 }
 
-fn settings(old: &NetworkRules, new: &NetworkRules) -> Vec<Change> {
+fn settings(old: &NetworkRules, new: &NetworkRules) -> Vec<PolicyChange> {
     let mut changes = Vec::new();
     if old.mode != new.mode {
-        let direction =
-            if reach(new.mode) > reach(old.mode) { Direction::Wider } else { Direction::Narrower };
-        changes.push(Change::setting(format!("network.mode = {}", new.mode.word()), direction));
+        let direction = if reach(new.mode) > reach(old.mode) {
+            ChangeDirection::Wider
+        } else {
+            ChangeDirection::Narrower
+        };
+        changes
+            .push(PolicyChange::setting(format!("network.mode = {}", new.mode.word()), direction));
     }
     if old.unix_sockets != new.unix_sockets {
         let is_less = old.unix_sockets.iter().any(|socket| !new.unix_sockets.contains(socket));
-        let direction = if is_less { Direction::Narrower } else { Direction::Wider };
-        changes.push(Change::setting("network.unix-sockets".into(), direction));
+        let direction = if is_less { ChangeDirection::Narrower } else { ChangeDirection::Wider };
+        changes.push(PolicyChange::setting("network.unix-sockets".into(), direction));
     }
     for (key, old, new) in
         [("localhost", &old.localhost, &new.localhost), ("bind", &old.bind, &new.bind)]
     {
         changes.extend(
-            ports(old, new).map(|direction| Change::setting(format!("network.{key}"), direction)),
+            ports(old, new)
+                .map(|direction| PolicyChange::setting(format!("network.{key}"), direction)),
         );
     }
     if old.proxy_variables != new.proxy_variables {
-        changes.push(Change::setting(
+        changes.push(PolicyChange::setting(
             format!("network.proxy-variables = {}", new.proxy_variables),
-            Direction::Neither,
+            ChangeDirection::Neither,
         ));
     }
-    let has = |all: &[Secret], one: &Secret| {
+    let has = |all: &[SecretRule], one: &SecretRule| {
         all.iter().any(|other| {
             (&other.env, &other.hosts, &other.header) == (&one.env, &one.hosts, &one.header)
         })
     };
     if old.secrets.iter().any(|secret| !has(&new.secrets, secret)) {
-        changes.push(Change::setting("secrets".into(), Direction::Narrower));
+        changes.push(PolicyChange::setting("secrets".into(), ChangeDirection::Narrower));
     } else if new.secrets.iter().any(|secret| !has(&old.secrets, secret)) {
-        changes.push(Change::setting("secrets".into(), Direction::Wider));
+        changes.push(PolicyChange::setting("secrets".into(), ChangeDirection::Wider));
     }
     changes
 }
 
-fn ports(old: &OpenPorts, new: &OpenPorts) -> Option<Direction> {
+fn ports(old: &OpenPorts, new: &OpenPorts) -> Option<ChangeDirection> {
     match (old.ports(), new.ports()) {
         (was, is) if was == is => None,
-        (Ports::None, _) | (_, Ports::All) => Some(Direction::Wider),
-        (Ports::Some(was), Ports::Some(is)) if was.iter().all(|port| is.contains(port)) => {
-            Some(Direction::Wider)
+        (PortSelection::None, _) | (_, PortSelection::All) => Some(ChangeDirection::Wider),
+        (PortSelection::Some(was), PortSelection::Some(is))
+            if was.iter().all(|port| is.contains(port)) =>
+        {
+            Some(ChangeDirection::Wider)
         }
-        _ => Some(Direction::Narrower),
+        _ => Some(ChangeDirection::Narrower),
     }
 }
 
 /// Entries that came or went, but for those that another one makes up for.
-fn lists(old: &NetworkRules, new: &NetworkRules) -> Vec<Change> {
+fn lists(old: &NetworkRules, new: &NetworkRules) -> Vec<PolicyChange> {
     let change = |word: &'static str, turn, direction| {
-        move |listed: &Listed| Change {
+        move |listed: &ListedHost| PolicyChange {
             rule: format!("{word} {}", listed.origin.text),
             origin: Some(listed.origin.to_string()),
             turn,
@@ -93,25 +100,51 @@ fn lists(old: &NetworkRules, new: &NetworkRules) -> Vec<Change> {
             pending: None,
         }
     };
-    let opened =
-        missing(&new.allow, &old.allow).map(change("allow", Turn::Added, Direction::Wider));
-    let closed =
-        missing(&old.allow, &new.allow).map(change("allow", Turn::Removed, Direction::Narrower));
-    let denied =
-        missing(&new.deny, &old.deny).map(change("deny", Turn::Added, Direction::Narrower));
-    let excused =
-        missing(&old.deny, &new.deny).map(change("deny", Turn::Removed, Direction::Wider));
-    let mut changes: Vec<Change> = opened.chain(closed).chain(denied).chain(excused).collect();
+    let opened = missing(&new.allow, &old.allow).map(change(
+        "allow",
+        ChangeKind::Added,
+        ChangeDirection::Wider,
+    ));
+    let closed = missing(&old.allow, &new.allow).map(change(
+        "allow",
+        ChangeKind::Removed,
+        ChangeDirection::Narrower,
+    ));
+    let denied = missing(&new.deny, &old.deny).map(change(
+        "deny",
+        ChangeKind::Added,
+        ChangeDirection::Narrower,
+    ));
+    let excused = missing(&old.deny, &new.deny).map(change(
+        "deny",
+        ChangeKind::Removed,
+        ChangeDirection::Wider,
+    ));
+    let mut changes: Vec<PolicyChange> =
+        opened.chain(closed).chain(denied).chain(excused).collect();
     if old.sni != new.sni {
-        let direction = if new.sni == Sni::Off { Direction::Wider } else { Direction::Narrower };
+        let direction = if new.sni == SniCheck::Off {
+            ChangeDirection::Wider
+        } else {
+            ChangeDirection::Narrower
+        };
         let rule = format!("network.sni = {}", new.sni.word());
-        changes.push(Change { rule, origin: None, turn: Turn::Added, direction, pending: None });
+        changes.push(PolicyChange {
+            rule,
+            origin: None,
+            turn: ChangeKind::Added,
+            direction,
+            pending: None,
+        });
     }
     changes
 }
 
 /// What of `list` no entry of `other` covers.
-fn missing<'a>(list: &'a [Listed], other: &'a [Listed]) -> impl Iterator<Item = &'a Listed> {
+fn missing<'a>(
+    list: &'a [ListedHost],
+    other: &'a [ListedHost],
+) -> impl Iterator<Item = &'a ListedHost> {
     list.iter().filter(|listed| !other.iter().any(|other| other.rule.covers(&listed.rule)))
 }
 
@@ -137,12 +170,12 @@ mod tests {
             let (sign, text) = word.split_at(1);
             let origin = Origin::new(Source::User, text);
             match sign {
-                "+" => rules.allow.push(Listed { rule: text.parse().unwrap(), origin }),
-                "-" => rules.deny.push(Listed { rule: text.parse().unwrap(), origin }),
-                _ => rules
-                    .localhost
-                    .entries
-                    .push(PortEntry { ports: Ports::Some(vec![text.parse().unwrap()]), origin }),
+                "+" => rules.allow.push(ListedHost { rule: text.parse().unwrap(), origin }),
+                "-" => rules.deny.push(ListedHost { rule: text.parse().unwrap(), origin }),
+                _ => rules.localhost.entries.push(PortEntry {
+                    ports: PortSelection::Some(vec![text.parse().unwrap()]),
+                    origin,
+                }),
             }
         }
         rules
@@ -156,7 +189,7 @@ mod tests {
         expect: &[&str],
     ) {
         let (held, changes) = revise(&rules(old_mode, old), &rules(new_mode, new));
-        let said = |change: &Change| {
+        let said = |change: &PolicyChange| {
             let state = if change.pending.is_some() { "later" } else { "now" };
             format!("{:?} {:?} {} {state}", change.direction, change.turn, change.rule)
         };

@@ -1,20 +1,20 @@
 //! What an argument holds, or may come to hold.
 
-use super::word::{Piece, Unknown, Word};
+use super::word::{ShellWord, UnknownWord, WordPiece};
 use crate::path::AbsPath;
 
 /// Why an argument may hold `text`, if it may.
 ///
 /// What is read from a program's input is data, not text, and is not looked at. A pattern stands
 /// for names of files: it counts where some of `text` is written beside it.
-pub(super) fn held(word: &Word, text: &str) -> Option<String> {
+pub(super) fn held(word: &ShellWord, text: &str) -> Option<String> {
     if text.is_empty() {
         return None;
     }
     if word.unknown().is_none() {
         let begins = |at: usize| {
             let mut pieces = word.pieces[at..].iter();
-            text.chars().all(|c| pieces.next() == Some(&Piece::Char(c)))
+            text.chars().all(|c| pieces.next() == Some(&WordPiece::Char(c)))
         };
         return (0..word.pieces.len())
             .any(begins)
@@ -22,7 +22,10 @@ pub(super) fn held(word: &Word, text: &str) -> Option<String> {
     }
     let needle: Vec<char> = text.chars().collect();
     let is_open = word.pieces.iter().any(|piece| {
-        matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Tilde | Unknown::Brace))
+        matches!(
+            piece,
+            WordPiece::Hole(UnknownWord::Expansion | UnknownWord::Tilde | UnknownWord::Brace)
+        )
     });
     let may_hold = is_open || may_find(&word.pieces, &needle);
     may_hold
@@ -33,7 +36,7 @@ pub(super) fn held(word: &Word, text: &str) -> Option<String> {
 ///
 /// Piece by piece, all states at once: of how much of the needle may have been found so far, and
 /// whether some of that is written.
-fn may_find(pieces: &[Piece], needle: &[char]) -> bool {
+fn may_find(pieces: &[WordPiece], needle: &[char]) -> bool {
     let count = needle.len();
     // Without and with a written character.
     let mut found = [vec![false; count + 1], vec![false; count + 1]];
@@ -47,19 +50,20 @@ fn may_find(pieces: &[Piece], needle: &[char]) -> bool {
                 continue;
             }
             match piece {
-                Piece::Char(c) if *c == needle[length] => next[1][length + 1] = true,
-                Piece::Hole(Unknown::Glob) => {
-                    // No name that a pattern finds has a slash in it, and `..` is found by `.*` alone.
+                WordPiece::Char(c) if *c == needle[length] => next[1][length + 1] = true,
+                WordPiece::Hole(UnknownWord::Glob) => {
+                    // No name that a pattern finds has a slash in it, and `..` is found by `.*`
+                    // alone.
                     let is_hidden = at > 0
-                        && pieces[at - 1] == Piece::Char('.')
-                        && (at == 1 || pieces[at - 2] == Piece::Char('/'));
+                        && pieces[at - 1] == WordPiece::Char('.')
+                        && (at == 1 || pieces[at - 2] == WordPiece::Char('/'));
                     let most = needle[length..]
                         .iter()
                         .take_while(|c| **c != '/' && (is_hidden || **c != '.'))
                         .count();
                     next[written][length..=length + most].fill(true);
                 }
-                Piece::Hole(Unknown::Number) => {
+                WordPiece::Hole(UnknownWord::Number) => {
                     next[written][length] = true;
                     let most = needle[length..]
                         .iter()
@@ -79,7 +83,7 @@ fn may_find(pieces: &[Piece], needle: &[char]) -> bool {
 }
 
 /// Why an argument may be an absolute path outside `root`, if it may.
-pub(super) fn outside(word: &Word, root: &AbsPath) -> Option<String> {
+pub(super) fn outside(word: &ShellWord, root: &AbsPath) -> Option<String> {
     starts(&word.pieces).into_iter().find_map(|start| outside_at(&word.pieces[start..], word, root))
 }
 
@@ -88,16 +92,17 @@ pub(super) fn outside(word: &Word, root: &AbsPath) -> Option<String> {
 ///
 /// How many letters are options is the program's to say: `-rt/etc` is `-r -t /etc` to one and
 /// `-r` with the relative path `t/etc` to another, and is taken for what leads outside.
-fn starts(pieces: &[Piece]) -> Vec<usize> {
+fn starts(pieces: &[WordPiece]) -> Vec<usize> {
     let mut starts = vec![0];
     let after_sign = pieces
         .iter()
         .enumerate()
-        .filter(|(_, piece)| matches!(piece, Piece::Char('=' | ':' | ',' | '@')))
+        .filter(|(_, piece)| matches!(piece, WordPiece::Char('=' | ':' | ',' | '@')))
         .map(|(at, _)| at + 1);
     starts.extend(after_sign);
-    if pieces.first() == Some(&Piece::Char('-')) && pieces.get(1) != Some(&Piece::Char('-')) {
-        let is_letter = |piece: &Piece| matches!(piece, Piece::Char(c) if c.is_ascii_graphic() && !"/.-_~".contains(*c));
+    if pieces.first() == Some(&WordPiece::Char('-')) && pieces.get(1) != Some(&WordPiece::Char('-'))
+    {
+        let is_letter = |piece: &WordPiece| matches!(piece, WordPiece::Char(c) if c.is_ascii_graphic() && !"/.-_~".contains(*c));
         let letters = pieces[1..].iter().take_while(|piece| is_letter(piece)).count();
         starts.extend([2, letters + 1]);
     }
@@ -105,15 +110,16 @@ fn starts(pieces: &[Piece]) -> Vec<usize> {
     starts
 }
 
-fn outside_at(pieces: &[Piece], word: &Word, root: &AbsPath) -> Option<String> {
-    let first_hole = pieces.iter().position(|piece| matches!(piece, Piece::Hole(_)));
+fn outside_at(pieces: &[WordPiece], word: &ShellWord, root: &AbsPath) -> Option<String> {
+    let first_hole = pieces.iter().position(|piece| matches!(piece, WordPiece::Hole(_)));
     let open = first_hole.map(|at| pieces[at]);
     match pieces.first()? {
-        Piece::Char('/') => {}
-        Piece::Char(_) | Piece::Hole(Unknown::Glob | Unknown::Input | Unknown::Number) => {
+        WordPiece::Char('/') => {}
+        WordPiece::Char(_)
+        | WordPiece::Hole(UnknownWord::Glob | UnknownWord::Input | UnknownWord::Number) => {
             return None;
         }
-        Piece::Hole(_) => {
+        WordPiece::Hole(_) => {
             return Some(format!(
                 "`{}` is not known before it runs, and it may be a path outside {root}",
                 word.raw
@@ -122,7 +128,7 @@ fn outside_at(pieces: &[Piece], word: &Word, root: &AbsPath) -> Option<String> {
     }
     let known: String = pieces
         .iter()
-        .map_while(|piece| if let Piece::Char(c) = piece { Some(*c) } else { None })
+        .map_while(|piece| if let WordPiece::Char(c) = piece { Some(*c) } else { None })
         .collect();
     // Of a component that goes on nothing is known.
     let whole = if open.is_some() {
@@ -130,8 +136,8 @@ fn outside_at(pieces: &[Piece], word: &Word, root: &AbsPath) -> Option<String> {
     } else {
         known.trim_end_matches('/')
     };
-    let climbs = pieces.split(|piece| *piece == Piece::Char('/')).any(may_climb)
-        || matches!(open, Some(Piece::Hole(why)) if !matches!(why, Unknown::Glob | Unknown::Number));
+    let climbs = pieces.split(|piece| *piece == WordPiece::Char('/')).any(may_climb)
+        || matches!(open, Some(WordPiece::Hole(why)) if !matches!(why, UnknownWord::Glob | UnknownWord::Number));
     let is_within = !climbs
         && AbsPath::new(if whole.is_empty() { "/" } else { whole })
             .is_some_and(|path| path.is_within(root));
@@ -139,7 +145,8 @@ fn outside_at(pieces: &[Piece], word: &Word, root: &AbsPath) -> Option<String> {
 }
 
 /// Whether a name is `..`, or a pattern that some shells take for it.
-fn may_climb(name: &[Piece]) -> bool {
-    let dot = Piece::Char('.');
-    name == [dot, dot] || name.first() == Some(&dot) && name.contains(&Piece::Hole(Unknown::Glob))
+fn may_climb(name: &[WordPiece]) -> bool {
+    let dot = WordPiece::Char('.');
+    name == [dot, dot]
+        || name.first() == Some(&dot) && name.contains(&WordPiece::Hole(UnknownWord::Glob))
 }

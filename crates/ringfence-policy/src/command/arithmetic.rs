@@ -2,21 +2,21 @@
 //! and a subscript in there may hold a substitution.
 
 use super::expansion::is_name_start;
-use super::reader::{Read, Reader};
-use super::word::In;
+use super::reader::{LineReader, ReadResult};
+use super::word::WordEnclosure;
 
 /// Where arithmetic stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ArithmeticKind {
     /// `$((…))` or `((…))`.
     Expression,
     /// `for ((…; …; …))`.
     Loop,
 }
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// After `((`, up to and with `))`. Answers whether it is made of numbers alone.
-    pub(super) fn arithmetic(&mut self, start: usize, kind: Kind) -> Read<bool> {
+    pub(super) fn arithmetic(&mut self, start: usize, kind: ArithmeticKind) -> ReadResult<bool> {
         self.deeper()?;
         let mut open = 0usize;
         let mut is_plain = true;
@@ -30,16 +30,18 @@ impl Reader<'_> {
                 ')' if open > 0 => open -= 1,
                 ')' if self.take_all("))").it() => break,
                 ')' => {
-                    return Err(self.problem_at(start, "`((` that `))` does not close: write `( (`"));
+                    return Err(
+                        self.problem_at(start, "`((` that `))` does not close: write `( (`")
+                    );
                 }
                 '$' => {
                     is_plain = false;
-                    self.dollar(In::Double, &mut Vec::new())?;
+                    self.dollar(WordEnclosure::Double, &mut Vec::new())?;
                     continue;
                 }
                 '`' => {
                     is_plain = false;
-                    self.backtick(In::Double)?;
+                    self.backtick(WordEnclosure::Double)?;
                     continue;
                 }
                 _ if is_name_start(c) => {
@@ -53,14 +55,14 @@ impl Reader<'_> {
                     }
                     continue;
                 }
-                ';' if kind == Kind::Loop && open == 0 => divided += 1,
+                ';' if kind == ArithmeticKind::Loop && open == 0 => divided += 1,
                 ' ' | '\t' | '\n' | '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '!' | '&'
                 | '|' | '^' | '~' | '?' | ':' | ',' | '[' | ']' => {}
                 _ => return Err(self.problem(format!("`{c}` in arithmetic"))),
             }
             self.bump();
         }
-        if kind == Kind::Loop && divided != 2 {
+        if kind == ArithmeticKind::Loop && divided != 2 {
             return Err(self.problem_at(start, "a loop that has not three parts"));
         }
         if !is_plain {

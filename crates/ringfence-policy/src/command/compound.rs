@@ -1,16 +1,16 @@
 //! Compound commands and functions.
 
-use super::Way;
-use super::arithmetic::Kind;
-use super::reader::{Read, Reader, Took};
-use super::simple::Simple;
+use super::ReachedBy;
+use super::arithmetic::ArithmeticKind;
+use super::reader::{LineReader, ReadResult, TakeResult};
+use super::simple::RawCommand;
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// A command of any kind.
-    pub(super) fn command(&mut self) -> Read<()> {
+    pub(super) fn command(&mut self) -> ReadResult<()> {
         self.deeper()?;
         self.skip_blanks()?;
-        if self.compound()? == Took::Nothing {
+        if self.compound()? == TakeResult::Nothing {
             self.simple_or_function()?;
         }
         self.depth -= 1;
@@ -18,24 +18,24 @@ impl Reader<'_> {
     }
 
     /// A compound command with its redirections, if one begins here.
-    fn compound(&mut self) -> Read<Took> {
+    fn compound(&mut self) -> ReadResult<TakeResult> {
         let start = self.at;
         if self.peek() == Some('(') {
             if self.peek_second() == Some('(') {
                 self.bash_only("`((`")?;
                 self.take_all("((");
-                self.arithmetic(start, Kind::Expression)?;
+                self.arithmetic(start, ArithmeticKind::Expression)?;
             } else {
                 self.bump();
                 self.list_of_some()?;
-                if self.take(')') == Took::Nothing {
+                if self.take(')') == TakeResult::Nothing {
                     return Err(self.problem_at(start, "a parenthesis that nothing closes"));
                 }
             }
             self.trailing_redirects(start)?;
-            return Ok(Took::It);
+            return Ok(TakeResult::It);
         }
-        let Some(word) = self.reserved() else { return Ok(Took::Nothing) };
+        let Some(word) = self.reserved() else { return Ok(TakeResult::Nothing) };
         self.at += word.len();
         match word {
             "{" => {
@@ -60,7 +60,7 @@ impl Reader<'_> {
                 self.skip_blanks()?;
                 if self.take('(').it() {
                     self.skip_blanks()?;
-                    if self.take(')') == Took::Nothing {
+                    if self.take(')') == TakeResult::Nothing {
                         return Err(self.problem("`)` is missing"));
                     }
                 }
@@ -68,7 +68,7 @@ impl Reader<'_> {
                     .literal()
                     .ok_or_else(|| self.problem_at(start, "the name of a function is not plain"))?;
                 self.function_body(name)?;
-                return Ok(Took::It);
+                return Ok(TakeResult::It);
             }
             "[[" => {
                 self.bash_only("`[[`")?;
@@ -77,16 +77,16 @@ impl Reader<'_> {
             _ => return Err(self.problem_at(start, format!("unexpected `{word}`"))),
         }
         self.trailing_redirects(start)?;
-        Ok(Took::It)
+        Ok(TakeResult::It)
     }
 
     /// After a function's name and parentheses.
-    pub(super) fn function_body(&mut self, name: String) -> Read<()> {
+    pub(super) fn function_body(&mut self, name: String) -> ReadResult<()> {
         self.found.functions.push(name);
         self.skip_newlines()?;
-        let outer = std::mem::replace(&mut self.way, Way::Function);
+        let outer = std::mem::replace(&mut self.way, ReachedBy::Function);
         self.deeper()?;
-        if self.compound()? == Took::Nothing {
+        if self.compound()? == TakeResult::Nothing {
             return Err(self.problem("a function without a body"));
         }
         self.depth -= 1;
@@ -95,8 +95,8 @@ impl Reader<'_> {
     }
 
     /// What follows a compound command, which becomes a part without words.
-    fn trailing_redirects(&mut self, start: usize) -> Read<()> {
-        let mut simple = Simple::default();
+    fn trailing_redirects(&mut self, start: usize) -> ReadResult<()> {
+        let mut simple = RawCommand::default();
         loop {
             self.skip_blanks()?;
             let from = self.at;
@@ -105,7 +105,7 @@ impl Reader<'_> {
             if digits > 0 && self.rest()[digits..].starts_with(['<', '>']) {
                 self.at += digits;
             }
-            if self.redirect(Some(from), &mut simple)? == Took::Nothing {
+            if self.redirect(Some(from), &mut simple)? == TakeResult::Nothing {
                 break;
             }
         }
@@ -120,12 +120,12 @@ impl Reader<'_> {
         self.finish(simple)
     }
 
-    fn conditional(&mut self) -> Read<()> {
+    fn conditional(&mut self) -> ReadResult<()> {
         loop {
             self.list_of_some()?;
             self.expect_reserved("then")?;
             self.list_of_some()?;
-            if self.take_reserved("elif") == Took::Nothing {
+            if self.take_reserved("elif") == TakeResult::Nothing {
                 break;
             }
         }
@@ -136,22 +136,22 @@ impl Reader<'_> {
     }
 
     /// `do … done`.
-    fn do_done(&mut self) -> Read<()> {
+    fn do_done(&mut self) -> ReadResult<()> {
         self.expect_reserved("do")?;
         self.list_of_some()?;
         self.expect_reserved("done")
     }
 
     /// After `for` or `select`.
-    fn repetition(&mut self) -> Read<()> {
+    fn repetition(&mut self) -> ReadResult<()> {
         self.skip_blanks()?;
         if self.peek() == Some('(') {
             let start = self.at;
             self.bash_only("`for ((`")?;
-            if self.take_all("((") == Took::Nothing {
+            if self.take_all("((") == TakeResult::Nothing {
                 return Err(self.problem("`((` is missing"));
             }
-            self.arithmetic(start, Kind::Loop)?;
+            self.arithmetic(start, ArithmeticKind::Loop)?;
             self.skip_blanks()?;
             self.take(';');
             self.skip_newlines()?;
@@ -180,7 +180,7 @@ impl Reader<'_> {
     }
 
     /// After `case`.
-    fn choice(&mut self) -> Read<()> {
+    fn choice(&mut self) -> ReadResult<()> {
         self.skip_blanks()?;
         self.word()?.ok_or_else(|| self.problem("`case` without a word"))?;
         self.skip_newlines()?;
@@ -195,11 +195,11 @@ impl Reader<'_> {
                 self.skip_blanks()?;
                 self.word()?.ok_or_else(|| self.problem("a pattern is missing"))?;
                 self.skip_blanks()?;
-                if self.take('|') == Took::Nothing {
+                if self.take('|') == TakeResult::Nothing {
                     break;
                 }
             }
-            if self.take(')') == Took::Nothing {
+            if self.take(')') == TakeResult::Nothing {
                 return Err(self.problem("`)` is missing after a pattern"));
             }
             self.list()?;

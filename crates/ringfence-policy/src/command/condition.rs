@@ -1,7 +1,7 @@
 //! `[[ … ]]`.
 
-use super::reader::{Read, Reader, Took};
-use super::word::{Raw, Word};
+use super::reader::{LineReader, ReadResult, TakeResult};
+use super::word::{RawChar, ShellWord};
 
 /// Those that take both sides for arithmetic.
 const NUMERIC: &[&str] = &["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
@@ -9,9 +9,9 @@ const BINARY: &[&str] = &["=", "==", "!=", "-ef", "-nt", "-ot"];
 /// The letters of tests with one operand.
 const UNARY: &str = "abcdefghknoprstuvwxzGLNORS";
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// After `[[`, up to and with `]]`.
-    pub(super) fn condition(&mut self, start: usize) -> Read<()> {
+    pub(super) fn condition(&mut self, start: usize) -> ReadResult<()> {
         self.alternatives(start)?;
         match self.word()? {
             Some(word) if word.is_plain("]]") => Ok(()),
@@ -20,7 +20,7 @@ impl Reader<'_> {
     }
 
     /// Tests, divided by `&&` and `||`.
-    fn alternatives(&mut self, start: usize) -> Read<()> {
+    fn alternatives(&mut self, start: usize) -> ReadResult<()> {
         self.deeper()?;
         loop {
             self.skip_newlines()?;
@@ -35,10 +35,10 @@ impl Reader<'_> {
     }
 
     /// One test.
-    fn test(&mut self, start: usize) -> Read<()> {
+    fn test(&mut self, start: usize) -> ReadResult<()> {
         let mut first = None;
         // Signs in front of it do not nest: there may be any number of them.
-        while first.as_ref().is_none_or(|word: &Word| word.is_plain("!"))
+        while first.as_ref().is_none_or(|word: &ShellWord| word.is_plain("!"))
             && self.peek() != Some('(')
         {
             first = Some(self.operand()?);
@@ -48,8 +48,10 @@ impl Reader<'_> {
             self.bump();
             self.alternatives(start)?;
             return match self.take(')') {
-                Took::It => Ok(()),
-                Took::Nothing => Err(self.problem_at(start, "a parenthesis that nothing closes")),
+                TakeResult::It => Ok(()),
+                TakeResult::Nothing => {
+                    Err(self.problem_at(start, "a parenthesis that nothing closes"))
+                }
             };
         };
         let is_unary = first.is_plain(&first.bare)
@@ -84,7 +86,12 @@ impl Reader<'_> {
     }
 
     /// After an operator with two operands.
-    fn compared(&mut self, start: usize, first: &Word, operator: &Word) -> Read<()> {
+    fn compared(
+        &mut self,
+        start: usize,
+        first: &ShellWord,
+        operator: &ShellWord,
+    ) -> ReadResult<()> {
         let is = |list: &[&str]| list.iter().any(|known| operator.is_plain(known));
         self.skip_blanks()?;
         if operator.is_plain("=~") {
@@ -94,7 +101,7 @@ impl Reader<'_> {
             return Err(self.problem_at(start, "a `[[` that cannot be read"));
         }
         let second = self.operand()?;
-        let is_number = |word: &Word| {
+        let is_number = |word: &ShellWord| {
             word.literal()
                 .is_some_and(|text| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()))
         };
@@ -105,7 +112,7 @@ impl Reader<'_> {
     }
 
     /// A word that is compared or tested.
-    fn operand(&mut self) -> Read<Word> {
+    fn operand(&mut self) -> ReadResult<ShellWord> {
         let word = self.word()?.ok_or_else(|| self.problem("it cannot be read within `[[`"))?;
         match self.peek() {
             Some('(') => Err(self.problem("a pattern with a parenthesis")),
@@ -117,7 +124,7 @@ impl Reader<'_> {
     }
 
     /// The right side of `=~`, in which parentheses and bars are characters.
-    fn regex(&mut self) -> Read<Word> {
+    fn regex(&mut self) -> ReadResult<ShellWord> {
         let start = self.at;
         let mut raws = Vec::new();
         let mut open = 0usize;
@@ -129,7 +136,7 @@ impl Reader<'_> {
                 _ if self.piece(&mut raws)? => continue,
                 _ => break,
             }
-            raws.push(Raw::Quoted('|'));
+            raws.push(RawChar::Quoted('|'));
             self.bump();
         }
         if raws.is_empty() || open > 0 || matches!(self.peek(), Some('|' | '&' | '<' | '>' | ';')) {

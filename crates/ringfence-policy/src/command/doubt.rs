@@ -5,23 +5,23 @@
 
 use std::ops::Range;
 
-use super::layers::base_name;
-use super::pattern::{Certainty, Pattern};
-use super::word::{Piece, Unknown, Word};
-use super::{Line, guess, output};
+use super::pattern::{CommandPattern, MatchCertainty};
+use super::unwrap::base_name;
+use super::word::{ShellWord, UnknownWord, WordPiece};
+use super::{ParsedLine, guess, output};
 
 /// Stands for what is not known: no pattern names it, and `*` matches it.
 const UNKNOWN: char = '\u{1}';
 
 /// A line with all that can be told of it.
 pub(super) struct Reading<'a> {
-    line: &'a Line,
-    guesses: Vec<Line>,
+    line: &'a ParsedLine,
+    guesses: Vec<ParsedLine>,
     texts: Vec<String>,
 }
 
 impl<'a> Reading<'a> {
-    pub(super) fn new(line: &'a Line) -> Self {
+    pub(super) fn new(line: &'a ParsedLine) -> Self {
         let guesses = guess::lines(line);
         let mut texts = decoded(&line.text);
         texts.extend(guesses.iter().map(|guess| guess.text.clone()));
@@ -29,7 +29,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Where and why `pattern` refuses the line.
-    pub(super) fn refused(&self, pattern: &Pattern) -> Option<(Range<usize>, String)> {
+    pub(super) fn refused(&self, pattern: &CommandPattern) -> Option<(Range<usize>, String)> {
         let whole = 0..self.line.text.len();
         if let Some((span, shown)) = part_of(self.line, pattern) {
             return Some((span, format!("`{shown}` is denied")));
@@ -47,12 +47,12 @@ impl<'a> Reading<'a> {
     }
 
     /// Why it cannot be told whether `pattern` applies.
-    fn doubt(&self, pattern: &Pattern) -> Option<(Range<usize>, String)> {
+    fn doubt(&self, pattern: &CommandPattern) -> Option<(Range<usize>, String)> {
         let of_part = self.line.parts.iter().find_map(|part| {
             let layer = part
                 .layers
                 .iter()
-                .find(|layer| pattern.matches(&layer.words, Certainty::Possibly))?;
+                .find(|layer| pattern.matches(&layer.words, MatchCertainty::Possibly))?;
             let word = layer.words.iter().find(|word| word.unknown().is_some())?;
             Some((
                 part.span.clone(),
@@ -70,41 +70,42 @@ impl<'a> Reading<'a> {
 }
 
 /// The part that is what is denied, and where it stands.
-fn part_of(line: &Line, pattern: &Pattern) -> Option<(Range<usize>, String)> {
+fn part_of(line: &ParsedLine, pattern: &CommandPattern) -> Option<(Range<usize>, String)> {
     line.parts.iter().find_map(|part| {
         let layer = part.layers.iter().find(|layer| is_hit(&layer.words, pattern))?;
         Some((part.span.clone(), super::word::shown(&layer.words)))
     })
 }
 
-fn is_hit(words: &[Word], pattern: &Pattern) -> bool {
+fn is_hit(words: &[ShellWord], pattern: &CommandPattern) -> bool {
     let Some((program, arguments)) = words.split_first() else { return false };
-    let arguments: Vec<Word> =
-        arguments.iter().map(|word| without_holes(word, &[Unknown::Brace])).collect();
-    let called = |program: Word| {
+    let arguments: Vec<ShellWord> =
+        arguments.iter().map(|word| without_holes(word, &[UnknownWord::Brace])).collect();
+    let called = |program: ShellWord| {
         // A program whose name is all unknown is a doubt, and no hit.
         let name = program.after_slash();
         let is_named =
-            name.pieces.iter().any(|piece| matches!(piece, Piece::Char(c) if *c != UNKNOWN));
-        let is_spelled =
-            is_named || name.unknown() == Some(Unknown::Brace) || program.prefix().contains('/');
+            name.pieces.iter().any(|piece| matches!(piece, WordPiece::Char(c) if *c != UNKNOWN));
+        let is_spelled = is_named
+            || name.unknown() == Some(UnknownWord::Brace)
+            || program.prefix().contains('/');
         is_spelled
             && pattern.matches(
                 &[program].into_iter().chain(arguments.iter().cloned()).collect::<Vec<_>>(),
-                Certainty::Possibly,
+                MatchCertainty::Possibly,
             )
     };
-    let program = without_holes(program, &[Unknown::Brace, Unknown::Glob]);
+    let program = without_holes(program, &[UnknownWord::Brace, UnknownWord::Glob]);
     program.has_slash() && called(program.after_slash()) || called(program)
 }
 
 /// A word in which only the holes of these kinds may be anything.
-fn without_holes(word: &Word, kept: &[Unknown]) -> Word {
-    let piece = |piece: &Piece| match piece {
-        Piece::Hole(why) if !kept.contains(why) => Piece::Char(UNKNOWN),
+fn without_holes(word: &ShellWord, kept: &[UnknownWord]) -> ShellWord {
+    let piece = |piece: &WordPiece| match piece {
+        WordPiece::Hole(why) if !kept.contains(why) => WordPiece::Char(UNKNOWN),
         piece => *piece,
     };
-    Word { pieces: word.pieces.iter().map(piece).collect(), ..word.clone() }
+    ShellWord { pieces: word.pieces.iter().map(piece).collect(), ..word.clone() }
 }
 
 /// The text, the text without quotes, and what is encoded in it.

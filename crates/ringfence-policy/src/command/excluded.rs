@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use super::pattern::{Certainty, Pattern};
-use super::word::{Unknown, Word};
-use super::{Line, Part, Problem, Redirect, leads_elsewhere};
-use crate::words::is_hidden;
+use super::pattern::{CommandPattern, MatchCertainty};
+use super::word::{ShellWord, UnknownWord};
+use super::{ParseProblem, ParsedLine, Redirect, SimpleCommand, leads_elsewhere};
+use crate::display::is_hidden;
 
 /// What is said of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,9 +26,12 @@ pub enum Exclusion {
 }
 
 /// Whether a line, as it was read, is excluded by `patterns`.
-pub fn excluded<S: AsRef<str>>(line: Result<&Line, &Problem>, patterns: &[S]) -> Exclusion {
-    let patterns: Vec<Pattern> =
-        patterns.iter().map(|pattern| Pattern::parse(pattern.as_ref())).collect();
+pub fn excluded<S: AsRef<str>>(
+    line: Result<&ParsedLine, &ParseProblem>,
+    patterns: &[S],
+) -> Exclusion {
+    let patterns: Vec<CommandPattern> =
+        patterns.iter().map(|pattern| CommandPattern::parse(pattern.as_ref())).collect();
     let line = match line {
         Ok(line) => line,
         Err(problem) => {
@@ -68,7 +71,10 @@ fn inside(span: Range<usize>, reason: String) -> Exclusion {
 }
 
 /// The pattern that excludes a part, or what stands in the way.
-fn by_pattern(part: &Part, patterns: &[Pattern]) -> Result<Option<usize>, (Range<usize>, String)> {
+fn by_pattern(
+    part: &SimpleCommand,
+    patterns: &[CommandPattern],
+) -> Result<Option<usize>, (Range<usize>, String)> {
     if let Some(assignment) =
         part.assignments.iter().find(|assignment| leads_elsewhere(&assignment.name))
     {
@@ -83,7 +89,7 @@ fn by_pattern(part: &Part, patterns: &[Pattern]) -> Result<Option<usize>, (Range
     if part.words().is_empty() && part.assignments.is_empty() {
         return Ok(None);
     }
-    let fits = |pattern: &Pattern| fits(part, pattern);
+    let fits = |pattern: &CommandPattern| fits(part, pattern);
     patterns
         .iter()
         .position(fits)
@@ -93,10 +99,10 @@ fn by_pattern(part: &Part, patterns: &[Pattern]) -> Result<Option<usize>, (Range
 
 /// Whether a pattern names what runs: the command without its wrappers, or with those that it
 /// names itself.
-fn fits(part: &Part, pattern: &Pattern) -> bool {
+fn fits(part: &SimpleCommand, pattern: &CommandPattern) -> bool {
     let last = part.layers.len() - 1;
     part.layers.iter().enumerate().any(|(at, layer)| {
-        let Some(program) = layer.words.first().and_then(Word::literal) else { return false };
+        let Some(program) = layer.words.first().and_then(ShellWord::literal) else { return false };
         // `docker*` names no program in a directory that somebody chose, nor one that reads as
         // if it were a program and its arguments.
         let is_odd = program.contains(|c: char| c == '/' || c.is_whitespace() || is_hidden(c));
@@ -104,18 +110,18 @@ fn fits(part: &Part, pattern: &Pattern) -> bool {
         let is_reached = part.layers[..=at].iter().all(|layer| layer.is_plain);
         is_reached
             && is_named
-            && pattern.matches(&layer.words, Certainty::Surely)
+            && pattern.matches(&layer.words, MatchCertainty::Surely)
             && (at == last || names_inner(part, at, pattern))
     })
 }
 
 /// Whether a pattern that matches a wrapper would not match it with another program inside.
-fn names_inner(part: &Part, at: usize, pattern: &Pattern) -> bool {
+fn names_inner(part: &SimpleCommand, at: usize, pattern: &CommandPattern) -> bool {
     let (outer, inner) = (&part.layers[at].words, part.words());
     let kept = outer.len().saturating_sub(inner.len());
-    let other = Word::hole("", part.span.clone(), Unknown::Input);
-    let words: Vec<Word> = outer[..kept].iter().cloned().chain([other]).collect();
-    !pattern.matches(&words, Certainty::Surely)
+    let other = ShellWord::hole("", part.span.clone(), UnknownWord::Input);
+    let words: Vec<ShellWord> = outer[..kept].iter().cloned().chain([other]).collect();
+    !pattern.matches(&words, MatchCertainty::Surely)
 }
 
 /// Whether a redirection opens no file.

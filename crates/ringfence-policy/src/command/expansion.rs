@@ -1,25 +1,30 @@
 //! What begins with a dollar sign or a backtick.
 
-use super::Way;
+use super::ReachedBy;
 use super::decode;
-use super::reader::{Ground, Read, Reader, Took, Waits};
-use super::word::{In, Raw, Unknown};
+use super::reader::{LineReader, NewlineWait, ReadResult, TakeResult, TextOrigin};
+use super::word::{RawChar, UnknownWord, WordEnclosure};
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// At a dollar sign.
-    pub(super) fn dollar(&mut self, place: In, raws: &mut Vec<Raw>) -> Read<()> {
+    pub(super) fn dollar(
+        &mut self,
+        place: WordEnclosure,
+        raws: &mut Vec<RawChar>,
+    ) -> ReadResult<()> {
         let start = self.at;
         self.bump();
-        let hole = Raw::Hole(Unknown::Expansion);
+        let hole = RawChar::Hole(UnknownWord::Expansion);
         match self.peek() {
             Some('(') if self.peek_second() == Some('(') => {
                 self.take_all("((");
-                let is_plain = self.arithmetic(start, super::arithmetic::Kind::Expression)?;
-                raws.push(if is_plain { Raw::Hole(Unknown::Number) } else { hole });
+                let is_plain =
+                    self.arithmetic(start, super::arithmetic::ArithmeticKind::Expression)?;
+                raws.push(if is_plain { RawChar::Hole(UnknownWord::Number) } else { hole });
             }
             Some('(') => {
                 self.bump();
-                self.substitution(Way::Substitution)?;
+                self.substitution(ReachedBy::Substitution)?;
                 raws.push(hole);
             }
             Some('{') => {
@@ -28,16 +33,16 @@ impl Reader<'_> {
                 raws.push(hole);
             }
             Some('[') => return Err(self.problem_at(start, "`$[` is read differently by shells")),
-            Some('\'') if place == In::Bare => {
+            Some('\'') if place == WordEnclosure::Bare => {
                 self.bash_only("`$'`")?;
                 self.bump();
-                raws.push(Raw::Nothing);
+                raws.push(RawChar::Nothing);
                 let (text, length) = decode::escapes(self.rest())
                     .map_err(|(at, why)| self.problem_at(self.at + at, why))?;
                 self.at += length;
-                raws.extend(text.chars().map(Raw::Quoted));
+                raws.extend(text.chars().map(RawChar::Quoted));
             }
-            Some('"') if place == In::Bare => {
+            Some('"') if place == WordEnclosure::Bare => {
                 self.bash_only("`$\"`")?;
                 self.bump();
                 // A translation may say anything.
@@ -50,13 +55,17 @@ impl Reader<'_> {
             }
             Some('?' | '#' | '$' | '!') => {
                 self.bump();
-                raws.push(Raw::Hole(Unknown::Number));
+                raws.push(RawChar::Hole(UnknownWord::Number));
             }
             Some(c) if c.is_ascii_digit() || "@*-".contains(c) => {
                 self.bump();
                 raws.push(hole);
             }
-            _ => raws.push(if place == In::Bare { Raw::Bare('$') } else { Raw::Quoted('$') }),
+            _ => raws.push(if place == WordEnclosure::Bare {
+                RawChar::Bare('$')
+            } else {
+                RawChar::Quoted('$')
+            }),
         }
         Ok(())
     }
@@ -72,15 +81,15 @@ impl Reader<'_> {
     }
 
     /// After `$(`, `<(` or `>(`: a list of its own, up to the closing parenthesis.
-    pub(super) fn substitution(&mut self, way: Way) -> Read<()> {
+    pub(super) fn substitution(&mut self, way: ReachedBy) -> ReadResult<()> {
         let start = self.at;
         self.deeper()?;
         let outer = std::mem::replace(&mut self.way, way);
         let pending = std::mem::take(&mut self.pending);
-        let waits = if pending.is_empty() { self.outer_waits } else { Waits::Somebody };
+        let waits = if pending.is_empty() { self.outer_waits } else { NewlineWait::Somebody };
         let outer_waits = std::mem::replace(&mut self.outer_waits, waits);
         self.list()?;
-        if self.take(')') == Took::Nothing {
+        if self.take(')') == TakeResult::Nothing {
             return Err(self.problem_at(start, "a substitution that nothing closes"));
         }
         self.no_heredoc_left()?;
@@ -92,15 +101,15 @@ impl Reader<'_> {
     }
 
     /// At `<(` or `>(`.
-    pub(super) fn process_substitution(&mut self) -> Read<()> {
+    pub(super) fn process_substitution(&mut self) -> ReadResult<()> {
         self.bash_only("`<(`")?;
         self.bump();
         self.bump();
-        self.substitution(Way::ProcessSubstitution)
+        self.substitution(ReachedBy::ProcessSubstitution)
     }
 
     /// At a backtick: what is inside is read again, without one level of backslashes.
-    pub(super) fn backtick(&mut self, place: In) -> Read<()> {
+    pub(super) fn backtick(&mut self, place: WordEnclosure) -> ReadResult<()> {
         self.bump();
         let start = self.at;
         let mut text = String::new();
@@ -122,7 +131,7 @@ impl Reader<'_> {
                             self.at += 1;
                             text.push(next);
                         }
-                        Some('"') if place != In::Bare => {
+                        Some('"') if place != WordEnclosure::Bare => {
                             return Err(self.problem("`\\\"` in backticks in quotation marks"));
                         }
                         _ => text.push('\\'),
@@ -132,17 +141,17 @@ impl Reader<'_> {
             }
         }
         let ground = match &self.ground {
-            Ground::From(base) if !has_escapes => Ground::From(base + start),
-            _ => Ground::Within(self.span(start - 1, self.at)),
+            TextOrigin::From(base) if !has_escapes => TextOrigin::From(base + start),
+            _ => TextOrigin::Within(self.span(start - 1, self.at)),
         };
         if !self.pending.is_empty() && text.contains('\n') {
             return Err(self.problem_at(start, "a newline in backticks before a here-document"));
         }
-        self.inner(&text, ground, self.dialect, Way::Substitution)
+        self.inner(&text, ground, self.dialect, ReachedBy::Substitution)
     }
 
     /// After `${`.
-    fn parameter(&mut self, start: usize, place: In) -> Read<()> {
+    fn parameter(&mut self, start: usize, place: WordEnclosure) -> ReadResult<()> {
         self.deeper()?;
         match self.peek() {
             Some('!') if self.peek_second() != Some('}') => {
@@ -186,7 +195,7 @@ impl Reader<'_> {
     }
 
     /// Between `[` and `]`, which is arithmetic unless it is a plain number.
-    fn subscript(&mut self, start: usize, place: In) -> Read<()> {
+    fn subscript(&mut self, start: usize, place: WordEnclosure) -> ReadResult<()> {
         let mut raws = Vec::new();
         loop {
             match self.peek() {
@@ -200,21 +209,21 @@ impl Reader<'_> {
                 Some(c) => {
                     self.check_shown(c)?;
                     self.bump();
-                    raws.push(Raw::Bare(c));
+                    raws.push(RawChar::Bare(c));
                 }
             }
         }
         self.bump();
-        let is_plain = raws.iter().all(|raw| matches!(raw, Raw::Bare(c) if c.is_ascii_digit()))
+        let is_plain = raws.iter().all(|raw| matches!(raw, RawChar::Bare(c) if c.is_ascii_digit()))
             && !raws.is_empty();
-        if !is_plain && raws != [Raw::Bare('@')] && raws != [Raw::Bare('*')] {
+        if !is_plain && raws != [RawChar::Bare('@')] && raws != [RawChar::Bare('*')] {
             self.doubt(start, "a subscript is arithmetic, which evaluates what variables hold");
         }
         Ok(())
     }
 
     /// What is done with the value.
-    fn operator(&mut self, start: usize) -> Read<()> {
+    fn operator(&mut self, start: usize) -> ReadResult<()> {
         match (self.peek(), self.peek_second()) {
             (Some('}'), _) => Ok(()),
             (Some('@'), _) => {
@@ -232,7 +241,7 @@ impl Reader<'_> {
     }
 
     /// Up to the closing brace.
-    fn parameter_word(&mut self, start: usize, place: In) -> Read<()> {
+    fn parameter_word(&mut self, start: usize, place: WordEnclosure) -> ReadResult<()> {
         let mut raws = Vec::new();
         loop {
             match self.peek() {
@@ -250,7 +259,7 @@ impl Reader<'_> {
                         Some(c) => self.at += c.len_utf8(),
                     }
                 }
-                Some('\'' | '"') if place != In::Bare => {
+                Some('\'' | '"') if place != WordEnclosure::Bare => {
                     return Err(self.problem("quotation marks in `${` in quotation marks"));
                 }
                 Some('\'') => {

@@ -1,11 +1,11 @@
 //! Strings and arguments that a command runs in its turn, followed where they are literal.
 
 use super::input::with_input;
-use super::layers::base_name;
-use super::reader::{Ground, Read, Reader};
+use super::reader::{LineReader, ReadResult, TextOrigin};
 use super::shell::is_stream;
-use super::word::{Piece, Unknown};
-use super::{Dialect, Part, Way, Word};
+use super::unwrap::base_name;
+use super::word::{UnknownWord, WordPiece};
+use super::{ReachedBy, ShellDialect, ShellWord, SimpleCommand};
 
 /// Builtins that take an argument for the name of a variable, of which a subscript is evaluated.
 const NAMING: &[&str] = &[
@@ -27,16 +27,16 @@ const RUNNING: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
 /// What a shell is told to obey from then on.
 const CHANGING: &[&str] = &["compgen", "complete", "bind", "enable", "fc", "shopt"];
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// Follows what `part` runs; `documents` here-documents are its own.
-    pub(super) fn follow(&mut self, part: &Part, documents: usize) -> Read<()> {
+    pub(super) fn follow(&mut self, part: &SimpleCommand, documents: usize) -> ReadResult<()> {
         let words = part.words();
-        let Some(program) = words.first().and_then(Word::literal) else { return Ok(()) };
+        let Some(program) = words.first().and_then(ShellWord::literal) else { return Ok(()) };
         let at = part.span.start;
         match base_name(&program) {
             "eval" => self.evaluated(&words[1..], part),
-            "bash" | "rbash" => self.shell(part, documents, Some(Dialect::Bash)),
-            "sh" | "dash" | "ash" => self.shell(part, documents, Some(Dialect::Posix)),
+            "bash" | "rbash" => self.shell(part, documents, Some(ShellDialect::Bash)),
+            "sh" | "dash" | "ash" => self.shell(part, documents, Some(ShellDialect::Posix)),
             "zsh" | "ksh" | "mksh" | "fish" | "csh" | "tcsh" => self.shell(part, documents, None),
             "source" | "." => self.sourced(part),
             "trap" => self.trap(&words[1..], part),
@@ -80,33 +80,36 @@ impl Reader<'_> {
     pub(super) fn string(
         &mut self,
         text: Option<String>,
-        part: &Part,
-        dialect: Dialect,
+        part: &SimpleCommand,
+        dialect: ShellDialect,
         what: &str,
-    ) -> Read<()> {
+    ) -> ReadResult<()> {
         match text {
-            Some(text) => {
-                self.inner(&text, Ground::Within(part.span.clone()), dialect, Way::Followed)
-            }
+            Some(text) => self.inner(
+                &text,
+                TextOrigin::Within(part.span.clone()),
+                dialect,
+                ReachedBy::Followed,
+            ),
             None => self.unknown(part.span.clone(), what),
         }
     }
 
-    fn evaluated(&mut self, words: &[Word], part: &Part) -> Read<()> {
+    fn evaluated(&mut self, words: &[ShellWord], part: &SimpleCommand) -> ReadResult<()> {
         let words =
             if words.first().is_some_and(|word| word.is("--")) { &words[1..] } else { words };
-        let text: Option<Vec<String>> = words.iter().map(Word::literal).collect();
+        let text: Option<Vec<String>> = words.iter().map(ShellWord::literal).collect();
         self.string(text.map(|words| words.join(" ")), part, self.dialect, "what eval runs")
     }
 
-    fn sourced(&mut self, part: &Part) -> Read<()> {
+    fn sourced(&mut self, part: &SimpleCommand) -> ReadResult<()> {
         match part.words().get(1).map(|word| word.literal().filter(|file| !is_stream(file))) {
             Some(None) => self.unknown(part.span.clone(), "what it reads from no plain file"),
             _ => Ok(()),
         }
     }
 
-    fn trap(&mut self, words: &[Word], part: &Part) -> Read<()> {
+    fn trap(&mut self, words: &[ShellWord], part: &SimpleCommand) -> ReadResult<()> {
         let words =
             if words.first().is_some_and(|word| word.is("--")) { &words[1..] } else { words };
         match words {
@@ -117,7 +120,7 @@ impl Reader<'_> {
     }
 
     /// A value may be half a command, so that it is never certain what an alias comes to.
-    fn alias(&mut self, words: &[Word], part: &Part) -> Read<()> {
+    fn alias(&mut self, words: &[ShellWord], part: &SimpleCommand) -> ReadResult<()> {
         for word in words.iter().filter(|word| word.literal().is_none_or(|text| text.contains('=')))
         {
             self.note(word.span.start, "an alias changes what later words mean");
@@ -128,7 +131,7 @@ impl Reader<'_> {
             match self.string(value, part, self.dialect, "what an alias stands for") {
                 // What cannot be read alone is no part; the doubt stands all the same. A script of
                 // bash's does not obey aliases, one of another shell's does.
-                Err(_) if self.dialect == Dialect::Bash => {
+                Err(_) if self.dialect == ShellDialect::Bash => {
                     self.found.parts.truncate(parts);
                     self.depth = depth;
                 }
@@ -139,20 +142,20 @@ impl Reader<'_> {
     }
 
     /// Programs whose arguments are, or may hold, a line for a shell.
-    fn strings(&mut self, name: &str, part: &Part) -> Read<()> {
+    fn strings(&mut self, name: &str, part: &SimpleCommand) -> ReadResult<()> {
         let words = part.words();
         let option = words.iter().position(|word| word.is("-c") || word.is("--command"));
         match (name, option) {
             ("su" | "runuser" | "script", Some(at)) => {
-                let text = words.get(at + 1).and_then(Word::literal);
-                self.string(text, part, Dialect::Posix, "what its shell runs")
+                let text = words.get(at + 1).and_then(ShellWord::literal);
+                self.string(text, part, ShellDialect::Posix, "what its shell runs")
             }
             ("watch", _) if words.get(1).is_some_and(|word| !word.prefix().starts_with('-')) => {
-                let text: Option<Vec<String>> = words[1..].iter().map(Word::literal).collect();
+                let text: Option<Vec<String>> = words[1..].iter().map(ShellWord::literal).collect();
                 self.string(
                     text.map(|words| words.join(" ")),
                     part,
-                    Dialect::Posix,
+                    ShellDialect::Posix,
                     "what watch runs",
                 )
             }
@@ -161,14 +164,14 @@ impl Reader<'_> {
     }
 
     /// `-exec` and its like.
-    fn find(&mut self, part: &Part) -> Read<()> {
+    fn find(&mut self, part: &SimpleCommand) -> ReadResult<()> {
         let words = part.words();
         let mut at = 1;
         while at < words.len() {
             let word = &words[at];
             let is_open = matches!(
                 word.unknown(),
-                Some(Unknown::Expansion | Unknown::Input | Unknown::Brace)
+                Some(UnknownWord::Expansion | UnknownWord::Input | UnknownWord::Brace)
             );
             let may_run = is_open && (word.prefix().is_empty() || word.prefix().starts_with('-'))
                 || RUNNING.iter().any(|action| may_find(word, action));
@@ -184,18 +187,22 @@ impl Reader<'_> {
                 let is_list = command[at].is("+") && at > 0 && command[at - 1].is("{}");
                 let is_open = matches!(
                     command[at].unknown(),
-                    Some(Unknown::Expansion | Unknown::Input | Unknown::Brace)
+                    Some(UnknownWord::Expansion | UnknownWord::Input | UnknownWord::Brace)
                 );
                 command[at].is(";") || is_list || is_open
             };
             let length = (0..command.len()).find(|at| ends(*at)).unwrap_or(command.len());
-            let inner: Vec<Word> =
+            let inner: Vec<ShellWord> =
                 words[at + 1..at + 1 + length].iter().map(|word| with_input(word, "{}")).collect();
             if let Some(first) = inner.first() {
                 let span = first.span.start
                     ..inner.last().map_or(first.span.end, |last| last.span.end.max(first.span.end));
-                let outer = std::mem::replace(&mut self.way, Way::Followed);
-                self.finish(super::simple::Simple { span, words: inner, ..Default::default() })?;
+                let outer = std::mem::replace(&mut self.way, ReachedBy::Followed);
+                self.finish(super::simple::RawCommand {
+                    span,
+                    words: inner,
+                    ..Default::default()
+                })?;
                 self.way = outer;
             }
             at += length + 1;
@@ -203,10 +210,10 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn tested(&mut self, words: &[Word], at: usize) {
+    fn tested(&mut self, words: &[ShellWord], at: usize) {
         let may_be_subscript =
-            |word: &Word| word.unknown().is_some() || word.prefix().contains('[');
-        let may_be_option = |word: &Word| {
+            |word: &ShellWord| word.unknown().is_some() || word.prefix().contains('[');
+        let may_be_option = |word: &ShellWord| {
             word.is("-v") || word.is("-R") || word.unknown().is_some() && word.prefix().is_empty()
         };
         if words.windows(2).any(|pair| may_be_option(&pair[0]) && may_be_subscript(&pair[1])) {
@@ -215,7 +222,7 @@ impl Reader<'_> {
     }
 
     /// Builtins that assign to what they name.
-    fn named(&mut self, name: &str, words: &[Word], part: &Part) -> Read<()> {
+    fn named(&mut self, name: &str, words: &[ShellWord], part: &SimpleCommand) -> ReadResult<()> {
         let is_declaring = super::variables::DECLARING.contains(&name);
         for (index, word) in words.iter().enumerate() {
             let prefix = word.prefix();
@@ -264,7 +271,7 @@ impl Reader<'_> {
 }
 
 /// Whether a word is, or may come to be, an option of one letter, alone or among others.
-fn may_be_option(word: &Word, letter: char) -> bool {
+fn may_be_option(word: &ShellWord, letter: char) -> bool {
     let prefix = word.prefix();
     let is_one =
         prefix.starts_with(['-', '+']) && !prefix.starts_with("--") && prefix.contains(letter);
@@ -272,17 +279,17 @@ fn may_be_option(word: &Word, letter: char) -> bool {
 }
 
 /// Whether a pattern may find a file of this name.
-fn may_find(word: &Word, name: &str) -> bool {
-    let is_known = |piece: &&Piece| matches!(piece, Piece::Char(_));
+fn may_find(word: &ShellWord, name: &str) -> bool {
+    let is_known = |piece: &&WordPiece| matches!(piece, WordPiece::Char(_));
     let end: String = word
         .pieces
         .iter()
         .rev()
         .take_while(is_known)
-        .filter_map(|piece| if let Piece::Char(c) = piece { Some(*c) } else { None })
+        .filter_map(|piece| if let WordPiece::Char(c) = piece { Some(*c) } else { None })
         .collect();
     let end: String = end.chars().rev().collect();
-    word.unknown() == Some(Unknown::Glob)
+    word.unknown() == Some(UnknownWord::Glob)
         && name.starts_with(&word.prefix())
         && name.ends_with(&end)
 }

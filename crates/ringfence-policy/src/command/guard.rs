@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use super::arguments;
 use super::doubt::Reading;
-use super::layers::system_name;
-use super::pattern::{Certainty, Pattern};
-use super::word::Word;
-use super::{Dialect, Line, Part, Problem, leads_elsewhere};
+use super::pattern::{CommandPattern, MatchCertainty};
+use super::unwrap::system_name;
+use super::word::ShellWord;
+use super::{ParseProblem, ParsedLine, ShellDialect, SimpleCommand, leads_elsewhere};
 use crate::grants::{CommandRules, Doubt, Origin};
 
 /// The programs of `@strict` in `allow-binaries`.
@@ -38,7 +38,7 @@ pub const UNREADABLE: &str = "rules on commands need a line that can be read";
 
 /// Why a command is not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct GuardRefusal {
     /// Where in the line.
     pub span: Range<usize>,
     /// What stands there.
@@ -53,20 +53,20 @@ pub struct Refusal {
 
 /// What one rule says of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ruling {
+pub struct GuardRuling {
     /// The rule: `deny git push:*`.
     pub rule: String,
     /// Where it was written.
     pub origin: Origin,
     /// What it refuses, if it does.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<GuardRefusal>,
     /// The refusal under `doubt = "refuse"`, if there is none without it.
-    pub doubt: Option<Refusal>,
+    pub doubt: Option<GuardRefusal>,
 }
 
 /// One rule of those that guard.
 #[derive(Clone, Copy)]
-enum Guard<'a> {
+enum GuardRule<'a> {
     Deny(&'a Origin),
     /// All names at once.
     Binaries(&'a [Origin]),
@@ -80,35 +80,35 @@ impl CommandRules {
         self.guards().next().is_some()
     }
 
-    /// The first refusal, if there is one. A line that cannot be read is refused by all rules alike, and
-    /// by none of them in particular.
-    pub fn refusal(&self, line: Result<&Line, &Problem>) -> Option<Refusal> {
+    /// The first refusal, if there is one. A line that cannot be read is refused by all rules
+    /// alike, and by none of them in particular.
+    pub fn refusal(&self, line: Result<&ParsedLine, &ParseProblem>) -> Option<GuardRefusal> {
         let reading = self.reading(line);
         let refusal = self.guards().find_map(|guard| guard.refuses(line, reading.as_ref()))?;
         Some(if line.is_err() {
-            Refusal { rule: UNREADABLE.to_owned(), ..refusal }
+            GuardRefusal { rule: UNREADABLE.to_owned(), ..refusal }
         } else {
             refusal
         })
     }
 
     /// What each rule says.
-    pub fn rulings(&self, line: Result<&Line, &Problem>) -> Vec<Ruling> {
+    pub fn rulings(&self, line: Result<&ParsedLine, &ParseProblem>) -> Vec<GuardRuling> {
         let reading = self.reading(line);
-        let ruling = |guard: Guard<'_>| {
+        let ruling = |guard: GuardRule<'_>| {
             let refusal = guard.refuses(line, reading.as_ref());
             let doubt = if refusal.is_none() && reading.is_some() {
                 guard.refuses(line, None)
             } else {
                 None
             };
-            Ruling { rule: guard.shown(), origin: guard.origin().clone(), refusal, doubt }
+            GuardRuling { rule: guard.shown(), origin: guard.origin().clone(), refusal, doubt }
         };
         self.guards().map(ruling).collect()
     }
 
     /// The first refusal that `doubt = "warn"` turned into none.
-    pub fn doubt(&self, line: Result<&Line, &Problem>) -> Option<Refusal> {
+    pub fn doubt(&self, line: Result<&ParsedLine, &ParseProblem>) -> Option<GuardRefusal> {
         self.rulings(line).into_iter().find_map(|ruling| ruling.doubt)
     }
 
@@ -120,11 +120,12 @@ impl CommandRules {
     /// Reads a line for a shell of this kind, as these rules need it.
     ///
     /// Takes syntax that only bash has for a doubt in a line for `sh`, where doubt does not refuse.
-    pub fn read(&self, text: &str, dialect: Dialect) -> Result<Line, Problem> {
-        let read = Line::parse_as(text, dialect);
+    pub fn read(&self, text: &str, dialect: ShellDialect) -> Result<ParsedLine, ParseProblem> {
+        let read = ParsedLine::parse_as(text, dialect);
         match read {
-            Err(problem) if dialect == Dialect::Posix && self.is_lenient() => {
-                let mut line = Line::parse_as(text, Dialect::Bash).map_err(|_| problem.clone())?;
+            Err(problem) if dialect == ShellDialect::Posix && self.is_lenient() => {
+                let mut line =
+                    ParsedLine::parse_as(text, ShellDialect::Bash).map_err(|_| problem.clone())?;
                 line.doubts.push(problem);
                 Ok(line)
             }
@@ -140,64 +141,64 @@ impl CommandRules {
         self.doubt == Doubt::Warn && is_plain
     }
 
-    fn reading<'a>(&self, line: Result<&'a Line, &Problem>) -> Option<Reading<'a>> {
+    fn reading<'a>(&self, line: Result<&'a ParsedLine, &ParseProblem>) -> Option<Reading<'a>> {
         line.ok().filter(|_| self.is_lenient() && !self.deny.is_empty()).map(Reading::new)
     }
 
-    fn guards(&self) -> impl Iterator<Item = Guard<'_>> {
+    fn guards(&self) -> impl Iterator<Item = GuardRule<'_>> {
         let binaries =
-            (!self.allow_binaries.is_empty()).then_some(Guard::Binaries(&self.allow_binaries));
-        let deny = self.deny.iter().map(Guard::Deny);
+            (!self.allow_binaries.is_empty()).then_some(GuardRule::Binaries(&self.allow_binaries));
+        let deny = self.deny.iter().map(GuardRule::Deny);
         deny.chain(binaries)
-            .chain(self.deny_arguments.iter().map(Guard::Argument))
-            .chain(self.anchor_arguments.iter().map(Guard::Anchor))
+            .chain(self.deny_arguments.iter().map(GuardRule::Argument))
+            .chain(self.anchor_arguments.iter().map(GuardRule::Anchor))
     }
 }
 
-impl Guard<'_> {
+impl GuardRule<'_> {
     fn origin(&self) -> &Origin {
         match self {
-            Guard::Deny(origin) | Guard::Argument(origin) => origin,
-            Guard::Binaries(origins) => &origins[0],
-            Guard::Anchor(anchor) => &anchor.origin,
+            GuardRule::Deny(origin) | GuardRule::Argument(origin) => origin,
+            GuardRule::Binaries(origins) => &origins[0],
+            GuardRule::Anchor(anchor) => &anchor.origin,
         }
     }
 
     fn shown(&self) -> String {
         match self {
-            Guard::Deny(origin) => format!("deny {}", origin.text),
-            Guard::Binaries(origins) => {
+            GuardRule::Deny(origin) => format!("deny {}", origin.text),
+            GuardRule::Binaries(origins) => {
                 format!(
                     "allow-binaries {}",
                     origins.iter().map(|origin| origin.text.as_str()).collect::<Vec<_>>().join(" ")
                 )
             }
-            Guard::Argument(origin) => format!("deny-arguments {}", origin.text),
-            Guard::Anchor(anchor) => format!("anchor-arguments {}", anchor.root),
+            GuardRule::Argument(origin) => format!("deny-arguments {}", origin.text),
+            GuardRule::Anchor(anchor) => format!("anchor-arguments {}", anchor.root),
         }
     }
 
     fn refuses(
         &self,
-        line: Result<&Line, &Problem>,
+        line: Result<&ParsedLine, &ParseProblem>,
         reading: Option<&Reading<'_>>,
-    ) -> Option<Refusal> {
+    ) -> Option<GuardRefusal> {
         let found = match line {
             Err(problem) => Some((
                 problem.position..problem.position,
                 format!("the line cannot be read: {}", problem.reason),
             )),
             Ok(line) => match self {
-                Guard::Deny(origin) => {
-                    let pattern = Pattern::parse(&origin.text);
+                GuardRule::Deny(origin) => {
+                    let pattern = CommandPattern::parse(&origin.text);
                     reading
                         .map_or_else(|| denied(line, &pattern), |reading| reading.refused(&pattern))
                 }
-                Guard::Binaries(allowed) => unlisted(line, allowed),
-                Guard::Argument(origin) => {
+                GuardRule::Binaries(allowed) => unlisted(line, allowed),
+                GuardRule::Argument(origin) => {
                     each_argument(line, |word| arguments::held(word, &origin.text))
                 }
-                Guard::Anchor(anchor) => {
+                GuardRule::Anchor(anchor) => {
                     each_argument(line, |word| arguments::outside(word, &anchor.root))
                 }
             },
@@ -206,14 +207,14 @@ impl Guard<'_> {
         let text = line.map_or("", |line| line.text.as_str());
         let what =
             text.get(span.clone()).filter(|what| !what.is_empty()).unwrap_or(text).to_owned();
-        Some(Refusal { span, what, rule: self.shown(), origin: self.origin().clone(), reason })
+        Some(GuardRefusal { span, what, rule: self.shown(), origin: self.origin().clone(), reason })
     }
 }
 
-type Found = Option<(Range<usize>, String)>;
+type GuardMatch = Option<(Range<usize>, String)>;
 
 /// Whether a part may come to be what a pattern denies.
-fn denied(line: &Line, pattern: &Pattern) -> Found {
+fn denied(line: &ParsedLine, pattern: &CommandPattern) -> GuardMatch {
     let by_part = line.parts.iter().find_map(|part| {
         part.layers.iter().find_map(|layer| denied_words(part, &layer.words, pattern))
     });
@@ -233,17 +234,17 @@ fn denied(line: &Line, pattern: &Pattern) -> Found {
     by_part.or_else(by_text).or_else(by_doubt)
 }
 
-fn denied_words(part: &Part, words: &[Word], pattern: &Pattern) -> Found {
+fn denied_words(part: &SimpleCommand, words: &[ShellWord], pattern: &CommandPattern) -> GuardMatch {
     // By whatever path it is called, it is the same program.
     let named = words.first().filter(|program| program.has_slash()).map(|program| {
         [program.after_slash()].into_iter().chain(words[1..].iter().cloned()).collect::<Vec<_>>()
     });
-    let is_hit = |words: &[Word]| pattern.matches(words, Certainty::Possibly);
+    let is_hit = |words: &[ShellWord]| pattern.matches(words, MatchCertainty::Possibly);
     if !is_hit(words) && !named.is_some_and(|named| is_hit(&named)) {
         return None;
     }
     let reason = match words.iter().find(|word| word.unknown().is_some()) {
-        Some(word) if !pattern.matches(words, Certainty::Surely) => {
+        Some(word) if !pattern.matches(words, MatchCertainty::Surely) => {
             format!(
                 "{} is not known before it runs, and it may be what is denied",
                 super::word::named(word)
@@ -255,7 +256,7 @@ fn denied_words(part: &Part, words: &[Word], pattern: &Pattern) -> Found {
 }
 
 /// Whether a program may run that is not listed.
-fn unlisted(line: &Line, allowed: &[Origin]) -> Found {
+fn unlisted(line: &ParsedLine, allowed: &[Origin]) -> GuardMatch {
     let is_listed = |name: &str| allowed.iter().any(|origin| origin.text == name);
     for part in &line.parts {
         if let Some(assignment) =
@@ -290,7 +291,7 @@ fn unlisted(line: &Line, allowed: &[Origin]) -> Found {
 }
 
 /// Asks about every argument, and every file to which a stream is led.
-fn each_argument(line: &Line, ask: impl Fn(&Word) -> Option<String>) -> Found {
+fn each_argument(line: &ParsedLine, ask: impl Fn(&ShellWord) -> Option<String>) -> GuardMatch {
     line.parts.iter().find_map(|part| {
         let words = part.layers.first().map_or(&[][..], |layer| layer.words.as_slice());
         let files = part

@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 
 use super::expand_word::{self, HOLE, SPLIT};
-use super::layers::base_name;
 use super::output;
-use super::word::{Piece, Unknown};
-use super::{Line, Part, Word, strings};
+use super::unwrap::base_name;
+use super::word::{UnknownWord, WordPiece};
+use super::{ParsedLine, ShellWord, SimpleCommand, strings};
 
 /// The most lines that one line leads to.
 const MOST_LINES: usize = 200;
@@ -39,7 +39,7 @@ impl Values {
         }
     }
 
-    fn learn(&mut self, line: &Line) {
+    fn learn(&mut self, line: &ParsedLine) {
         for binding in &line.bindings {
             self.bind(&binding.name, binding.raws.clone());
         }
@@ -49,7 +49,7 @@ impl Values {
     }
 
     /// Declarations, `read`, `printf -v` and positional parameters.
-    fn learn_part(&mut self, part: &Part, functions: &[String]) {
+    fn learn_part(&mut self, part: &SimpleCommand, functions: &[String]) {
         let outer = part.layers.first().map_or(&[][..], |layer| layer.words.as_slice());
         for (name, value) in outer.iter().filter_map(|word| word.raw.split_once('=')) {
             if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
@@ -59,7 +59,7 @@ impl Values {
         let words = part.words();
         let raws =
             |from: usize| words.iter().skip(from).map(|word| word.raw.clone()).collect::<Vec<_>>();
-        let Some(program) = words.first().and_then(Word::literal) else { return };
+        let Some(program) = words.first().and_then(ShellWord::literal) else { return };
         match base_name(&program) {
             "set" => {
                 self.bind_positional(&raws(if words.get(1).is_some_and(|word| word.is("--")) {
@@ -75,7 +75,7 @@ impl Values {
                 }
             }
             "printf" if words.get(1).is_some_and(|word| word.is("-v")) => {
-                if let Some(name) = words.get(2).and_then(Word::literal) {
+                if let Some(name) = words.get(2).and_then(ShellWord::literal) {
                     raws(3).into_iter().for_each(|raw| self.bind(&name, vec![raw]));
                 }
             }
@@ -106,9 +106,9 @@ impl Values {
 }
 
 /// Lines that `line` may come to run, with its own values put in.
-pub(super) fn lines(line: &Line) -> Vec<Line> {
+pub(super) fn lines(line: &ParsedLine) -> Vec<ParsedLine> {
     let mut values = Values::default();
-    let mut guesses: Vec<Line> = Vec::new();
+    let mut guesses: Vec<ParsedLine> = Vec::new();
     let mut seen = BTreeSet::new();
     let mut current = vec![line.clone()];
     for _ in 0..DEEPEST {
@@ -130,17 +130,19 @@ pub(super) fn lines(line: &Line) -> Vec<Line> {
     guesses
 }
 
-fn from_line(line: &Line, values: &Values) -> Vec<Line> {
+fn from_line(line: &ParsedLine, values: &Values) -> Vec<ParsedLine> {
     let mut guesses = Vec::new();
     for part in &line.parts {
         let words = part.layers.first().map_or(&[][..], |layer| layer.words.as_slice());
         if words.iter().any(|word| word.unknown().is_some()) {
             guesses.extend(
-                filled(words, values).into_iter().filter_map(|words| Line::from_words(words).ok()),
+                filled(words, values)
+                    .into_iter()
+                    .filter_map(|words| ParsedLine::from_words(words).ok()),
             );
         }
         guesses.extend(
-            strings::commands(part.words()).iter().filter_map(|text| Line::parse(text).ok()),
+            strings::commands(part.words()).iter().filter_map(|text| ParsedLine::parse(text).ok()),
         );
         guesses.extend(fed(part, values));
     }
@@ -149,8 +151,8 @@ fn from_line(line: &Line, values: &Values) -> Vec<Line> {
 }
 
 /// A command with the values of its variables.
-fn filled(words: &[Word], values: &Values) -> Vec<Vec<Word>> {
-    let mut variants: Vec<Vec<Word>> = vec![Vec::new()];
+fn filled(words: &[ShellWord], values: &Values) -> Vec<Vec<ShellWord>> {
+    let mut variants: Vec<Vec<ShellWord>> = vec![Vec::new()];
     for word in words {
         // Words of ringfence's own, such as `<input>`, stand for what no text shows.
         let texts = if word.raw.starts_with('<') {
@@ -172,49 +174,50 @@ fn filled(words: &[Word], values: &Values) -> Vec<Vec<Word>> {
     variants
 }
 
-fn fields(text: &str) -> impl Iterator<Item = Word> + '_ {
+fn fields(text: &str) -> impl Iterator<Item = ShellWord> + '_ {
     let is_whole = !text.contains(SPLIT);
     text.split(SPLIT).filter(move |field| is_whole && !field.is_empty() || !field.is_empty()).map(
         |field| {
-            let piece =
-                |c: char| if c == HOLE { Piece::Hole(Unknown::Expansion) } else { Piece::Char(c) };
-            let word = Word::literal_of(&field.replace(HOLE, "…"), 0..0);
-            Word { pieces: field.chars().map(piece).collect(), ..word }
+            let piece = |c: char| {
+                if c == HOLE { WordPiece::Hole(UnknownWord::Expansion) } else { WordPiece::Char(c) }
+            };
+            let word = ShellWord::literal_of(&field.replace(HOLE, "…"), 0..0);
+            ShellWord { pieces: field.chars().map(piece).collect(), ..word }
         },
     )
 }
 
 /// A shell that reads a here-string whose text has variables in it.
-fn fed(part: &Part, values: &Values) -> Vec<Line> {
+fn fed(part: &SimpleCommand, values: &Values) -> Vec<ParsedLine> {
     let is_shell = part
         .words()
         .first()
-        .and_then(Word::literal)
+        .and_then(ShellWord::literal)
         .is_some_and(|name| SHELLS.contains(&base_name(&name)));
     let given = part.redirects.iter().filter(|redirect| is_shell && redirect.operator == "<<<");
     let texts = given.flat_map(|redirect| expand_word::texts(&redirect.target.raw, values));
-    texts.filter_map(|text| Line::parse(&text.replace([SPLIT, HOLE], " ")).ok()).collect()
+    texts.filter_map(|text| ParsedLine::parse(&text.replace([SPLIT, HOLE], " ")).ok()).collect()
 }
 
 /// Text that a pipeline feeds to a shell or to `xargs`.
-fn piped(line: &Line, values: &Values) -> Vec<Line> {
+fn piped(line: &ParsedLine, values: &Values) -> Vec<ParsedLine> {
     let mut guesses = Vec::new();
     for chain in output::pipelines(line) {
         for (at, part) in chain.iter().enumerate().skip(1) {
             let Some(text) = output::of_pipeline(&chain[..at], values) else { continue };
             let words = part.words();
-            let Some(program) = words.first().and_then(Word::literal) else { continue };
+            let Some(program) = words.first().and_then(ShellWord::literal) else { continue };
             if SHELLS.contains(&base_name(&program))
                 || matches!(base_name(&program), "source" | ".")
             {
-                guesses.extend(Line::parse(&text).ok());
+                guesses.extend(ParsedLine::parse(&text).ok());
             }
             if part.layers.len() > 1
-                && words.last().is_some_and(|word| word.unknown() == Some(Unknown::Input))
+                && words.last().is_some_and(|word| word.unknown() == Some(UnknownWord::Input))
             {
-                let given = text.split_whitespace().map(|word| Word::literal_of(word, 0..0));
+                let given = text.split_whitespace().map(|word| ShellWord::literal_of(word, 0..0));
                 let words = words[..words.len() - 1].iter().cloned().chain(given).collect();
-                guesses.extend(Line::from_words(words).ok());
+                guesses.extend(ParsedLine::from_words(words).ok());
             }
         }
     }

@@ -1,36 +1,36 @@
 //! Here-documents: their bodies begin after the line in which they are announced.
 
-use super::reader::{Ground, Read, Reader, Took, Waits};
-use super::word::{In, Raw};
-use super::{Dialect, Way, Word};
+use super::reader::{LineReader, NewlineWait, ReadResult, TakeResult, TextOrigin};
+use super::word::{RawChar, WordEnclosure};
+use super::{ReachedBy, ShellDialect, ShellWord};
 
 /// A here-document that was announced.
 #[derive(Debug, Clone)]
-pub(super) struct Pending {
+pub(super) struct PendingHeredoc {
     pub(super) delimiter: String,
-    pub(super) body: Body,
-    pub(super) tabs: Tabs,
+    pub(super) body: HeredocBody,
+    pub(super) tabs: HeredocTabs,
     /// The shell that runs what is in it, if one does.
-    pub(super) runs: Option<Dialect>,
+    pub(super) runs: Option<ShellDialect>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum HeredocBody {
     /// The delimiter is quoted: as it stands.
     Literal,
     Expanded,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tabs {
+pub(super) enum HeredocTabs {
     Kept,
     /// `<<-`: those at the start of a line are taken away.
     Stripped,
 }
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// After `<<` or `<<-`: the delimiter.
-    pub(super) fn announce(&mut self, tabs: Tabs) -> Read<Word> {
+    pub(super) fn announce(&mut self, tabs: HeredocTabs) -> ReadResult<ShellWord> {
         self.skip_blanks()?;
         let start = self.at;
         let word =
@@ -43,27 +43,30 @@ impl Reader<'_> {
                 self.problem_at(start, "the delimiter of a here-document has a newline in it")
             );
         }
-        let body =
-            if word.quoting == super::word::Quoting::Bare { Body::Expanded } else { Body::Literal };
-        self.pending.push(Pending { delimiter, body, tabs, runs: None });
+        let body = if word.quoting == super::word::QuoteKind::Bare {
+            HeredocBody::Expanded
+        } else {
+            HeredocBody::Literal
+        };
+        self.pending.push(PendingHeredoc { delimiter, body, tabs, runs: None });
         Ok(word)
     }
 
     /// Takes a newline, and the bodies that begin after it.
-    pub(super) fn newline(&mut self) -> Read<Took> {
-        if self.take('\n') == Took::Nothing {
-            return Ok(Took::Nothing);
+    pub(super) fn newline(&mut self) -> ReadResult<TakeResult> {
+        if self.take('\n') == TakeResult::Nothing {
+            return Ok(TakeResult::Nothing);
         }
-        if self.outer_waits == Waits::Somebody {
+        if self.outer_waits == NewlineWait::Somebody {
             return Err(self.problem("a newline in a substitution before a here-document"));
         }
         for pending in std::mem::take(&mut self.pending) {
             self.body(&pending)?;
         }
-        Ok(Took::It)
+        Ok(TakeResult::It)
     }
 
-    pub(super) fn no_heredoc_left(&self) -> Read<()> {
+    pub(super) fn no_heredoc_left(&self) -> ReadResult<()> {
         match self.pending.first() {
             None => Ok(()),
             Some(pending) => Err(self.problem(format!(
@@ -73,7 +76,7 @@ impl Reader<'_> {
         }
     }
 
-    fn body(&mut self, pending: &Pending) -> Read<()> {
+    fn body(&mut self, pending: &PendingHeredoc) -> ReadResult<()> {
         let start = self.at;
         let mut body = String::new();
         let end = loop {
@@ -85,15 +88,18 @@ impl Reader<'_> {
                 ));
             }
             let mut line = self.raw_line();
-            while pending.body == Body::Expanded
+            while pending.body == HeredocBody::Expanded
                 && ends_with_backslash(&line)
                 && self.at < self.text.len()
             {
                 line.pop();
                 line += &self.raw_line();
             }
-            let line =
-                if pending.tabs == Tabs::Stripped { line.trim_start_matches('\t') } else { &line };
+            let line = if pending.tabs == HeredocTabs::Stripped {
+                line.trim_start_matches('\t')
+            } else {
+                &line
+            };
             if line == pending.delimiter {
                 break from;
             }
@@ -106,7 +112,8 @@ impl Reader<'_> {
             body.push('\n');
         };
         let after = self.at;
-        let has_expansions = pending.body == Body::Expanded && body.contains(['$', '`', '\\']);
+        let has_expansions =
+            pending.body == HeredocBody::Expanded && body.contains(['$', '`', '\\']);
         if has_expansions {
             self.at = start;
             self.expansions(end)?;
@@ -118,7 +125,7 @@ impl Reader<'_> {
             }
             Some(dialect) => {
                 let span = self.span(start, end);
-                self.inner(&body, Ground::Within(span), dialect, Way::Followed)
+                self.inner(&body, TextOrigin::Within(span), dialect, ReachedBy::Followed)
             }
             None => Ok(()),
         }
@@ -133,12 +140,12 @@ impl Reader<'_> {
     }
 
     /// What is expanded in a body that ends at `end`.
-    fn expansions(&mut self, end: usize) -> Read<()> {
-        let mut raws: Vec<Raw> = Vec::new();
+    fn expansions(&mut self, end: usize) -> ReadResult<()> {
+        let mut raws: Vec<RawChar> = Vec::new();
         while self.at < end {
             let Some(c) = self.peek() else { break };
             // A heredoc inside a body would have its own body there.
-            self.in_double(c, In::Document, &mut raws)?;
+            self.in_double(c, WordEnclosure::Document, &mut raws)?;
             raws.clear();
         }
         if self.at > end {

@@ -1,17 +1,17 @@
 //! Arguments that come from a program's input, or from what it finds.
 
-use super::Word;
+use super::ShellWord;
 use super::options;
-use super::word::{Piece, Unknown};
-use super::wrappers::Wrapper;
+use super::word::{UnknownWord, WordPiece};
+use super::wrappers::WrapperProgram;
 
 /// What `xargs` runs, whose own words end at `at`: arguments come from its input, at the end or
 /// where a sign stands for them.
-pub(super) fn from_input(words: &[Word], at: usize, xargs: &Wrapper) -> Vec<Word> {
+pub(super) fn from_input(words: &[ShellWord], at: usize, xargs: &WrapperProgram) -> Vec<ShellWord> {
     let span = words[0].span.clone();
-    let input = || Word::hole("<input>", span.clone(), Unknown::Input);
+    let input = || ShellWord::hole("<input>", span.clone(), UnknownWord::Input);
     if at >= words.len() {
-        return vec![Word::literal_of("echo", span.clone()), input()];
+        return vec![ShellWord::literal_of("echo", span.clone()), input()];
     }
     let mut signs = vec!["{}".to_owned()];
     options::each(&words[..at], xargs.short, xargs.long, &mut |name, value| {
@@ -20,19 +20,19 @@ pub(super) fn from_input(words: &[Word], at: usize, xargs: &Wrapper) -> Vec<Word
         }
     });
     let replace =
-        |word: &Word| signs.iter().fold(word.clone(), |word, sign| with_input(&word, sign));
+        |word: &ShellWord| signs.iter().fold(word.clone(), |word, sign| with_input(&word, sign));
     words[at..].iter().map(replace).chain([input()]).collect()
 }
 
 /// A word in which `sign` stands for input.
-pub(super) fn with_input(word: &Word, sign: &str) -> Word {
-    let sign: Vec<Piece> = sign.chars().map(Piece::Char).collect();
+pub(super) fn with_input(word: &ShellWord, sign: &str) -> ShellWord {
+    let sign: Vec<WordPiece> = sign.chars().map(WordPiece::Char).collect();
     let mut pieces = Vec::with_capacity(word.pieces.len());
     let mut rest = word.pieces.as_slice();
     while let Some(first) = rest.first() {
         let is_sign = rest.starts_with(&sign);
-        pieces.push(if is_sign { Piece::Hole(Unknown::Input) } else { *first });
+        pieces.push(if is_sign { WordPiece::Hole(UnknownWord::Input) } else { *first });
         rest = &rest[if is_sign { sign.len() } else { 1 }..];
     }
-    Word { pieces, ..word.clone() }
+    ShellWord { pieces, ..word.clone() }
 }

@@ -1,6 +1,6 @@
 //! Lists and pipelines.
 
-use super::reader::{Read, Reader, Took, is_separator};
+use super::reader::{LineReader, ReadResult, TakeResult, is_separator};
 
 /// Words that mean something where a command could begin.
 pub(super) const RESERVED: &[&str] = &[
@@ -10,14 +10,14 @@ pub(super) const RESERVED: &[&str] = &[
 /// Those of them that end a list.
 const CLOSING: &[&str] = &["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// A list up to the end of the text.
-    pub(super) fn list_until_end(&mut self) -> Read<()> {
+    pub(super) fn list_until_end(&mut self) -> ReadResult<()> {
         self.list().map(drop)
     }
 
     /// Commands one after the other, up to whatever cannot begin one; how many there were.
-    pub(super) fn list(&mut self) -> Read<usize> {
+    pub(super) fn list(&mut self) -> ReadResult<usize> {
         let mut count = 0;
         loop {
             self.skip_newlines()?;
@@ -40,17 +40,17 @@ impl Reader<'_> {
     }
 
     /// A list that must not be empty.
-    pub(super) fn list_of_some(&mut self) -> Read<()> {
+    pub(super) fn list_of_some(&mut self) -> ReadResult<()> {
         match self.list()? {
             0 => Err(self.problem("a list with no command in it")),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn skip_newlines(&mut self) -> Read<()> {
+    pub(super) fn skip_newlines(&mut self) -> ReadResult<()> {
         loop {
             self.skip_blanks()?;
-            if self.newline()? == Took::Nothing {
+            if self.newline()? == TakeResult::Nothing {
                 return Ok(());
             }
         }
@@ -73,24 +73,24 @@ impl Reader<'_> {
     }
 
     /// Takes a reserved word if it is next.
-    pub(super) fn take_reserved(&mut self, word: &str) -> Took {
+    pub(super) fn take_reserved(&mut self, word: &str) -> TakeResult {
         if self.reserved() == Some(word) {
             self.at += word.len();
-            Took::It
+            TakeResult::It
         } else {
-            Took::Nothing
+            TakeResult::Nothing
         }
     }
 
     /// The reserved word that must stand here.
-    pub(super) fn expect_reserved(&mut self, word: &str) -> Read<()> {
+    pub(super) fn expect_reserved(&mut self, word: &str) -> ReadResult<()> {
         match self.take_reserved(word) {
-            Took::It => Ok(()),
-            Took::Nothing => Err(self.problem(format!("`{word}` is missing"))),
+            TakeResult::It => Ok(()),
+            TakeResult::Nothing => Err(self.problem(format!("`{word}` is missing"))),
         }
     }
 
-    fn and_or(&mut self) -> Read<()> {
+    fn and_or(&mut self) -> ReadResult<()> {
         self.pipeline()?;
         loop {
             self.skip_blanks()?;
@@ -102,7 +102,7 @@ impl Reader<'_> {
         }
     }
 
-    fn pipeline(&mut self) -> Read<()> {
+    fn pipeline(&mut self) -> ReadResult<()> {
         loop {
             self.skip_blanks()?;
             match self.reserved() {
@@ -128,7 +128,7 @@ impl Reader<'_> {
     }
 
     /// The reserved word, which is not the program of that name.
-    fn time(&mut self) -> Read<()> {
+    fn time(&mut self) -> ReadResult<()> {
         self.bash_only("`time`")?;
         self.at += "time".len();
         for option in ["-p", "--"] {

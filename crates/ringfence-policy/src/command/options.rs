@@ -1,10 +1,10 @@
 //! The options of wrappers, read as `getopt` reads them.
 
-use super::Word;
+use super::ShellWord;
 
 /// Where a wrapper's own words end.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Own {
+pub(super) enum WrapperArgs {
     /// The rest begins at this word.
     Until(usize),
     /// It runs none of its arguments.
@@ -15,7 +15,7 @@ pub(super) enum Own {
 
 /// What an option is: the sign after its name in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
+enum OptionArity {
     /// No sign: nothing.
     Nothing,
     /// `=`: a value.
@@ -30,55 +30,55 @@ enum Takes {
 ///
 /// `short` and `long` are its options: `k=s=v` and `kill-after= verbose`. One that is not listed
 /// is not known to take no value, so everything after it could be anything.
-pub(super) fn skip(words: &[Word], short: &str, long: &str) -> Own {
+pub(super) fn skip(words: &[ShellWord], short: &str, long: &str) -> WrapperArgs {
     each(words, short, long, &mut |_, _| {})
 }
 
 /// The same, and `seen` is told each option that has a value.
 pub(super) fn each(
-    words: &[Word],
+    words: &[ShellWord],
     short: &str,
     long: &str,
     seen: &mut dyn FnMut(&str, &str),
-) -> Own {
+) -> WrapperArgs {
     let mut at = 1;
     while at < words.len() {
-        let Some(word) = words[at].literal() else { return Own::Unknown(at) };
+        let Some(word) = words[at].literal() else { return WrapperArgs::Unknown(at) };
         if word == "--" {
-            return Own::Until(at + 1);
+            return WrapperArgs::Until(at + 1);
         }
         let taken = if let Some(name) = word.strip_prefix("--") {
             long_option(name, long, seen).map(|takes| (name, takes))
         } else if word.len() > 1 && word.starts_with('-') {
             short_options(&word[1..], short, seen)
         } else {
-            return Own::Until(at);
+            return WrapperArgs::Until(at);
         };
         match taken {
-            None => return Own::Unknown(at),
-            Some((_, Takes::Stops)) => return Own::RunsNothing,
-            Some((name, Takes::Value)) => {
-                let Some(value) = words.get(at + 1).and_then(Word::literal) else {
-                    return Own::Unknown(at);
+            None => return WrapperArgs::Unknown(at),
+            Some((_, OptionArity::Stops)) => return WrapperArgs::RunsNothing,
+            Some((name, OptionArity::Value)) => {
+                let Some(value) = words.get(at + 1).and_then(ShellWord::literal) else {
+                    return WrapperArgs::Unknown(at);
                 };
                 seen(name, &value);
                 at += 2;
             }
-            Some((_, Takes::Nothing | Takes::Attached)) => at += 1,
+            Some((_, OptionArity::Nothing | OptionArity::Attached)) => at += 1,
         }
     }
-    Own::Until(at)
+    WrapperArgs::Until(at)
 }
 
 /// What the option takes of the words after it.
-fn long_option(name: &str, long: &str, seen: &mut dyn FnMut(&str, &str)) -> Option<Takes> {
+fn long_option(name: &str, long: &str, seen: &mut dyn FnMut(&str, &str)) -> Option<OptionArity> {
     let (name, value) =
         name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
     let entry = long.split(' ').find(|entry| entry.trim_end_matches(['=', '?', '!']) == name)?;
     match (sign(entry.chars().next_back()), value) {
-        (Takes::Value | Takes::Attached, Some(value)) => {
+        (OptionArity::Value | OptionArity::Attached, Some(value)) => {
             seen(name, value);
-            Some(Takes::Nothing)
+            Some(OptionArity::Nothing)
         }
         (_, Some(_)) => None,
         (takes, None) => Some(takes),
@@ -90,29 +90,29 @@ fn short_options<'a>(
     letters: &'a str,
     short: &str,
     seen: &mut dyn FnMut(&str, &str),
-) -> Option<(&'a str, Takes)> {
+) -> Option<(&'a str, OptionArity)> {
     for (at, letter) in letters.char_indices() {
         let place = short.find(letter).filter(|_| letter.is_ascii_alphanumeric())?;
         let (name, value) = letters[at..].split_at(letter.len_utf8());
         match sign(short[place + 1..].chars().next()) {
-            Takes::Nothing => {}
-            Takes::Value if value.is_empty() => return Some((name, Takes::Value)),
+            OptionArity::Nothing => {}
+            OptionArity::Value if value.is_empty() => return Some((name, OptionArity::Value)),
             // The rest of the word is the value.
-            Takes::Value | Takes::Attached => {
+            OptionArity::Value | OptionArity::Attached => {
                 seen(name, value);
-                return Some((name, Takes::Nothing));
+                return Some((name, OptionArity::Nothing));
             }
-            Takes::Stops => return Some((name, Takes::Stops)),
+            OptionArity::Stops => return Some((name, OptionArity::Stops)),
         }
     }
-    Some((letters, Takes::Nothing))
+    Some((letters, OptionArity::Nothing))
 }
 
-fn sign(c: Option<char>) -> Takes {
+fn sign(c: Option<char>) -> OptionArity {
     match c {
-        Some('=') => Takes::Value,
-        Some('?') => Takes::Attached,
-        Some('!') => Takes::Stops,
-        _ => Takes::Nothing,
+        Some('=') => OptionArity::Value,
+        Some('?') => OptionArity::Attached,
+        Some('!') => OptionArity::Stops,
+        _ => OptionArity::Nothing,
     }
 }

@@ -2,23 +2,23 @@
 
 use super::expand_word::{self, HOLE, SPLIT};
 use super::guess::Values;
-use super::layers::base_name;
-use super::{Line, Part, Way, Word};
+use super::unwrap::base_name;
+use super::{ParsedLine, ReachedBy, ShellWord, SimpleCommand};
 
 /// Output of a line, if it is known.
 pub(super) fn of_line(text: &str, values: &Values) -> Option<String> {
-    let line = Line::parse(text).ok()?;
+    let line = ParsedLine::parse(text).ok()?;
     let chains = pipelines(&line);
     let [chain] = chains.as_slice() else { return None };
     of_pipeline(chain, values).map(|text| text.trim_end_matches('\n').to_owned())
 }
 
 /// The parts of a line that stand in its text, one list for each pipeline.
-pub(super) fn pipelines(line: &Line) -> Vec<Vec<&Part>> {
-    let mut chains: Vec<Vec<&Part>> = Vec::new();
+pub(super) fn pipelines(line: &ParsedLine) -> Vec<Vec<&SimpleCommand>> {
+    let mut chains: Vec<Vec<&SimpleCommand>> = Vec::new();
     let mut end = 0;
     for part in
-        line.parts.iter().filter(|part| part.way != Way::Followed && !part.words().is_empty())
+        line.parts.iter().filter(|part| part.way != ReachedBy::Followed && !part.words().is_empty())
     {
         let between = line.text.get(end..part.span.start).map(str::trim);
         match chains.last_mut() {
@@ -33,13 +33,13 @@ pub(super) fn pipelines(line: &Line) -> Vec<Vec<&Part>> {
 }
 
 /// Output of a pipeline, if it is known.
-pub(super) fn of_pipeline(chain: &[&Part], values: &Values) -> Option<String> {
+pub(super) fn of_pipeline(chain: &[&SimpleCommand], values: &Values) -> Option<String> {
     let (first, filters) = chain.split_first()?;
     let printed = printed(first, values)?;
     filters.iter().try_fold(printed, |text, part| filtered(part, &text))
 }
 
-fn printed(part: &Part, values: &Values) -> Option<String> {
+fn printed(part: &SimpleCommand, values: &Values) -> Option<String> {
     let words = part.words();
     let program = words.first()?.literal()?;
     if let Some(redirect) = part.redirects.iter().find(|redirect| redirect.operator == "<<<") {
@@ -62,7 +62,7 @@ fn printed(part: &Part, values: &Values) -> Option<String> {
 }
 
 /// The first text of a word in which everything is known.
-fn known(word: &Word, values: &Values) -> Option<String> {
+fn known(word: &ShellWord, values: &Values) -> Option<String> {
     let texts = if word.unknown().is_none() {
         vec![word.literal()?]
     } else {
@@ -112,8 +112,8 @@ fn formatted(arguments: &[String]) -> String {
 }
 
 /// A filter that only decodes or turns around.
-fn filtered(part: &Part, text: &str) -> Option<String> {
-    let words: Option<Vec<String>> = part.words().iter().map(Word::literal).collect();
+fn filtered(part: &SimpleCommand, text: &str) -> Option<String> {
+    let words: Option<Vec<String>> = part.words().iter().map(ShellWord::literal).collect();
     let words = words?;
     let has = |options: &[&str]| words[1..].iter().any(|word| options.contains(&word.as_str()));
     match base_name(words.first()?) {

@@ -1,18 +1,18 @@
 //! Patterns on commands: `npm run lint`, `npm run test:*`, `docker*`.
 
-use super::Word;
-use super::word::{Piece, Unknown};
+use super::ShellWord;
+use super::word::{UnknownWord, WordPiece};
 
 /// A pattern as a policy has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern {
-    signs: Vec<Sign>,
+pub struct CommandPattern {
+    signs: Vec<PatternSign>,
     /// Whether more words may follow: `x:*`.
     is_prefix: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum PatternSign {
     Char(char),
     /// Between two words.
     Space,
@@ -22,7 +22,7 @@ enum Sign {
 
 /// What a command is made of, for matching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
+enum CommandUnit {
     Char(char),
     Space,
     Hole,
@@ -35,14 +35,14 @@ enum Unit {
 
 /// How sure a match has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Certainty {
+pub(super) enum MatchCertainty {
     /// Whatever is not known, it matches: for what opens.
     Surely,
     /// It may come to match: for what shuts.
     Possibly,
 }
 
-impl Pattern {
+impl CommandPattern {
     /// Reads a pattern. Blanks at the ends do not count, and several are one.
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
@@ -51,9 +51,12 @@ impl Pattern {
         let mut signs = Vec::new();
         for (at, word) in text.split_whitespace().enumerate() {
             if at > 0 {
-                signs.push(Sign::Space);
+                signs.push(PatternSign::Space);
             }
-            signs.extend(word.chars().map(|c| if c == '*' { Sign::Star } else { Sign::Char(c) }));
+            signs.extend(
+                word.chars()
+                    .map(|c| if c == '*' { PatternSign::Star } else { PatternSign::Char(c) }),
+            );
         }
         Self { signs, is_prefix }
     }
@@ -65,13 +68,14 @@ impl Pattern {
 
     /// Whether the first word of it is plain, so that it names one program.
     pub(super) fn program(&self) -> Option<String> {
-        let first = self.signs.iter().take_while(|sign| **sign != Sign::Space);
-        first.map(|sign| if let Sign::Char(c) = sign { Some(*c) } else { None }).collect()
+        let first = self.signs.iter().take_while(|sign| **sign != PatternSign::Space);
+        first.map(|sign| if let PatternSign::Char(c) = sign { Some(*c) } else { None }).collect()
     }
 
     /// Whether all that is written in it stands somewhere in a text.
     pub(super) fn is_mentioned(&self, text: &str) -> bool {
-        let known = |sign: &Sign| if let Sign::Char(c) = sign { Some(*c) } else { None };
+        let known =
+            |sign: &PatternSign| if let PatternSign::Char(c) = sign { Some(*c) } else { None };
         let mut pieces = self
             .signs
             .split(|sign| known(sign).is_none())
@@ -79,16 +83,20 @@ impl Pattern {
         !self.is_empty() && pieces.all(|piece| text.contains(&piece))
     }
 
-    pub(super) fn matches(&self, words: &[Word], certainty: Certainty) -> bool {
-        let may_vanish = |word: &Word| certainty == Certainty::Possibly && may_vanish(word);
+    pub(super) fn matches(&self, words: &[ShellWord], certainty: MatchCertainty) -> bool {
+        let may_vanish =
+            |word: &ShellWord| certainty == MatchCertainty::Possibly && may_vanish(word);
         // Those at the start take the blank behind them along, all others the one before.
         let leading = words.iter().take_while(|word| may_vanish(word)).count();
         let units = words.iter().enumerate().flat_map(move |(at, word)| {
-            let (fork, join) =
-                if may_vanish(word) { (Some(Unit::Fork), Some(Unit::Join)) } else { (None, None) };
-            let before = (at > leading).then_some(Unit::Space);
-            let behind = (at < leading && at + 1 < words.len()).then_some(Unit::Space);
-            let hole = if word.is_one_field() { Unit::Field } else { Unit::Hole };
+            let (fork, join) = if may_vanish(word) {
+                (Some(CommandUnit::Fork), Some(CommandUnit::Join))
+            } else {
+                (None, None)
+            };
+            let before = (at > leading).then_some(CommandUnit::Space);
+            let behind = (at < leading && at + 1 < words.len()).then_some(CommandUnit::Space);
+            let hole = if word.is_one_field() { CommandUnit::Field } else { CommandUnit::Hole };
             let pieces =
                 word.pieces.iter().flat_map(move |piece| units_of(*piece, certainty, hole));
             fork.into_iter().chain(before).chain(pieces).chain(behind).chain(join)
@@ -99,52 +107,60 @@ impl Pattern {
     /// Whether it matches a text as it stands, blanks for blanks.
     pub(super) fn matches_text(&self, text: &str) -> bool {
         let units = text.split_whitespace().enumerate().flat_map(|(at, word)| {
-            let space = (at > 0).then_some(Unit::Space);
-            space.into_iter().chain(word.chars().map(Unit::Char))
+            let space = (at > 0).then_some(CommandUnit::Space);
+            space.into_iter().chain(word.chars().map(CommandUnit::Char))
         });
-        self.matches_units(units, Certainty::Possibly)
+        self.matches_units(units, MatchCertainty::Possibly)
     }
 
     fn matches_units(
         &self,
-        units: impl Iterator<Item = Unit> + Clone,
-        certainty: Certainty,
+        units: impl Iterator<Item = CommandUnit> + Clone,
+        certainty: MatchCertainty,
     ) -> bool {
         if self.is_empty() || units.clone().next().is_none() {
             return false;
         }
-        let more: &[Sign] = if self.is_prefix { &[Sign::Space, Sign::Star] } else { &[] };
+        let more: &[PatternSign] =
+            if self.is_prefix { &[PatternSign::Space, PatternSign::Star] } else { &[] };
         has_match(&self.signs, &[], units.clone(), certainty)
             || self.is_prefix && has_match(&self.signs, more, units, certainty)
     }
 }
 
 /// Whether a word may come to be none at all.
-fn may_vanish(word: &Word) -> bool {
-    let is_open = |piece: &Piece| {
-        matches!(piece, Piece::Hole(Unknown::Expansion | Unknown::Input | Unknown::Number))
+fn may_vanish(word: &ShellWord) -> bool {
+    let is_open = |piece: &WordPiece| {
+        matches!(
+            piece,
+            WordPiece::Hole(UnknownWord::Expansion | UnknownWord::Input | UnknownWord::Number)
+        )
     };
     !word.pieces.is_empty() && word.pieces.iter().all(is_open)
 }
 
-fn units_of(piece: Piece, certainty: Certainty, hole: Unit) -> impl Iterator<Item = Unit> + Clone {
+fn units_of(
+    piece: WordPiece,
+    certainty: MatchCertainty,
+    hole: CommandUnit,
+) -> impl Iterator<Item = CommandUnit> + Clone {
     let (first, second) = match piece {
-        Piece::Char(c) => (Unit::Char(c), None),
+        WordPiece::Char(c) => (CommandUnit::Char(c), None),
         // An absolute path, whosever home it is.
-        Piece::Hole(Unknown::Tilde) if certainty == Certainty::Possibly => {
-            (Unit::Char('/'), Some(Unit::Hole))
+        WordPiece::Hole(UnknownWord::Tilde) if certainty == MatchCertainty::Possibly => {
+            (CommandUnit::Char('/'), Some(CommandUnit::Hole))
         }
-        Piece::Hole(_) => (hole, None),
+        WordPiece::Hole(_) => (hole, None),
     };
     [first].into_iter().chain(second)
 }
 
 /// Whether the signs, and `more` behind them, match the units.
 fn has_match(
-    signs: &[Sign],
-    more: &[Sign],
-    mut units: impl Iterator<Item = Unit> + Clone,
-    certainty: Certainty,
+    signs: &[PatternSign],
+    more: &[PatternSign],
+    mut units: impl Iterator<Item = CommandUnit> + Clone,
+    certainty: MatchCertainty,
 ) -> bool {
     let count = signs.len() + more.len();
     let sign =
@@ -153,7 +169,9 @@ fn has_match(
     let mut start = 0;
     loop {
         let (Some(known), Some(unit)) = (sign(start), units.clone().next()) else { break };
-        if known == Sign::Star || matches!(unit, Unit::Hole | Unit::Field | Unit::Fork) {
+        if known == PatternSign::Star
+            || matches!(unit, CommandUnit::Hole | CommandUnit::Field | CommandUnit::Fork)
+        {
             break;
         }
         if !is_same(known, unit, certainty) {
@@ -166,7 +184,11 @@ fn has_match(
 }
 
 /// Position by position, all states at once.
-fn matches_rest(signs: &[Sign], units: impl Iterator<Item = Unit>, certainty: Certainty) -> bool {
+fn matches_rest(
+    signs: &[PatternSign],
+    units: impl Iterator<Item = CommandUnit>,
+    certainty: MatchCertainty,
+) -> bool {
     let count = signs.len();
     // After the units so far, which of the signs may all have been used.
     let mut used = vec![false; count + 1];
@@ -176,11 +198,11 @@ fn matches_rest(signs: &[Sign], units: impl Iterator<Item = Unit>, certainty: Ce
     let mut before = used.clone();
     for unit in units {
         match unit {
-            Unit::Fork => {
+            CommandUnit::Fork => {
                 before.clone_from(&used);
                 continue;
             }
-            Unit::Join => {
+            CommandUnit::Join => {
                 used.iter_mut().zip(&before).for_each(|(used, before)| *used |= *before);
                 continue;
             }
@@ -188,20 +210,20 @@ fn matches_rest(signs: &[Sign], units: impl Iterator<Item = Unit>, certainty: Ce
         }
         for at in (0..=count).filter(|at| used[*at]) {
             let sign = signs.get(at);
-            if sign == Some(&Sign::Star) {
+            if sign == Some(&PatternSign::Star) {
                 next[at] = true;
             }
             match (unit, certainty) {
                 // A hole may be any text, the empty one, too.
-                (Unit::Hole, Certainty::Possibly) => next[at..].fill(true),
-                (Unit::Field, Certainty::Possibly) => {
+                (CommandUnit::Hole, MatchCertainty::Possibly) => next[at..].fill(true),
+                (CommandUnit::Field, MatchCertainty::Possibly) => {
                     let end = signs[at..]
                         .iter()
-                        .position(|sign| *sign == Sign::Space)
+                        .position(|sign| *sign == PatternSign::Space)
                         .map_or(count, |length| at + length);
                     next[at..=end].fill(true);
                 }
-                (Unit::Hole | Unit::Field, Certainty::Surely) => {}
+                (CommandUnit::Hole | CommandUnit::Field, MatchCertainty::Surely) => {}
                 (unit, _) if sign.is_some_and(|sign| is_same(*sign, unit, certainty)) => {
                     next[at + 1] = true
                 }
@@ -215,20 +237,22 @@ fn matches_rest(signs: &[Sign], units: impl Iterator<Item = Unit>, certainty: Ce
 }
 
 /// A star may stand for nothing.
-fn skip_stars(signs: &[Sign], used: &mut [bool]) {
+fn skip_stars(signs: &[PatternSign], used: &mut [bool]) {
     for at in 0..signs.len() {
-        if used[at] && signs[at] == Sign::Star {
+        if used[at] && signs[at] == PatternSign::Star {
             used[at + 1] = true;
         }
     }
 }
 
-fn is_same(sign: Sign, unit: Unit, certainty: Certainty) -> bool {
+fn is_same(sign: PatternSign, unit: CommandUnit, certainty: MatchCertainty) -> bool {
     match (sign, unit) {
-        (Sign::Char(a), Unit::Char(b)) => a == b,
-        (Sign::Space, Unit::Space) => true,
+        (PatternSign::Char(a), CommandUnit::Char(b)) => a == b,
+        (PatternSign::Space, CommandUnit::Space) => true,
         // A blank within a word is no space between words, unless somebody is to be refused.
-        (Sign::Space, Unit::Char(c)) => certainty == Certainty::Possibly && c.is_whitespace(),
+        (PatternSign::Space, CommandUnit::Char(c)) => {
+            certainty == MatchCertainty::Possibly && c.is_whitespace()
+        }
         _ => false,
     }
 }

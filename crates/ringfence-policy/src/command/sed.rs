@@ -1,11 +1,11 @@
 //! Scripts of `sed`: the commands they run and the files they open.
 //!
-//! `e` and the flag `e` of `s` run a program, `w` and `W` write a file, `r` and `R` read one. A script
-//! that is not understood for certain is a doubt.
+//! `e` and the flag `e` of `s` run a program, `w` and `W` write a file, `r` and `R` read one. A
+//! script that is not understood for certain is a doubt.
 
-use super::reader::{Read, Reader};
-use super::simple::Simple;
-use super::{Dialect, Part, Redirect, Way, Word};
+use super::reader::{LineReader, ReadResult};
+use super::simple::RawCommand;
+use super::{ReachedBy, Redirect, ShellDialect, ShellWord, SimpleCommand};
 
 /// An effect of a script beyond the text that it prints.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,9 +18,9 @@ enum Effect {
     Writes(String),
 }
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// Follows what a script of `sed` does.
-    pub(super) fn sed(&mut self, part: &Part) -> Read<()> {
+    pub(super) fn sed(&mut self, part: &SimpleCommand) -> ReadResult<()> {
         let at = part.span.start;
         let effects = script(&part.words()[1..]).and_then(|script| Script::new(&script).effects());
         let Some(effects) = effects else {
@@ -30,7 +30,7 @@ impl Reader<'_> {
         for effect in effects {
             match effect {
                 Effect::Runs(command) => {
-                    self.string(Some(command), part, Dialect::Posix, "what sed runs")?
+                    self.string(Some(command), part, ShellDialect::Posix, "what sed runs")?
                 }
                 Effect::RunsText => self.note(at, "sed runs the text that it reads"),
                 Effect::Reads(file) => self.opened(part, "<", &file)?,
@@ -41,30 +41,31 @@ impl Reader<'_> {
     }
 
     /// A file that a script opens counts as one to which a stream is led.
-    fn opened(&mut self, part: &Part, operator: &str, file: &str) -> Read<()> {
+    fn opened(&mut self, part: &SimpleCommand, operator: &str, file: &str) -> ReadResult<()> {
         let span = part.span.clone();
-        let target = Word::literal_of(file, span.clone());
+        let target = ShellWord::literal_of(file, span.clone());
         let redirect = Redirect {
             span: span.clone(),
             descriptor: String::new(),
             operator: operator.to_owned(),
             target,
         };
-        let outer = std::mem::replace(&mut self.way, Way::Followed);
-        self.finish(Simple { span, redirects: vec![redirect], ..Simple::default() })?;
+        let outer = std::mem::replace(&mut self.way, ReachedBy::Followed);
+        self.finish(RawCommand { span, redirects: vec![redirect], ..RawCommand::default() })?;
         self.way = outer;
         Ok(())
     }
 }
 
-/// The script among the arguments; `None` where it is not known. A file of `-f` is a script as that of a
-/// shell is, and is not looked into.
-fn script(words: &[Word]) -> Option<String> {
+/// The script among the arguments; `None` where it is not known. A file of `-f` is a script as that
+/// of a shell is, and is not looked into.
+fn script(words: &[ShellWord]) -> Option<String> {
     let mut scripts: Vec<String> = Vec::new();
     let mut plain: Vec<String> = Vec::new();
     let (mut has_file, mut at) = (false, 0);
     while at < words.len() {
-        // A file that is named by a pattern is none of the options, unless it may begin with a dash.
+        // A file that is named by a pattern is none of the options, unless it may begin with a
+        // dash.
         let word = &words[at];
         let Some(text) = word.literal() else {
             if plain.is_empty() && scripts.is_empty() && !has_file
@@ -78,7 +79,7 @@ fn script(words: &[Word]) -> Option<String> {
         };
         at += 1;
         if text == "--" {
-            plain.extend(words[at..].iter().map_while(Word::literal));
+            plain.extend(words[at..].iter().map_while(ShellWord::literal));
             break;
         }
         match text.strip_prefix("--").map(|long| {
@@ -113,14 +114,15 @@ fn script(words: &[Word]) -> Option<String> {
 /// Reads options of one letter; answers how many of the words behind them are theirs.
 fn letters(
     letters: &str,
-    next: Option<&Word>,
+    next: Option<&ShellWord>,
     scripts: &mut Vec<String>,
     has_file: &mut bool,
 ) -> Option<usize> {
     for (at, letter) in letters.char_indices() {
         let rest = &letters[at + letter.len_utf8()..];
-        let value =
-            || if rest.is_empty() { next.and_then(Word::literal) } else { Some(rest.to_owned()) };
+        let value = || {
+            if rest.is_empty() { next.and_then(ShellWord::literal) } else { Some(rest.to_owned()) }
+        };
         let taken = usize::from(rest.is_empty());
         match letter {
             'n' | 'E' | 'r' | 's' | 'u' | 'z' | 'b' => {}

@@ -1,7 +1,7 @@
 //! What a shell is told to run: a string, a script, or its input.
 
-use super::reader::{Read, Reader};
-use super::{Dialect, Part, Redirect};
+use super::reader::{LineReader, ReadResult};
+use super::{Redirect, ShellDialect, SimpleCommand};
 
 /// Whether a file is whatever somebody gives at that moment.
 pub(super) fn is_stream(file: &str) -> bool {
@@ -11,18 +11,18 @@ pub(super) fn is_stream(file: &str) -> bool {
     file == "-" || file.starts_with('/') && is_of_kernel
 }
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// A shell: what it is told to run, if that is known. `None` is one whose grammar is its own.
     pub(super) fn shell(
         &mut self,
-        part: &Part,
+        part: &SimpleCommand,
         documents: usize,
-        dialect: Option<Dialect>,
-    ) -> Read<()> {
+        dialect: Option<ShellDialect>,
+    ) -> ReadResult<()> {
         let words = part.words();
         let mut dialect = dialect;
         let mut at = 1;
-        let mut source = Source::Script;
+        let mut source = ShellTextSource::Script;
         while let Some(word) = words.get(at) {
             let Some(text) = word.literal() else {
                 return self.unknown(word.span.clone(), "what a shell is told to run");
@@ -37,7 +37,7 @@ impl Reader<'_> {
             at += 1;
             if let Some(long) = text.strip_prefix("--") {
                 match long {
-                    "posix" => dialect = dialect.map(|_| Dialect::Posix),
+                    "posix" => dialect = dialect.map(|_| ShellDialect::Posix),
                     "login" | "norc" | "noprofile" | "restricted" | "verbose" | "noediting" => {}
                     "version" | "help" => return Ok(()),
                     _ => return self.unknown(word.span.clone(), "what a shell is told to run"),
@@ -46,8 +46,8 @@ impl Reader<'_> {
             }
             for letter in text[1..].chars() {
                 match letter {
-                    'c' => source = Source::Words,
-                    's' if source == Source::Script => source = Source::Input,
+                    'c' => source = ShellTextSource::Words,
+                    's' if source == ShellTextSource::Script => source = ShellTextSource::Input,
                     'o' => {
                         if words.get(at).is_none_or(|word| word.literal().is_none()) {
                             return self.unknown(part.span.clone(), "what a shell is told to run");
@@ -57,12 +57,13 @@ impl Reader<'_> {
                                 .unknown(part.span.clone(), "what a shell reads by other rules");
                         }
                         if words[at].is("posix") {
-                            dialect = dialect.map(|_| Dialect::Posix);
+                            dialect = dialect.map(|_| ShellDialect::Posix);
                         }
                         at += 1;
                     }
                     'O' | 'k' => {
-                        return self.unknown(word.span.clone(), "what a shell reads by other rules");
+                        return self
+                            .unknown(word.span.clone(), "what a shell reads by other rules");
                     }
                     _ if letter.is_ascii_alphabetic() => {}
                     _ => return self.unknown(word.span.clone(), "what a shell is told to run"),
@@ -71,16 +72,16 @@ impl Reader<'_> {
         }
         let first = words.get(at);
         match (source, first, dialect) {
-            (Source::Words, None, _) => Ok(()),
-            (Source::Words, Some(word), Some(dialect)) => {
+            (ShellTextSource::Words, None, _) => Ok(()),
+            (ShellTextSource::Words, Some(word), Some(dialect)) => {
                 self.string(word.literal(), part, dialect, "what a shell is told to run")
             }
-            (Source::Script, Some(word), _)
+            (ShellTextSource::Script, Some(word), _)
                 if word.literal().is_some_and(|file| !is_stream(&file)) =>
             {
                 Ok(())
             }
-            (Source::Input, ..) | (Source::Script, None, _) => match dialect {
+            (ShellTextSource::Input, ..) | (ShellTextSource::Script, None, _) => match dialect {
                 Some(dialect) => self.shell_input(part, documents, dialect),
                 None => self.unknown(part.span.clone(), "what a shell reads from its input"),
             },
@@ -89,7 +90,12 @@ impl Reader<'_> {
     }
 
     /// What a shell reads: a here-string or a here-document, or what nobody knows.
-    fn shell_input(&mut self, part: &Part, documents: usize, dialect: Dialect) -> Read<()> {
+    fn shell_input(
+        &mut self,
+        part: &SimpleCommand,
+        documents: usize,
+        dialect: ShellDialect,
+    ) -> ReadResult<()> {
         let is_input = |redirect: &&Redirect| {
             redirect.operator.starts_with('<')
                 || !matches!(redirect.descriptor.as_str(), "" | "1" | "2")
@@ -116,7 +122,7 @@ impl Reader<'_> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum ShellTextSource {
     /// A file that is named, or else the input.
     Script,
     /// `-c`.

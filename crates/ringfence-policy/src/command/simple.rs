@@ -3,28 +3,28 @@
 use std::ops::Range;
 
 use super::expansion::is_name_start;
-use super::heredoc::Tabs;
+use super::heredoc::HeredocTabs;
 use super::lists::RESERVED;
-use super::reader::{Read, Reader, Took, is_separator};
+use super::reader::{LineReader, ReadResult, TakeResult, is_separator};
 use super::variables;
-use super::word::Quoting;
-use super::{Assignment, Redirect, Word};
+use super::word::QuoteKind;
+use super::{Assignment, Redirect, ShellWord};
 
 /// A simple command as it stands.
 #[derive(Debug, Default)]
-pub(super) struct Simple {
+pub(super) struct RawCommand {
     pub(super) span: Range<usize>,
     pub(super) assignments: Vec<Assignment>,
-    pub(super) words: Vec<Word>,
+    pub(super) words: Vec<ShellWord>,
     pub(super) redirects: Vec<Redirect>,
     /// How many of the here-documents that wait for their bodies are its own.
     pub(super) documents: usize,
 }
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// A simple command, or a function whose name stands here.
-    pub(super) fn simple_or_function(&mut self) -> Read<()> {
-        let mut simple = Simple::default();
+    pub(super) fn simple_or_function(&mut self) -> ReadResult<()> {
+        let mut simple = RawCommand::default();
         self.peek();
         let start = self.at;
         let mut end = start;
@@ -76,14 +76,16 @@ impl Reader<'_> {
     }
 
     /// At the parenthesis after a name.
-    fn function(&mut self, name: &Word) -> Read<()> {
+    fn function(&mut self, name: &ShellWord) -> ReadResult<()> {
         self.bump();
         self.skip_blanks()?;
         let is_reserved = RESERVED.contains(&name.bare.as_str());
         let is_plain =
             |name: &str| name.chars().all(|c| c.is_alphanumeric() || "_-.:+@%,^/".contains(c));
         match name.literal().filter(|name| is_plain(name)) {
-            Some(plain) if name.quoting == Quoting::Bare && !is_reserved && self.take(')').it() => {
+            Some(plain)
+                if name.quoting == QuoteKind::Bare && !is_reserved && self.take(')').it() =>
+            {
                 self.function_body(plain)
             }
             _ => Err(self.problem("unexpected `(`")),
@@ -91,7 +93,12 @@ impl Reader<'_> {
     }
 
     /// An argument, or the program.
-    fn argument(&mut self, word: Word, from: usize, simple: &mut Simple) -> Read<()> {
+    fn argument(
+        &mut self,
+        word: ShellWord,
+        from: usize,
+        simple: &mut RawCommand,
+    ) -> ReadResult<()> {
         if simple.words.is_empty()
             && word.is_plain(&word.bare)
             && RESERVED.contains(&word.bare.as_str())
@@ -100,7 +107,7 @@ impl Reader<'_> {
         }
         if self.peek() == Some('(') {
             let is_declaring =
-                |word: &Word| variables::DECLARING.iter().any(|name| word.is_plain(name));
+                |word: &ShellWord| variables::DECLARING.iter().any(|name| word.is_plain(name));
             let declares =
                 simple.redirects.is_empty() && simple.words.first().is_some_and(is_declaring);
             let name = word
@@ -120,11 +127,16 @@ impl Reader<'_> {
     }
 
     /// Takes `word` as an assignment if it is one.
-    fn assignment(&mut self, word: &Word, from: usize, simple: &mut Simple) -> Read<Took> {
+    fn assignment(
+        &mut self,
+        word: &ShellWord,
+        from: usize,
+        simple: &mut RawCommand,
+    ) -> ReadResult<TakeResult> {
         let name: String =
             word.bare.chars().take_while(|c| is_name_start(*c) || c.is_ascii_digit()).collect();
         if !name.starts_with(is_name_start) {
-            return Ok(Took::Nothing);
+            return Ok(TakeResult::Nothing);
         }
         let mut rest = &word.bare[name.len()..];
         if rest.starts_with('[') {
@@ -143,7 +155,7 @@ impl Reader<'_> {
         if rest.starts_with("+=") {
             self.bash_only("`+=`")?;
         } else if !rest.starts_with('=') {
-            return Ok(Took::Nothing);
+            return Ok(TakeResult::Nothing);
         }
         let mut raws = None;
         if self.peek() == Some('(') {
@@ -167,11 +179,11 @@ impl Reader<'_> {
             raws: raws.unwrap_or_else(|| vec![value()]),
         });
         simple.assignments.push(Assignment { span: self.span(from, self.at), name });
-        Ok(Took::It)
+        Ok(TakeResult::It)
     }
 
     /// At the parenthesis of `x=(…)`.
-    fn array(&mut self) -> Read<Vec<String>> {
+    fn array(&mut self) -> ReadResult<Vec<String>> {
         self.bump();
         let mut raws = Vec::new();
         loop {
@@ -200,7 +212,7 @@ impl Reader<'_> {
                 return Err(self.problem("unexpected `(`"));
             }
         }
-        if self.take(')') == Took::Nothing {
+        if self.take(')') == TakeResult::Nothing {
             return Err(self.problem("an array that nothing closes"));
         }
         // What follows at once would be part of the same word.
@@ -213,15 +225,23 @@ impl Reader<'_> {
     }
 
     /// Takes a redirection if one is next; `from` is where its descriptor stands.
-    pub(super) fn redirect(&mut self, from: Option<usize>, simple: &mut Simple) -> Read<Took> {
-        let Some(operator) = self.redirect_operator()? else { return Ok(Took::Nothing) };
+    pub(super) fn redirect(
+        &mut self,
+        from: Option<usize>,
+        simple: &mut RawCommand,
+    ) -> ReadResult<TakeResult> {
+        let Some(operator) = self.redirect_operator()? else { return Ok(TakeResult::Nothing) };
         let from = from.unwrap_or(self.at);
         let descriptor = self.text[from..self.at].replace("\\\n", "");
         self.take_all(operator);
         let target = match operator {
             "<<" | "<<-" => {
                 simple.documents += 1;
-                self.announce(if operator == "<<-" { Tabs::Stripped } else { Tabs::Kept })?
+                self.announce(if operator == "<<-" {
+                    HeredocTabs::Stripped
+                } else {
+                    HeredocTabs::Kept
+                })?
             }
             _ => {
                 self.skip_blanks()?;
@@ -253,10 +273,10 @@ impl Reader<'_> {
             operator: operator.to_owned(),
             target,
         });
-        Ok(Took::It)
+        Ok(TakeResult::It)
     }
 
-    fn redirect_operator(&mut self) -> Read<Option<&'static str>> {
+    fn redirect_operator(&mut self) -> ReadResult<Option<&'static str>> {
         let first = self.peek();
         if !matches!(first, Some('<' | '>' | '&'))
             || matches!(first, Some('<' | '>')) && self.peek_second() == Some('(')
@@ -278,7 +298,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Whether a word before a redirection says which descriptor is meant.
-fn is_descriptor(word: &Word) -> bool {
+fn is_descriptor(word: &ShellWord) -> bool {
     let text = word.bare.as_str();
     let is_number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
     let is_variable =

@@ -1,7 +1,7 @@
 //! Commands in the code of other languages, where they are written as strings.
 
-use super::Word;
-use super::layers::base_name;
+use super::ShellWord;
+use super::unwrap::base_name;
 
 /// Programs that are given code as an argument.
 const INTERPRETERS: &[&str] = &[
@@ -16,15 +16,15 @@ const STARTING: &[&str] =
 ///
 /// Only strings that stand in the code as they are. A language has many ways to put one together,
 /// and no rule on text is a wall against them.
-pub(super) fn commands(words: &[Word]) -> Vec<String> {
-    let Some(program) = words.first().and_then(Word::literal) else { return Vec::new() };
+pub(super) fn commands(words: &[ShellWord]) -> Vec<String> {
+    let Some(program) = words.first().and_then(ShellWord::literal) else { return Vec::new() };
     let name = base_name(&program).trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     if !INTERPRETERS.contains(&name) {
         return Vec::new();
     }
     let codes = words[1..]
         .iter()
-        .filter_map(Word::literal)
+        .filter_map(ShellWord::literal)
         .filter(|code| STARTING.iter().any(|word| code.contains(word)));
     codes
         .flat_map(|code| {

@@ -2,34 +2,34 @@
 
 use std::ops::Range;
 
-use super::marks::expanded;
-use super::reader::{Read, Reader, is_separator};
+use super::globs_and_braces::expanded;
+use super::reader::{LineReader, ReadResult, is_separator};
 
 /// One word of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
+pub struct ShellWord {
     /// Where it stands in the line.
     pub span: Range<usize>,
     /// As it is written.
     pub raw: String,
     /// What it is made of, quotes taken away.
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<WordPiece>,
     /// The characters at its start that no quotation mark or backslash protects.
     pub(super) bare: String,
-    pub(super) quoting: Quoting,
+    pub(super) quoting: QuoteKind,
 }
 
 /// A piece of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum WordPiece {
     Char(char),
     /// Not known before the command runs.
-    Hole(Unknown),
+    Hole(UnknownWord),
 }
 
 /// Why a part of a word is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownWord {
     /// A variable or the output of a command: any text, and any number of words.
     Expansion,
     /// A pattern: the names of files, without a slash.
@@ -45,71 +45,71 @@ pub enum Unknown {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Quoting {
+pub(super) enum QuoteKind {
     Bare,
     Some,
 }
 
 /// A character while its word is still being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Raw {
+pub(super) enum RawChar {
     Bare(char),
     Quoted(char),
-    Hole(Unknown),
+    Hole(UnknownWord),
     /// Quotation marks with nothing in them: the word is there.
     Nothing,
 }
 
 /// Around what is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum In {
+pub(super) enum WordEnclosure {
     Bare,
     Double,
     /// The body of a here-document: as in double quotes, but those are characters.
     Document,
 }
 
-impl Word {
+impl ShellWord {
     /// A word of which every character is known.
     pub(super) fn literal_of(text: &str, span: Range<usize>) -> Self {
-        let pieces = text.chars().map(Piece::Char).collect();
-        Self { span, raw: text.to_owned(), pieces, bare: String::new(), quoting: Quoting::Some }
+        let pieces = text.chars().map(WordPiece::Char).collect();
+        Self { span, raw: text.to_owned(), pieces, bare: String::new(), quoting: QuoteKind::Some }
     }
 
     /// A word of which nothing is known; `raw` is what is shown for it.
-    pub(super) fn hole(raw: impl Into<String>, span: Range<usize>, why: Unknown) -> Self {
+    pub(super) fn hole(raw: impl Into<String>, span: Range<usize>, why: UnknownWord) -> Self {
         Self {
             span,
             raw: raw.into(),
-            pieces: vec![Piece::Hole(why)],
+            pieces: vec![WordPiece::Hole(why)],
             bare: String::new(),
-            quoting: Quoting::Bare,
+            quoting: QuoteKind::Bare,
         }
     }
 
     /// What it is, if that is known before the command runs.
     pub fn literal(&self) -> Option<String> {
-        let known = |piece: &Piece| match piece {
-            Piece::Char(c) => Some(*c),
-            Piece::Hole(_) => None,
+        let known = |piece: &WordPiece| match piece {
+            WordPiece::Char(c) => Some(*c),
+            WordPiece::Hole(_) => None,
         };
         self.pieces.iter().map(known).collect()
     }
 
     /// What it begins with, as far as that is known.
     pub fn prefix(&self) -> String {
-        let known = |piece: &Piece| match piece {
-            Piece::Char(c) => Some(*c),
-            Piece::Hole(_) => None,
+        let known = |piece: &WordPiece| match piece {
+            WordPiece::Char(c) => Some(*c),
+            WordPiece::Hole(_) => None,
         };
         self.pieces.iter().map_while(known).collect()
     }
 
     /// The first reason for which it is not known.
-    pub fn unknown(&self) -> Option<Unknown> {
+    pub fn unknown(&self) -> Option<UnknownWord> {
         self.pieces.iter().find_map(|piece| match piece {
-            Piece::Char(_) => None,
-            Piece::Hole(why) => Some(*why),
+            WordPiece::Char(_) => None,
+            WordPiece::Hole(why) => Some(*why),
         })
     }
 
@@ -122,19 +122,22 @@ impl Word {
 
     /// Whether a slash is written in it.
     pub(super) fn has_slash(&self) -> bool {
-        self.pieces.contains(&Piece::Char('/'))
+        self.pieces.contains(&WordPiece::Char('/'))
     }
 
     /// What comes after the last slash that is written in it.
     pub(super) fn after_slash(&self) -> Self {
-        let start =
-            self.pieces.iter().rposition(|piece| *piece == Piece::Char('/')).map_or(0, |at| at + 1);
+        let start = self
+            .pieces
+            .iter()
+            .rposition(|piece| *piece == WordPiece::Char('/'))
+            .map_or(0, |at| at + 1);
         Self { pieces: self.pieces[start..].to_vec(), ..self.clone() }
     }
 
     /// Whether it is exactly this, unquoted.
     pub(super) fn is_plain(&self, text: &str) -> bool {
-        self.quoting == Quoting::Bare && self.unknown().is_none() && self.bare == text
+        self.quoting == QuoteKind::Bare && self.unknown().is_none() && self.bare == text
     }
 
     /// Whether it is exactly this, quoted or not.
@@ -142,13 +145,13 @@ impl Word {
         let mut characters = text.chars();
         self.pieces
             .iter()
-            .all(|piece| matches!(piece, Piece::Char(c) if characters.next() == Some(*c)))
+            .all(|piece| matches!(piece, WordPiece::Char(c) if characters.next() == Some(*c)))
             && characters.next().is_none()
     }
 }
 
 /// A sentence's subject for a word that is not known: the word, or what ringfence says for it.
-pub(super) fn named(word: &Word) -> String {
+pub(super) fn named(word: &ShellWord) -> String {
     match word.raw.strip_prefix('<').and_then(|raw| raw.strip_suffix('>')) {
         Some(what) if what.contains(' ') => what.to_owned(),
         _ => format!("`{}`", word.raw),
@@ -156,15 +159,15 @@ pub(super) fn named(word: &Word) -> String {
 }
 
 /// Words as somebody would write them.
-pub(super) fn shown(words: &[Word]) -> String {
+pub(super) fn shown(words: &[ShellWord]) -> String {
     words.iter().map(|word| word.raw.as_str()).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether a tilde here stands for a home, as it does in what looks like an assignment.
-fn is_after_sign(raws: &[Raw]) -> bool {
+fn is_after_sign(raws: &[RawChar]) -> bool {
     match raws.last() {
-        Some(Raw::Bare('=')) => raws.len() > 1,
-        Some(Raw::Bare(':')) => raws.contains(&Raw::Bare('=')),
+        Some(RawChar::Bare('=')) => raws.len() > 1,
+        Some(RawChar::Bare(':')) => raws.contains(&RawChar::Bare('=')),
         _ => false,
     }
 }
@@ -181,9 +184,9 @@ pub(super) fn quote(word: &str, into: &mut String) {
     }
 }
 
-impl Reader<'_> {
+impl LineReader<'_> {
     /// The word that begins here, if one does.
-    pub(super) fn word(&mut self) -> Read<Option<Word>> {
+    pub(super) fn word(&mut self) -> ReadResult<Option<ShellWord>> {
         let mut raws = Vec::new();
         self.peek();
         let start = self.at;
@@ -191,27 +194,27 @@ impl Reader<'_> {
         Ok((!raws.is_empty()).then(|| self.word_of(raws, start)))
     }
 
-    pub(super) fn word_of(&self, raws: Vec<Raw>, start: usize) -> Word {
+    pub(super) fn word_of(&self, raws: Vec<RawChar>, start: usize) -> ShellWord {
         let bare = raws
             .iter()
             .map_while(|raw| match raw {
-                Raw::Bare(c) => Some(*c),
+                RawChar::Bare(c) => Some(*c),
                 _ => None,
             })
             .collect();
-        let is_bare = raws.iter().all(|raw| matches!(raw, Raw::Bare(_) | Raw::Hole(_)));
+        let is_bare = raws.iter().all(|raw| matches!(raw, RawChar::Bare(_) | RawChar::Hole(_)));
         let raw = self.text[start..self.at].to_owned();
-        let quoting = if is_bare { Quoting::Bare } else { Quoting::Some };
-        Word { span: self.span(start, self.at), raw, pieces: expanded(&raws), bare, quoting }
+        let quoting = if is_bare { QuoteKind::Bare } else { QuoteKind::Some };
+        ShellWord { span: self.span(start, self.at), raw, pieces: expanded(&raws), bare, quoting }
     }
 
     /// Reads one piece of a word; false where it ends.
-    pub(super) fn piece(&mut self, raws: &mut Vec<Raw>) -> Read<bool> {
+    pub(super) fn piece(&mut self, raws: &mut Vec<RawChar>) -> ReadResult<bool> {
         let Some(c) = self.peek() else { return Ok(false) };
         match c {
             '<' | '>' if self.peek_second() == Some('(') => {
                 self.process_substitution()?;
-                raws.push(Raw::Hole(Unknown::Expansion));
+                raws.push(RawChar::Hole(UnknownWord::Expansion));
             }
             _ if is_separator(c) => return Ok(false),
             '\\' => {
@@ -221,7 +224,7 @@ impl Reader<'_> {
                     Some(c) => {
                         self.check_shown(c)?;
                         self.at += c.len_utf8();
-                        raws.push(Raw::Quoted(c));
+                        raws.push(RawChar::Quoted(c));
                     }
                 }
             }
@@ -231,40 +234,40 @@ impl Reader<'_> {
             }
             '"' => {
                 self.at += 1;
-                raws.push(Raw::Nothing);
+                raws.push(RawChar::Nothing);
                 self.double_quoted(raws)?;
             }
-            '$' => self.dollar(In::Bare, raws)?,
+            '$' => self.dollar(WordEnclosure::Bare, raws)?,
             '`' => {
-                self.backtick(In::Bare)?;
-                raws.push(Raw::Hole(Unknown::Expansion));
+                self.backtick(WordEnclosure::Bare)?;
+                raws.push(RawChar::Hole(UnknownWord::Expansion));
             }
             '~' if raws.is_empty() || is_after_sign(raws) => {
                 self.at += 1;
-                raws.push(Raw::Hole(Unknown::Tilde));
+                raws.push(RawChar::Hole(UnknownWord::Tilde));
             }
             _ => {
                 self.check_shown(c)?;
                 self.at += c.len_utf8();
-                raws.push(Raw::Bare(c));
+                raws.push(RawChar::Bare(c));
             }
         }
         Ok(true)
     }
 
     /// After the first quotation mark.
-    pub(super) fn single_quoted(&mut self, raws: &mut Vec<Raw>) -> Read<()> {
+    pub(super) fn single_quoted(&mut self, raws: &mut Vec<RawChar>) -> ReadResult<()> {
         let Some(length) = self.rest().find('\'') else {
             return Err(self.problem("a quotation mark that nothing closes"));
         };
-        raws.push(Raw::Nothing);
-        raws.extend(self.rest()[..length].chars().map(Raw::Quoted));
+        raws.push(RawChar::Nothing);
+        raws.extend(self.rest()[..length].chars().map(RawChar::Quoted));
         self.at += length + 1;
         Ok(())
     }
 
     /// After the first quotation mark.
-    pub(super) fn double_quoted(&mut self, raws: &mut Vec<Raw>) -> Read<()> {
+    pub(super) fn double_quoted(&mut self, raws: &mut Vec<RawChar>) -> ReadResult<()> {
         let start = self.at;
         loop {
             match self.peek() {
@@ -273,35 +276,40 @@ impl Reader<'_> {
                     self.at += 1;
                     return Ok(());
                 }
-                Some(c) => self.in_double(c, In::Double, raws)?,
+                Some(c) => self.in_double(c, WordEnclosure::Double, raws)?,
             }
         }
     }
 
     /// One piece where double quotes hold.
-    pub(super) fn in_double(&mut self, c: char, place: In, raws: &mut Vec<Raw>) -> Read<()> {
+    pub(super) fn in_double(
+        &mut self,
+        c: char,
+        place: WordEnclosure,
+        raws: &mut Vec<RawChar>,
+    ) -> ReadResult<()> {
         match c {
             '\\' => {
                 self.at += 1;
                 match self.peek_raw() {
                     Some(next)
                         if matches!(next, '$' | '`' | '\\')
-                            || next == '"' && place == In::Double =>
+                            || next == '"' && place == WordEnclosure::Double =>
                     {
                         self.at += 1;
-                        raws.push(Raw::Quoted(next));
+                        raws.push(RawChar::Quoted(next));
                     }
-                    _ => raws.push(Raw::Quoted('\\')),
+                    _ => raws.push(RawChar::Quoted('\\')),
                 }
             }
             '$' => self.dollar(place, raws)?,
             '`' => {
                 self.backtick(place)?;
-                raws.push(Raw::Hole(Unknown::Expansion));
+                raws.push(RawChar::Hole(UnknownWord::Expansion));
             }
             _ => {
                 self.at += c.len_utf8();
-                raws.push(Raw::Quoted(c));
+                raws.push(RawChar::Quoted(c));
             }
         }
         Ok(())

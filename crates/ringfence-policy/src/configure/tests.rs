@@ -1,17 +1,17 @@
 use super::*;
 use crate::testing::path;
 
-fn document<'a>(text: Option<&'a str>, file: &'a AbsPath) -> Document<'a> {
-    Document { text, file, source: &Source::User }
+fn document<'a>(text: Option<&'a str>, file: &'a AbsPath) -> PolicyDocument<'a> {
+    PolicyDocument { text, file, source: &Source::User }
 }
 
 #[track_caller]
 fn check_set(text: Option<&str>, key: &str, value: &str, expect: &str) {
-    let set = document(text, &path("/u")).set(&Key::parse(key).unwrap(), value);
+    let set = document(text, &path("/u")).set(&SettingKey::parse(key).unwrap(), value);
     assert_eq!(set.as_ref().map(|text| text.as_deref()), Ok(Some(expect)), "{key} {value}");
     // Once is enough.
     assert_eq!(
-        document(Some(expect), &path("/u")).set(&Key::parse(key).unwrap(), value),
+        document(Some(expect), &path("/u")).set(&SettingKey::parse(key).unwrap(), value),
         Ok(None),
         "{key} {value}"
     );
@@ -19,13 +19,13 @@ fn check_set(text: Option<&str>, key: &str, value: &str, expect: &str) {
 
 #[track_caller]
 fn check_unset(text: &str, key: &str, expect: Option<&str>) {
-    let unset = document(Some(text), &path("/u")).unset(&Key::parse(key).unwrap());
+    let unset = document(Some(text), &path("/u")).unset(&SettingKey::parse(key).unwrap());
     assert_eq!(unset.as_ref().map(|text| text.as_deref()), Ok(expect), "{key}");
 }
 
 #[track_caller]
 fn check_error(text: &str, key: &str, value: &str, says: &str) {
-    let error = Key::parse(key)
+    let error = SettingKey::parse(key)
         .and_then(|key| document(Some(text), &path("/u")).set(&key, value))
         .unwrap_err();
     let said = format!("{error}; {}", error.hint().unwrap_or_default());
@@ -172,5 +172,5 @@ fn what_a_file_says_is_shown_as_it_would_be_typed() {
         document.settings().unwrap(),
         expect.map(|(key, value)| (key.to_owned(), value.to_owned()))
     );
-    assert_eq!(document.get(&Key::parse("ask").unwrap()), Ok(None));
+    assert_eq!(document.get(&SettingKey::parse("ask").unwrap()), Ok(None));
 }

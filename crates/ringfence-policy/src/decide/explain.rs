@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::{Access, Because, Decision, Verdict};
+use super::{Access, DecidingRule, Decision, Verdict};
 use crate::builtin;
 use crate::grants::{Effect, Source};
 
 /// One line of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct ExplainLine {
     /// `verdict`, `rule`, `from`, `why` or `change`.
     pub label: &'static str,
     /// The text.
@@ -17,18 +17,18 @@ pub struct Line {
 
 impl Decision {
     /// What was decided, by which rule, from where, and how to change it.
-    pub fn explain(&self) -> Vec<Line> {
-        let mut lines = vec![Line { label: "verdict", text: self.sentence() }];
+    pub fn explain(&self) -> Vec<ExplainLine> {
+        let mut lines = vec![ExplainLine { label: "verdict", text: self.sentence() }];
         if let Some(because) = &self.rule {
-            lines.push(Line { label: "rule", text: rule_text(because) });
+            lines.push(ExplainLine { label: "rule", text: rule_text(because) });
             let origin = because.origin();
-            lines.push(Line { label: "from", text: origin.to_string() });
+            lines.push(ExplainLine { label: "from", text: origin.to_string() });
             if let Some(reason) = origin.why() {
-                lines.push(Line { label: "why", text: reason.to_owned() });
+                lines.push(ExplainLine { label: "why", text: reason.to_owned() });
             }
         }
         if let Some(text) = self.change() {
-            lines.push(Line { label: "change", text });
+            lines.push(ExplainLine { label: "change", text });
         }
         lines
     }
@@ -67,33 +67,33 @@ impl Decision {
             return Some(format!("the rule is locked: ask whoever keeps {}", origin.place()));
         }
         if self.access == Access::Write
-            && matches!(because, Because::Pattern(_))
+            && matches!(because, DecidingRule::Pattern(_))
             && builtin::git_protect(&self.path).is_some()
         {
             return Some("no rule opens what git obeys: change it outside the sandbox (harmless settings pass by themselves)".into());
         }
         Some(match (because, &origin.source) {
-            (Because::Pattern(_), Source::BuiltIn) => {
+            (DecidingRule::Pattern(_), Source::BuiltIn) => {
                 format!("{grant}, or for good: ringfence allow {flag} {path}")
             }
-            (Because::Pattern(_), _) => {
+            (DecidingRule::Pattern(_), _) => {
                 format!("{grant}, or add it to `except` in {}", origin.place())
             }
-            (Because::Rule(_), Source::Tools) => format!(
+            (DecidingRule::Rule(_), Source::Tools) => format!(
                 "give the agent the tools that write: `{}`, {}",
                 origin.text,
                 origin.place()
             ),
-            (Because::Rule(_), Source::Mode) => format!("{grant}, or --mode workspace-write"),
-            (Because::Rule(rule), Source::Managed | Source::User | Source::Project)
+            (DecidingRule::Rule(_), Source::Mode) => format!("{grant}, or --mode workspace-write"),
+            (DecidingRule::Rule(rule), Source::Managed | Source::User | Source::Project)
                 if !rule.opens() =>
             {
                 format!("change `{}` in {}", origin.text, origin.place())
             }
-            (Because::Rule(rule), Source::BuiltIn) if rule.effect == Effect::Deny => {
+            (DecidingRule::Rule(rule), Source::BuiltIn) if rule.effect == Effect::Deny => {
                 format!("{grant}, or for good: ringfence allow {flag} {path}")
             }
-            (Because::Rule(_), _) => grant,
+            (DecidingRule::Rule(_), _) => grant,
         })
     }
 }
@@ -108,11 +108,11 @@ fn shell_word(path: &str) -> String {
     }
 }
 
-fn rule_text(because: &Because) -> String {
+fn rule_text(because: &DecidingRule) -> String {
     let origin = because.origin();
     match because {
-        Because::Rule(rule) => format!("{} {}", rule.effect.word(), origin.text),
-        Because::Pattern(pattern) => format!("{} {}", pattern.effect.word(), origin.text),
+        DecidingRule::Rule(rule) => format!("{} {}", rule.effect.word(), origin.text),
+        DecidingRule::Pattern(pattern) => format!("{} {}", pattern.effect.word(), origin.text),
     }
 }
 

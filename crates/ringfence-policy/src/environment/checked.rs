@@ -75,7 +75,8 @@ impl ValueCheck {
         }
     }
 
-    /// True if the value can be shown. The file of [`ValueCheck::Certificates`] has to be read beside.
+    /// True if the value can be shown. The file of [`ValueCheck::Certificates`] has to be read
+    /// beside.
     pub fn holds(self, value: &str) -> bool {
         let items = |separators: &[char]| {
             value

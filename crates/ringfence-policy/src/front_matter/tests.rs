@@ -9,27 +9,27 @@ fn read(head: &str) -> Result<FrontMatter, String> {
 }
 
 /// A value in short: texts as they are, `[a|b]`, `{k=v}`, `raw:…`.
-fn short(kind: &Kind) -> String {
+fn short(kind: &FrontMatterKind) -> String {
     match kind {
-        Kind::Nothing => "nothing".into(),
-        Kind::Text(text) => text.clone(),
-        Kind::List(items) => format!(
+        FrontMatterKind::Nothing => "nothing".into(),
+        FrontMatterKind::Text(text) => text.clone(),
+        FrontMatterKind::List(items) => format!(
             "[{}]",
             items.iter().map(|item| short(&item.kind)).collect::<Vec<_>>().join("|")
         ),
-        Kind::Map(entries) => {
+        FrontMatterKind::Map(entries) => {
             let each =
                 entries.iter().map(|entry| format!("{}={}", entry.key, short(&entry.value.kind)));
             format!("{{{}}}", each.collect::<Vec<_>>().join("|"))
         }
-        Kind::Raw(text) => format!("raw:{text}"),
+        FrontMatterKind::Raw(text) => format!("raw:{text}"),
     }
 }
 
 #[track_caller]
 fn check(head: &str, expect: &str) {
     let read = read(head).unwrap();
-    assert_eq!(short(&Kind::Map(read.entries)), expect, "{head}");
+    assert_eq!(short(&FrontMatterKind::Map(read.entries)), expect, "{head}");
     assert_eq!(read.body, "body\n");
 }
 

@@ -1,12 +1,19 @@
 //! Values of keys, strictly.
 
-use super::{Fault, Kind, Row, Rules, Value, entries, is_item};
+use super::{
+    FrontMatterFault, FrontMatterKind, FrontMatterRow, FrontMatterRules, FrontMatterValue, entries,
+    is_item,
+};
 
 /// Deeper maps than this are nobody's.
 const DEEPEST: u32 = 8;
 
 /// What stands behind a colon, and in the rows below that belong to it.
-pub(super) fn read(first: Row<'_>, below: &[Row<'_>], depth: u32) -> Result<Value, Fault> {
+pub(super) fn read(
+    first: FrontMatterRow<'_>,
+    below: &[FrontMatterRow<'_>],
+    depth: u32,
+) -> Result<FrontMatterValue, FrontMatterFault> {
     if let Some(row) = below.iter().find(|row| {
         row.text.trim_start_matches(' ').starts_with('\t') && !row.text.trim().is_empty()
     }) {
@@ -15,24 +22,31 @@ pub(super) fn read(first: Row<'_>, below: &[Row<'_>], depth: u32) -> Result<Valu
     let at = first.at();
     let kind = match first.text.chars().next() {
         None | Some('#') => return nested(first, below, depth),
-        Some('|' | '>') => Kind::Text(block(first, below)?),
-        Some('[') => Kind::List(flow(first, below)?),
-        Some('"' | '\'') => Kind::Text(quoted(first, below)?),
+        Some('|' | '>') => FrontMatterKind::Text(block(first, below)?),
+        Some('[') => FrontMatterKind::List(flow(first, below)?),
+        Some('"' | '\'') => FrontMatterKind::Text(quoted(first, below)?),
         Some(c) if "&*!%@`{}],?".contains(c) || is_item(first.text) => {
             return Err((
                 at,
                 format!("what begins with `{c}` is not read here: write it in quotation marks"),
             ));
         }
-        Some(_) => Kind::Text(plain(first, below)?),
+        Some(_) => FrontMatterKind::Text(plain(first, below)?),
     };
-    Ok(Value { at, kind })
+    Ok(FrontMatterValue { at, kind })
 }
 
 /// A list or a map in the rows below.
-fn nested(first: Row<'_>, below: &[Row<'_>], depth: u32) -> Result<Value, Fault> {
-    let rows: Vec<Row<'_>> = below.iter().filter(|row| !row.is_blank()).copied().collect();
-    let Some(head) = rows.first() else { return Ok(Value { at: first.at(), kind: Kind::Nothing }) };
+fn nested(
+    first: FrontMatterRow<'_>,
+    below: &[FrontMatterRow<'_>],
+    depth: u32,
+) -> Result<FrontMatterValue, FrontMatterFault> {
+    let rows: Vec<FrontMatterRow<'_>> =
+        below.iter().filter(|row| !row.is_blank()).copied().collect();
+    let Some(head) = rows.first() else {
+        return Ok(FrontMatterValue { at: first.at(), kind: FrontMatterKind::Nothing });
+    };
     let indent = head.indent();
     if let Some(row) = rows.iter().find(|row| row.indent() < indent) {
         return Err((
@@ -40,18 +54,18 @@ fn nested(first: Row<'_>, below: &[Row<'_>], depth: u32) -> Result<Value, Fault>
             "this is indented less than what stands above it".into(),
         ));
     }
-    let rows: Vec<Row<'_>> = rows.iter().map(|row| row.from(indent)).collect();
+    let rows: Vec<FrontMatterRow<'_>> = rows.iter().map(|row| row.from(indent)).collect();
     let kind = if is_item(rows[0].text) {
-        Kind::List(items(&rows)?)
+        FrontMatterKind::List(items(&rows)?)
     } else if depth >= DEEPEST {
         return Err((rows[0].at(), "this is nested too deeply".into()));
     } else {
-        Kind::Map(entries(&rows, Rules { strict: &[], depth: depth + 1 })?)
+        FrontMatterKind::Map(entries(&rows, FrontMatterRules { strict: &[], depth: depth + 1 })?)
     };
-    Ok(Value { at: rows[0].at(), kind })
+    Ok(FrontMatterValue { at: rows[0].at(), kind })
 }
 
-fn items(rows: &[Row<'_>]) -> Result<Vec<Value>, Fault> {
+fn items(rows: &[FrontMatterRow<'_>]) -> Result<Vec<FrontMatterValue>, FrontMatterFault> {
     let mut items = Vec::new();
     let mut next = 0;
     while next < rows.len() {
@@ -63,7 +77,7 @@ fn items(rows: &[Row<'_>]) -> Result<Vec<Value>, Fault> {
         let behind = row.text[1..].len() - row.text[1..].trim_start().len();
         let value = row.from(1 + behind);
         let item = read(value, &rows[next + 1..=next + more], DEEPEST)?;
-        if !matches!(item.kind, Kind::Text(_)) {
+        if !matches!(item.kind, FrontMatterKind::Text(_)) {
             return Err((value.at(), "an item is a text".into()));
         }
         items.push(item);
@@ -73,7 +87,10 @@ fn items(rows: &[Row<'_>]) -> Result<Vec<Value>, Fault> {
 }
 
 /// A text without quotation marks, up to a comment; further rows are joined by a blank.
-fn plain(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
+fn plain(
+    first: FrontMatterRow<'_>,
+    below: &[FrontMatterRow<'_>],
+) -> Result<String, FrontMatterFault> {
     let mut words: Vec<&str> = Vec::new();
     let mut is_over = false;
     for row in [first].into_iter().chain(
@@ -105,7 +122,10 @@ fn plain(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
 }
 
 /// `|` keeps the ends of lines, `>` makes blanks of them.
-fn block(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
+fn block(
+    first: FrontMatterRow<'_>,
+    below: &[FrontMatterRow<'_>],
+) -> Result<String, FrontMatterFault> {
     let header = first.text.split(" #").next().unwrap_or_default().trim_end();
     let (style, rest) = header.split_at(1);
     if !matches!(rest, "" | "-" | "+") {
@@ -114,7 +134,8 @@ fn block(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
             "write `|` or `>`, and the text in the lines below".into(),
         ));
     }
-    let indent = below.iter().find(|row| !row.text.trim().is_empty()).map_or(0, Row::indent);
+    let indent =
+        below.iter().find(|row| !row.text.trim().is_empty()).map_or(0, FrontMatterRow::indent);
     if indent == 0 && below.iter().any(|row| !row.text.trim().is_empty()) {
         return Err((first.at(), "the text in the lines below has to be indented".into()));
     }
@@ -130,7 +151,10 @@ fn block(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
 }
 
 /// A text in quotation marks, which may go on over several rows.
-fn quoted(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
+fn quoted(
+    first: FrontMatterRow<'_>,
+    below: &[FrontMatterRow<'_>],
+) -> Result<String, FrontMatterFault> {
     let joined = join(first, below);
     let (text, rest) = string(&joined).ok_or_else(|| {
         (first.at(), "this text is not closed, or has an escape that is not known".to_owned())
@@ -140,7 +164,7 @@ fn quoted(first: Row<'_>, below: &[Row<'_>]) -> Result<String, Fault> {
         .ok_or_else(|| (first.at(), "something stands behind the closing quotation mark".into()))
 }
 
-fn join(first: Row<'_>, below: &[Row<'_>]) -> String {
+fn join(first: FrontMatterRow<'_>, below: &[FrontMatterRow<'_>]) -> String {
     let rows = below.iter().map(|row| row.text.trim()).filter(|text| !text.is_empty());
     [first.text].into_iter().chain(rows).collect::<Vec<_>>().join(" ")
 }
@@ -176,7 +200,10 @@ fn string(text: &str) -> Option<(String, &str)> {
 }
 
 /// `[a, "b"]`, texts alone, over one row or several.
-fn flow(first: Row<'_>, below: &[Row<'_>]) -> Result<Vec<Value>, Fault> {
+fn flow(
+    first: FrontMatterRow<'_>,
+    below: &[FrontMatterRow<'_>],
+) -> Result<Vec<FrontMatterValue>, FrontMatterFault> {
     let mut rows = [first]
         .into_iter()
         .chain(below.iter().filter(|row| !row.is_blank()).map(|row| row.from(row.indent())));
@@ -215,7 +242,7 @@ fn flow(first: Row<'_>, below: &[Row<'_>]) -> Result<Vec<Value>, Fault> {
                         "this text is not closed, or has an escape that is not known".to_owned(),
                     )
                 })?;
-                items.push(Value { at: row.at(), kind: Kind::Text(text) });
+                items.push(FrontMatterValue { at: row.at(), kind: FrontMatterKind::Text(text) });
                 (is_after_item, row) = (true, row.from(row.text.len() - rest.len()));
             }
             Some(_) => {
@@ -230,7 +257,10 @@ fn flow(first: Row<'_>, below: &[Row<'_>]) -> Result<Vec<Value>, Fault> {
                         "a colon in a text: write the text in quotation marks".into(),
                     ));
                 }
-                items.push(Value { at: row.at(), kind: Kind::Text(text.to_owned()) });
+                items.push(FrontMatterValue {
+                    at: row.at(),
+                    kind: FrontMatterKind::Text(text.to_owned()),
+                });
                 (is_after_item, row) = (true, row.from(end));
             }
         }

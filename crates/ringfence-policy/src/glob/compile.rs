@@ -1,7 +1,7 @@
 //! From the text of a glob to segments.
 
-use super::segment::{Segment, Token};
-use super::{Case, GlobError};
+use super::segment::{GlobSegment, GlobToken};
+use super::{GlobCase, GlobError};
 use crate::path::AbsPath;
 
 const LONGEST: usize = 4096;
@@ -11,13 +11,13 @@ const MOST_ALTERNATIVES: usize = 1000;
 const MANY_ENDINGS: usize = 7;
 
 /// A character and its byte position in what was written, which is short.
-type Placed = (u16, char);
+type PlacedChar = (u16, char);
 
 pub(super) fn compile(
     text: &str,
     anchor: Option<&AbsPath>,
-    case: Case,
-) -> Result<Vec<Vec<Segment>>, GlobError> {
+    case: GlobCase,
+) -> Result<Vec<Vec<GlobSegment>>, GlobError> {
     if text.is_empty() {
         return Err(GlobError::Empty);
     }
@@ -27,20 +27,20 @@ pub(super) fn compile(
     if let Some(at) = text.find('\0') {
         return Err(GlobError::Nul { at });
     }
-    let placed: Vec<Placed> = text.char_indices().map(|(at, c)| (at as u16, c)).collect();
+    let placed: Vec<PlacedChar> = text.char_indices().map(|(at, c)| (at as u16, c)).collect();
     let expanded = if text.contains('{') { expand(&placed)? } else { vec![placed] };
     expanded.iter().map(|alternative| segments(alternative, anchor, case)).collect()
 }
 
 /// Writes out the braces, outermost first.
-fn expand(text: &[Placed]) -> Result<Vec<Vec<Placed>>, GlobError> {
+fn expand(text: &[PlacedChar]) -> Result<Vec<Vec<PlacedChar>>, GlobError> {
     let Some(open) = find_open_brace(text)? else {
         return Ok(vec![text.to_vec()]);
     };
     let (close, commas) = find_close_brace(text, open)?;
     if close + 1 == text.len()
         && commas.len() >= MANY_ENDINGS
-        && endings(last_component(text), Case::Sensitive).is_some()
+        && endings(last_component(text), GlobCase::Sensitive).is_some()
     {
         return Ok(vec![text.to_vec()]);
     }
@@ -61,7 +61,7 @@ fn expand(text: &[Placed]) -> Result<Vec<Vec<Placed>>, GlobError> {
     Ok(joined.collect())
 }
 
-fn find_open_brace(text: &[Placed]) -> Result<Option<usize>, GlobError> {
+fn find_open_brace(text: &[PlacedChar]) -> Result<Option<usize>, GlobError> {
     let mut i = 0;
     while i < text.len() {
         match text[i].1 {
@@ -75,7 +75,7 @@ fn find_open_brace(text: &[Placed]) -> Result<Option<usize>, GlobError> {
 }
 
 /// The brace that closes the one at `open`, and the commas that belong to it.
-fn find_close_brace(text: &[Placed], open: usize) -> Result<(usize, Vec<usize>), GlobError> {
+fn find_close_brace(text: &[PlacedChar], open: usize) -> Result<(usize, Vec<usize>), GlobError> {
     let mut depth = 0;
     let mut commas = Vec::new();
     let mut i = open + 1;
@@ -94,7 +94,7 @@ fn find_close_brace(text: &[Placed], open: usize) -> Result<(usize, Vec<usize>),
 }
 
 /// The `]` that closes the class at `open`; one in first place is a member.
-fn class_end(text: &[Placed], open: usize) -> Result<usize, GlobError> {
+fn class_end(text: &[PlacedChar], open: usize) -> Result<usize, GlobError> {
     let mut i = open + 1;
     if matches!(text.get(i), Some((_, '!' | '^'))) {
         i += 1;
@@ -113,18 +113,18 @@ fn class_end(text: &[Placed], open: usize) -> Result<usize, GlobError> {
 }
 
 fn segments(
-    text: &[Placed],
+    text: &[PlacedChar],
     anchor: Option<&AbsPath>,
-    case: Case,
-) -> Result<Vec<Segment>, GlobError> {
+    case: GlobCase,
+) -> Result<Vec<GlobSegment>, GlobError> {
     let mut segments = Vec::new();
     let floats = text.iter().all(|&(_, c)| c != '/') || starts_with(text, "**/");
     if floats {
-        segments.push(Segment::AnyDepth);
+        segments.push(GlobSegment::AnyDepth);
     } else if !starts_with(text, "/") {
         let anchor = anchor.ok_or(GlobError::NoAnchor)?;
         segments.extend(
-            super::components(anchor).into_iter().map(|part| Segment::Exact(part.to_vec())),
+            super::components(anchor).into_iter().map(|part| GlobSegment::Exact(part.to_vec())),
         );
     }
     for part in text.split(|&(_, c)| c == '/') {
@@ -133,11 +133,15 @@ fn segments(
     if segments.is_empty() { Err(GlobError::Empty) } else { Ok(segments) }
 }
 
-fn starts_with(text: &[Placed], prefix: &str) -> bool {
+fn starts_with(text: &[PlacedChar], prefix: &str) -> bool {
     prefix.chars().enumerate().all(|(i, c)| text.get(i).is_some_and(|&(_, have)| have == c))
 }
 
-fn push_segment(segments: &mut Vec<Segment>, part: &[Placed], case: Case) -> Result<(), GlobError> {
+fn push_segment(
+    segments: &mut Vec<GlobSegment>,
+    part: &[PlacedChar],
+    case: GlobCase,
+) -> Result<(), GlobError> {
     let is = |text: &str| part.len() == text.len() && starts_with(part, text);
     if part.is_empty() || is(".") {
         return Ok(());
@@ -146,37 +150,37 @@ fn push_segment(segments: &mut Vec<Segment>, part: &[Placed], case: Case) -> Res
         return Err(GlobError::ParentComponent { at: usize::from(part[0].0) });
     }
     if is("**") {
-        if segments.last() != Some(&Segment::AnyDepth) {
-            segments.push(Segment::AnyDepth);
+        if segments.last() != Some(&GlobSegment::AnyDepth) {
+            segments.push(GlobSegment::AnyDepth);
         }
         return Ok(());
     }
     segments.push(if let Some(segment) = endings(part, case) {
         segment
     } else if let Some(bytes) = plain(part, case) {
-        Segment::Plain { bytes, case }
+        GlobSegment::Plain { bytes, case }
     } else {
-        Segment::Name { tokens: tokens(part, case)?, case }
+        GlobSegment::Name { tokens: tokens(part, case)?, case }
     });
     Ok(())
 }
 
-fn last_component(text: &[Placed]) -> &[Placed] {
+fn last_component(text: &[PlacedChar]) -> &[PlacedChar] {
     text.rsplit(|&(_, c)| c == '/').next().unwrap_or_default()
 }
 
 /// `*.{rs,py}`: plain characters, then a choice of plain endings.
-fn endings(part: &[Placed], case: Case) -> Option<Segment> {
+fn endings(part: &[PlacedChar], case: GlobCase) -> Option<GlobSegment> {
     let (&(_, '}'), inner) = part.split_last()? else { return None };
     let open = inner.iter().position(|&(_, c)| c == '{')?;
     let stem = plain(&inner[..open], case)?;
     let endings = plain(&inner[open + 1..], case)?;
     let simple = !endings.iter().any(|byte| matches!(byte, b'*' | b'{' | b'}'));
-    (simple && stem != b"**").then_some(Segment::Endings { stem, endings, case })
+    (simple && stem != b"**").then_some(GlobSegment::Endings { stem, endings, case })
 }
 
 /// The component as folded bytes, if it is ASCII with no wildcard but single `*`.
-fn plain(part: &[Placed], case: Case) -> Option<Vec<u8>> {
+fn plain(part: &[PlacedChar], case: GlobCase) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(part.len());
     for &(_, c) in part {
         let doubled = c == '*' && bytes.last() == Some(&b'*');
@@ -188,30 +192,30 @@ fn plain(part: &[Placed], case: Case) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn tokens(part: &[Placed], case: Case) -> Result<Vec<Token>, GlobError> {
+fn tokens(part: &[PlacedChar], case: GlobCase) -> Result<Vec<GlobToken>, GlobError> {
     let mut tokens = Vec::with_capacity(part.len());
     let mut i = 0;
     while i < part.len() {
         let (at, c) = part[i];
         match c {
-            '*' if tokens.last() == Some(&Token::Star) => {
+            '*' if tokens.last() == Some(&GlobToken::Star) => {
                 return Err(GlobError::DoubleStarInName { at: usize::from(at) - 1 });
             }
-            '*' => tokens.push(Token::Star),
-            '?' => tokens.push(Token::One),
+            '*' => tokens.push(GlobToken::Star),
+            '?' => tokens.push(GlobToken::One),
             '[' => {
                 let end = class_end(part, i)?;
                 tokens.push(class(&part[i + 1..end])?);
                 i = end;
             }
-            _ => tokens.push(Token::Char(case.fold(c))),
+            _ => tokens.push(GlobToken::Char(case.fold(c))),
         }
         i += 1;
     }
     Ok(tokens)
 }
 
-fn class(inner: &[Placed]) -> Result<Token, GlobError> {
+fn class(inner: &[PlacedChar]) -> Result<GlobToken, GlobError> {
     let negated = matches!(inner.first(), Some((_, '!' | '^'))) && inner.len() > 1;
     let members = if negated { &inner[1..] } else { inner };
     let mut ranges = Vec::new();
@@ -231,5 +235,5 @@ fn class(inner: &[Placed]) -> Result<Token, GlobError> {
         ranges.push((low, high));
         i += 1;
     }
-    Ok(Token::Class { ranges, negated })
+    Ok(GlobToken::Class { ranges, negated })
 }

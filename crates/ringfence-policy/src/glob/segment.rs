@@ -1,10 +1,10 @@
 //! Matching one component, and a row of components.
 
-use super::{Case, NameMatch};
+use super::{GlobCase, NameMatch};
 
 /// One component of a glob.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Segment {
+pub(crate) enum GlobSegment {
     /// `**`: any number of components, also none.
     AnyDepth,
     /// A component of the anchor: its very bytes, whatever characters they are.
@@ -14,7 +14,7 @@ pub(crate) enum Segment {
         /// Folded where the case does not matter.
         bytes: Vec<u8>,
         /// Whether upper and lower case are the same.
-        case: Case,
+        case: GlobCase,
     },
     /// Plain characters, then one of many endings: written out, a list of file types would
     /// be most of the work of compiling a policy.
@@ -24,20 +24,20 @@ pub(crate) enum Segment {
         /// Separated by commas.
         endings: Vec<u8>,
         /// Whether upper and lower case are the same.
-        case: Case,
+        case: GlobCase,
     },
     /// A component with more in it.
     Name {
         /// What it is made of.
-        tokens: Vec<Token>,
+        tokens: Vec<GlobToken>,
         /// Whether upper and lower case are the same.
-        case: Case,
+        case: GlobCase,
     },
 }
 
 /// One piece of a component.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Token {
+pub(crate) enum GlobToken {
     /// This character, folded where the case does not matter.
     Char(char),
     /// `?`
@@ -70,36 +70,36 @@ pub(crate) enum NameShape {
     Anything,
 }
 
-impl Case {
+impl GlobCase {
     /// `c` for comparing. One character stays one: what lowers to several keeps the first.
     pub(crate) fn fold(self, c: char) -> char {
         match self {
-            Case::Sensitive => c,
-            Case::Insensitive if c.is_ascii() => c.to_ascii_lowercase(),
-            Case::Insensitive => c.to_lowercase().next().unwrap_or(c),
+            GlobCase::Sensitive => c,
+            GlobCase::Insensitive if c.is_ascii() => c.to_ascii_lowercase(),
+            GlobCase::Insensitive => c.to_lowercase().next().unwrap_or(c),
         }
     }
 }
 
-impl Segment {
+impl GlobSegment {
     fn matches(&self, name: &[u8]) -> bool {
         match self {
-            Segment::AnyDepth => true,
-            Segment::Exact(bytes) => bytes == name,
-            Segment::Plain { bytes, case: Case::Sensitive } => {
+            GlobSegment::AnyDepth => true,
+            GlobSegment::Exact(bytes) => bytes == name,
+            GlobSegment::Plain { bytes, case: GlobCase::Sensitive } => {
                 match_plain(bytes, name, |byte| byte)
             }
-            Segment::Plain { bytes, .. } if name.is_ascii() => {
+            GlobSegment::Plain { bytes, .. } if name.is_ascii() => {
                 match_plain(bytes, name, |byte| byte.to_ascii_lowercase())
             }
-            Segment::Plain { bytes, .. } => match_plain(bytes, &fold_name(name), |byte| byte),
-            Segment::Endings { stem, endings, case: Case::Sensitive } => {
+            GlobSegment::Plain { bytes, .. } => match_plain(bytes, &fold_name(name), |byte| byte),
+            GlobSegment::Endings { stem, endings, case: GlobCase::Sensitive } => {
                 match_endings(stem, endings, name)
             }
-            Segment::Endings { stem, endings, .. } => {
+            GlobSegment::Endings { stem, endings, .. } => {
                 match_endings(stem, endings, &fold_name(name))
             }
-            Segment::Name { tokens, case } => match_tokens(tokens, name, *case),
+            GlobSegment::Name { tokens, case } => match_tokens(tokens, name, *case),
         }
     }
 }
@@ -108,10 +108,10 @@ impl Segment {
 ///
 /// Going back to the last `**` only is enough: an earlier one could not do better with
 /// fewer components, so the work is the product of both lengths at most.
-pub(crate) fn match_path(segments: &[Segment], parts: &[&[u8]]) -> bool {
+pub(crate) fn match_path(segments: &[GlobSegment], parts: &[&[u8]]) -> bool {
     // Most globs say no to most names; the directories need not be looked at then.
     match (segments, parts) {
-        ([Segment::AnyDepth, last], [.., name]) if *last != Segment::AnyDepth => {
+        ([GlobSegment::AnyDepth, last], [.., name]) if *last != GlobSegment::AnyDepth => {
             return last.matches(name);
         }
         ([.., last], [.., name]) if !last.matches(name) => return false,
@@ -121,7 +121,7 @@ pub(crate) fn match_path(segments: &[Segment], parts: &[&[u8]]) -> bool {
     let mut retry: Option<(usize, usize)> = None;
     while p < parts.len() {
         match segments.get(s) {
-            Some(Segment::AnyDepth) => {
+            Some(GlobSegment::AnyDepth) => {
                 // A trailing `**` stands for what is below, not for the directory itself.
                 if s + 1 == segments.len() {
                     return true;
@@ -150,10 +150,10 @@ pub(crate) fn match_path(segments: &[Segment], parts: &[&[u8]]) -> bool {
 }
 
 /// What the last component says about a path that ends with it.
-pub(crate) fn match_name(segments: &[Segment], name: &[u8]) -> NameMatch {
+pub(crate) fn match_name(segments: &[GlobSegment], name: &[u8]) -> NameMatch {
     match segments {
-        [Segment::AnyDepth] => NameMatch::Yes,
-        [Segment::AnyDepth, last] if last.matches(name) => NameMatch::Yes,
+        [GlobSegment::AnyDepth] => NameMatch::Yes,
+        [GlobSegment::AnyDepth, last] if last.matches(name) => NameMatch::Yes,
         [.., last] if last.matches(name) => NameMatch::Perhaps,
         _ => NameMatch::No,
     }
@@ -200,8 +200,9 @@ fn fold_name(name: &[u8]) -> Vec<u8> {
     while at < name.len() {
         let (c, width) = decode(&name[at..]);
         match c {
-            Some(c) => folded
-                .extend_from_slice(Case::Insensitive.fold(c).encode_utf8(&mut [0; 4]).as_bytes()),
+            Some(c) => folded.extend_from_slice(
+                GlobCase::Insensitive.fold(c).encode_utf8(&mut [0; 4]).as_bytes(),
+            ),
             None => folded.push(name[at]),
         }
         at += width;
@@ -209,13 +210,13 @@ fn fold_name(name: &[u8]) -> Vec<u8> {
     folded
 }
 
-fn match_tokens(tokens: &[Token], name: &[u8], case: Case) -> bool {
+fn match_tokens(tokens: &[GlobToken], name: &[u8], case: GlobCase) -> bool {
     let (mut t, mut n) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
     while n < name.len() {
         let (c, width) = decode(&name[n..]);
         match tokens.get(t) {
-            Some(Token::Star) => {
+            Some(GlobToken::Star) => {
                 if t + 1 == tokens.len() {
                     return true;
                 }
@@ -240,29 +241,29 @@ fn match_tokens(tokens: &[Token], name: &[u8], case: Case) -> bool {
             None => return false,
         }
     }
-    tokens[t..].iter().all(|token| *token == Token::Star)
+    tokens[t..].iter().all(|token| *token == GlobToken::Star)
 }
 
-impl Token {
+impl GlobToken {
     /// `None` is a byte that is no character: only wildcards take it.
-    fn matches(&self, c: Option<char>, case: Case) -> bool {
+    fn matches(&self, c: Option<char>, case: GlobCase) -> bool {
         match (self, c) {
-            (Token::One | Token::Star, _) => true,
-            (Token::Char(want), Some(have)) => case.fold(have) == *want,
-            (Token::Class { ranges, negated }, Some(have)) => {
+            (GlobToken::One | GlobToken::Star, _) => true,
+            (GlobToken::Char(want), Some(have)) => case.fold(have) == *want,
+            (GlobToken::Class { ranges, negated }, Some(have)) => {
                 in_ranges(ranges, have, case) != *negated
             }
-            (Token::Class { negated, .. }, None) => *negated,
-            (Token::Char(_), None) => false,
+            (GlobToken::Class { negated, .. }, None) => *negated,
+            (GlobToken::Char(_), None) => false,
         }
     }
 }
 
-fn in_ranges(ranges: &[(char, char)], c: char, case: Case) -> bool {
+fn in_ranges(ranges: &[(char, char)], c: char, case: GlobCase) -> bool {
     let within = |c: char| ranges.iter().any(|&(low, high)| low <= c && c <= high);
     match case {
-        Case::Sensitive => within(c),
-        Case::Insensitive => {
+        GlobCase::Sensitive => within(c),
+        GlobCase::Insensitive => {
             within(c) || c.to_lowercase().any(within) || c.to_uppercase().any(within)
         }
     }
@@ -288,12 +289,16 @@ fn decode(bytes: &[u8]) -> (Option<char>, usize) {
 }
 
 impl NameShape {
-    pub(crate) fn of(last: Option<&Segment>) -> Self {
+    pub(crate) fn of(last: Option<&GlobSegment>) -> Self {
         let bytes = match last {
-            None | Some(Segment::AnyDepth) => return NameShape::Anything,
-            Some(Segment::Name { .. } | Segment::Endings { .. }) => return NameShape::Other,
-            Some(Segment::Exact(bytes)) => return NameShape::Literal(bytes.to_ascii_lowercase()),
-            Some(Segment::Plain { bytes, .. }) => bytes.to_ascii_lowercase(),
+            None | Some(GlobSegment::AnyDepth) => return NameShape::Anything,
+            Some(GlobSegment::Name { .. } | GlobSegment::Endings { .. }) => {
+                return NameShape::Other;
+            }
+            Some(GlobSegment::Exact(bytes)) => {
+                return NameShape::Literal(bytes.to_ascii_lowercase());
+            }
+            Some(GlobSegment::Plain { bytes, .. }) => bytes.to_ascii_lowercase(),
         };
         let inner_star = |text: &[u8]| text.contains(&b'*');
         match bytes.as_slice() {

@@ -2,7 +2,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Case, Glob, GlobError, NameMatch};
+use super::{Glob, GlobCase, GlobError, NameMatch};
 use crate::path::AbsPath;
 
 fn path(text: &str) -> AbsPath {
@@ -10,7 +10,7 @@ fn path(text: &str) -> AbsPath {
 }
 
 fn glob(text: &str) -> Glob {
-    Glob::new(text, Some(&path("/p")), Case::Sensitive).unwrap()
+    Glob::new(text, Some(&path("/p")), GlobCase::Sensitive).unwrap()
 }
 
 #[track_caller]
@@ -20,7 +20,7 @@ fn check(text: &str, candidate: &str, expect: bool) {
 
 #[track_caller]
 fn check_case(text: &str, candidate: &str, expect: bool) {
-    let glob = Glob::new(text, None, Case::Insensitive).unwrap();
+    let glob = Glob::new(text, None, GlobCase::Insensitive).unwrap();
     assert_eq!(glob.matches(&path(candidate)), expect, "{text} on {candidate}");
 }
 
@@ -36,7 +36,7 @@ fn check_name(text: &str, name: &[u8], expect: NameMatch) {
 
 #[track_caller]
 fn check_fault(text: &str, expect: GlobError) {
-    let error = Glob::new(text, None, Case::Sensitive).unwrap_err();
+    let error = Glob::new(text, None, GlobCase::Sensitive).unwrap_err();
     assert_eq!(error, expect, "{text}");
     assert!(!error.hint().is_empty() && error.code().starts_with("glob-"));
 }
@@ -160,7 +160,7 @@ fn names_that_are_not_utf8_still_match_wildcards() {
     check_name("a[x]b", b"a\xffb", NameMatch::No);
     check_name("*", b"\xe2\x82", NameMatch::Yes);
     let odd = AbsPath::new(Path::new(OsStr::from_bytes(b"/p/\xff[1]"))).unwrap();
-    let below = Glob::new("./k*", Some(&odd), Case::Sensitive).unwrap();
+    let below = Glob::new("./k*", Some(&odd), GlobCase::Sensitive).unwrap();
     assert!(below.matches(&odd.join("key")));
     assert!(!below.matches(&path("/p/1/key")));
 }
@@ -193,7 +193,7 @@ fn stars_do_not_multiply() {
 #[test]
 fn escaped_text_matches_itself_and_survives_storage() {
     let text = "we[i]rd{,}*?";
-    let escaped = Glob::new(&Glob::escape(text), None, Case::Sensitive).unwrap();
+    let escaped = Glob::new(&Glob::escape(text), None, GlobCase::Sensitive).unwrap();
     assert!(escaped.matches(&path(&format!("/x/{text}"))));
     assert!(!escaped.matches(&path("/x/weird")));
     let stored = serde_json::to_string(&escaped).unwrap();

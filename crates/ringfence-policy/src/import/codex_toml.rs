@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::reader::{Reader, number};
-use super::{ImportError, Imported};
+use super::reader::{ImportReader, number};
+use super::{ImportError, ImportedPolicy};
 use crate::glob::Glob;
 use crate::grants::{Mode, NetworkMode};
 use crate::policy::PathEntry;
 
-pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
+pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
     let value: Value = toml::from_str(text).map_err(|error: toml::de::Error| {
         let at = error.span().map_or(0, |span| span.start).min(text.len());
         let before = text.get(..at).unwrap_or_default();
@@ -20,8 +20,8 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
             message: error.message().to_owned(),
         }
     })?;
-    let mut imported = Imported::new();
-    let top = Reader::top(text, &value)?;
+    let mut imported = ImportedPolicy::new();
+    let top = ImportReader::top(text, &value)?;
     let mode = match top.string("sandbox_mode")? {
         Some("read-only") => Mode::ReadOnly,
         Some("workspace-write") => Mode::WorkspaceWrite,
@@ -53,8 +53,8 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
 }
 
 fn workspace_write(
-    imported: &mut Imported,
-    section: Reader<'_>,
+    imported: &mut ImportedPolicy,
+    section: ImportReader<'_>,
     mode: Mode,
 ) -> Result<(), ImportError> {
     let network = section.bool("network_access")?.unwrap_or(false);

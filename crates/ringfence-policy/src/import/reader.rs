@@ -6,7 +6,7 @@ use super::ImportError;
 
 /// A table of the document with its path from the top.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a> {
+pub(super) struct ImportReader<'a> {
     text: &'a str,
     table: Option<&'a Map<String, Value>>,
     path: &'a str,
@@ -14,7 +14,8 @@ pub(super) struct Reader<'a> {
 
 /// JSON with comments and trailing commas.
 pub(super) fn json(text: &str) -> Result<Value, ImportError> {
-    // What editors of these files write, and no more: a typing error is to be found, not guessed at.
+    // What editors of these files write, and no more: a typing error is to be found, not guessed
+    // at.
     let options = jsonc_parser::ParseOptions {
         allow_comments: true,
         allow_trailing_commas: true,
@@ -41,7 +42,7 @@ pub(super) fn number(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ImportReader<'a> {
     /// The top of the document.
     pub(super) fn top(text: &'a str, value: &'a Value) -> Result<Self, ImportError> {
         match value {
@@ -70,10 +71,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The table at `key`, which stands at `path`; empty where there is none.
-    pub(super) fn table(&self, key: &str, path: &'a str) -> Result<Reader<'a>, ImportError> {
+    pub(super) fn table(&self, key: &str, path: &'a str) -> Result<ImportReader<'a>, ImportError> {
         match self.get(key) {
-            None => Ok(Reader { text: self.text, table: None, path }),
-            Some(Value::Object(table)) => Ok(Reader { text: self.text, table: Some(table), path }),
+            None => Ok(ImportReader { text: self.text, table: None, path }),
+            Some(Value::Object(table)) => {
+                Ok(ImportReader { text: self.text, table: Some(table), path })
+            }
             Some(_) => Err(self.wrong(key, "a table")),
         }
     }

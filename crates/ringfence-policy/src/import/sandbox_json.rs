@@ -3,18 +3,18 @@
 
 use serde_json::Value;
 
-use super::reader::{Reader, number};
-use super::{ImportError, Imported, NoteKind};
+use super::reader::{ImportReader, number};
+use super::{ImportError, ImportNoteKind, ImportedPolicy};
 use crate::grants::NetworkMode;
 use crate::policy::PathEntry;
 
-pub(super) fn import(text: &str) -> Imported {
+pub(super) fn import(text: &str) -> ImportedPolicy {
     match read(text) {
         Ok(imported) => imported,
         Err(error) => {
             let mut defaults = defaults();
             defaults.note(
-                NoteKind::Warning,
+                ImportNoteKind::Warning,
                 "",
                 format!("the file is malformed ({error}), so the defaults hold"),
             );
@@ -23,8 +23,8 @@ pub(super) fn import(text: &str) -> Imported {
     }
 }
 
-fn defaults() -> Imported {
-    let mut imported = Imported::new();
+fn defaults() -> ImportedPolicy {
+    let mut imported = ImportedPolicy::new();
     imported.policy.sandbox.enabled = Some(true);
     imported.policy.network.mode = Some(NetworkMode::None);
     imported.changed(
@@ -38,7 +38,7 @@ fn defaults() -> Imported {
     imported
 }
 
-fn read(text: &str) -> Result<Imported, ImportError> {
+fn read(text: &str) -> Result<ImportedPolicy, ImportError> {
     let value: Value = serde_json::from_str(text).map_err(|error| ImportError::Malformed {
         language: "JSON",
         line: number(error.line()),
@@ -54,7 +54,7 @@ fn read(text: &str) -> Result<Imported, ImportError> {
             column: 1,
         });
     }
-    let top = Reader::top(text, &value)?;
+    let top = ImportReader::top(text, &value)?;
     let policy = top.table("policy", "policy")?;
     let files = policy.table("filesystem", "policy.filesystem")?;
     let network = policy.table("network", "policy.network")?;
@@ -92,7 +92,7 @@ fn read(text: &str) -> Result<Imported, ImportError> {
 }
 
 /// The black list goes before the white list there, at any depth.
-fn add_white(imported: &mut Imported, entry: &str, black: &[&str]) {
+fn add_white(imported: &mut ImportedPolicy, entry: &str, black: &[&str]) {
     const KEY: &str = "policy.filesystem.whitelist";
     let below = |black: &&&str| {
         let black = black.trim_end_matches('/');

@@ -1,18 +1,18 @@
 //! `settings.json` (`sandbox.*` and `permissions`), and the settings file of srt, which
 //! has the same tables at the top.
 
-use super::reader::{self, Reader};
-use super::{ImportError, Imported};
+use super::reader::{self, ImportReader};
+use super::{ImportError, ImportedPolicy};
 use crate::command::Platform;
 use crate::glob::Glob;
 use crate::grants::NetworkMode;
-use crate::network::{HostRule, Subject};
+use crate::network::{HostPattern, HostRule};
 use crate::policy::{PathEntry, PortChoice};
 
-pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
+pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
     let value = reader::json(text)?;
-    let mut imported = Imported::new();
-    let top = Reader::top(text, &value)?;
+    let mut imported = ImportedPolicy::new();
+    let top = ImportReader::top(text, &value)?;
     let sandbox = top.table("sandbox", "sandbox")?;
     imported.policy.sandbox.enabled = sandbox.bool("enabled")?;
     if imported.policy.sandbox.enabled.is_none() {
@@ -37,10 +37,10 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
 }
 
 /// The settings file of srt.
-pub(super) fn import_srt(text: &str) -> Result<Imported, ImportError> {
+pub(super) fn import_srt(text: &str) -> Result<ImportedPolicy, ImportError> {
     let value = reader::json(text)?;
-    let mut imported = Imported::new();
-    let top = Reader::top(text, &value)?;
+    let mut imported = ImportedPolicy::new();
+    let top = ImportReader::top(text, &value)?;
     network(&mut imported, top.table("network", "network")?)?;
     filesystem(&mut imported, top.table("filesystem", "filesystem")?)?;
     settle_network(&mut imported);
@@ -48,7 +48,7 @@ pub(super) fn import_srt(text: &str) -> Result<Imported, ImportError> {
     Ok(imported)
 }
 
-fn switches(imported: &mut Imported, sandbox: Reader<'_>) -> Result<(), ImportError> {
+fn switches(imported: &mut ImportedPolicy, sandbox: ImportReader<'_>) -> Result<(), ImportError> {
     let excluded = sandbox.strings("excludedCommands")?;
     imported.policy.commands.excluded.extend(excluded.iter().map(|command| (*command).to_owned()));
     if sandbox.bool("failIfUnavailable")? == Some(false) {
@@ -70,13 +70,13 @@ fn switches(imported: &mut Imported, sandbox: Reader<'_>) -> Result<(), ImportEr
     Ok(())
 }
 
-fn network(imported: &mut Imported, network: Reader<'_>) -> Result<(), ImportError> {
+fn network(imported: &mut ImportedPolicy, network: ImportReader<'_>) -> Result<(), ImportError> {
     imported.policy.network.mode = Some(NetworkMode::AllowList);
     for domain in network.strings("allowedDomains")? {
-        add_domain(imported, &network.full("allowedDomains"), domain, List::Allow);
+        add_domain(imported, &network.full("allowedDomains"), domain, SettingsList::Allow);
     }
     for domain in network.strings("deniedDomains")? {
-        add_domain(imported, &network.full("deniedDomains"), domain, List::Deny);
+        add_domain(imported, &network.full("deniedDomains"), domain, SettingsList::Deny);
     }
     if network.bool("allowLocalBinding")?.is_some() {
         imported.changed(
@@ -114,7 +114,7 @@ fn network(imported: &mut Imported, network: Reader<'_>) -> Result<(), ImportErr
 }
 
 /// A list on which nothing stands opens nothing, there and here.
-fn settle_network(imported: &mut Imported) {
+fn settle_network(imported: &mut ImportedPolicy) {
     let network = &mut imported.policy.network;
     if network.mode == Some(NetworkMode::AllowList)
         && network.allow.is_empty()
@@ -125,19 +125,19 @@ fn settle_network(imported: &mut Imported) {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum List {
+enum SettingsList {
     Allow,
     Deny,
 }
 
-fn add_domain(imported: &mut Imported, key: &str, domain: &str, list: List) {
+fn add_domain(imported: &mut ImportedPolicy, key: &str, domain: &str, list: SettingsList) {
     let network = &mut imported.policy.network;
     let rule = match (domain, list) {
-        ("*", List::Allow) => {
+        ("*", SettingsList::Allow) => {
             network.mode = Some(NetworkMode::Full);
             return imported.changed(key, "`*` is `mode = \"full\"`");
         }
-        ("*", List::Deny) => {
+        ("*", SettingsList::Deny) => {
             network.mode = Some(NetworkMode::None);
             return imported.changed(key, "`*` is `mode = \"none\"`");
         }
@@ -145,7 +145,7 @@ fn add_domain(imported: &mut Imported, key: &str, domain: &str, list: List) {
     };
     match (rule, list) {
         (Err(problem), _) => imported.not_carried(key, format!("`{domain}` is no host: {problem}")),
-        (Ok(rule), List::Allow) if is_own(&rule) => {
+        (Ok(rule), SettingsList::Allow) if is_own(&rule) => {
             let ports = match (network.localhost.take(), rule.port) {
                 (Some(PortChoice::Some(ports)), Some(port)) => {
                     PortChoice::Some(ports.into_iter().chain([port]).collect())
@@ -159,22 +159,22 @@ fn add_domain(imported: &mut Imported, key: &str, domain: &str, list: List) {
                 format!("`{domain}` is the host's own loopback, which `localhost` opens by port"),
             );
         }
-        (Ok(_), List::Allow) => network.allow.push(domain.to_owned()),
-        (Ok(_), List::Deny) => network.deny.push(domain.to_owned()),
+        (Ok(_), SettingsList::Allow) => network.allow.push(domain.to_owned()),
+        (Ok(_), SettingsList::Deny) => network.deny.push(domain.to_owned()),
     }
 }
 
 /// Whether it means the machine itself.
 fn is_own(rule: &HostRule) -> bool {
     match &rule.subject {
-        Subject::Name(name) | Subject::Below(name) => name.is_localhost(),
-        Subject::Range(range) => range.first().is_loopback(),
+        HostPattern::Name(name) | HostPattern::Below(name) => name.is_localhost(),
+        HostPattern::Range(range) => range.first().is_loopback(),
     }
 }
 
 /// Reads: everything, then `denyRead`, then `allowRead`. Writes: nothing, then
 /// `allowWrite`, then `denyWrite`, which always wins.
-fn filesystem(imported: &mut Imported, files: Reader<'_>) -> Result<(), ImportError> {
+fn filesystem(imported: &mut ImportedPolicy, files: ImportReader<'_>) -> Result<(), ImportError> {
     let deny_write: Vec<String> = files.strings("denyWrite")?.into_iter().map(file_entry).collect();
     for entry in files.strings("denyRead")? {
         imported.policy.filesystem.deny.push(PathEntry::Text(file_entry(entry)));
@@ -194,12 +194,12 @@ fn filesystem(imported: &mut Imported, files: Reader<'_>) -> Result<(), ImportEr
     Ok(())
 }
 
-fn add_read(imported: &mut Imported, entry: String) {
+fn add_read(imported: &mut ImportedPolicy, entry: String) {
     let list = &mut imported.policy.filesystem;
     if is_glob(&entry) { &mut list.except } else { &mut list.read }.push(PathEntry::Text(entry));
 }
 
-fn add_write(imported: &mut Imported, key: &str, entry: String, deny_write: &[String]) {
+fn add_write(imported: &mut ImportedPolicy, key: &str, entry: String, deny_write: &[String]) {
     let below = |deny: &&String| {
         let deny = deny.trim_end_matches("/**").trim_end_matches('/');
         entry.strip_prefix(deny).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -246,7 +246,10 @@ fn rule_entry(text: &str) -> String {
     }
 }
 
-fn permissions(imported: &mut Imported, permissions: Reader<'_>) -> Result<(), ImportError> {
+fn permissions(
+    imported: &mut ImportedPolicy,
+    permissions: ImportReader<'_>,
+) -> Result<(), ImportError> {
     let denied = permissions.strings("deny")?;
     let deny_write: Vec<String> = denied.iter().filter_map(|rule| writing(rule)).collect();
     for rule in &denied {
@@ -289,7 +292,7 @@ fn writing(rule: &str) -> Option<String> {
     }
 }
 
-fn deny_rule(imported: &mut Imported, rule: &str) {
+fn deny_rule(imported: &mut ImportedPolicy, rule: &str) {
     let files = &mut imported.policy.filesystem;
     if let Some(path) = writing(rule) {
         files.protect.push(PathEntry::Text(path));
@@ -298,7 +301,7 @@ fn deny_rule(imported: &mut Imported, rule: &str) {
     match split_rule(rule) {
         ("Read", Some(path)) => files.deny.push(PathEntry::Text(rule_entry(path))),
         ("WebFetch", Some(spec)) if spec.starts_with("domain:") => {
-            add_domain(imported, "permissions.deny", &spec["domain:".len()..], List::Deny);
+            add_domain(imported, "permissions.deny", &spec["domain:".len()..], SettingsList::Deny);
         }
         (tool, None) => imported.policy.tools.disallowed.push(tool.to_owned()),
         ("Bash", Some(line)) => imported.policy.commands.deny.push(command_pattern(line)),
@@ -312,7 +315,7 @@ fn command_pattern(line: &str) -> String {
     line.strip_suffix(" *").map_or_else(|| line.to_owned(), |words| format!("{words}:*"))
 }
 
-fn allow_rule(imported: &mut Imported, rule: &str, deny_write: &[String]) {
+fn allow_rule(imported: &mut ImportedPolicy, rule: &str, deny_write: &[String]) {
     const KEY: &str = "permissions.allow";
     if let Some(path) = writing(rule) {
         add_write(imported, KEY, anchored(path), deny_write);
@@ -325,7 +328,7 @@ fn allow_rule(imported: &mut Imported, rule: &str, deny_write: &[String]) {
             add_read(imported, entry);
         }
         ("WebFetch", Some(spec)) if spec.starts_with("domain:") => {
-            add_domain(imported, KEY, &spec["domain:".len()..], List::Allow);
+            add_domain(imported, KEY, &spec["domain:".len()..], SettingsList::Allow);
         }
         _ => imported.not_carried(KEY, format!("`{rule}` is not about files or domains")),
     }

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::reader::{Reader, number};
-use super::{ImportError, Imported};
+use super::reader::{ImportReader, number};
+use super::{ImportError, ImportedPolicy};
 use crate::environment::name_matches;
 use crate::grants::NetworkMode;
 use crate::policy::{PathEntry, PortChoice};
 
-pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
+pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
     let value: Value = serde_saphyr::from_str(text).map_err(|error| {
         let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
         let text = error.to_string();
@@ -23,8 +23,8 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
             message: message.to_owned(),
         }
     })?;
-    let mut imported = Imported::new();
-    let sandbox = Reader::top(text, &value)?.table("sandbox", "sandbox")?;
+    let mut imported = ImportedPolicy::new();
+    let sandbox = ImportReader::top(text, &value)?.table("sandbox", "sandbox")?;
     imported.policy.sandbox.enabled = sandbox.bool("enabled")?;
     filesystem(&mut imported, sandbox.table("filesystem", "sandbox.filesystem")?)?;
     environment(&mut imported, sandbox.table("environment", "sandbox.environment")?)?;
@@ -52,7 +52,7 @@ pub(super) fn import(text: &str) -> Result<Imported, ImportError> {
     Ok(imported)
 }
 
-fn filesystem(imported: &mut Imported, files: Reader<'_>) -> Result<(), ImportError> {
+fn filesystem(imported: &mut ImportedPolicy, files: ImportReader<'_>) -> Result<(), ImportError> {
     if let Some(root) = files.string("root")?.filter(|root| !matches!(*root, "." | "./")) {
         imported.not_carried(
             files.full("root"),
@@ -79,7 +79,10 @@ fn name_or_path(pattern: &str) -> &str {
     }
 }
 
-fn environment(imported: &mut Imported, variables: Reader<'_>) -> Result<(), ImportError> {
+fn environment(
+    imported: &mut ImportedPolicy,
+    variables: ImportReader<'_>,
+) -> Result<(), ImportError> {
     let block = variables.strings("block")?;
     for name in variables.strings("allow")? {
         // Blocking is asked first there; here a name that a person allows goes first.
@@ -106,7 +109,7 @@ fn environment(imported: &mut Imported, variables: Reader<'_>) -> Result<(), Imp
 }
 
 /// Without a word: nothing external, but localhost and git.
-fn network(imported: &mut Imported, network: Reader<'_>) -> Result<(), ImportError> {
+fn network(imported: &mut ImportedPolicy, network: ImportReader<'_>) -> Result<(), ImportError> {
     let external = network.bool("allow-external")?.unwrap_or(false);
     let localhost = network.bool("allow-localhost")?.unwrap_or(true);
     let git = network.bool("allow-git")?.unwrap_or(true);

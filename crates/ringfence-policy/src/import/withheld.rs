@@ -3,16 +3,18 @@
 //! A person opens such a path by naming it to ringfence. A file of another tool names it without
 //! knowing what ringfence keeps shut, and may come with a repository.
 
-use super::Imported;
+use super::ImportedPolicy;
 use crate::builtin::{
-    self, Entry, HOME_DENIES, PATTERN_DENIES, PATTERN_EXCEPTIONS, PATTERN_PROTECTS, SYSTEM_DENIES,
+    self, BuiltinEntry, HOME_DENIES, PATTERN_DENIES, PATTERN_EXCEPTIONS, PATTERN_PROTECTS,
+    SYSTEM_DENIES,
 };
-use crate::glob::{Case, Glob, components};
+use crate::glob::{Glob, GlobCase, components};
 use crate::path::AbsPath;
 use crate::policy::PathEntry;
 
-impl Imported {
-    /// Leaves out what would open a built-in deny, or make a built-in protect writable, and notes it.
+impl ImportedPolicy {
+    /// Leaves out what would open a built-in deny, or make a built-in protect writable, and notes
+    /// it.
     pub(super) fn without_opened_denies(mut self) -> Self {
         let files = &mut self.policy.filesystem;
         let mut dropped: Vec<(&str, String, String)> = Vec::new();
@@ -59,7 +61,7 @@ fn withheld(text: &str) -> Option<String> {
 fn denied(text: &str) -> Option<&'static str> {
     let path = Written::of(text).whole;
     let parts = components(&path);
-    let by_path = |entry: &&Entry| match entry.text.strip_prefix("~/") {
+    let by_path = |entry: &&BuiltinEntry| match entry.text.strip_prefix("~/") {
         Some(below) => {
             let below = AbsPath::root().join(below);
             let below = components(&below);
@@ -76,7 +78,7 @@ fn denied(text: &str) -> Option<&'static str> {
 /// The built-in pattern that denies a path, or a directory on the way to it.
 fn denied_by_name(path: &AbsPath) -> Option<&'static str> {
     let parts = components(path);
-    let matches = |entry: &&Entry, parts: &[&[u8]]| {
+    let matches = |entry: &&BuiltinEntry, parts: &[&[u8]]| {
         glob(entry.text).is_some_and(|glob| glob.matches_components(parts))
     };
     PATTERN_DENIES
@@ -88,7 +90,7 @@ fn denied_by_name(path: &AbsPath) -> Option<&'static str> {
             let caught = &parts[..caught?];
             // An exception for a kind of file opens no directory of that name.
             let may_lift =
-                |entry: &&Entry| entry.text.ends_with("/**") || caught.len() == parts.len();
+                |entry: &&BuiltinEntry| entry.text.ends_with("/**") || caught.len() == parts.len();
             let is_lifted =
                 PATTERN_EXCEPTIONS.iter().filter(may_lift).any(|entry| matches(&entry, caught));
             (!is_lifted).then_some(text)
@@ -116,7 +118,7 @@ fn protected(text: &str) -> Option<&'static str> {
 fn lifts(text: &str) -> Option<String> {
     let last = text.rsplit('/').next().unwrap_or(text);
     let path = AbsPath::root().join(last);
-    let is_built_in = |entry: &Entry| {
+    let is_built_in = |entry: &BuiltinEntry| {
         !entry.text.ends_with("/**")
             && glob(entry.text).is_some_and(|glob| glob.matches_components(&components(&path)))
     };
@@ -126,7 +128,7 @@ fn lifts(text: &str) -> Option<String> {
 }
 
 fn glob(text: &str) -> Option<Glob> {
-    Glob::new(text, None, Case::Insensitive).ok()
+    Glob::new(text, None, GlobCase::Insensitive).ok()
 }
 
 /// A path as it is written, without the host to look it up on.

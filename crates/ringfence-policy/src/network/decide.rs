@@ -2,38 +2,38 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::guarded::{Guard, guard, meanings};
-use super::name::{Host, Name};
-use super::range::Range;
-use super::rule::{HostRule, Subject};
-use super::rules::{Listed, NetworkMode, NetworkRules, Sni};
+use super::guarded::{GuardedRange, guard, meanings};
+use super::name::{HostName, HostTarget};
+use super::range::IpRange;
+use super::rule::{HostPattern, HostRule};
+use super::rules::{ListedHost, NetworkMode, NetworkRules, SniCheck};
 use crate::grants::Origin;
 
 /// What is decided about a host: message, record and `explain` all use this value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Passage {
+pub struct HostDecision {
     /// Who is asked for.
-    pub host: Host,
+    pub host: HostTarget,
     /// Where; `None` if it is about looking a name up.
     pub port: Option<u16>,
     /// How it is reached; `None` if it is not.
-    pub way: Option<Way>,
+    pub way: Option<ConnectRoute>,
     /// What decides.
-    pub ground: Ground,
+    pub ground: HostReason,
 }
 
 /// How an allowed host is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum ConnectRoute {
     /// The connection is the program's own from the start.
     Direct,
     /// Through a relay, which reads the begin of what is said first.
-    Checked(Check),
+    Checked(RouteCheck),
 }
 
 /// What has to name the host that was dialed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Check {
+pub enum RouteCheck {
     /// The server name of a ClientHello.
     Tls,
     /// The `Host` of an HTTP request.
@@ -42,7 +42,7 @@ pub enum Check {
 
 /// What decides about a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ground {
+pub enum HostReason {
     /// The mode of the network: everything is shut, or open.
     Mode {
         /// Which.
@@ -51,9 +51,9 @@ pub enum Ground {
         origin: Option<Origin>,
     },
     /// An entry of `allow`.
-    Allow(Listed),
+    Allow(ListedHost),
     /// An entry of `deny`.
-    Deny(Listed),
+    Deny(ListedHost),
     /// No entry of `allow` speaks of it.
     Unlisted,
     /// The same, and nobody but the managed policy may add one.
@@ -73,11 +73,15 @@ pub enum Ground {
 
 impl NetworkRules {
     /// Whether a name may be looked up: some port of it is open.
-    pub fn lookup(&self, name: &Name) -> Passage {
-        let passage =
-            |way, ground| Passage { host: Host::Name(name.clone()), port: None, way, ground };
+    pub fn lookup(&self, name: &HostName) -> HostDecision {
+        let passage = |way, ground| HostDecision {
+            host: HostTarget::Name(name.clone()),
+            port: None,
+            way,
+            ground,
+        };
         if name.is_localhost() {
-            return passage(Some(Way::Direct), Ground::Own);
+            return passage(Some(ConnectRoute::Direct), HostReason::Own);
         }
         if self.mode == NetworkMode::None {
             return passage(None, self.by_mode());
@@ -85,16 +89,18 @@ impl NetworkRules {
         if let Some(denied) =
             self.deny.iter().find(|denied| denied.rule.port.is_none() && denied.rule.names(name))
         {
-            return passage(None, Ground::Deny(denied.clone()));
+            return passage(None, HostReason::Deny(denied.clone()));
         }
         if self.mode == NetworkMode::Full {
-            return passage(Some(Way::Direct), self.by_mode());
+            return passage(Some(ConnectRoute::Direct), self.by_mode());
         }
         let mut shut = self.unlisted();
         for allowed in self.allow.iter().filter(|allowed| allowed.rule.names(name)) {
             match allowed.rule.port.and_then(|port| self.deny_of_name(name, port)) {
-                None => return passage(Some(Way::Direct), Ground::Allow(allowed.clone())),
-                Some(denied) => shut = Ground::Deny(denied.clone()),
+                None => {
+                    return passage(Some(ConnectRoute::Direct), HostReason::Allow(allowed.clone()));
+                }
+                Some(denied) => shut = HostReason::Deny(denied.clone()),
             }
         }
         passage(None, shut)
@@ -102,13 +108,17 @@ impl NetworkRules {
 
     /// Whether a port of a name may be connected to, as far as the name tells: the address
     /// that it turns out to stand for is asked about by [`NetworkRules::address`].
-    pub fn name(&self, name: &Name, port: u16) -> Passage {
-        let passage =
-            |way, ground| Passage { host: Host::Name(name.clone()), port: Some(port), way, ground };
+    pub fn name(&self, name: &HostName, port: u16) -> HostDecision {
+        let passage = |way, ground| HostDecision {
+            host: HostTarget::Name(name.clone()),
+            port: Some(port),
+            way,
+            ground,
+        };
         if name.is_localhost() {
             let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-            return Passage {
-                host: Host::Name(name.clone()),
+            return HostDecision {
+                host: HostTarget::Name(name.clone()),
                 ..self.hosts_loopback(address, port)
             };
         }
@@ -116,17 +126,17 @@ impl NetworkRules {
             return passage(None, self.by_mode());
         }
         if let Some(denied) = self.deny_of_name(name, port) {
-            return passage(None, Ground::Deny(denied.clone()));
+            return passage(None, HostReason::Deny(denied.clone()));
         }
         if self.mode == NetworkMode::Full {
-            return passage(Some(Way::Direct), self.by_mode());
+            return passage(Some(ConnectRoute::Direct), self.by_mode());
         }
         match self
             .allow
             .iter()
             .find(|allowed| allowed.rule.names(name) && allowed.rule.has_port(port))
         {
-            Some(allowed) => passage(Some(self.way(port)), Ground::Allow(allowed.clone())),
+            Some(allowed) => passage(Some(self.way(port)), HostReason::Allow(allowed.clone())),
             None => passage(None, self.unlisted()),
         }
     }
@@ -142,20 +152,21 @@ impl NetworkRules {
         &self,
         address: IpAddr,
         port: u16,
-        name: Option<&Name>,
+        name: Option<&HostName>,
         own: &[IpAddr],
-    ) -> Passage {
+    ) -> HostDecision {
         let address = address.to_canonical();
         let by_name = name.map(|name| self.name(name, port));
         if let Some(shut) = by_name.as_ref().filter(|passage| !passage.is_open()) {
             return shut.clone();
         }
-        let host = name.map_or(Host::Address(address), |name| Host::Name(name.clone()));
-        if name.is_some_and(Name::is_localhost) && !address.is_loopback() {
+        let host = name.map_or(HostTarget::Address(address), |name| HostTarget::Name(name.clone()));
+        if name.is_some_and(HostName::is_localhost) && !address.is_loopback() {
             // Some resolvers ask others about what is below `localhost`.
-            return Passage { host, port: Some(port), way: None, ground: self.unlisted() };
+            return HostDecision { host, port: Some(port), way: None, ground: self.unlisted() };
         }
-        let passage = |way, ground| Passage { host: host.clone(), port: Some(port), way, ground };
+        let passage =
+            |way, ground| HostDecision { host: host.clone(), port: Some(port), way, ground };
         let denied = self
             .deny
             .iter()
@@ -165,8 +176,10 @@ impl NetworkRules {
                 return self.hosts_loopback(address, port);
             }
             (NetworkMode::None, _) => return passage(None, self.by_mode()),
-            (_, Some(denied)) => return passage(None, Ground::Deny(denied.clone())),
-            (NetworkMode::Full, None) => return passage(Some(Way::Direct), self.by_mode()),
+            (_, Some(denied)) => return passage(None, HostReason::Deny(denied.clone())),
+            (NetworkMode::Full, None) => {
+                return passage(Some(ConnectRoute::Direct), self.by_mode());
+            }
             (NetworkMode::AllowList, None) => {}
         }
         // Its own is what a sandbox has first; only a name can be meant to lead to the host's.
@@ -177,16 +190,20 @@ impl NetworkRules {
         let guard = if is_own { Some(own_address(address)) } else { guard(address) };
         match (self.opener(address, port, guard.as_ref()), by_name, guard) {
             (Ok(_), Some(by_name), _) | (Err(_), Some(by_name), None) => by_name,
-            (Ok(listed), None, _) => passage(Some(Way::Direct), Ground::Allow(listed.clone())),
+            (Ok(listed), None, _) => {
+                passage(Some(ConnectRoute::Direct), HostReason::Allow(listed.clone()))
+            }
             (Err(_), Some(by_name), _)
                 if address.is_loopback() && self.localhost.opener(port).is_some() =>
             {
                 by_name
             }
-            (Err(_), Some(_), Some(Guard { what, .. }))
-            | (Err(Beside::Wide), None, Some(Guard { what, .. })) => passage(
+            (Err(_), Some(_), Some(GuardedRange { what, .. }))
+            | (Err(UnlistedReason::Wide), None, Some(GuardedRange { what, .. })) => passage(
                 None,
-                self.locked.clone().map_or(Ground::Guarded { address, what }, Ground::Locked),
+                self.locked
+                    .clone()
+                    .map_or(HostReason::Guarded { address, what }, HostReason::Locked),
             ),
             (Err(_), None, _) => passage(None, self.unlisted()),
         }
@@ -194,36 +211,46 @@ impl NetworkRules {
 
     /// What is decided about the one port of the one host that `rule` speaks of; `None` where it
     /// speaks of several.
-    pub fn about(&self, rule: &HostRule) -> Option<Passage> {
+    pub fn about(&self, rule: &HostRule) -> Option<HostDecision> {
         let port = rule.port?;
         match &rule.subject {
-            Subject::Name(name) => Some(self.name(name, port)),
-            Subject::Range(range) if *range == Range::of(range.first()) => {
+            HostPattern::Name(name) => Some(self.name(name, port)),
+            HostPattern::Range(range) if *range == IpRange::of(range.first()) => {
                 Some(self.address(range.first(), port, None, &[]))
             }
-            Subject::Range(_) | Subject::Below(_) => None,
+            HostPattern::Range(_) | HostPattern::Below(_) => None,
         }
     }
 
     /// The entry that opens a port of an address.
-    fn opener(&self, address: IpAddr, port: u16, guard: Option<&Guard>) -> Result<&Listed, Beside> {
+    fn opener(
+        &self,
+        address: IpAddr,
+        port: u16,
+        guard: Option<&GuardedRange>,
+    ) -> Result<&ListedHost, UnlistedReason> {
         let speaks = |rule: &HostRule| match (&rule.subject, guard) {
-            (Subject::Range(range), Some(guard)) => guard.range.covers(range),
+            (HostPattern::Range(range), Some(guard)) => guard.range.covers(range),
             _ => true,
         };
-        let holding = |listed: &&Listed| listed.rule.has_port(port) && listed.rule.holds(address);
+        let holding =
+            |listed: &&ListedHost| listed.rule.has_port(port) && listed.rule.holds(address);
         let opener = self.allow.iter().filter(holding).find(|listed| speaks(&listed.rule));
         opener.ok_or(if self.allow.iter().any(|listed| holding(&listed)) {
-            Beside::Wide
+            UnlistedReason::Wide
         } else {
-            Beside::Nothing
+            UnlistedReason::Nothing
         })
     }
 
     /// Whether a port of the host's loopback may be connected to.
-    pub fn hosts_loopback(&self, address: IpAddr, port: u16) -> Passage {
-        let passage =
-            |way, ground| Passage { host: Host::Address(address), port: Some(port), way, ground };
+    pub fn hosts_loopback(&self, address: IpAddr, port: u16) -> HostDecision {
+        let passage = |way, ground| HostDecision {
+            host: HostTarget::Address(address),
+            port: Some(port),
+            way,
+            ground,
+        };
         // Whichever address of it is asked for, it is one of these two that is reached.
         let reached = if address.is_ipv6() {
             IpAddr::V6(Ipv6Addr::LOCALHOST)
@@ -231,54 +258,58 @@ impl NetworkRules {
             IpAddr::V4(Ipv4Addr::LOCALHOST)
         };
         let catches = |rule: &HostRule| match &rule.subject {
-            Subject::Name(name) | Subject::Below(name) => name.is_localhost(),
-            Subject::Range(_) => rule.catches(address) || rule.catches(reached),
+            HostPattern::Name(name) | HostPattern::Below(name) => name.is_localhost(),
+            HostPattern::Range(_) => rule.catches(address) || rule.catches(reached),
         };
         if let Some(denied) =
             self.deny.iter().find(|denied| denied.rule.has_port(port) && catches(&denied.rule))
         {
-            return passage(None, Ground::Deny(denied.clone()));
+            return passage(None, HostReason::Deny(denied.clone()));
         }
         match (self.mode, self.localhost.opener(port)) {
-            (NetworkMode::Full, _) => passage(Some(Way::Direct), self.by_mode()),
-            (_, Some(entry)) => passage(Some(Way::Direct), Ground::Localhost(entry.origin.clone())),
-            (_, None) => passage(None, self.locked.clone().map_or(Ground::Own, Ground::Locked)),
+            (NetworkMode::Full, _) => passage(Some(ConnectRoute::Direct), self.by_mode()),
+            (_, Some(entry)) => {
+                passage(Some(ConnectRoute::Direct), HostReason::Localhost(entry.origin.clone()))
+            }
+            (_, None) => {
+                passage(None, self.locked.clone().map_or(HostReason::Own, HostReason::Locked))
+            }
         }
     }
 
-    fn deny_of_name(&self, name: &Name, port: u16) -> Option<&Listed> {
+    fn deny_of_name(&self, name: &HostName, port: u16) -> Option<&ListedHost> {
         self.deny.iter().find(|denied| denied.rule.has_port(port) && denied.rule.names(name))
     }
 
-    fn unlisted(&self) -> Ground {
-        self.locked.clone().map_or(Ground::Unlisted, Ground::Locked)
+    fn unlisted(&self) -> HostReason {
+        self.locked.clone().map_or(HostReason::Unlisted, HostReason::Locked)
     }
 
-    fn by_mode(&self) -> Ground {
-        Ground::Mode { mode: self.mode, origin: self.mode_origin.clone() }
+    fn by_mode(&self) -> HostReason {
+        HostReason::Mode { mode: self.mode, origin: self.mode_origin.clone() }
     }
 
     /// Of a host that is allowed by its name.
-    fn way(&self, port: u16) -> Way {
+    fn way(&self, port: u16) -> ConnectRoute {
         match (self.sni, port) {
-            (Sni::Check, 443) => Way::Checked(Check::Tls),
-            (Sni::Check, 80) => Way::Checked(Check::Http),
-            _ => Way::Direct,
+            (SniCheck::Check, 443) => ConnectRoute::Checked(RouteCheck::Tls),
+            (SniCheck::Check, 80) => ConnectRoute::Checked(RouteCheck::Http),
+            _ => ConnectRoute::Direct,
         }
     }
 }
 
 /// What is there where no entry opens an address.
-enum Beside {
+enum UnlistedReason {
     /// No entry at all.
     Nothing,
     /// An entry that goes beyond the guarded range, and does not speak of it.
     Wide,
 }
 
-fn own_address(address: IpAddr) -> Guard {
+fn own_address(address: IpAddr) -> GuardedRange {
     let what = guard(address).map_or("an address of this machine", |guard| guard.what);
-    Guard { what, range: Range::of(address) }
+    GuardedRange { what, range: IpRange::of(address) }
 }
 
 #[cfg(test)]

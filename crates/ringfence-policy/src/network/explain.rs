@@ -3,21 +3,21 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::decide::{Check, Ground, Passage, Way};
-use super::name::Host;
-use super::range::Range;
-use super::rule::{HostRule, Subject};
+use super::decide::{ConnectRoute, HostDecision, HostReason, RouteCheck};
+use super::name::HostTarget;
+use super::range::IpRange;
+use super::rule::{HostPattern, HostRule};
 use super::rules::NetworkMode;
 use crate::grants::{Origin, Source};
 
 /// Beginning of the sentence about a name that leads to a guarded address.
 const STANDS_FOR: &str = "it stands for ";
 
-impl Passage {
+impl HostDecision {
     /// `example.org:443`, `[2001:db8::1]:443`, `example.org`.
     pub fn target(&self) -> String {
         match (&self.host, self.port) {
-            (Host::Address(address), Some(port)) => {
+            (HostTarget::Address(address), Some(port)) => {
                 std::net::SocketAddr::new(*address, port).to_string()
             }
             (host, Some(port)) => format!("{host}:{port}"),
@@ -34,39 +34,39 @@ impl Passage {
     /// where no rule speaks of it.
     pub fn rule(&self) -> Option<String> {
         match &self.ground {
-            Ground::Mode { mode, .. } => Some(format!("network.mode = {}", mode.word())),
-            Ground::Allow(listed) => Some(format!("allow {}", listed.origin.text)),
-            Ground::Deny(listed) => Some(format!("deny {}", listed.origin.text)),
-            Ground::Localhost(origin) | Ground::Locked(origin) => Some(origin.text.clone()),
-            Ground::Unlisted | Ground::Guarded { .. } | Ground::Own => None,
+            HostReason::Mode { mode, .. } => Some(format!("network.mode = {}", mode.word())),
+            HostReason::Allow(listed) => Some(format!("allow {}", listed.origin.text)),
+            HostReason::Deny(listed) => Some(format!("deny {}", listed.origin.text)),
+            HostReason::Localhost(origin) | HostReason::Locked(origin) => Some(origin.text.clone()),
+            HostReason::Unlisted | HostReason::Guarded { .. } | HostReason::Own => None,
         }
     }
 
     /// Where the deciding rule was written.
     pub fn origin(&self) -> Option<&Origin> {
         match &self.ground {
-            Ground::Mode { origin, .. } => origin.as_ref(),
-            Ground::Allow(listed) | Ground::Deny(listed) => Some(&listed.origin),
-            Ground::Localhost(origin) | Ground::Locked(origin) => Some(origin),
-            Ground::Unlisted | Ground::Guarded { .. } | Ground::Own => None,
+            HostReason::Mode { origin, .. } => origin.as_ref(),
+            HostReason::Allow(listed) | HostReason::Deny(listed) => Some(&listed.origin),
+            HostReason::Localhost(origin) | HostReason::Locked(origin) => Some(origin),
+            HostReason::Unlisted | HostReason::Guarded { .. } | HostReason::Own => None,
         }
     }
 
     /// Why, in a sentence.
     pub fn why(&self) -> String {
         match &self.ground {
-            Ground::Mode { mode: NetworkMode::Full, .. } => "the network is the host's own: every host can be reached".into(),
-            Ground::Mode { .. } => "the network is shut".into(),
-            Ground::Allow(_) | Ground::Localhost(_) => match self.way {
-                Some(Way::Checked(Check::Tls)) => "it is listed, and TLS has to name it".into(),
-                Some(Way::Checked(Check::Http)) => "it is listed, and each request has to name it".into(),
-                Some(Way::Direct) | None => "it is listed".into(),
+            HostReason::Mode { mode: NetworkMode::Full, .. } => "the network is the host's own: every host can be reached".into(),
+            HostReason::Mode { .. } => "the network is shut".into(),
+            HostReason::Allow(_) | HostReason::Localhost(_) => match self.way {
+                Some(ConnectRoute::Checked(RouteCheck::Tls)) => "it is listed, and TLS has to name it".into(),
+                Some(ConnectRoute::Checked(RouteCheck::Http)) => "it is listed, and each request has to name it".into(),
+                Some(ConnectRoute::Direct) | None => "it is listed".into(),
             },
-            Ground::Deny(_) => "it is denied, whatever else allows it".into(),
-            Ground::Unlisted => "no entry of `allow` speaks of it".into(),
-            Ground::Locked(_) => "no entry of `allow` speaks of it, and only the managed policy adds one".into(),
-            Ground::Guarded { address, what } => format!("{STANDS_FOR}{address} ({what}), which has to be allowed itself"),
-            Ground::Own => "the sandbox has a loopback of its own: its own servers answer there, the host's do not".into(),
+            HostReason::Deny(_) => "it is denied, whatever else allows it".into(),
+            HostReason::Unlisted => "no entry of `allow` speaks of it".into(),
+            HostReason::Locked(_) => "no entry of `allow` speaks of it, and only the managed policy adds one".into(),
+            HostReason::Guarded { address, what } => format!("{STANDS_FOR}{address} ({what}), which has to be allowed itself"),
+            HostReason::Own => "the sandbox has a loopback of its own: its own servers answer there, the host's do not".into(),
         }
     }
 
@@ -77,15 +77,17 @@ impl Passage {
 
     /// The entry of `allow` that would open it; `None` where it is open, or no entry would.
     pub fn remedy(&self) -> Option<HostRule> {
-        let one = |address| Subject::Range(Range::of(address));
+        let one = |address| HostPattern::Range(IpRange::of(address));
         let is_managed = self.origin().is_some_and(|origin| origin.source == Source::Managed);
         let subject = match (&self.ground, &self.host) {
             _ if self.is_open() || is_managed => return None,
-            (Ground::Guarded { address, .. }, _) => one(*address),
-            (Ground::Unlisted | Ground::Mode { .. }, Host::Name(name)) if !name.is_localhost() => {
-                Subject::Name(name.clone())
+            (HostReason::Guarded { address, .. }, _) => one(*address),
+            (HostReason::Unlisted | HostReason::Mode { .. }, HostTarget::Name(name))
+                if !name.is_localhost() =>
+            {
+                HostPattern::Name(name.clone())
             }
-            (Ground::Unlisted | Ground::Mode { .. }, Host::Address(address))
+            (HostReason::Unlisted | HostReason::Mode { .. }, HostTarget::Address(address))
                 if !address.is_loopback() =>
             {
                 one(*address)
@@ -110,10 +112,10 @@ impl Passage {
             return Some(format!("ask whoever keeps {}", origin.place()));
         }
         Some(match (&self.ground, self.port) {
-            (Ground::Deny(listed), _) if listed.origin.source == Source::Flag => {
+            (HostReason::Deny(listed), _) if listed.origin.source == Source::Flag => {
                 "leave out `--deny-host`".into()
             }
-            (Ground::Deny(listed), _) => {
+            (HostReason::Deny(listed), _) => {
                 format!("remove `{}` from `deny` in {}", listed.origin.text, listed.origin.place())
             }
             (_, port) => {
@@ -127,7 +129,7 @@ impl Passage {
 }
 
 /// What was decided about whom.
-impl fmt::Display for Passage {
+impl fmt::Display for HostDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.is_open() { "is allowed" } else { "is denied" };
         let wish = if self.port.is_some() { "connecting to" } else { "looking up" };
@@ -143,12 +145,16 @@ mod tests {
     fn guarded_address_is_found_in_the_sentence_about_it() {
         for address in ["10.9.8.7", "fd00::1"] {
             let address: IpAddr = address.parse().unwrap();
-            let ground = Ground::Guarded { address, what: "private" };
-            let passage =
-                Passage { host: Host::new("a.org").unwrap(), port: Some(443), way: None, ground };
-            assert_eq!(Passage::guarded_address(&passage.why()), Some(address));
+            let ground = HostReason::Guarded { address, what: "private" };
+            let passage = HostDecision {
+                host: HostTarget::new("a.org").unwrap(),
+                port: Some(443),
+                way: None,
+                ground,
+            };
+            assert_eq!(HostDecision::guarded_address(&passage.why()), Some(address));
         }
-        assert_eq!(Passage::guarded_address("network.mode = none"), None);
-        assert_eq!(Passage::guarded_address("it stands for x (y)"), None);
+        assert_eq!(HostDecision::guarded_address("network.mode = none"), None);
+        assert_eq!(HostDecision::guarded_address("it stands for x (y)"), None);
     }
 }

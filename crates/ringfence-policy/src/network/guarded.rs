@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::range::Range;
+use super::range::IpRange;
 
 /// What the range is that `address` lies in, if such a range is guarded.
 pub fn guarded(address: IpAddr) -> Option<&'static str> {
@@ -15,13 +15,13 @@ pub fn guarded(address: IpAddr) -> Option<&'static str> {
 
 /// A guarded range around an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Guard {
+pub(crate) struct GuardedRange {
     pub(crate) what: &'static str,
-    pub(crate) range: Range,
+    pub(crate) range: IpRange,
 }
 
 /// The narrowest guarded range that `address` lies in.
-pub(crate) fn guard(address: IpAddr) -> Option<Guard> {
+pub(crate) fn guard(address: IpAddr) -> Option<GuardedRange> {
     match address.to_canonical() {
         IpAddr::V4(address) => guard_v4(address),
         IpAddr::V6(address) => guard_v6(address),
@@ -91,18 +91,18 @@ const V6: &[(&str, Ipv6Addr, u8)] = &[
     ("for segment routing", Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16),
 ];
 
-fn guard_v4(address: Ipv4Addr) -> Option<Guard> {
+fn guard_v4(address: Ipv4Addr) -> Option<GuardedRange> {
     let found = |(what, first, bits): &(&'static str, Ipv4Addr, u8)| {
-        let range = Range::new(IpAddr::V4(*first), *bits)?;
-        range.contains(IpAddr::V4(address)).then_some(Guard { what, range })
+        let range = IpRange::new(IpAddr::V4(*first), *bits)?;
+        range.contains(IpAddr::V4(address)).then_some(GuardedRange { what, range })
     };
     V4.iter().find_map(found)
 }
 
-fn guard_v6(address: Ipv6Addr) -> Option<Guard> {
+fn guard_v6(address: Ipv6Addr) -> Option<GuardedRange> {
     let found = |(what, first, bits): &(&'static str, Ipv6Addr, u8)| {
-        let range = Range::new(IpAddr::V6(*first), *bits)?;
-        range.contains(IpAddr::V6(address)).then_some(Guard { what, range })
+        let range = IpRange::new(IpAddr::V6(*first), *bits)?;
+        range.contains(IpAddr::V6(address)).then_some(GuardedRange { what, range })
     };
     V6.iter().find_map(found).or_else(|| {
         wrapped(address).into_iter().flatten().find_map(|wrapped| guard_wrapped(address, wrapped))
@@ -110,10 +110,13 @@ fn guard_v6(address: Ipv6Addr) -> Option<Guard> {
 }
 
 /// As guarded as what it is wrapped around.
-fn guard_wrapped(address: Ipv6Addr, (inner, offset): (Ipv4Addr, Option<u8>)) -> Option<Guard> {
-    let Guard { what, range } = guard_v4(inner)?;
-    let around = offset.and_then(|offset| Range::new(IpAddr::V6(address), offset + range.bits()));
-    Some(Guard { what, range: around.unwrap_or_else(|| Range::of(IpAddr::V6(address))) })
+fn guard_wrapped(
+    address: Ipv6Addr,
+    (inner, offset): (Ipv4Addr, Option<u8>),
+) -> Option<GuardedRange> {
+    let GuardedRange { what, range } = guard_v4(inner)?;
+    let around = offset.and_then(|offset| IpRange::new(IpAddr::V6(address), offset + range.bits()));
+    Some(GuardedRange { what, range: around.unwrap_or_else(|| IpRange::of(IpAddr::V6(address))) })
 }
 
 /// The IPv4 addresses in an IPv6 address, each with how many bits stand before it, where it is

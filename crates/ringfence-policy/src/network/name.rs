@@ -11,13 +11,13 @@ use super::spelling;
 /// whatever spelling.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Name(String);
+pub struct HostName(String);
 
 /// A name, or an address that was spelt in some way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Host {
+pub enum HostTarget {
     /// To be looked up.
-    Name(Name),
+    Name(HostName),
     /// Canonical: an IPv4 address that was wrapped into IPv6 is an IPv4 address.
     Address(IpAddr),
 }
@@ -25,12 +25,12 @@ pub enum Host {
 /// Why a text names no host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
-pub enum NameError {
+pub enum HostNameError {
     #[error("it is empty")]
     Empty,
-    #[error("it is longer than {} characters", Name::LONGEST)]
+    #[error("it is longer than {} characters", HostName::LONGEST)]
     TooLong,
-    #[error("a part between two dots is longer than {} characters", Name::LONGEST_LABEL)]
+    #[error("a part between two dots is longer than {} characters", HostName::LONGEST_LABEL)]
     LabelTooLong { position: usize },
     #[error("a part between two dots is empty")]
     EmptyLabel { position: usize },
@@ -48,44 +48,46 @@ pub enum NameError {
     NoAddress,
 }
 
-impl NameError {
+impl HostNameError {
     /// The byte of the text at which it goes wrong, where that is one place.
     pub fn position(&self) -> Option<usize> {
         match self {
-            NameError::LabelTooLong { position }
-            | NameError::EmptyLabel { position }
-            | NameError::Hyphen { position }
-            | NameError::Character { position, .. }
-            | NameError::NotAscii { position }
-            | NameError::Zone { position } => Some(*position),
-            NameError::Empty
-            | NameError::TooLong
-            | NameError::IsAddress { .. }
-            | NameError::NoAddress => None,
+            HostNameError::LabelTooLong { position }
+            | HostNameError::EmptyLabel { position }
+            | HostNameError::Hyphen { position }
+            | HostNameError::Character { position, .. }
+            | HostNameError::NotAscii { position }
+            | HostNameError::Zone { position } => Some(*position),
+            HostNameError::Empty
+            | HostNameError::TooLong
+            | HostNameError::IsAddress { .. }
+            | HostNameError::NoAddress => None,
         }
     }
 
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            NameError::Empty | NameError::EmptyLabel { .. } => {
+            HostNameError::Empty | HostNameError::EmptyLabel { .. } => {
                 "write a name such as `example.org`".into()
             }
-            NameError::TooLong | NameError::LabelTooLong { .. } => {
+            HostNameError::TooLong | HostNameError::LabelTooLong { .. } => {
                 "DNS knows no such name: check it for a slip".into()
             }
-            NameError::Hyphen { .. } | NameError::Character { .. } => {
+            HostNameError::Hyphen { .. } | HostNameError::Character { .. } => {
                 "names have letters, digits, `-` and `_` in them, with dots between".into()
             }
-            NameError::NotAscii { .. } => "write the name as DNS has it, with `xn--`".into(),
-            NameError::Zone { .. } => "write the address without `%` and what follows".into(),
-            NameError::IsAddress { address } => format!("write `{address}`"),
-            NameError::NoAddress => "write four numbers from 0 to 255, such as `192.0.2.1`".into(),
+            HostNameError::NotAscii { .. } => "write the name as DNS has it, with `xn--`".into(),
+            HostNameError::Zone { .. } => "write the address without `%` and what follows".into(),
+            HostNameError::IsAddress { address } => format!("write `{address}`"),
+            HostNameError::NoAddress => {
+                "write four numbers from 0 to 255, such as `192.0.2.1`".into()
+            }
         }
     }
 }
 
-impl Name {
+impl HostName {
     /// The most characters of a name.
     pub const LONGEST: usize = 253;
     /// The most characters of a part between two dots.
@@ -96,19 +98,19 @@ impl Name {
     /// `Example.ORG.` is `example.org`. What is not ASCII is refused rather than converted: two
     /// letters that look the same would be told apart by nobody who reads the policy. Labels
     /// with `xn--` are names like any other. What `inet_aton` takes for an address is none.
-    pub fn new(text: &str) -> Result<Self, NameError> {
+    pub fn new(text: &str) -> Result<Self, HostNameError> {
         if let Some(position) = text.find(|c: char| !c.is_ascii()) {
-            return Err(NameError::NotAscii { position });
+            return Err(HostNameError::NotAscii { position });
         }
         if let Some(position) = text.find('%') {
-            return Err(NameError::Zone { position });
+            return Err(HostNameError::Zone { position });
         }
         let name = text.strip_suffix('.').unwrap_or(text);
         if name.is_empty() {
-            return Err(NameError::Empty);
+            return Err(HostNameError::Empty);
         }
         if name.len() > Self::LONGEST {
-            return Err(NameError::TooLong);
+            return Err(HostNameError::TooLong);
         }
         let mut position = 0;
         for label in name.split('.') {
@@ -120,16 +122,16 @@ impl Name {
             return Ok(Self(name));
         }
         match spelling::inet_aton(&name) {
-            Some(address) => Err(NameError::IsAddress { address: IpAddr::V4(address) }),
-            None => Err(NameError::NoAddress),
+            Some(address) => Err(HostNameError::IsAddress { address: IpAddr::V4(address) }),
+            None => Err(HostNameError::NoAddress),
         }
     }
 
     /// As [`Name::new`], from bytes that came over a wire.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, NameError> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, HostNameError> {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::new(text),
-            Err(error) => Err(NameError::NotAscii { position: error.valid_up_to() }),
+            Err(error) => Err(HostNameError::NotAscii { position: error.valid_up_to() }),
         }
     }
 
@@ -139,7 +141,7 @@ impl Name {
     }
 
     /// Whether it is a strict subdomain of `other`.
-    pub fn is_below(&self, other: &Name) -> bool {
+    pub fn is_below(&self, other: &HostName) -> bool {
         self.0.strip_suffix(other.as_str()).is_some_and(|rest| rest.ends_with('.'))
     }
 
@@ -149,75 +151,75 @@ impl Name {
     }
 }
 
-fn check_label(label: &str, position: usize) -> Result<(), NameError> {
+fn check_label(label: &str, position: usize) -> Result<(), HostNameError> {
     if label.is_empty() {
-        return Err(NameError::EmptyLabel { position });
+        return Err(HostNameError::EmptyLabel { position });
     }
     if let Some((at, character)) =
         label.char_indices().find(|(_, c)| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_'))
     {
-        return Err(NameError::Character { character, position: position + at });
+        return Err(HostNameError::Character { character, position: position + at });
     }
-    if label.len() > Name::LONGEST_LABEL {
-        return Err(NameError::LabelTooLong { position });
+    if label.len() > HostName::LONGEST_LABEL {
+        return Err(HostNameError::LabelTooLong { position });
     }
     // A name that begins with a hyphen is an option to whoever is given it as an argument.
     if label.starts_with('-') || label.ends_with('-') {
-        return Err(NameError::Hyphen { position });
+        return Err(HostNameError::Hyphen { position });
     }
     Ok(())
 }
 
-impl Host {
+impl HostTarget {
     /// What `text` means to a program that connects there: a name, or an address in any form
     /// that `inet_aton` or `inet_pton` takes, IPv6 also in brackets.
-    pub fn new(text: &str) -> Result<Self, NameError> {
+    pub fn new(text: &str) -> Result<Self, HostNameError> {
         let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Ok(address) = inner.unwrap_or(text).parse::<Ipv6Addr>() {
-            return Ok(Host::Address(IpAddr::V6(address).to_canonical()));
+            return Ok(HostTarget::Address(IpAddr::V6(address).to_canonical()));
         }
-        match Name::new(text) {
-            Ok(name) => Ok(Host::Name(name)),
-            Err(NameError::IsAddress { address }) => Ok(Host::Address(address)),
+        match HostName::new(text) {
+            Ok(name) => Ok(HostTarget::Name(name)),
+            Err(HostNameError::IsAddress { address }) => Ok(HostTarget::Address(address)),
             Err(error) => Err(error),
         }
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for HostName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
 /// As a rule on it is written.
-impl fmt::Display for Host {
+impl fmt::Display for HostTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Host::Name(name) => name.fmt(f),
-            Host::Address(address) => address.fmt(f),
+            HostTarget::Name(name) => name.fmt(f),
+            HostTarget::Address(address) => address.fmt(f),
         }
     }
 }
 
-impl std::str::FromStr for Name {
-    type Err = NameError;
+impl std::str::FromStr for HostName {
+    type Err = HostNameError;
 
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, HostNameError> {
         Self::new(text)
     }
 }
 
-impl TryFrom<String> for Name {
-    type Error = NameError;
+impl TryFrom<String> for HostName {
+    type Error = HostNameError;
 
-    fn try_from(text: String) -> Result<Self, NameError> {
+    fn try_from(text: String) -> Result<Self, HostNameError> {
         Self::new(&text)
     }
 }
 
-impl From<Name> for String {
-    fn from(name: Name) -> Self {
+impl From<HostName> for String {
+    fn from(name: HostName) -> Self {
         name.0
     }
 }
@@ -228,9 +230,9 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expect: &str) {
-        let told = match Host::new(text) {
-            Ok(Host::Name(name)) => format!("name {name}"),
-            Ok(Host::Address(address)) => format!("address {address}"),
+        let told = match HostTarget::new(text) {
+            Ok(HostTarget::Name(name)) => format!("name {name}"),
+            Ok(HostTarget::Address(address)) => format!("address {address}"),
             Err(error) => error.to_string(),
         };
         assert_eq!(told, expect, "{text:?}");
@@ -293,7 +295,8 @@ mod tests {
         }
         check(&"a".repeat(64), "a part between two dots is longer than 63 characters");
         assert!(
-            Name::new(&"a.".repeat(127)).is_ok_and(|name| name.as_str().len() == Name::LONGEST)
+            HostName::new(&"a.".repeat(127))
+                .is_ok_and(|name| name.as_str().len() == HostName::LONGEST)
         );
         check(&"ab.".repeat(85), "it is longer than 253 characters");
     }

@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// All addresses that begin with the same bits; one address alone is a range, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Range {
+pub struct IpRange {
     first: IpAddr,
     bits: u8,
 }
 
-impl Range {
+impl IpRange {
     /// The addresses that have the first `bits` bits of `address`; `None` if it has not as many.
     ///
     /// What lies within `::ffff:0:0/96` is IPv4 written in another way, and becomes that.
@@ -48,7 +48,7 @@ impl Range {
     }
 
     /// Whether all of `other` are among them.
-    pub fn covers(&self, other: &Range) -> bool {
+    pub fn covers(&self, other: &IpRange) -> bool {
         other.bits >= self.bits && self.contains(other.first)
     }
 }
@@ -71,7 +71,7 @@ fn masked(address: IpAddr, bits: u8) -> IpAddr {
 }
 
 /// One address is written without its length.
-impl fmt::Display for Range {
+impl fmt::Display for IpRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.bits == width(self.first) {
             self.first.fmt(f)
@@ -87,7 +87,7 @@ mod tests {
 
     #[track_caller]
     fn check(address: &str, bits: u8, expect: &str) {
-        let range = Range::new(address.parse().unwrap(), bits);
+        let range = IpRange::new(address.parse().unwrap(), bits);
         assert_eq!(range.map_or("none".to_owned(), |range| range.to_string()), expect);
     }
 
@@ -106,13 +106,13 @@ mod tests {
 
     #[test]
     fn ranges_hold_addresses_of_their_kind() {
-        let ten = Range::new("10.0.0.0".parse().unwrap(), 8).unwrap();
+        let ten = IpRange::new("10.0.0.0".parse().unwrap(), 8).unwrap();
         assert!(ten.contains("10.255.0.1".parse().unwrap()));
         assert!(ten.contains("::ffff:10.0.0.1".parse().unwrap()));
         assert!(!ten.contains("11.0.0.0".parse().unwrap()));
-        let all = Range::new("::".parse().unwrap(), 0).unwrap();
+        let all = IpRange::new("::".parse().unwrap(), 0).unwrap();
         assert!(!all.contains("10.0.0.1".parse().unwrap()) && !all.covers(&ten));
-        let one = Range::of("10.0.0.1".parse().unwrap());
+        let one = IpRange::of("10.0.0.1".parse().unwrap());
         assert!(ten.covers(&one) && ten.covers(&ten) && !one.covers(&ten));
     }
 }

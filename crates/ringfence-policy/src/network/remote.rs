@@ -1,18 +1,18 @@
 //! The host of a project's remote, from what git has written down.
 
-use super::name::Host;
-use super::range::Range;
-use super::rule::{HostRule, Subject};
+use super::name::HostTarget;
+use super::range::IpRange;
+use super::rule::{HostPattern, HostRule};
 
 /// What git needs to reach a remote: the port that is named, and those of https and ssh, since
 /// git is often told to use one for the other. Nothing for what is no host, such as a path or a
 /// helper program's address.
 pub fn remote_rules(url: &str) -> Vec<HostRule> {
     let Some((host, own)) = host_and_port(url) else { return Vec::new() };
-    let subject = match Host::new(host) {
-        Ok(Host::Name(name)) if !name.is_localhost() => Subject::Name(name),
-        Ok(Host::Address(address)) => Subject::Range(Range::of(address)),
-        Ok(Host::Name(_)) | Err(_) => return Vec::new(),
+    let subject = match HostTarget::new(host) {
+        Ok(HostTarget::Name(name)) if !name.is_localhost() => HostPattern::Name(name),
+        Ok(HostTarget::Address(address)) => HostPattern::Range(IpRange::of(address)),
+        Ok(HostTarget::Name(_)) | Err(_) => return Vec::new(),
     };
     let others = [HTTPS, SSH].into_iter().filter(|port| *port != own);
     [own]

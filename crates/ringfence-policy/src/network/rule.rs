@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use super::guarded::meanings;
-use super::name::{Name, NameError};
-use super::range::Range;
+use super::name::{HostName, HostNameError};
+use super::range::IpRange;
 
 /// Hosts and a port: `example.org`, `*.example.org`, `example.org:443`, `192.0.2.1`,
 /// `10.0.0.0/8:5432`, `[2001:db8::1]:443`.
@@ -15,20 +15,20 @@ use super::range::Range;
 #[serde(try_from = "String", into = "String")]
 pub struct HostRule {
     /// Which hosts.
-    pub subject: Subject,
+    pub subject: HostPattern,
     /// The only port it speaks of; without one, it speaks of all.
     pub port: Option<u16>,
 }
 
 /// The hosts a rule speaks of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Subject {
+pub enum HostPattern {
     /// That name and none below it.
-    Name(Name),
+    Name(HostName),
     /// Every name below that one, not itself.
-    Below(Name),
+    Below(HostName),
     /// Addresses.
-    Range(Range),
+    Range(IpRange),
 }
 
 /// Why an entry is no rule.
@@ -50,13 +50,13 @@ pub enum HostRuleError {
     #[error("`{text}` is no length of a range")]
     Length { text: String, position: usize, longest: u8 },
     #[error("it begins in the middle of a range")]
-    NotFirst { range: Range },
+    NotFirst { range: IpRange },
     #[error("`{text}` is no address")]
     Address { text: String, position: usize },
     #[error("an IPv6 address with a port needs brackets")]
     Brackets { position: usize },
     #[error("{problem}")]
-    Name { problem: NameError, position: usize },
+    Name { problem: HostNameError, position: usize },
 }
 
 impl HostRuleError {
@@ -144,17 +144,17 @@ impl HostRule {
     }
 
     /// Whether it speaks of this name, at whatever port.
-    pub fn names(&self, name: &Name) -> bool {
+    pub fn names(&self, name: &HostName) -> bool {
         match &self.subject {
-            Subject::Name(own) => own == name,
-            Subject::Below(own) => name.is_below(own),
-            Subject::Range(_) => false,
+            HostPattern::Name(own) => own == name,
+            HostPattern::Below(own) => name.is_below(own),
+            HostPattern::Range(_) => false,
         }
     }
 
     /// Whether it speaks of this address, at whatever port, as it stands.
     pub fn holds(&self, address: IpAddr) -> bool {
-        matches!(&self.subject, Subject::Range(range) if range.contains(address))
+        matches!(&self.subject, HostPattern::Range(range) if range.contains(address))
     }
 
     /// As [`HostRule::holds`], also of what the address is wrapped around.
@@ -165,10 +165,12 @@ impl HostRule {
     /// Whether it speaks of all that `other` speaks of.
     pub fn covers(&self, other: &HostRule) -> bool {
         let hosts = match (&self.subject, &other.subject) {
-            (Subject::Name(own), Subject::Name(name)) => own == name,
-            (Subject::Below(own), Subject::Name(name)) => name.is_below(own),
-            (Subject::Below(own), Subject::Below(name)) => own == name || name.is_below(own),
-            (Subject::Range(own), Subject::Range(range)) => own.covers(range),
+            (HostPattern::Name(own), HostPattern::Name(name)) => own == name,
+            (HostPattern::Below(own), HostPattern::Name(name)) => name.is_below(own),
+            (HostPattern::Below(own), HostPattern::Below(name)) => {
+                own == name || name.is_below(own)
+            }
+            (HostPattern::Range(own), HostPattern::Range(range)) => own.covers(range),
             _ => false,
         };
         hosts && (self.port.is_none() || self.port == other.port)
@@ -190,7 +192,7 @@ impl HostRule {
 }
 
 /// A name, what is below a name, or an IPv4 address.
-fn named(host: &str) -> Result<Subject, HostRuleError> {
+fn named(host: &str) -> Result<HostPattern, HostRuleError> {
     let (inner, position) = match host.strip_prefix("*.") {
         Some(rest) => (rest, 2),
         None => (host, 0),
@@ -199,17 +201,17 @@ fn named(host: &str) -> Result<Subject, HostRuleError> {
         return Err(HostRuleError::Wildcard { position: position + at });
     }
     if let (0, Ok(address)) = (position, inner.parse::<Ipv4Addr>()) {
-        return Ok(Subject::Range(Range::of(address.into())));
+        return Ok(HostPattern::Range(IpRange::of(address.into())));
     }
-    let name = Name::new(inner).map_err(|problem| HostRuleError::Name { problem, position })?;
-    Ok(if position == 0 { Subject::Name(name) } else { Subject::Below(name) })
+    let name = HostName::new(inner).map_err(|problem| HostRuleError::Name { problem, position })?;
+    Ok(if position == 0 { HostPattern::Name(name) } else { HostPattern::Below(name) })
 }
 
 /// `ADDRESS/BITS`, `ADDRESS/BITS:PORT`; the slash is where the address ends.
 fn range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
     let (host, behind) = (&text[..slash], &text[slash + 1..]);
     let no_address = || match named(host) {
-        Ok(Subject::Name(_) | Subject::Below(_)) => {
+        Ok(HostPattern::Name(_) | HostPattern::Below(_)) => {
             HostRuleError::Path { host: host.to_owned(), position: slash }
         }
         _ => HostRuleError::Address { text: host.to_owned(), position: 0 },
@@ -221,7 +223,7 @@ fn range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
         None => (behind, None),
     };
     let bits = decimal(length).and_then(|bits| u8::try_from(bits).ok());
-    let range = bits.and_then(|bits| Range::new(address, bits));
+    let range = bits.and_then(|bits| IpRange::new(address, bits));
     let range = range.ok_or_else(|| HostRuleError::Length {
         text: length.to_owned(),
         position: slash + 1,
@@ -230,7 +232,7 @@ fn range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
     if range.first() != address.to_canonical() && range.first() != address {
         return Err(HostRuleError::NotFirst { range });
     }
-    Ok(HostRule { subject: Subject::Range(range), port })
+    Ok(HostRule { subject: HostPattern::Range(range), port })
 }
 
 /// `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:443`.
@@ -240,7 +242,7 @@ fn v6_rule(text: &str) -> Result<HostRule, HostRuleError> {
         None => (text, 0),
     };
     if let Some(at) = host.find('%') {
-        let problem = NameError::Zone { position: at };
+        let problem = HostNameError::Zone { position: at };
         return Err(HostRuleError::Name { problem, position });
     }
     let address = match host.parse::<Ipv6Addr>() {
@@ -258,7 +260,7 @@ fn v6_rule(text: &str) -> Result<HostRule, HostRuleError> {
         Some(rest) if rest.starts_with(':') => Some(port_at(text, end + 1)?),
         _ => return Err(HostRuleError::Address { text: text.to_owned(), position: 0 }),
     };
-    Ok(HostRule { subject: Subject::Range(Range::of(address.into())), port })
+    Ok(HostRule { subject: HostPattern::Range(IpRange::of(address.into())), port })
 }
 
 /// The port that stands at `position` to the end.
@@ -280,15 +282,15 @@ fn decimal(text: &str) -> Option<u32> {
 impl fmt::Display for HostRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.subject, self.port) {
-            (Subject::Name(name), None) => name.fmt(f),
-            (Subject::Name(name), Some(port)) => write!(f, "{name}:{port}"),
-            (Subject::Below(name), None) => write!(f, "*.{name}"),
-            (Subject::Below(name), Some(port)) => write!(f, "*.{name}:{port}"),
-            (Subject::Range(range), None) => range.fmt(f),
-            (Subject::Range(range), Some(port)) if range.bits() == 128 => {
+            (HostPattern::Name(name), None) => name.fmt(f),
+            (HostPattern::Name(name), Some(port)) => write!(f, "{name}:{port}"),
+            (HostPattern::Below(name), None) => write!(f, "*.{name}"),
+            (HostPattern::Below(name), Some(port)) => write!(f, "*.{name}:{port}"),
+            (HostPattern::Range(range), None) => range.fmt(f),
+            (HostPattern::Range(range), Some(port)) if range.bits() == 128 => {
                 write!(f, "[{range}]:{port}")
             }
-            (Subject::Range(range), Some(port)) => write!(f, "{range}:{port}"),
+            (HostPattern::Range(range), Some(port)) => write!(f, "{range}:{port}"),
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::name::Name;
+use super::name::HostName;
 use super::rule::HostRule;
-use crate::error::{Place, PolicyError};
+use crate::error::{PolicyError, SourcePosition};
 use crate::grants::Origin;
 use crate::path::AbsPath;
 
@@ -16,9 +16,9 @@ pub struct NetworkRules {
     /// Who chose that; nobody where it is what holds without a choice.
     pub mode_origin: Option<Origin>,
     /// What may be reached, the project's remotes among it where git may reach them.
-    pub allow: Vec<Listed>,
+    pub allow: Vec<ListedHost>,
     /// Beats `allow`.
-    pub deny: Vec<Listed>,
+    pub deny: Vec<ListedHost>,
     /// Ports of the host's loopback that are reachable.
     pub localhost: OpenPorts,
     /// Whether the project's own remotes are reachable for git.
@@ -28,11 +28,11 @@ pub struct NetworkRules {
     /// Ports that are published to the host's loopback.
     pub bind: OpenPorts,
     /// Whether what is said on a connection must fit the name it was allowed by.
-    pub sni: Sni,
+    pub sni: SniCheck,
     /// Whether programs are told of a proxy inside.
     pub proxy_variables: bool,
     /// Values that stay outside and are put into requests on the way.
-    pub secrets: Vec<Secret>,
+    pub secrets: Vec<SecretRule>,
     /// Where the managed policy says that nobody else opens anything, if it does.
     pub locked: Option<Origin>,
 }
@@ -90,7 +90,7 @@ impl NetworkRules {
 
 /// A rule on hosts with the place it came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ListedHost {
     /// Which hosts.
     pub rule: HostRule,
     /// Where it was written.
@@ -128,7 +128,7 @@ impl NetworkMode {
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Sni {
+pub enum SniCheck {
     /// Of hosts that are allowed by name: TLS on port 443 and plain HTTP on port 80 must name
     /// the host that was dialed.
     #[default]
@@ -137,19 +137,19 @@ pub enum Sni {
     Off,
 }
 
-impl Sni {
+impl SniCheck {
     /// The word for it in policies and messages.
     pub fn word(self) -> &'static str {
         match self {
-            Sni::Check => "check",
-            Sni::Off => "off",
+            SniCheck::Check => "check",
+            SniCheck::Off => "off",
         }
     }
 }
 
 /// A value that stays outside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Secret {
+pub struct SecretRule {
     /// The variable that has it outside, and a placeholder inside.
     pub env: String,
     /// The hosts that get it, and nobody else.
@@ -162,7 +162,7 @@ pub struct Secret {
     pub origin: Origin,
 }
 
-impl Secret {
+impl SecretRule {
     /// What the variable has inside. It says what it is to whoever comes across it.
     pub fn placeholder(&self) -> String {
         format!("ringfence-placeholder-{}", self.env)
@@ -170,7 +170,7 @@ impl Secret {
 
     /// Whether requests to this host carry it. Where no port is named it is that of HTTPS: what
     /// is said elsewhere need not be TLS, and the value is never sent in the clear.
-    fn is_for(&self, name: &Name, port: u16) -> bool {
+    fn is_for(&self, name: &HostName, port: u16) -> bool {
         self.hosts.iter().any(|rule| rule.names(name) && rule.port.unwrap_or(HTTPS) == port)
     }
 }
@@ -179,7 +179,7 @@ const HTTPS: u16 = 443;
 
 /// A choice of ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ports {
+pub enum PortSelection {
     /// No port.
     #[default]
     None,
@@ -189,13 +189,13 @@ pub enum Ports {
     Some(Vec<u16>),
 }
 
-impl Ports {
+impl PortSelection {
     /// Whether `port` is one of them.
     pub fn has(&self, port: u16) -> bool {
         match self {
-            Ports::None => false,
-            Ports::All => true,
-            Ports::Some(ports) => ports.contains(&port),
+            PortSelection::None => false,
+            PortSelection::All => true,
+            PortSelection::Some(ports) => ports.contains(&port),
         }
     }
 }
@@ -211,7 +211,7 @@ pub struct OpenPorts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortEntry {
     /// Which.
-    pub ports: Ports,
+    pub ports: PortSelection,
     /// Where it was written.
     pub origin: Origin,
 }
@@ -219,7 +219,7 @@ pub struct PortEntry {
 impl OpenPorts {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.entries.iter().all(|entry| entry.ports == Ports::None)
+        self.entries.iter().all(|entry| entry.ports == PortSelection::None)
     }
 
     /// What opens `port`, if something does.
@@ -228,18 +228,18 @@ impl OpenPorts {
     }
 
     /// All of them.
-    pub fn ports(&self) -> Ports {
+    pub fn ports(&self) -> PortSelection {
         let mut all: Vec<u16> = Vec::new();
         for entry in &self.entries {
             match &entry.ports {
-                Ports::None => {}
-                Ports::All => return Ports::All,
-                Ports::Some(ports) => all.extend(ports),
+                PortSelection::None => {}
+                PortSelection::All => return PortSelection::All,
+                PortSelection::Some(ports) => all.extend(ports),
             }
         }
         all.sort_unstable();
         all.dedup();
-        if all.is_empty() { Ports::None } else { Ports::Some(all) }
+        if all.is_empty() { PortSelection::None } else { PortSelection::Some(all) }
     }
 }
 
@@ -262,7 +262,7 @@ impl NetworkRules {
         };
         let is_empty =
             self.allow.is_empty() && self.localhost.is_empty() && self.bind.is_empty() && !self.git;
-        let at = Place { file: origin.file.clone(), line: origin.line, column: None };
+        let at = SourcePosition { file: origin.file.clone(), line: origin.line, column: None };
         if is_empty { Err(PolicyError::EmptyList { at }) } else { Ok(()) }
     }
 
@@ -282,7 +282,7 @@ impl NetworkRules {
     }
 
     /// The secrets that requests to this host are to carry.
-    pub fn secrets_for(&self, name: &Name, port: u16) -> impl Iterator<Item = &Secret> {
+    pub fn secrets_for(&self, name: &HostName, port: u16) -> impl Iterator<Item = &SecretRule> {
         self.secrets.iter().filter(move |secret| secret.is_set && secret.is_for(name, port))
     }
 

@@ -1,13 +1,13 @@
 use super::*;
 use crate::grants::{Fsync, OnError};
 use crate::layer::check_cycle;
-use crate::network::Sni;
-use crate::policy::{Amount, PortChoice, Profile};
+use crate::network::SniCheck;
+use crate::policy::{Amount, EnvironmentProfile, PortChoice};
 use crate::testing::path;
 
 const FILE: &str = "/p/.ringfence/policy.toml";
 
-fn read(text: &str) -> Result<Layer, PolicyError> {
+fn read(text: &str) -> Result<PolicyLayer, PolicyError> {
     parse(text, &path(FILE), Source::Project)
 }
 
@@ -89,12 +89,15 @@ header = "Authorization"
 fn every_key_is_read() {
     let layer = read(EVERY_KEY).unwrap();
     let policy = &layer.policy;
-    assert_eq!(policy.environment.profile, Some(Profile::Clean));
+    assert_eq!(policy.environment.profile, Some(EnvironmentProfile::Clean));
     assert_eq!(policy.network.localhost, Some(PortChoice::Some(vec![3000])));
     assert_eq!(policy.network.bind, Some(PortChoice::All(true)));
     assert_eq!((policy.audit.fsync, policy.audit.on_error), (Some(Fsync::End), Some(OnError::Run)));
     assert_eq!(policy.audit.rotate_size.as_ref().and_then(Amount::bytes), Some(1 << 20));
-    assert_eq!((policy.network.sni, policy.network.proxy_variables), (Some(Sni::Off), Some(true)));
+    assert_eq!(
+        (policy.network.sni, policy.network.proxy_variables),
+        (Some(SniCheck::Off), Some(true))
+    );
     assert_eq!((policy.secrets.len(), layer.place("secrets.0.hosts.0").line), (1, Some(59)));
     assert_eq!(policy.filesystem.read[1].path(), "$X/y");
     assert_eq!(layer.extends(), [("base.toml".to_owned(), Some(3))]);

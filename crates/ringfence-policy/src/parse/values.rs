@@ -1,15 +1,15 @@
 //! What of a policy file the types cannot say.
 
 use crate::error::PolicyError;
-use crate::glob::{Case, Glob};
+use crate::glob::{Glob, GlobCase};
 use crate::grants::Source;
-use crate::layer::Layer;
-use crate::network::{Subject, TRUST};
+use crate::layer::PolicyLayer;
+use crate::network::{HostPattern, TRUST};
 use crate::path::AbsPath;
-use crate::policy::{Amount, PathEntry, PortChoice, SecretPolicy};
+use crate::policy::{Amount, PathEntry, PortChoice, SecretSection};
 
 /// Refuses the first value that means nothing.
-pub(super) fn check(layer: &Layer) -> Result<(), PolicyError> {
+pub(super) fn check(layer: &PolicyLayer) -> Result<(), PolicyError> {
     check_project(layer)?;
     let files = &layer.policy.filesystem;
     let lists = [
@@ -33,8 +33,9 @@ pub(super) fn check(layer: &Layer) -> Result<(), PolicyError> {
     check_audit(layer)
 }
 
-/// Refuses `project` in files that are not the user's own for one project, and a value that is no path.
-fn check_project(layer: &Layer) -> Result<(), PolicyError> {
+/// Refuses `project` in files that are not the user's own for one project, and a value that is no
+/// path.
+fn check_project(layer: &PolicyLayer) -> Result<(), PolicyError> {
     let Some(project) = &layer.policy.project else { return Ok(()) };
     let is_plain =
         AbsPath::new(project).is_some_and(|path| path.as_path().as_os_str() == project.as_str());
@@ -48,12 +49,12 @@ fn check_project(layer: &Layer) -> Result<(), PolicyError> {
     Err(bad_text(layer, "project", "project", project, expected))
 }
 
-fn check_entry(layer: &Layer, key: &str, entry: &PathEntry) -> Result<(), PolicyError> {
+fn check_entry(layer: &PolicyLayer, key: &str, entry: &PathEntry) -> Result<(), PolicyError> {
     if entry.is_locked() && layer.source != Source::Managed {
         return Err(PolicyError::LockedOutsideManaged { at: layer.place(key) });
     }
     // Where the entry will be anchored does not matter for its form.
-    match Glob::new(entry.path(), Some(&AbsPath::root()), Case::Sensitive) {
+    match Glob::new(entry.path(), Some(&AbsPath::root()), GlobCase::Sensitive) {
         Err(error) if Glob::is_glob(entry.path()) || entry.path().is_empty() => {
             let mut at = layer.place(key);
             if let (PathEntry::Text(text), Some(position)) = (entry, error.position()) {
@@ -66,7 +67,7 @@ fn check_entry(layer: &Layer, key: &str, entry: &PathEntry) -> Result<(), Policy
     }
 }
 
-fn check_network(layer: &Layer) -> Result<(), PolicyError> {
+fn check_network(layer: &PolicyLayer) -> Result<(), PolicyError> {
     let network = &layer.policy.network;
     if network.locked.is_some() && layer.source != Source::Managed {
         return Err(PolicyError::LockedOutsideManaged { at: layer.place("network.locked") });
@@ -75,7 +76,7 @@ fn check_network(layer: &Layer) -> Result<(), PolicyError> {
         for (i, text) in hosts.iter().enumerate() {
             let key = format!("network.{list}.{i}");
             let rule = layer.host_rule(&key, text)?;
-            let is_localhost = matches!(&rule.subject, Subject::Name(name) | Subject::Below(name) if name.is_localhost());
+            let is_localhost = matches!(&rule.subject, HostPattern::Name(name) | HostPattern::Below(name) if name.is_localhost());
             if list == "allow" && is_localhost {
                 let expected =
                     "`localhost = [PORT]` for the host's own; inside, loopback is always open";
@@ -98,7 +99,7 @@ fn check_network(layer: &Layer) -> Result<(), PolicyError> {
     Ok(())
 }
 
-fn check_secret(layer: &Layer, key: &str, secret: &SecretPolicy) -> Result<(), PolicyError> {
+fn check_secret(layer: &PolicyLayer, key: &str, secret: &SecretSection) -> Result<(), PolicyError> {
     let bad = |part: &str, value: &str, expected| {
         Err(bad_text(layer, &format!("{key}.{part}"), &format!("secrets.{part}"), value, expected))
     };
@@ -134,7 +135,7 @@ fn check_secret(layer: &Layer, key: &str, secret: &SecretPolicy) -> Result<(), P
     for (i, text) in secret.hosts.iter().enumerate() {
         let part = format!("hosts.{i}");
         match layer.host_rule(&format!("{key}.{part}"), text)?.subject {
-            Subject::Below(name) if !name.as_str().contains('.') => {
+            HostPattern::Below(name) if !name.as_str().contains('.') => {
                 return Err(bad_text(
                     layer,
                     &format!("{key}.{part}"),
@@ -143,8 +144,8 @@ fn check_secret(layer: &Layer, key: &str, secret: &SecretPolicy) -> Result<(), P
                     "a narrower name: this one is everybody's",
                 ));
             }
-            Subject::Name(_) | Subject::Below(_) => {}
-            Subject::Range(_) => {
+            HostPattern::Name(_) | HostPattern::Below(_) => {}
+            HostPattern::Range(_) => {
                 let expected = "a name: only whoever has its certificate is to get the value";
                 return Err(bad_text(
                     layer,
@@ -185,7 +186,7 @@ const FRAMING: &[&str] = &[
 ];
 
 fn bad_text(
-    layer: &Layer,
+    layer: &PolicyLayer,
     at: &str,
     key: &str,
     value: &str,
@@ -199,7 +200,7 @@ fn bad_text(
     }
 }
 
-fn check_limits(layer: &Layer) -> Result<(), PolicyError> {
+fn check_limits(layer: &PolicyLayer) -> Result<(), PolicyError> {
     let limits = &layer.policy.limits;
     let durations = [("wall", &limits.wall), ("cpu", &limits.cpu)];
     let sizes = [
@@ -240,7 +241,7 @@ fn check_limits(layer: &Layer) -> Result<(), PolicyError> {
 /// Smaller files than this would fill a directory with names.
 const SMALLEST_FILE: u64 = 64 << 10;
 
-fn check_audit(layer: &Layer) -> Result<(), PolicyError> {
+fn check_audit(layer: &PolicyLayer) -> Result<(), PolicyError> {
     match &layer.policy.audit.rotate_size {
         Some(size) if size.bytes().is_none_or(|bytes| bytes < SMALLEST_FILE) => Err(bad_amount(
             layer,
@@ -252,7 +253,12 @@ fn check_audit(layer: &Layer) -> Result<(), PolicyError> {
     }
 }
 
-fn bad_amount(layer: &Layer, key: &str, amount: &Amount, expected: &'static str) -> PolicyError {
+fn bad_amount(
+    layer: &PolicyLayer,
+    key: &str,
+    amount: &Amount,
+    expected: &'static str,
+) -> PolicyError {
     let value = match amount {
         Amount::Number(number) => number.to_string(),
         Amount::Text(text) => text.clone(),

@@ -3,13 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::grants::{NetworkMode, Ports};
-use crate::network::Sni;
+use crate::grants::{NetworkMode, PortSelection};
+use crate::network::SniCheck;
 
 /// `[network]`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct NetworkPolicy {
+pub struct NetworkSection {
     /// Shut, by list, or the host's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<NetworkMode>,
@@ -33,7 +33,7 @@ pub struct NetworkPolicy {
     pub bind: Option<PortChoice>,
     /// Whether TLS on port 443 and plain HTTP on port 80 must name the host they were opened to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sni: Option<Sni>,
+    pub sni: Option<SniCheck>,
     /// Whether `HTTP_PROXY` and its like are set, for programs that want a proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_variables: Option<bool>,
@@ -52,13 +52,13 @@ pub enum PortChoice {
     Some(Vec<u16>),
 }
 
-impl From<&PortChoice> for Ports {
+impl From<&PortChoice> for PortSelection {
     fn from(choice: &PortChoice) -> Self {
         match choice {
-            PortChoice::All(true) => Ports::All,
-            PortChoice::All(false) => Ports::None,
-            PortChoice::Some(ports) if ports.is_empty() => Ports::None,
-            PortChoice::Some(ports) => Ports::Some(ports.clone()),
+            PortChoice::All(true) => PortSelection::All,
+            PortChoice::All(false) => PortSelection::None,
+            PortChoice::Some(ports) if ports.is_empty() => PortSelection::None,
+            PortChoice::Some(ports) => PortSelection::Some(ports.clone()),
         }
     }
 }
@@ -67,7 +67,7 @@ impl From<&PortChoice> for Ports {
 /// else, it is replaced by the value that the variable has outside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct SecretPolicy {
+pub struct SecretSection {
     /// The variable.
     pub env: String,
     /// `host`, `*.host`, each also with a port.

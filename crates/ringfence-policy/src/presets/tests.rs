@@ -56,7 +56,8 @@ fn go_opens_its_programs_and_packages_and_no_sources() {
 
 #[test]
 fn a_preset_applies_when_its_program_is_there() {
-    // Caches that hold no secret are opened one by one, whatever is on `PATH`; all others stay away.
+    // Caches that hold no secret are opened one by one, whatever is on `PATH`; all others stay
+    // away.
     let always = roots(&rules(&facts()));
     let below: Vec<&str> =
         always.iter().filter_map(|root| root.strip_prefix("private /home/me/.cache/")).collect();

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Judge, Opening};
+use super::{ProposedRule, Proposer};
 use crate::grants::Effect;
 use crate::path::AbsPath;
 
@@ -11,7 +11,7 @@ use crate::path::AbsPath;
 pub(super) const SEVERAL: usize = 4;
 
 /// Folds openings until nothing can be folded any more; sorted by path.
-pub(super) fn fold(openings: Vec<Opening>, judge: &Judge<'_>) -> Vec<Opening> {
+pub(super) fn fold(openings: Vec<ProposedRule>, judge: &Proposer<'_>) -> Vec<ProposedRule> {
     let mut kept = merge(openings);
     let mut tried = BTreeSet::new();
     while let Some((directory, effect)) = crowded(&kept, &tried) {
@@ -19,10 +19,11 @@ pub(super) fn fold(openings: Vec<Opening>, judge: &Judge<'_>) -> Vec<Opening> {
         if judge.may_be_opened_whole(&directory).is_err() {
             continue;
         }
-        let is_in = |opening: &Opening| {
+        let is_in = |opening: &ProposedRule| {
             opening.effect == effect && opening.root.parent().as_ref() == Some(&directory)
         };
-        let (inside, rest): (Vec<Opening>, Vec<Opening>) = kept.into_iter().partition(is_in);
+        let (inside, rest): (Vec<ProposedRule>, Vec<ProposedRule>) =
+            kept.into_iter().partition(is_in);
         let things = inside.iter().map(|opening| opening.folded.unwrap_or(1)).sum();
         let wishes = inside.iter().flat_map(|opening| opening.wishes.iter().copied()).collect();
         kept = match judge.made(directory, effect, wishes, Some(things)) {
@@ -35,7 +36,10 @@ pub(super) fn fold(openings: Vec<Opening>, judge: &Judge<'_>) -> Vec<Opening> {
 }
 
 /// The deepest directory, not tried yet, of which several things are to be opened alike.
-fn crowded(openings: &[Opening], tried: &BTreeSet<(AbsPath, bool)>) -> Option<(AbsPath, Effect)> {
+fn crowded(
+    openings: &[ProposedRule],
+    tried: &BTreeSet<(AbsPath, bool)>,
+) -> Option<(AbsPath, Effect)> {
     let mut directories: BTreeMap<(AbsPath, bool), (usize, Effect)> = BTreeMap::new();
     for opening in openings {
         let Some(above) = opening.root.parent() else { continue };
@@ -53,15 +57,15 @@ fn crowded(openings: &[Opening], tried: &BTreeSet<(AbsPath, bool)>) -> Option<(A
 }
 
 /// One opening for each root, the wider one, and none in a directory that is opened as widely.
-fn merge(openings: Vec<Opening>) -> Vec<Opening> {
-    let mut kept: Vec<Opening> = Vec::new();
+fn merge(openings: Vec<ProposedRule>) -> Vec<ProposedRule> {
+    let mut kept: Vec<ProposedRule> = Vec::new();
     let mut sorted = openings;
     // Outer and wider first: whatever they give is there when the others come.
     sorted.sort_by(|a, b| {
         a.root.cmp(&b.root).then_with(|| is_write(&b.effect).cmp(&is_write(&a.effect)))
     });
     for opening in sorted {
-        let gives = |other: &&mut Opening| {
+        let gives = |other: &&mut ProposedRule| {
             opening.root.is_within(&other.root)
                 && is_write(&other.effect) >= is_write(&opening.effect)
         };

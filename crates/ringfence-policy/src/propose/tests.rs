@@ -1,6 +1,6 @@
 use super::*;
 use crate::facts::Flags;
-use crate::layer::Layer;
+use crate::layer::PolicyLayer;
 use crate::parse::parse;
 use crate::resolve::resolve;
 use crate::resolve::tests::facts;
@@ -15,21 +15,21 @@ struct Host {
     links: &'static [(&'static str, &'static str)],
 }
 
-impl Ground for Host {
-    fn thing(&self, at: &AbsPath) -> Thing {
+impl HostView for Host {
+    fn thing(&self, at: &AbsPath) -> HostFileKind {
         let found = self.there.iter().find(|entry| path(entry.trim_end_matches(['/', '|'])) == *at);
         match found {
-            Some(entry) if entry.ends_with('|') => Thing::Other,
-            Some(entry) if !entry.ends_with('/') => Thing::File,
-            Some(_) => Thing::Directory,
+            Some(entry) if entry.ends_with('|') => HostFileKind::Other,
+            Some(entry) if !entry.ends_with('/') => HostFileKind::File,
+            Some(_) => HostFileKind::Directory,
             None if self
                 .there
                 .iter()
                 .any(|entry| path(entry.trim_end_matches(['/', '|'])).is_within(at)) =>
             {
-                Thing::Directory
+                HostFileKind::Directory
             }
-            None => Thing::Nothing,
+            None => HostFileKind::Nothing,
         }
     }
     fn real(&self, at: &AbsPath) -> AbsPath {
@@ -53,7 +53,7 @@ fn grants(user: &str) -> Grants {
     resolve(&user_layer(user), &Flags::none(path("/home/me/p")), &facts()).unwrap()
 }
 
-fn user_layer(text: &str) -> Vec<Layer> {
+fn user_layer(text: &str) -> Vec<PolicyLayer> {
     vec![
         parse(
             &format!("version = 1\n{text}"),
@@ -65,20 +65,20 @@ fn user_layer(text: &str) -> Vec<Layer> {
 }
 
 /// `read PATH`, `write PATH` or `make PATH`; `~` is home.
-fn wish(text: &str) -> Wish {
+fn wish(text: &str) -> DeniedAccess {
     let (want, at) = text.split_once(' ').unwrap();
     let want = match want {
-        "read" => Want::Read,
-        "write" => Want::Write,
-        "make" => Want::Make,
+        "read" => AccessNeed::Read,
+        "write" => AccessNeed::Write,
+        "make" => AccessNeed::Make,
         other => panic!("{other}"),
     };
-    Wish { path: path(&at.replace('~', "/home/me")), want }
+    DeniedAccess { path: path(&at.replace('~', "/home/me")), want }
 }
 
 /// Openings as `effect text`, with how many things it was folded from and the project it is in.
-fn lines(proposal: &Proposal) -> Vec<String> {
-    let line = |opening: &Opening| {
+fn lines(proposal: &PolicyProposal) -> Vec<String> {
+    let line = |opening: &ProposedRule| {
         let folded = opening.folded.map_or_else(String::new, |things| format!(" ({things})"));
         let project =
             opening.project.as_ref().map_or_else(String::new, |project| format!(" in {project}"));
@@ -90,8 +90,8 @@ fn lines(proposal: &Proposal) -> Vec<String> {
 /// Proposes under the user's policy, and proves that what is proposed gives what was wanted
 /// and opens nothing that stays refused.
 #[track_caller]
-fn proposed(host: &Host, user: &str, wishes: &[&str]) -> Proposal {
-    let wishes: Vec<Wish> = wishes.iter().map(|text| wish(text)).collect();
+fn proposed(host: &Host, user: &str, wishes: &[&str]) -> PolicyProposal {
+    let wishes: Vec<DeniedAccess> = wishes.iter().map(|text| wish(text)).collect();
     let before = grants(user);
     let proposal = propose(&before, &facts(), host, &wishes);
     let list = |effect: Effect| {
@@ -104,15 +104,16 @@ fn proposed(host: &Host, user: &str, wishes: &[&str]) -> Proposal {
     };
     let learned =
         format!("[filesystem]\nread = [{}]\nwrite = [{}]", list(Effect::Read), list(Effect::Write));
-    let layers: Vec<Layer> = user_layer(user).into_iter().chain(user_layer(&learned)).collect();
+    let layers: Vec<PolicyLayer> =
+        user_layer(user).into_iter().chain(user_layer(&learned)).collect();
     let after = resolve(&layers, &Flags::none(path("/home/me/p")), &facts()).unwrap();
     assert_eq!(after.warnings, before.warnings, "{learned}");
     for number in proposal.openings.iter().flat_map(|opening| &opening.wishes) {
-        let Wish { path, want } = &wishes[*number];
+        let DeniedAccess { path, want } = &wishes[*number];
         assert_eq!(after.verdict(path, want.access()), Verdict::Allowed, "{path} by {learned}");
     }
     for (number, _) in &proposal.left {
-        let Wish { path, want } = &wishes[*number];
+        let DeniedAccess { path, want } = &wishes[*number];
         let is_opened = before.verdict(path, want.access()) != Verdict::Allowed
             && after.verdict(path, want.access()) == Verdict::Allowed;
         assert!(!is_opened, "{path} by {learned}");
@@ -132,7 +133,7 @@ fn check(host: &Host, wishes: &[&str], expect: &[&str]) {
 
 /// That a wish stays refused, and why.
 #[track_caller]
-fn check_left(host: &Host, user: &str, text: &str, expect: &Why) {
+fn check_left(host: &Host, user: &str, text: &str, expect: &NotProposed) {
     let proposal = proposed(host, user, &[text]);
     assert_eq!(
         (lines(&proposal), proposal.left.first().map(|(_, why)| why)),
@@ -145,7 +146,7 @@ fn check_left(host: &Host, user: &str, text: &str, expect: &Why) {
 fn check_on_purpose(host: &Host, text: &str, rule: &str) {
     let proposal = proposed(host, "", &[text]);
     match proposal.left.as_slice() {
-        [(0, Why::OnPurpose(decision))] => {
+        [(0, NotProposed::OnPurpose(decision))] => {
             assert_eq!(
                 decision.rule.as_ref().map(|because| because.origin().text.as_str()),
                 Some(rule),
@@ -241,7 +242,7 @@ fn directories_fold_into_what_is_above_them() {
 fn what_is_to_be_made_needs_its_directory() {
     check(&DATA, &["make ~/d/new"], &["write ~/d"]);
     check(&DATA, &["make ~/d/new", "read ~/d/a"], &["write ~/d"]);
-    check_left(&DATA, "", "make ~/new", &Why::TooBroad(path("/home/me")));
+    check_left(&DATA, "", "make ~/new", &NotProposed::TooBroad(path("/home/me")));
     // Opened alone, a file can be changed and not replaced.
     let alone = proposed(&DATA, "[filesystem]\nwrite = [\"~/d/a\"]", &["make ~/d/a"]);
     assert_eq!(lines(&alone), ["write ~/d"]);
@@ -252,11 +253,11 @@ fn what_may_be_read_is_opened_for_writing_if_it_is_the_persons() {
     let read =
         proposed(&DATA, "[filesystem]\nread = [\"~/d\"]", &["write ~/d/a", "make ~/d/s/new"]);
     assert_eq!(lines(&read), ["write ~/d/a", "write ~/d/s"]);
-    check_left(&DATA, "", "write /usr/bin/sh", &Why::System);
-    check_left(&DATA, "", "make /usr/new", &Why::System);
-    check_left(&DATA, "", "read /sys/fs/cgroup/cpu.max", &Why::Kernel);
-    check_left(&DATA, "mode = \"read-only\"", "make ~/p/new", &Why::ReadOnly);
-    check_left(&DATA, "[tools]\ndisallowed = [\"Write\"]", "write ~/p/x", &Why::ReadOnly);
+    check_left(&DATA, "", "write /usr/bin/sh", &NotProposed::System);
+    check_left(&DATA, "", "make /usr/new", &NotProposed::System);
+    check_left(&DATA, "", "read /sys/fs/cgroup/cpu.max", &NotProposed::Kernel);
+    check_left(&DATA, "mode = \"read-only\"", "make ~/p/new", &NotProposed::ReadOnly);
+    check_left(&DATA, "[tools]\ndisallowed = [\"Write\"]", "write ~/p/x", &NotProposed::ReadOnly);
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn what_is_denied_on_purpose_is_never_proposed() {
     // Reading what starts a shell is harmless.
     check(&host, &["read ~/.bashrc"], &["read ~/.bashrc"]);
     let own = proposed(&host, "[filesystem]\ndeny = [\"~/d\"]", &["read ~/d/x"]);
-    assert!(matches!(own.left.as_slice(), [(0, Why::OnPurpose(_))]), "{own:?}");
+    assert!(matches!(own.left.as_slice(), [(0, NotProposed::OnPurpose(_))]), "{own:?}");
 }
 
 #[test]
@@ -329,13 +330,13 @@ fn nothing_is_opened_that_holds_more_than_was_meant() {
         ],
         ..Host::default()
     };
-    check_left(&host, "", "read /", &Why::TooBroad(path("/")));
-    check_left(&host, "", "read ~", &Why::TooBroad(path("/home/me")));
-    check_left(&host, "", "read /home", &Why::TooBroad(path("/home")));
-    check_left(&host, "", "read /srv", &Why::TooBroad(path("/srv")));
+    check_left(&host, "", "read /", &NotProposed::TooBroad(path("/")));
+    check_left(&host, "", "read ~", &NotProposed::TooBroad(path("/home/me")));
+    check_left(&host, "", "read /home", &NotProposed::TooBroad(path("/home")));
+    check_left(&host, "", "read /srv", &NotProposed::TooBroad(path("/srv")));
     let proposal = proposed(&host, "", &["read ~/.config"]);
     assert!(
-        matches!(&proposal.left[..], [(0, Why::AroundDenied(denied))] if denied.is_within(&path("/home/me/.config"))),
+        matches!(&proposal.left[..], [(0, NotProposed::AroundDenied(denied))] if denied.is_within(&path("/home/me/.config"))),
         "{proposal:?}"
     );
     check(
@@ -365,9 +366,9 @@ fn other_projects_are_not_opened_and_files_in_them_are_said_to_be() {
         projects: &["/home/me/code/o"],
         links: &[],
     };
-    check_left(&host, "", "read ~/code", &Why::Project(path("/home/me/code/o")));
-    check_left(&host, "", "read ~/code/o", &Why::Project(path("/home/me/code/o")));
-    check_left(&host, "", "make ~/code/o/new", &Why::Project(path("/home/me/code/o")));
+    check_left(&host, "", "read ~/code", &NotProposed::Project(path("/home/me/code/o")));
+    check_left(&host, "", "read ~/code/o", &NotProposed::Project(path("/home/me/code/o")));
+    check_left(&host, "", "make ~/code/o/new", &NotProposed::Project(path("/home/me/code/o")));
     check(&host, &["read ~/code/o/a"], &["read ~/code/o/a in /home/me/code/o"]);
     let all = ["read ~/code/o/a", "read ~/code/o/b", "read ~/code/o/c", "read ~/code/o/d"];
     assert_eq!(lines(&proposed(&host, "", &all)).len(), 4);
@@ -375,19 +376,19 @@ fn other_projects_are_not_opened_and_files_in_them_are_said_to_be() {
 
 #[test]
 fn what_no_policy_can_say_is_handed_back() {
-    check_left(&DATA, "", "read /mnt/s", &Why::NoFile);
+    check_left(&DATA, "", "read /mnt/s", &NotProposed::NoFile);
     check_left(
         &Host { there: &["/run/u/bus|"], ..Host::default() },
         "",
         "read /run/u/bus",
-        &Why::NoFile,
+        &NotProposed::NoFile,
     );
     for name in
         ["read ~/d/a*b", "read ~/d/$HOME", "read ~/d/a\nb", "read ~/d/{a}", "read ~/d/\u{202e}x"]
     {
-        check_left(&DATA, "", name, &Why::Unwritable);
+        check_left(&DATA, "", name, &NotProposed::Unwritable);
     }
-    check_left(&DATA, "[filesystem]\nread = [\"~/d\"]", "read ~/d/a", &Why::Allowed);
-    check_left(&DATA, "", "read ~/d/gone", &Why::Gone);
-    check_left(&DATA, "", "make ~/gone/new", &Why::Gone);
+    check_left(&DATA, "[filesystem]\nread = [\"~/d\"]", "read ~/d/a", &NotProposed::Allowed);
+    check_left(&DATA, "", "read ~/d/gone", &NotProposed::Gone);
+    check_left(&DATA, "", "make ~/gone/new", &NotProposed::Gone);
 }

@@ -2,36 +2,38 @@
 
 use crate::builtin;
 use crate::disguise::Disguises;
-use crate::error::{Place, PolicyError};
-use crate::expand::{Entry, Target, exact_glob};
+use crate::error::{PolicyError, SourcePosition};
+use crate::expand::{EntryTarget, ExpandedEntry, exact_glob};
 use crate::facts::{Facts, Flags};
-use crate::glob::{Case, Glob};
-use crate::grants::{Effect, Exception, Grants, Origin, Pattern, PatternEffect, Rule, Source};
-use crate::layer::Layer;
+use crate::glob::{Glob, GlobCase};
+use crate::grants::{
+    Effect, Grants, NameException, NameRule, NameRuleEffect, Origin, Rule, Source,
+};
+use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
 
 /// What the lists of all layers say, with the built-in patterns in front.
-pub(super) struct Lists {
+pub(super) struct PathLists {
     pub(super) rules: Vec<Rule>,
-    pub(super) patterns: Vec<Pattern>,
-    pub(super) exceptions: Vec<Exception>,
+    pub(super) patterns: Vec<NameRule>,
+    pub(super) exceptions: Vec<NameException>,
     pub(super) disguises: Disguises,
 }
 
 /// One entry on its way into [`Lists`].
-struct Written<'a> {
-    entry: Entry<'a>,
+struct WrittenEntry<'a> {
+    entry: ExpandedEntry<'a>,
     origin: Origin,
     locked: bool,
 }
 
 pub(super) fn collect(
-    layers: &[Layer],
+    layers: &[PolicyLayer],
     flags: &Flags,
     facts: &Facts,
     warnings: &mut Vec<String>,
-) -> Result<Lists, PolicyError> {
-    let mut lists = Lists {
+) -> Result<PathLists, PolicyError> {
+    let mut lists = PathLists {
         rules: Vec::new(),
         patterns: builtin::patterns().collect(),
         exceptions: builtin::exceptions().collect(),
@@ -50,8 +52,8 @@ pub(super) fn collect(
         ]) {
             for (i, entry) in entries.iter().enumerate() {
                 let full = format!("filesystem.{key}.{i}");
-                let written = Written {
-                    entry: Entry {
+                let written = WrittenEntry {
+                    entry: ExpandedEntry {
                         text: entry.path(),
                         key,
                         anchor: &anchor,
@@ -71,9 +73,10 @@ pub(super) fn collect(
         keyed([&flags.read, &flags.write, &flags.deny, &flags.hide, &flags.protect, &flags.except])
     {
         for text in entries {
-            let entry = Entry { text, key, anchor: &flags.cwd, at: Place::default() };
+            let entry =
+                ExpandedEntry { text, key, anchor: &flags.cwd, at: SourcePosition::default() };
             let origin = Origin::new(Source::Flag, format!("--{key} {text}"));
-            lists.add(Written { entry, origin, locked: false }, facts, warnings)?;
+            lists.add(WrittenEntry { entry, origin, locked: false }, facts, warnings)?;
         }
     }
     Ok(lists)
@@ -84,14 +87,14 @@ fn keyed<T>(lists: [&[T]; 6]) -> impl Iterator<Item = (&'static str, &[T])> {
     ["read", "write", "deny", "hide", "protect", "except"].into_iter().zip(lists)
 }
 
-impl Lists {
+impl PathLists {
     fn add(
         &mut self,
-        written: Written<'_>,
+        written: WrittenEntry<'_>,
         facts: &Facts,
         warnings: &mut Vec<String>,
     ) -> Result<(), PolicyError> {
-        let Written { entry, origin, locked } = written;
+        let WrittenEntry { entry, origin, locked } = written;
         match entry.key {
             "read" | "write" => {
                 let root = entry.path(facts)?;
@@ -108,10 +111,10 @@ impl Lists {
             }
             "except" => {
                 let glob = match entry.target(facts)? {
-                    Target::Glob(glob) => Some(glob),
-                    Target::Path(path) => exact_glob(&path),
+                    EntryTarget::Glob(glob) => Some(glob),
+                    EntryTarget::Path(path) => exact_glob(&path),
                 };
-                self.exceptions.extend(glob.map(|glob| Exception { glob, origin }));
+                self.exceptions.extend(glob.map(|glob| NameException { glob, origin }));
             }
             key => {
                 let target = entry.target(facts)?;
@@ -125,19 +128,22 @@ impl Lists {
     }
 
     /// Adds a deny or protect. What is hidden is denied, and only looks different.
-    fn shut(&mut self, target: Target, key: &str, origin: Origin, locked: bool) {
+    fn shut(&mut self, target: EntryTarget, key: &str, origin: Origin, locked: bool) {
         match (target, key == "protect") {
-            (Target::Path(root), true) => {
+            (EntryTarget::Path(root), true) => {
                 self.rules.push(Rule { root, effect: Effect::Protect, origin, locked })
             }
-            (Target::Path(root), false) => {
+            (EntryTarget::Path(root), false) => {
                 self.rules.push(Rule { root, effect: Effect::Deny, origin, locked })
             }
-            (Target::Glob(glob), true) => {
-                self.patterns.push(Pattern { glob, effect: PatternEffect::Protect, origin, locked })
-            }
-            (Target::Glob(glob), false) => {
-                self.patterns.push(Pattern { glob, effect: PatternEffect::Deny, origin, locked })
+            (EntryTarget::Glob(glob), true) => self.patterns.push(NameRule {
+                glob,
+                effect: NameRuleEffect::Protect,
+                origin,
+                locked,
+            }),
+            (EntryTarget::Glob(glob), false) => {
+                self.patterns.push(NameRule { glob, effect: NameRuleEffect::Deny, origin, locked })
             }
         }
     }
@@ -148,7 +154,12 @@ impl Lists {
 ///
 /// The directory need not be called `.git` (a worktree of a bare repository), so the
 /// built-in patterns do not reach all of it.
-pub(super) fn open_git(facts: &Facts, effect: Effect, rules: &mut Vec<Rule>, lists: &mut Lists) {
+pub(super) fn open_git(
+    facts: &Facts,
+    effect: Effect,
+    rules: &mut Vec<Rule>,
+    lists: &mut PathLists,
+) {
     let Some(git) = &facts.git else { return };
     for dir in [&git.common_dir, &git.git_dir] {
         if rules.iter().all(|rule| rule.root != *dir || !rule.opens()) {
@@ -173,10 +184,10 @@ pub(super) fn open_git(facts: &Facts, effect: Effect, rules: &mut Vec<Rule>, lis
     for text in
         ["./modules/**/{hooks,config,config.worktree,commondir}", "./modules/**/info/attributes"]
     {
-        if let Ok(glob) = Glob::new(text, Some(&git.common_dir), Case::Sensitive) {
-            let pattern = Pattern {
+        if let Ok(glob) = Glob::new(text, Some(&git.common_dir), GlobCase::Sensitive) {
+            let pattern = NameRule {
                 glob,
-                effect: PatternEffect::Protect,
+                effect: NameRuleEffect::Protect,
                 origin: builtin::origin(text),
                 locked: false,
             };
@@ -184,16 +195,16 @@ pub(super) fn open_git(facts: &Facts, effect: Effect, rules: &mut Vec<Rule>, lis
         }
     }
     let glob = exact_glob(&git.common_dir);
-    lists
-        .exceptions
-        .extend(glob.map(|glob| Exception { glob, origin: builtin::origin("git's own store") }));
+    lists.exceptions.extend(
+        glob.map(|glob| NameException { glob, origin: builtin::origin("git's own store") }),
+    );
 }
 
 /// Warnings about rules that cannot have an effect.
 pub(super) fn without_effect(
     rules: &[Rule],
-    patterns: &[Pattern],
-    exceptions: &[Exception],
+    patterns: &[NameRule],
+    exceptions: &[NameException],
 ) -> Vec<String> {
     let mut warnings = Vec::new();
     let shut: Vec<&Rule> = rules
@@ -241,7 +252,7 @@ pub(super) fn caught_by_patterns(grants: &Grants) -> Vec<String> {
     let warn = |rule: &Rule| {
         let pattern = grants
             .pattern_for(&rule.root)
-            .filter(|pattern| pattern.effect == PatternEffect::Deny)?;
+            .filter(|pattern| pattern.effect == NameRuleEffect::Deny)?;
         Some(format!(
             "{}: `{}` has no effect: `{}` denies it, and only a person's own rule opens it",
             rule.origin.place(),

@@ -10,18 +10,18 @@ mod secrets;
 mod tests;
 
 use super::rest::USERS_FILE;
-use super::scalar::Scalar;
-use crate::error::{Place, PolicyError};
-use crate::expand::Entry;
+use super::scalar::LayeredSetting;
+use crate::error::{PolicyError, SourcePosition};
+use crate::expand::ExpandedEntry;
 use crate::facts::{Facts, Flags};
 use crate::grants::{EnvironmentRules, NetworkMode, NetworkRules, Origin, Source};
-use crate::layer::Layer;
-use crate::network::{HostRule, Listed, Sni, Subject, guarded, remote_rules};
+use crate::layer::PolicyLayer;
+use crate::network::{HostPattern, HostRule, ListedHost, SniCheck, guarded, remote_rules};
 use crate::path::AbsPath;
 
 /// What is asked of everybody who says something about the network.
-struct Asked<'a> {
-    layers: &'a [Layer],
+struct NetworkSettings<'a> {
+    layers: &'a [PolicyLayer],
     flags: &'a Flags,
     /// Whether the owner left all of it open, so that every list is less.
     is_open: bool,
@@ -31,14 +31,14 @@ struct Asked<'a> {
 
 /// The rules, and what of the environment has to stay outside because of them.
 pub(super) fn network(
-    layers: &[Layer],
+    layers: &[PolicyLayer],
     flags: &Flags,
     facts: &Facts,
-    (mut mode, sni): (Scalar<NetworkMode>, Scalar<Sni>),
+    (mut mode, sni): (LayeredSetting<NetworkMode>, LayeredSetting<SniCheck>),
     environment: &mut EnvironmentRules,
     warnings: &mut Vec<String>,
 ) -> Result<NetworkRules, PolicyError> {
-    let asked = Asked {
+    let asked = NetworkSettings {
         layers,
         flags,
         is_open: owners_mode(layers) == NetworkMode::Full,
@@ -101,22 +101,22 @@ pub(super) fn network(
 }
 
 /// What the administrator and the person choose, whatever a project's file says.
-fn owners_mode(layers: &[Layer]) -> NetworkMode {
-    let mut mode = Scalar::new("network.mode", NetworkMode::None);
+fn owners_mode(layers: &[PolicyLayer]) -> NetworkMode {
+    let mut mode = LayeredSetting::new("network.mode", NetworkMode::None);
     for layer in layers.iter().filter(|layer| layer.source != Source::Project) {
         mode.offer(layer, layer.policy.network.mode, &mut Vec::new());
     }
     mode.value()
 }
 
-fn lock(layers: &[Layer]) -> Option<Origin> {
+fn lock(layers: &[PolicyLayer]) -> Option<Origin> {
     let lock = layers.iter().rfind(|layer| {
         layer.source == Source::Managed && layer.policy.network.locked == Some(true)
     });
     lock.map(|layer| layer.origin("network.locked", "network.locked = true"))
 }
 
-impl Asked<'_> {
+impl NetworkSettings<'_> {
     /// Whether a project's file chose a list and all hosts on it were ignored, which was said: no
     /// network is what is left of it.
     fn is_only_ignored(&self, rules: &NetworkRules) -> bool {
@@ -133,8 +133,8 @@ impl Asked<'_> {
         rules.mode == NetworkMode::AllowList && is_projects && is_empty && wished
     }
 
-    fn allow(&self, warnings: &mut Vec<String>) -> Result<Vec<Listed>, PolicyError> {
-        let mut allow: Vec<Listed> = Vec::new();
+    fn allow(&self, warnings: &mut Vec<String>) -> Result<Vec<ListedHost>, PolicyError> {
+        let mut allow: Vec<ListedHost> = Vec::new();
         for layer in self.layers {
             for (i, text) in layer.policy.network.allow.iter().enumerate() {
                 let key = format!("network.allow.{i}");
@@ -170,7 +170,7 @@ impl Asked<'_> {
     }
 
     /// Everybody may deny, and nobody takes it back.
-    fn deny(&self) -> Result<Vec<Listed>, PolicyError> {
+    fn deny(&self) -> Result<Vec<ListedHost>, PolicyError> {
         let of_layer = |layer| {
             let entries: &[String] = &layer_network(layer).deny;
             entries
@@ -213,46 +213,46 @@ impl Asked<'_> {
     }
 }
 
-fn layer_network(layer: &Layer) -> &crate::policy::NetworkPolicy {
+fn layer_network(layer: &PolicyLayer) -> &crate::policy::NetworkSection {
     &layer.policy.network
 }
 
-fn listed(layer: &Layer, key: &str, text: &str) -> Result<Listed, PolicyError> {
-    Ok(Listed { rule: layer.host_rule(key, text)?, origin: layer.origin(key, text) })
+fn listed(layer: &PolicyLayer, key: &str, text: &str) -> Result<ListedHost, PolicyError> {
+    Ok(ListedHost { rule: layer.host_rule(key, text)?, origin: layer.origin(key, text) })
 }
 
-fn flag(flag: &str, text: &str) -> Result<Listed, PolicyError> {
+fn flag(flag: &str, text: &str) -> Result<ListedHost, PolicyError> {
     let bad = |problem| PolicyError::BadHost {
-        at: Place::default(),
+        at: SourcePosition::default(),
         entry: format!("{flag} {text}"),
         problem,
     };
-    Ok(Listed {
+    Ok(ListedHost {
         rule: HostRule::parse(text).map_err(bad)?,
         origin: Origin::new(Source::Flag, text),
     })
 }
 
-fn is_covered(allow: &[Listed], rule: &HostRule) -> bool {
+fn is_covered(allow: &[ListedHost], rule: &HostRule) -> bool {
     allow.iter().any(|listed| listed.rule.covers(rule))
 }
 
 /// The hosts of the project's remotes. Whoever brought the project may have written them, so an
 /// address among the neighbours is left to a person to allow.
-fn remotes(facts: &Facts, origin: &Origin, warnings: &mut Vec<String>) -> Vec<Listed> {
-    let mut all: Vec<Listed> = Vec::new();
+fn remotes(facts: &Facts, origin: &Origin, warnings: &mut Vec<String>) -> Vec<ListedHost> {
+    let mut all: Vec<ListedHost> = Vec::new();
     for remote in &facts.remotes {
         for rule in remote_rules(&remote.url) {
             let what = match &rule.subject {
-                Subject::Range(range) => guarded(range.first()),
-                Subject::Name(_) | Subject::Below(_) => None,
+                HostPattern::Range(range) => guarded(range.first()),
+                HostPattern::Name(_) | HostPattern::Below(_) => None,
             };
             if let Some(what) = what {
                 warnings.push(format!("the remote `{}` at {rule} ({what}) is not opened; --allow-host {rule} does that", remote.name));
             } else if !is_covered(&all, &rule) {
                 let origin =
                     Origin { text: format!("{rule} (remote {})", remote.name), ..origin.clone() };
-                all.push(Listed { rule, origin });
+                all.push(ListedHost { rule, origin });
             }
         }
     }
@@ -260,7 +260,7 @@ fn remotes(facts: &Facts, origin: &Origin, warnings: &mut Vec<String>) -> Vec<Li
 }
 
 fn unix_sockets(
-    layers: &[Layer],
+    layers: &[PolicyLayer],
     facts: &Facts,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<AbsPath>, PolicyError> {
@@ -270,7 +270,8 @@ fn unix_sockets(
         for (i, text) in layer.policy.network.unix_sockets.iter().enumerate() {
             let at = layer.place(&format!("network.unix-sockets.{i}"));
             let socket =
-                Entry { text, key: "unix-sockets", anchor: &anchor, at: at.clone() }.path(facts)?;
+                ExpandedEntry { text, key: "unix-sockets", anchor: &anchor, at: at.clone() }
+                    .path(facts)?;
             if layer.source == Source::Project {
                 warnings.push(format!("{at}`{text}` is ignored: a project's file cannot open the host's sockets; {USERS_FILE}"));
             } else {

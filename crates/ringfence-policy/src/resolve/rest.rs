@@ -3,14 +3,14 @@
 use crate::command::{STRICT_ARGUMENTS, STRICT_BINARIES};
 use crate::environment::{looks_secret, name_matches};
 use crate::error::PolicyError;
-use crate::expand::Entry;
+use crate::expand::ExpandedEntry;
 use crate::facts::{Facts, Flags};
 use crate::grants::{
     Anchor, AuditRules, CommandRules, Doubt, EnvironmentRules, Limits, Origin, Source,
 };
-use crate::layer::Layer;
+use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
-use crate::policy::{Amount, Profile};
+use crate::policy::{Amount, EnvironmentProfile};
 
 pub(super) const USERS_FILE: &str = "put it into ~/.config/ringfence/policy.toml or use a flag";
 
@@ -24,7 +24,7 @@ fn is_door(name: &str) -> bool {
 }
 
 pub(super) fn environment(
-    layers: &[Layer],
+    layers: &[PolicyLayer],
     flags: &Flags,
     warnings: &mut Vec<String>,
 ) -> EnvironmentRules {
@@ -53,11 +53,13 @@ pub(super) fn environment(
         }
         rules.set.extend(policy.set.iter().map(|(name, value)| (name.clone(), value.clone())));
         match policy.profile {
-            Some(Profile::Default) if layer.source == Source::Project && clean_by_owner => {
+            Some(EnvironmentProfile::Default)
+                if layer.source == Source::Project && clean_by_owner =>
+            {
                 let place = layer.place("environment.profile");
                 warnings.push(format!("{place}`profile = default` is ignored: a project's file cannot widen this; {USERS_FILE}"));
             }
-            Some(profile) => rules.clean = profile == Profile::Clean,
+            Some(profile) => rules.clean = profile == EnvironmentProfile::Clean,
             None => {}
         }
         clean_by_owner = rules.clean && layer.source != Source::Project || clean_by_owner;
@@ -77,7 +79,7 @@ pub(super) fn environment(
 }
 
 pub(super) fn commands(
-    layers: &[Layer],
+    layers: &[PolicyLayer],
     facts: &Facts,
     warnings: &mut Vec<String>,
 ) -> Result<CommandRules, PolicyError> {
@@ -111,9 +113,13 @@ pub(super) fn commands(
         {
             let anchor: AbsPath = layer.project(&facts.workspace);
             let key = "commands.anchor-arguments";
-            let root =
-                Entry { text, key: "anchor-arguments", anchor: &anchor, at: layer.place(key) }
-                    .path(facts)?;
+            let root = ExpandedEntry {
+                text,
+                key: "anchor-arguments",
+                anchor: &anchor,
+                at: layer.place(key),
+            }
+            .path(facts)?;
             rules.anchor_arguments = Some(Anchor { root, origin: layer.origin(key, text) });
             anchored_by_owner |= owner;
         }
@@ -122,7 +128,7 @@ pub(super) fn commands(
 }
 
 /// The entries of a list, each with its place; `@strict` stands for those of `strict`.
-fn origins(layer: &Layer, key: &str, texts: &[String], strict: &[&str]) -> Vec<Origin> {
+fn origins(layer: &PolicyLayer, key: &str, texts: &[String], strict: &[&str]) -> Vec<Origin> {
     let mut origins = Vec::new();
     for (i, text) in texts.iter().enumerate() {
         let origin = layer.origin(&format!("{key}.{i}"), text);
@@ -143,7 +149,7 @@ fn holds(origins: &[Origin], wanted: &Origin) -> bool {
 
 /// A later list narrows an earlier one. An empty result would mean that everything may
 /// run, so lists that have nothing in common leave the earlier one standing.
-fn narrow_binaries(binaries: &mut Vec<Origin>, layer: &Layer, warnings: &mut Vec<String>) {
+fn narrow_binaries(binaries: &mut Vec<Origin>, layer: &PolicyLayer, warnings: &mut Vec<String>) {
     let wanted = origins(
         layer,
         "commands.allow-binaries",
@@ -166,7 +172,7 @@ fn narrow_binaries(binaries: &mut Vec<Origin>, layer: &Layer, warnings: &mut Vec
 }
 
 /// The user's numbers go within the managed ones, a project's within both.
-pub(super) fn limits(layers: &[Layer], flags: &Flags) -> Limits {
+pub(super) fn limits(layers: &[PolicyLayer], flags: &Flags) -> Limits {
     let mut managed = Limits::default();
     let mut limits = Limits::default();
     for layer in layers {
@@ -184,7 +190,11 @@ pub(super) fn limits(layers: &[Layer], flags: &Flags) -> Limits {
 }
 
 /// What of the audit log is not one of few words.
-pub(super) fn audit(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> AuditRules {
+pub(super) fn audit(
+    layers: &[PolicyLayer],
+    facts: &Facts,
+    warnings: &mut Vec<String>,
+) -> AuditRules {
     let mut rules = AuditRules::default_in(&facts.state);
     let mut is_managed = false;
     for layer in layers {
@@ -211,7 +221,7 @@ pub(super) fn audit(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>)
     rules
 }
 
-fn written_limits(layer: &Layer) -> Limits {
+fn written_limits(layer: &PolicyLayer) -> Limits {
     let policy = &layer.policy.limits;
     let bytes = |amount: &Option<Amount>| amount.as_ref().and_then(Amount::bytes);
     let milliseconds = |amount: &Option<Amount>| amount.as_ref().and_then(Amount::milliseconds);

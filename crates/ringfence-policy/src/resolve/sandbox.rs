@@ -1,18 +1,18 @@
 //! Whether there is a sandbox, and who may do without.
 
-use super::Settings;
+use super::ResolvedSettings;
 use super::rest::USERS_FILE;
-use super::scalar::Scalar;
+use super::scalar::LayeredSetting;
 use crate::facts::{Facts, Flags};
 use crate::grants::{HookSession, Origin, SandboxRules, Source};
-use crate::layer::Layer;
+use crate::layer::PolicyLayer;
 use crate::policy::Amount;
 
-impl Settings {
+impl ResolvedSettings {
     /// Whether there is one here, and what of it is left to whom.
     pub(super) fn sandbox(
         &self,
-        layers: &[Layer],
+        layers: &[PolicyLayer],
         flags: &Flags,
         facts: &Facts,
         warnings: &mut Vec<String>,
@@ -24,7 +24,7 @@ impl Settings {
         let elsewhere =
             if flags.enabled == Some(true) { None } else { not_here(layers, facts, warnings) };
         let off = if self.enabled.value() { elsewhere } else { Some(switched_off()) };
-        let mut hook_session = Scalar::new("sandbox.hook-session", HookSession::default());
+        let mut hook_session = LayeredSetting::new("sandbox.hook-session", HookSession::default());
         for layer in layers {
             hook_session.offer(layer, layer.policy.sandbox.hook_session, warnings);
         }
@@ -49,9 +49,9 @@ impl Settings {
 
 /// The list of systems that leaves this one out. The managed policy's goes before the user's; a
 /// project has no say.
-fn not_here(layers: &[Layer], facts: &Facts, warnings: &mut Vec<String>) -> Option<Origin> {
+fn not_here(layers: &[PolicyLayer], facts: &Facts, warnings: &mut Vec<String>) -> Option<Origin> {
     let key = "sandbox.enabled-platforms";
-    let mut chosen: Option<&Layer> = None;
+    let mut chosen: Option<&PolicyLayer> = None;
     for layer in layers.iter().filter(|layer| layer.policy.sandbox.enabled_platforms.is_some()) {
         let is_managed = chosen.is_some_and(|chosen| {
             chosen.source == Source::Managed && layer.source != Source::Managed

@@ -4,12 +4,12 @@ use crate::error::PolicyError;
 use crate::grants::{
     Asking, Fsync, HookSession, Mode, NetworkMode, Observe, OnError, OnGap, Origin, Source,
 };
-use crate::layer::Layer;
-use crate::network::Sni;
+use crate::layer::PolicyLayer;
+use crate::network::SniCheck;
 use crate::tracked::TrackedMode;
 
 /// A setting that is narrower or wider.
-pub(super) trait Width: Copy + PartialEq {
+pub(super) trait SettingWidth: Copy + PartialEq {
     /// The wider, the larger.
     fn width(self) -> u8;
     /// As it is written.
@@ -20,26 +20,26 @@ pub(super) trait Width: Copy + PartialEq {
 
 /// The value so far, and what bounds it.
 #[derive(Debug, Clone)]
-pub(super) struct Scalar<T> {
+pub(super) struct LayeredSetting<T> {
     key: &'static str,
     value: T,
     ceiling: Option<T>,
-    chosen: Chosen,
+    chosen: ChosenBy,
     origin: Option<Origin>,
 }
 
 /// Who has chosen the value so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Chosen {
+enum ChosenBy {
     Nobody,
     Project,
     /// The administrator or the user.
     Owner,
 }
 
-impl<T: Width> Scalar<T> {
+impl<T: SettingWidth> LayeredSetting<T> {
     pub(super) fn new(key: &'static str, default: T) -> Self {
-        Self { key, value: default, ceiling: None, chosen: Chosen::Nobody, origin: None }
+        Self { key, value: default, ceiling: None, chosen: ChosenBy::Nobody, origin: None }
     }
 
     pub(super) fn value(&self) -> T {
@@ -57,10 +57,15 @@ impl<T: Width> Scalar<T> {
 
     /// Whether any layer or flag has chosen.
     pub(super) fn is_chosen(&self) -> bool {
-        self.chosen != Chosen::Nobody
+        self.chosen != ChosenBy::Nobody
     }
 
-    pub(super) fn offer(&mut self, layer: &Layer, wish: Option<T>, warnings: &mut Vec<String>) {
+    pub(super) fn offer(
+        &mut self,
+        layer: &PolicyLayer,
+        wish: Option<T>,
+        warnings: &mut Vec<String>,
+    ) {
         let Some(wish) = wish else { return };
         let place = layer.place(self.key);
         let (key, word) = (self.key, wish.word());
@@ -70,7 +75,7 @@ impl<T: Width> Scalar<T> {
             }
             Source::Project => {
                 let mut widest = T::widest_for_projects();
-                if self.chosen == Chosen::Owner && self.value.width() < widest.width() {
+                if self.chosen == ChosenBy::Owner && self.value.width() < widest.width() {
                     widest = self.value;
                 }
                 if wish.width() > widest.width() {
@@ -92,7 +97,8 @@ impl<T: Width> Scalar<T> {
         }
         self.value = wish;
         self.origin = Some(layer.origin(self.key, &format!("{key} = {word}")));
-        self.chosen = if layer.source == Source::Project { Chosen::Project } else { Chosen::Owner };
+        self.chosen =
+            if layer.source == Source::Project { ChosenBy::Project } else { ChosenBy::Owner };
     }
 
     pub(super) fn flag(&mut self, flag: &'static str, wish: Option<T>) -> Result<(), PolicyError> {
@@ -102,12 +108,12 @@ impl<T: Width> Scalar<T> {
         }
         self.value = wish;
         self.origin = Some(Origin::new(Source::Flag, flag));
-        self.chosen = Chosen::Owner;
+        self.chosen = ChosenBy::Owner;
         Ok(())
     }
 }
 
-impl Width for Mode {
+impl SettingWidth for Mode {
     fn width(self) -> u8 {
         self as u8
     }
@@ -121,7 +127,7 @@ impl Width for Mode {
     }
 }
 
-impl Width for HookSession {
+impl SettingWidth for HookSession {
     fn width(self) -> u8 {
         self as u8
     }
@@ -138,7 +144,7 @@ impl Width for HookSession {
     }
 }
 
-impl Width for NetworkMode {
+impl SettingWidth for NetworkMode {
     fn width(self) -> u8 {
         self as u8
     }
@@ -153,21 +159,21 @@ impl Width for NetworkMode {
 }
 
 /// The less is looked at, the wider.
-impl Width for Sni {
+impl SettingWidth for SniCheck {
     fn width(self) -> u8 {
         self as u8
     }
 
     fn word(self) -> &'static str {
-        Sni::word(self)
+        SniCheck::word(self)
     }
 
     fn widest_for_projects() -> Self {
-        Sni::Check
+        SniCheck::Check
     }
 }
 
-impl Width for OnGap {
+impl SettingWidth for OnGap {
     fn width(self) -> u8 {
         self as u8
     }
@@ -184,7 +190,7 @@ impl Width for OnGap {
     }
 }
 
-impl Width for OnError {
+impl SettingWidth for OnError {
     fn width(self) -> u8 {
         self as u8
     }
@@ -202,7 +208,7 @@ impl Width for OnError {
 }
 
 /// The less is certain to be kept, the wider.
-impl Width for Fsync {
+impl SettingWidth for Fsync {
     fn width(self) -> u8 {
         self as u8
     }
@@ -220,7 +226,7 @@ impl Width for Fsync {
     }
 }
 
-impl Width for TrackedMode {
+impl SettingWidth for TrackedMode {
     fn width(self) -> u8 {
         self as u8
     }
@@ -235,7 +241,7 @@ impl Width for TrackedMode {
 }
 
 /// The less is told, the wider.
-impl Width for Observe {
+impl SettingWidth for Observe {
     fn width(self) -> u8 {
         self as u8
     }
@@ -250,7 +256,7 @@ impl Width for Observe {
 }
 
 /// Whoever asks may be told yes.
-impl Width for Asking {
+impl SettingWidth for Asking {
     fn width(self) -> u8 {
         self as u8
     }
@@ -265,7 +271,7 @@ impl Width for Asking {
 }
 
 /// Whether commands are confined: `false` is the wide one.
-impl Width for bool {
+impl SettingWidth for bool {
     fn width(self) -> u8 {
         u8::from(!self)
     }
@@ -281,9 +287,9 @@ impl Width for bool {
 
 /// Something that is left to somebody: `true` is the wide one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Leave(pub(super) bool);
+pub(super) struct PermissionSetting(pub(super) bool);
 
-impl Width for Leave {
+impl SettingWidth for PermissionSetting {
     fn width(self) -> u8 {
         u8::from(self.0)
     }
@@ -293,6 +299,6 @@ impl Width for Leave {
     }
 
     fn widest_for_projects() -> Self {
-        Leave(false)
+        PermissionSetting(false)
     }
 }

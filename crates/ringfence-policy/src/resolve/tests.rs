@@ -23,7 +23,7 @@ pub(crate) fn facts() -> Facts {
     }
 }
 
-fn layer(source: Source, text: &str) -> Layer {
+fn layer(source: Source, text: &str) -> PolicyLayer {
     let file = match source {
         Source::Managed => "/etc/ringfence/policy.toml",
         Source::User => "/home/me/.config/ringfence/policy.toml",
@@ -37,7 +37,7 @@ pub(crate) fn flags() -> Flags {
 }
 
 /// Layers written as `managed`, `user` and `project`, each with its text.
-pub(crate) fn with(texts: &[(&str, &str)]) -> Vec<Layer> {
+pub(crate) fn with(texts: &[(&str, &str)]) -> Vec<PolicyLayer> {
     let source = |word: &str| match word {
         "managed" => Source::Managed,
         "user" => Source::User,

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
-use ringfence_policy::command::{Line, Word};
+use ringfence_policy::command::{ParsedLine, ShellWord};
 
 use crate::lines::rows;
 use crate::property::lines;
@@ -111,16 +111,17 @@ fn is_harmless(line: &str) -> bool {
 }
 
 /// Whether the parser saw that `started` would be started, or said that it cannot see.
-fn was_seen(line: &Line, started: &[String]) -> bool {
-    let is_same = |words: &[Word]| {
-        let Some(program) = words.first().and_then(Word::literal) else { return false };
-        let Some(arguments) = words[1..].iter().map(Word::literal).collect::<Option<Vec<_>>>()
+fn was_seen(line: &ParsedLine, started: &[String]) -> bool {
+    let is_same = |words: &[ShellWord]| {
+        let Some(program) = words.first().and_then(ShellWord::literal) else { return false };
+        let Some(arguments) = words[1..].iter().map(ShellWord::literal).collect::<Option<Vec<_>>>()
         else {
             return Path::new(&program).ends_with(&started[0]);
         };
         Path::new(&program).ends_with(&started[0]) && arguments == started[1..]
     };
-    let is_open = |words: &[Word]| words.first().is_some_and(|program| program.unknown().is_some());
+    let is_open =
+        |words: &[ShellWord]| words.first().is_some_and(|program| program.unknown().is_some());
     let layers = || line.parts.iter().flat_map(|part| &part.layers);
     !line.doubts.is_empty() || layers().any(|layer| is_same(&layer.words) || is_open(&layer.words))
 }
@@ -130,7 +131,7 @@ fn bash_reads_whatever_we_read() {
     let stage = Stage::new("syntax", &[]);
     let mut read = 0;
     for row in rows() {
-        if Line::parse(&row.line).is_ok() {
+        if ParsedLine::parse(&row.line).is_ok() {
             let said = stage.shell().arg("-n").arg("-c").arg(&row.line).output().unwrap();
             assert!(said.status.success(), "bash does not read {:?}: {said:?}", row.line);
             read += 1;
@@ -146,7 +147,7 @@ fn all_are_seen(name: &str, lines: &[String]) -> (usize, usize) {
     let (mut ran, mut started) = (0, 0);
     let mut unseen = Vec::new();
     for text in lines {
-        let Ok(line) = Line::parse(text) else { continue };
+        let Ok(line) = ParsedLine::parse(text) else { continue };
         ran += 1;
         for program in stage.started(text) {
             started += 1;

@@ -1,6 +1,6 @@
 //! `deny` with `doubt = "warn"`: everyday lines run, and a denied command in disguise does not.
 
-use ringfence_policy::command::{Dialect, Line};
+use ringfence_policy::command::{ParsedLine, ShellDialect};
 use ringfence_policy::{CommandRules, Doubt, Origin, Source};
 
 use crate::everyday::{DISGUISED, EVERYDAY};
@@ -23,7 +23,7 @@ fn rules(deny: &[&str]) -> CommandRules {
     CommandRules { deny, doubt: Doubt::Warn, ..CommandRules::default() }
 }
 
-fn refusal(rules: &CommandRules, text: &str, dialect: Dialect) -> Option<String> {
+fn refusal(rules: &CommandRules, text: &str, dialect: ShellDialect) -> Option<String> {
     rules
         .refusal(rules.read(text, dialect).as_ref())
         .map(|refusal| format!("{}: {}", refusal.rule, refusal.reason))
@@ -35,7 +35,7 @@ fn everyday_lines_run_under_the_deny_list_that_init_writes() {
     let rules = rules(PUBLISHING);
     let refused: Vec<String> = EVERYDAY
         .iter()
-        .flat_map(|line| [(line, Dialect::Bash), (line, Dialect::Posix)])
+        .flat_map(|line| [(line, ShellDialect::Bash), (line, ShellDialect::Posix)])
         .filter_map(|(line, dialect)| {
             refusal(&rules, line, dialect).map(|why| format!("{dialect:?} {line}\n   {why}"))
         })
@@ -49,7 +49,7 @@ fn denied_command_in_disguise_is_refused() {
     let rules = rules(&["curl:*"]);
     let ran: Vec<&str> = DISGUISED
         .iter()
-        .filter(|line| refusal(&rules, line, Dialect::Bash).is_none())
+        .filter(|line| refusal(&rules, line, ShellDialect::Bash).is_none())
         .copied()
         .collect();
     assert!(ran.is_empty(), "{} ran:\n{}", ran.len(), ran.join("\n"));
@@ -74,8 +74,10 @@ fn denied_subcommand_in_disguise_is_refused() {
         r"bash -lc 'cd dist; npm publish'",
         r"echo bnBtIHB1Ymxpc2g= | base64 -d | sh",
     ];
-    let ran: Vec<&str> =
-        lines.into_iter().filter(|line| refusal(&rules, line, Dialect::Bash).is_none()).collect();
+    let ran: Vec<&str> = lines
+        .into_iter()
+        .filter(|line| refusal(&rules, line, ShellDialect::Bash).is_none())
+        .collect();
     assert!(ran.is_empty(), "{} ran:\n{}", ran.len(), ran.join("\n"));
 }
 
@@ -84,14 +86,17 @@ fn strict_setting_refuses_doubt() {
     let lenient = rules(PUBLISHING);
     let strict = lenient.strict();
     for line in [r#"eval "$(fnm env)""#, r"$EDITOR x", "bash -i", r"curl -s https://x | sh"] {
-        assert!(refusal(&strict, line, Dialect::Bash).is_some(), "{line}");
-        assert!(refusal(&lenient, line, Dialect::Bash).is_none(), "{line}");
-        assert!(lenient.doubt(Line::parse(line).as_ref()).is_some(), "{line}");
+        assert!(refusal(&strict, line, ShellDialect::Bash).is_some(), "{line}");
+        assert!(refusal(&lenient, line, ShellDialect::Bash).is_none(), "{line}");
+        assert!(lenient.doubt(ParsedLine::parse(line).as_ref()).is_some(), "{line}");
     }
     // The last component of a quoted path is known, so that nothing is in doubt.
-    assert_eq!(refusal(&strict, r#""$VIRTUAL_ENV/bin/python" -m pytest"#, Dialect::Bash), None);
-    assert!(refusal(&strict, r#""$VIRTUAL_ENV/bin/npm" publish"#, Dialect::Bash).is_some());
-    assert!(lenient.doubt(Line::parse("npm test").as_ref()).is_none());
+    assert_eq!(
+        refusal(&strict, r#""$VIRTUAL_ENV/bin/python" -m pytest"#, ShellDialect::Bash),
+        None
+    );
+    assert!(refusal(&strict, r#""$VIRTUAL_ENV/bin/npm" publish"#, ShellDialect::Bash).is_some());
+    assert!(lenient.doubt(ParsedLine::parse("npm test").as_ref()).is_none());
 }
 
 #[test]
@@ -99,15 +104,15 @@ fn list_of_programs_refuses_doubt_in_every_setting() {
     let mut rules = rules(PUBLISHING);
     rules.allow_binaries = vec![Origin::new(Source::User, "ls")];
     for line in [r"$EDITOR x", r#"eval "$x""#, r"ls $((x))"] {
-        assert!(refusal(&rules, line, Dialect::Bash).is_some(), "{line}");
+        assert!(refusal(&rules, line, ShellDialect::Bash).is_some(), "{line}");
     }
-    assert!(refusal(&rules, "[[ -f x ]] && ls", Dialect::Posix).is_some());
+    assert!(refusal(&rules, "[[ -f x ]] && ls", ShellDialect::Posix).is_some());
 }
 
 #[test]
 fn line_that_cannot_be_read_is_refused_in_every_setting() {
     let rules = rules(PUBLISHING);
     for line in ["echo 'open", "echo \u{a0}x", "if true"] {
-        assert!(refusal(&rules, line, Dialect::Bash).is_some(), "{line}");
+        assert!(refusal(&rules, line, ShellDialect::Bash).is_some(), "{line}");
     }
 }

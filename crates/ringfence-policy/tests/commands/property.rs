@@ -1,7 +1,7 @@
 //! Lines made of parts that are known: what is said of the line follows from its parts.
 
 use proptest::prelude::*;
-use ringfence_policy::command::{Dialect, Exclusion, Line, Pattern, excluded};
+use ringfence_policy::command::{CommandPattern, Exclusion, ParsedLine, ShellDialect, excluded};
 
 use crate::table::{EXCLUDED, rules};
 
@@ -155,7 +155,7 @@ pub(crate) fn lines() -> impl Strategy<Value = Made> {
 }
 
 fn is_outside(text: &str) -> bool {
-    matches!(excluded(Line::parse(text).as_ref(), EXCLUDED), Exclusion::Outside(_))
+    matches!(excluded(ParsedLine::parse(text).as_ref(), EXCLUDED), Exclusion::Outside(_))
 }
 
 proptest! {
@@ -168,14 +168,14 @@ proptest! {
 
     #[test]
     fn a_command_is_excluded_however_it_is_spelt(made in simple()) {
-        prop_assert_eq!(is_outside(&made.text), made.is_excluded, "{:?} {:?}", &made.text, Line::parse(&made.text));
+        prop_assert_eq!(is_outside(&made.text), made.is_excluded, "{:?} {:?}", &made.text, ParsedLine::parse(&made.text));
     }
 
     #[test]
     fn nothing_that_is_written_breaks_anything(text in any::<String>(), odd in "[ a-c$(){}\\[\\]<>|&;'\"`\\\\\n=#!*~-]{0,60}") {
         for text in [text, odd] {
-            for dialect in [Dialect::Bash, Dialect::Posix] {
-                match Line::parse_as(&text, dialect) {
+            for dialect in [ShellDialect::Bash, ShellDialect::Posix] {
+                match ParsedLine::parse_as(&text, dialect) {
                     Ok(line) => {
                         for part in &line.parts {
                             prop_assert!(text.get(part.span.clone()).is_some(), "{:?} {:?}", text, part.span);
@@ -186,14 +186,14 @@ proptest! {
                     Err(problem) => prop_assert!(text.get(..problem.position).is_some(), "{text:?} {problem:?}"),
                 }
             }
-            let _ = Pattern::parse(&text).is_empty();
+            let _ = CommandPattern::parse(&text).is_empty();
         }
     }
 
     #[test]
     fn what_every_sh_reads_bash_reads_alike(made in lines()) {
-        if let Ok(line) = Line::parse_as(&made.text, Dialect::Posix) {
-            prop_assert_eq!(Ok(line), Line::parse(&made.text));
+        if let Ok(line) = ParsedLine::parse_as(&made.text, ShellDialect::Posix) {
+            prop_assert_eq!(Ok(line), ParsedLine::parse(&made.text));
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::lines::rows;
-use ringfence_policy::command::{Exclusion, Line, Part, Problem, Word, excluded};
+use ringfence_policy::command::{
+    Exclusion, ParseProblem, ParsedLine, ShellWord, SimpleCommand, excluded,
+};
 use ringfence_policy::{AbsPath, Anchor, CommandRules, Origin, Source};
 
 /// What `excluded` says in the table.
@@ -27,7 +29,7 @@ pub(crate) fn rules(deny: &[&str], strict: bool) -> CommandRules {
 }
 
 /// `x` runs outside, `d` is denied, `s` passes the strict list.
-fn verdicts(line: Result<&Line, &Problem>) -> String {
+fn verdicts(line: Result<&ParsedLine, &ParseProblem>) -> String {
     let is_outside = matches!(excluded(line, EXCLUDED), Exclusion::Outside(_));
     let is_denied = rules(DENY, false).refusal(line).is_some();
     let is_strict = rules(&[], true).refusal(line).is_none();
@@ -38,7 +40,7 @@ fn verdicts(line: Result<&Line, &Problem>) -> String {
 }
 
 /// Parts as words, quoted where they are known and in angle brackets where they are not.
-fn parts(line: Result<&Line, &Problem>) -> String {
+fn parts(line: Result<&ParsedLine, &ParseProblem>) -> String {
     match line {
         Err(problem) => format!("! {}: {}", problem.position, problem.reason),
         Ok(line) => {
@@ -51,7 +53,7 @@ fn parts(line: Result<&Line, &Problem>) -> String {
     }
 }
 
-fn part(part: &Part) -> String {
+fn part(part: &SimpleCommand) -> String {
     let mut text = String::new();
     for assignment in &part.assignments {
         write!(text, "{}= ", assignment.name).unwrap();
@@ -71,7 +73,7 @@ fn part(part: &Part) -> String {
         .collect()
 }
 
-fn shown(word: &Word) -> String {
+fn shown(word: &ShellWord) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,{}#^".contains(c);
     match word.literal() {
         None => format!("‹{}›", word.raw),
@@ -86,7 +88,7 @@ fn every_line_has_the_parts_and_the_verdicts_of_the_table() {
     assert!(rows.len() >= 300, "{} lines", rows.len());
     let mut wrong = String::new();
     for row in &rows {
-        let line = Line::parse(&row.line);
+        let line = ParsedLine::parse(&row.line);
         let found = (verdicts(line.as_ref()), parts(line.as_ref()));
         if (found.0.as_str(), found.1.as_str()) != (row.verdicts, row.parts) {
             writeln!(
@@ -102,8 +104,9 @@ fn every_line_has_the_parts_and_the_verdicts_of_the_table() {
 
 #[test]
 fn a_word_that_may_vanish_hides_nothing() {
-    let is_denied =
-        |text: &str| rules(&["npm publish"], false).refusal(Line::parse(text).as_ref()).is_some();
+    let is_denied = |text: &str| {
+        rules(&["npm publish"], false).refusal(ParsedLine::parse(text).as_ref()).is_some()
+    };
     for text in [
         "npm publish",
         "npm publish $x",

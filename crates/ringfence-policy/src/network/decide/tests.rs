@@ -7,16 +7,16 @@ fn rules(lines: &str) -> NetworkRules {
     for (word, text) in lines.lines().filter_map(|line| line.trim().split_once(' ')) {
         let origin = Origin::new(Source::User, text);
         match word {
-            "allow" => rules.allow.push(Listed { rule: text.parse().unwrap(), origin }),
-            "deny" => rules.deny.push(Listed { rule: text.parse().unwrap(), origin }),
+            "allow" => rules.allow.push(ListedHost { rule: text.parse().unwrap(), origin }),
+            "deny" => rules.deny.push(ListedHost { rule: text.parse().unwrap(), origin }),
             "localhost" => {
-                let ports = crate::grants::Ports::Some(vec![text.parse().unwrap()]);
+                let ports = crate::grants::PortSelection::Some(vec![text.parse().unwrap()]);
                 rules.localhost.entries.push(super::super::rules::PortEntry { ports, origin });
             }
             "mode" => {
                 rules.mode = if text == "full" { NetworkMode::Full } else { NetworkMode::None }
             }
-            "sni" => rules.sni = Sni::Off,
+            "sni" => rules.sni = SniCheck::Off,
             other => panic!("{other}"),
         }
     }
@@ -24,18 +24,23 @@ fn rules(lines: &str) -> NetworkRules {
 }
 
 /// `NAME`, `NAME:PORT`, `ADDRESS:PORT`, or `NAME ADDRESS:PORT`.
-fn decide(rules: &NetworkRules, question: &str) -> Passage {
+fn decide(rules: &NetworkRules, question: &str) -> HostDecision {
     let own = ["93.184.216.34".parse().unwrap()];
     if let Some((name, target)) = question.split_once(' ') {
         let target: std::net::SocketAddr = target.parse().unwrap();
-        return rules.address(target.ip(), target.port(), Some(&Name::new(name).unwrap()), &own);
+        return rules.address(
+            target.ip(),
+            target.port(),
+            Some(&HostName::new(name).unwrap()),
+            &own,
+        );
     }
     if let Ok(target) = question.parse::<std::net::SocketAddr>() {
         return rules.address(target.ip(), target.port(), None, &own);
     }
     match question.split_once(':') {
-        Some((name, port)) => rules.name(&Name::new(name).unwrap(), port.parse().unwrap()),
-        None => rules.lookup(&Name::new(question).unwrap()),
+        Some((name, port)) => rules.name(&HostName::new(name).unwrap(), port.parse().unwrap()),
+        None => rules.lookup(&HostName::new(question).unwrap()),
     }
 }
 
@@ -44,14 +49,14 @@ fn check(lines: &str, question: &str, expect: &str) {
     let passage = decide(&rules(lines), question);
     let way = match passage.way {
         None => "shut",
-        Some(Way::Direct) => "direct",
-        Some(Way::Checked(Check::Tls)) => "tls",
-        Some(Way::Checked(Check::Http)) => "http",
+        Some(ConnectRoute::Direct) => "direct",
+        Some(ConnectRoute::Checked(RouteCheck::Tls)) => "tls",
+        Some(ConnectRoute::Checked(RouteCheck::Http)) => "http",
     };
     let ground = passage.rule().unwrap_or_else(|| match &passage.ground {
-        Ground::Guarded { what, .. } => format!("guarded {what}"),
-        Ground::Unlisted => "unlisted".into(),
-        Ground::Own => "own".into(),
+        HostReason::Guarded { what, .. } => format!("guarded {what}"),
+        HostReason::Unlisted => "unlisted".into(),
+        HostReason::Own => "own".into(),
         other => panic!("{other:?}"),
     });
     assert_eq!(format!("{way} {ground}"), expect, "{question}");
@@ -59,13 +64,13 @@ fn check(lines: &str, question: &str, expect: &str) {
     if let Some(remedy) = passage.remedy() {
         let mut opened = rules(lines);
         opened.mode = NetworkMode::AllowList;
-        opened.allow.push(Listed {
+        opened.allow.push(ListedHost {
             origin: Origin::new(Source::Session, remedy.to_string()),
             rule: remedy,
         });
         let again = decide(&opened, question);
         assert!(
-            again.is_open() || matches!(again.ground, Ground::Guarded { .. }),
+            again.is_open() || matches!(again.ground, HostReason::Guarded { .. }),
             "{question}: {again:?}"
         );
     }

@@ -111,7 +111,7 @@ fn what_is_no_rule_says_where_and_what_to_write() {
 
 #[test]
 fn a_rule_speaks_of_its_own_hosts() {
-    let name = |text: &str| Name::new(text).unwrap();
+    let name = |text: &str| HostName::new(text).unwrap();
     let below = HostRule::parse("*.a.org").unwrap();
     assert!(below.names(&name("x.a.org")) && below.names(&name("x.y.a.org")));
     assert!(

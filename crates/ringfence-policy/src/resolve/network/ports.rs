@@ -1,23 +1,23 @@
 //! Ports that are open, over all layers.
 
-use super::Asked;
+use super::NetworkSettings;
 use crate::error::PolicyError;
 use crate::facts::Flags;
-use crate::grants::{Origin, Ports, Source};
-use crate::layer::Layer;
+use crate::grants::{Origin, PortSelection, Source};
+use crate::layer::PolicyLayer;
 use crate::network::{OpenPorts, PortEntry};
 use crate::policy::PortChoice;
 
 /// A setting that opens ports.
-pub(super) struct Setting {
+pub(super) struct PortSetting {
     name: &'static str,
     key: &'static str,
-    written: fn(&Layer) -> Option<&PortChoice>,
+    written: fn(&PolicyLayer) -> Option<&PortChoice>,
     flag: &'static str,
     flags: fn(&Flags) -> &[u16],
 }
 
-pub(super) const LOCALHOST: Setting = Setting {
+pub(super) const LOCALHOST: PortSetting = PortSetting {
     name: "localhost",
     key: "network.localhost",
     written: |layer| layer.policy.network.localhost.as_ref(),
@@ -25,7 +25,7 @@ pub(super) const LOCALHOST: Setting = Setting {
     flags: |flags| &flags.allow_localhost,
 };
 
-pub(super) const BIND: Setting = Setting {
+pub(super) const BIND: PortSetting = PortSetting {
     name: "bind",
     key: "network.bind",
     written: |layer| layer.policy.network.bind.as_ref(),
@@ -33,22 +33,23 @@ pub(super) const BIND: Setting = Setting {
     flags: |flags| &flags.bind,
 };
 
-impl Asked<'_> {
+impl NetworkSettings<'_> {
     /// What the managed policy sets is a ceiling, what the person's files say is chosen within
     /// it, a project's file chooses within both, and flags add to that.
     pub(super) fn ports(
         &self,
-        setting: &Setting,
+        setting: &PortSetting,
         warnings: &mut Vec<String>,
     ) -> Result<OpenPorts, PolicyError> {
         let mut open = OpenPorts::default();
-        let mut ceiling = if self.lock.is_some() { Ports::None } else { Ports::All };
+        let mut ceiling =
+            if self.lock.is_some() { PortSelection::None } else { PortSelection::All };
         for layer in self.layers {
-            let Some(wish) = (setting.written)(layer).map(Ports::from) else { continue };
+            let Some(wish) = (setting.written)(layer).map(PortSelection::from) else { continue };
             let (bound, whose) = match layer.source {
                 Source::Managed => {
                     ceiling = wish.clone();
-                    (Ports::All, "")
+                    (PortSelection::All, "")
                 }
                 Source::Project if self.is_open => {
                     (ceiling.clone(), "the managed policy does not open")
@@ -76,28 +77,28 @@ impl Asked<'_> {
                 });
             }
             let origin = Origin::new(Source::Flag, format!("{} {port}", setting.flag));
-            open.entries.push(PortEntry { ports: Ports::Some(vec![port]), origin });
+            open.entries.push(PortEntry { ports: PortSelection::Some(vec![port]), origin });
         }
         Ok(open)
     }
 }
 
-fn both(wish: &Ports, bound: &Ports) -> Ports {
+fn both(wish: &PortSelection, bound: &PortSelection) -> PortSelection {
     match (wish, bound) {
-        (Ports::None, _) | (_, Ports::None) => Ports::None,
-        (all, Ports::All) => all.clone(),
-        (Ports::All, some) => some.clone(),
-        (Ports::Some(wish), Ports::Some(bound)) => {
+        (PortSelection::None, _) | (_, PortSelection::None) => PortSelection::None,
+        (all, PortSelection::All) => all.clone(),
+        (PortSelection::All, some) => some.clone(),
+        (PortSelection::Some(wish), PortSelection::Some(bound)) => {
             let both: Vec<u16> = wish.iter().copied().filter(|port| bound.contains(port)).collect();
-            if both.is_empty() { Ports::None } else { Ports::Some(both) }
+            if both.is_empty() { PortSelection::None } else { PortSelection::Some(both) }
         }
     }
 }
 
-fn word(ports: &Ports) -> String {
+fn word(ports: &PortSelection) -> String {
     match ports {
-        Ports::None => "false".into(),
-        Ports::All => "true".into(),
-        Ports::Some(ports) => format!("{ports:?}"),
+        PortSelection::None => "false".into(),
+        PortSelection::All => "true".into(),
+        PortSelection::Some(ports) => format!("{ports:?}"),
     }
 }

@@ -4,19 +4,19 @@ use super::super::rest::USERS_FILE;
 use crate::error::PolicyError;
 use crate::facts::Facts;
 use crate::grants::{EnvironmentRules, NetworkMode, NetworkRules, Source};
-use crate::layer::Layer;
-use crate::network::Secret;
+use crate::layer::PolicyLayer;
+use crate::network::SecretRule;
 
 /// The secrets of the administrator and the person: a project's file would have them sent to
 /// hosts of its own choice. None of their variables passes, whoever lets it.
 pub(super) fn secrets(
-    layers: &[Layer],
+    layers: &[PolicyLayer],
     facts: &Facts,
     rules: &NetworkRules,
     environment: &mut EnvironmentRules,
     warnings: &mut Vec<String>,
-) -> Result<Vec<Secret>, PolicyError> {
-    let mut secrets: Vec<Secret> = Vec::new();
+) -> Result<Vec<SecretRule>, PolicyError> {
+    let mut secrets: Vec<SecretRule> = Vec::new();
     for layer in layers {
         for (i, written) in layer.policy.secrets.iter().enumerate() {
             let key = format!("secrets.{i}");
@@ -52,7 +52,7 @@ pub(super) fn secrets(
                 problem,
             })?;
             let origin = layer.origin(&key, &written.env);
-            secrets.push(Secret {
+            secrets.push(SecretRule {
                 env: written.env.clone(),
                 hosts,
                 header: written.header.clone(),

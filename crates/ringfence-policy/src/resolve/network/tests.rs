@@ -1,11 +1,11 @@
 use crate::error::PolicyError;
 use crate::facts::{Facts, Flags, Remote};
-use crate::grants::{Asking, Grants, NetworkMode, Ports};
-use crate::network::{CA_BUNDLE, Listed, Name, Sni};
+use crate::grants::{Asking, Grants, NetworkMode, PortSelection};
+use crate::network::{CA_BUNDLE, HostName, ListedHost, SniCheck};
 use crate::resolve::resolve;
 use crate::resolve::tests::{check_warns, facts, flags, grants, with};
 
-fn texts(list: &[Listed]) -> Vec<String> {
+fn texts(list: &[ListedHost]) -> Vec<String> {
     list.iter().map(|listed| listed.rule.to_string()).collect()
 }
 
@@ -50,7 +50,7 @@ fn a_list_without_a_mode_is_meant_to_be_used() {
     assert_eq!(taken(&[("user", "localhost = false")]).network.mode, NetworkMode::None);
     let empty = taken(&[("user", "mode = \"allow-list\"")]);
     assert_eq!((empty.network.mode, empty.network.allow.len()), (NetworkMode::AllowList, 0));
-    assert!(!empty.network.lookup(&Name::new("a.org").unwrap()).is_open());
+    assert!(!empty.network.lookup(&HostName::new("a.org").unwrap()).is_open());
     assert!(empty.network.refuse_empty_list().is_err());
     for more in ["allow = [\"a.org\"]", "localhost = [1]", "bind = [1]", "git = true"] {
         assert_eq!(
@@ -102,19 +102,19 @@ fn a_project_opens_no_hosts() {
     );
     assert_eq!(
         (rules.network.localhost.ports(), rules.network.mode),
-        (Ports::None, NetworkMode::None)
+        (PortSelection::None, NetworkMode::None)
     );
     let rules = ignored(
         &[("user", "localhost = [1, 2]"), ("project", "localhost = [2, 3]")],
         "`localhost = [2, 3]` is ignored",
     );
-    assert_eq!(rules.network.localhost.ports(), Ports::Some(vec![2]));
+    assert_eq!(rules.network.localhost.ports(), PortSelection::Some(vec![2]));
     let rules = ignored(&[("project", "bind = [1]")], "`bind = [1]` is ignored");
     assert!(rules.network.bind.is_empty());
     assert!(!ignored(&[("project", "git = true")], "`git = true` is ignored").network.git);
     assert_eq!(
         ignored(&[("project", "sni = \"off\"")], "`network.sni = off` is ignored").network.sni,
-        Sni::Check
+        SniCheck::Check
     );
 }
 
@@ -138,12 +138,12 @@ fn a_project_narrows() {
     ]);
     assert_eq!(
         (one.network.localhost.ports(), one.network.bind.ports()),
-        (Ports::Some(vec![1]), Ports::None)
+        (PortSelection::Some(vec![1]), PortSelection::None)
     );
     assert!(!taken(&[("user", "git = true"), ("project", "git = false")]).network.git);
     assert_eq!(
         taken(&[("user", "sni = \"off\""), ("project", "sni = \"check\"")]).network.sni,
-        Sni::Check
+        SniCheck::Check
     );
     let less = taken(&[
         ("user", "mode = \"full\""),
@@ -153,7 +153,7 @@ fn a_project_narrows() {
         (less.network.mode, texts(&less.network.allow)),
         (NetworkMode::AllowList, vec!["b.org".to_owned()])
     );
-    assert!(less.network.git && less.network.localhost.ports() == Ports::Some(vec![1]));
+    assert!(less.network.git && less.network.localhost.ports() == PortSelection::Some(vec![1]));
 }
 
 #[test]
@@ -165,11 +165,11 @@ fn what_the_managed_policy_sets_is_a_ceiling() {
     );
     assert_eq!(
         (rules.network.localhost.ports(), rules.network.bind.ports()),
-        (Ports::Some(vec![1, 2]), Ports::None)
+        (PortSelection::Some(vec![1, 2]), PortSelection::None)
     );
     assert_eq!(
         (rules.network.git, rules.network.sni, rules.warnings.len()),
-        (false, Sni::Check, 4)
+        (false, SniCheck::Check, 4)
     );
     let layers = [("managed", "[network]\nlocalhost = [1]")];
     let beyond = flagged(&layers, |flags| flags.allow_localhost = vec![1, 2]).unwrap_err();
@@ -195,7 +195,7 @@ fn a_locked_list_is_added_to_by_nobody() {
         (texts(&rules.network.allow), rules.network.localhost.is_empty()),
         (vec!["*.corp".to_owned()], true)
     );
-    let passage = rules.network.name(&Name::new("a.org").unwrap(), 443);
+    let passage = rules.network.name(&HostName::new("a.org").unwrap(), 443);
     assert_eq!((passage.is_open(), passage.remedy()), (false, None));
     assert_eq!(passage.change().unwrap(), "ask whoever keeps /etc/ringfence/policy.toml:3");
     let layers = [("managed", "[network]\nlocked = true")];
@@ -225,7 +225,7 @@ fn flags_add_and_are_refused_where_they_mean_nothing() {
     let network = added.unwrap().network;
     assert_eq!(
         (network.mode, network.localhost.ports(), network.bind.ports()),
-        (NetworkMode::AllowList, Ports::Some(vec![1, 2]), Ports::Some(vec![3]))
+        (NetworkMode::AllowList, PortSelection::Some(vec![1, 2]), PortSelection::Some(vec![3]))
     );
     assert_eq!(
         (texts(&network.allow), texts(&network.deny)),
@@ -279,7 +279,8 @@ fn secrets_stay_outside_and_go_to_hosts_that_are_open() {
     let unset = check_warns(&[("user", &user)], "the variable GITHUB_TOKEN stays outside");
     assert_eq!((unset.network.secrets.len(), unset.network.secrets[0].origin.line), (1, Some(2)));
     assert!(!unset.environment.decide("GITHUB_TOKEN").passes());
-    let (api, other) = (Name::new("api.github.com").unwrap(), Name::new("x.github.com").unwrap());
+    let (api, other) =
+        (HostName::new("api.github.com").unwrap(), HostName::new("x.github.com").unwrap());
     assert_eq!(
         (unset.network.secrets_for(&api, 443).count(), unset.network.ends_tls()),
         (0, false)
@@ -323,7 +324,8 @@ fn a_value_that_cannot_stand_in_a_header_is_refused_and_not_shown() {
         assert!(!error.contains("ghp"), "{error}");
     }
     let rules = with_value("ghp_1").unwrap();
-    let of = |name: &str, port| rules.network.secrets_for(&Name::new(name).unwrap(), port).count();
+    let of =
+        |name: &str, port| rules.network.secrets_for(&HostName::new(name).unwrap(), port).count();
     assert_eq!((of("a.org", 8443), of("a.org", 443), of("b.org", 443)), (1, 0, 1));
     assert_eq!(rules.warnings, Vec::<String>::new());
 }

@@ -5,7 +5,7 @@ use crate::path::AbsPath;
 
 /// What the rules on paths say about one path.
 #[derive(Debug, Default)]
-pub(super) struct Standing<'a> {
+pub(super) struct PathVerdicts<'a> {
     /// Shut by this.
     pub(super) deny: Option<&'a Rule>,
     /// Not writable because of this.
@@ -14,7 +14,7 @@ pub(super) struct Standing<'a> {
     pub(super) opener: Option<&'a Rule>,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> PathVerdicts<'a> {
     pub(super) fn of(rules: &'a [Rule], path: &AbsPath) -> Self {
         let mut covering: Vec<&Rule> = rules.iter().filter(|rule| is_about(rule, path)).collect();
         let locked = |effect: &Effect| {

@@ -9,25 +9,25 @@ mod tests;
 use toml_edit::{Array, DocumentMut, Item, RawString, Table, TableLike, Value};
 
 use crate::decide::Access;
-use crate::error::{Place, PolicyError};
-use crate::expand::Entry;
+use crate::display::is_hidden;
+use crate::error::{PolicyError, SourcePosition};
+use crate::expand::ExpandedEntry;
 use crate::facts::Facts;
 use crate::grants::Source;
 use crate::network::HostRule;
 use crate::parse::parse;
 use crate::path::AbsPath;
 use crate::policy::{PathEntry, Policy};
-use crate::words::is_hidden;
 
 /// An entry of `read` or `write`, or of `allow` for hosts or variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Permit {
+pub struct PolicyEntryEdit {
     section: &'static str,
     key: &'static str,
     text: String,
 }
 
-impl Permit {
+impl PolicyEntryEdit {
     /// The entry that opens this very path; `None` where no text would mean that path and
     /// nothing else.
     ///
@@ -40,7 +40,12 @@ impl Permit {
         let from_home = below(&facts.home, "~/").filter(|_| facts.home.depth() > 0);
         let text = from_home.or_else(|| below(&AbsPath::root(), "/"))?;
         let key = if access == Access::Write { "write" } else { "read" };
-        let entry = Entry { text: &text, key, anchor: &facts.workspace, at: Place::default() };
+        let entry = ExpandedEntry {
+            text: &text,
+            key,
+            anchor: &facts.workspace,
+            at: SourcePosition::default(),
+        };
         let means_it = entry.path(facts).is_ok_and(|meant| meant == *path);
         // A replaced byte stands for any byte, so the name is not known.
         let shows = !text.chars().any(|c| is_hidden(c) || c == char::REPLACEMENT_CHARACTER);
@@ -101,10 +106,10 @@ const EMPTY: &str = "version = 1\n";
 /// has no text.
 ///
 /// What comes out means what `text` means and the entry, or it does not come out.
-pub fn amend(
+pub fn edit_policy_entry(
     text: Option<&str>,
     file: &AbsPath,
-    permit: &Permit,
+    permit: &PolicyEntryEdit,
 ) -> Result<Option<String>, PolicyError> {
     let text = text.unwrap_or(EMPTY);
     let mut expected = parse(text, file, Source::User)?.policy;
@@ -112,7 +117,7 @@ pub fn amend(
         return Ok(None);
     }
     let unfit = || PolicyError::NotAmendable {
-        at: Place { file: Some(file.clone()), line: None, column: None },
+        at: SourcePosition { file: Some(file.clone()), line: None, column: None },
         entry: permit.text.clone(),
     };
     let amended = edit(text, permit).ok_or_else(unfit)?;
@@ -135,7 +140,7 @@ fn same(mut one: Policy, mut other: Policy) -> bool {
     one == other
 }
 
-fn edit(text: &str, permit: &Permit) -> Option<String> {
+fn edit(text: &str, permit: &PolicyEntryEdit) -> Option<String> {
     // What is edited has plain line ends, and gets its own back.
     let is_dos =
         text.contains("\r\n") && text.matches('\n').count() == text.matches("\r\n").count();
@@ -158,7 +163,7 @@ fn edit(text: &str, permit: &Permit) -> Option<String> {
     Some(if is_dos { edited.replace('\n', "\r\n") } else { edited })
 }
 
-fn add(section: &mut dyn TableLike, permit: &Permit) -> Option<()> {
+fn add(section: &mut dyn TableLike, permit: &PolicyEntryEdit) -> Option<()> {
     match section.get_mut(permit.key) {
         None => {
             let list: Array = [permit.text.as_str()].into_iter().collect();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::grants::{Asking, Effect, Mode, Observe, Origin, PatternEffect, Source};
+use crate::grants::{Asking, Effect, Mode, NameRuleEffect, Observe, Origin, Source};
 
 impl Effect {
     /// The word for it in policies and messages.
@@ -48,12 +48,12 @@ impl Asking {
     }
 }
 
-impl PatternEffect {
+impl NameRuleEffect {
     /// The word for it in policies and messages.
     pub fn word(self) -> &'static str {
         match self {
-            PatternEffect::Deny => "deny",
-            PatternEffect::Protect => "protect",
+            NameRuleEffect::Deny => "deny",
+            NameRuleEffect::Protect => "protect",
         }
     }
 }

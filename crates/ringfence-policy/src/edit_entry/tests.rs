@@ -2,8 +2,8 @@ use super::*;
 use crate::resolve::tests::facts;
 use crate::testing::path;
 
-fn permit(target: &str, access: Access) -> Option<Permit> {
-    Permit::new(&path(target), access, &facts())
+fn permit(target: &str, access: Access) -> Option<PolicyEntryEdit> {
+    PolicyEntryEdit::new(&path(target), access, &facts())
 }
 
 fn file() -> AbsPath {
@@ -20,21 +20,21 @@ fn check(text: &str, expect: &str) {
     };
     let (text, expect) = (lines(text), lines(expect));
     let permit = permit("/data/x", Access::Read).unwrap();
-    let amended = amend(Some(&text), &file(), &permit).unwrap().unwrap();
+    let amended = edit_policy_entry(Some(&text), &file(), &permit).unwrap().unwrap();
     assert_eq!(amended, expect, "\n{amended}");
-    assert_eq!(amend(Some(&amended), &file(), &permit), Ok(None), "once is enough");
+    assert_eq!(edit_policy_entry(Some(&amended), &file(), &permit), Ok(None), "once is enough");
     // The same with the line ends of another system.
     let dos = |text: &str| text.replace('\n', "\r\n");
-    assert_eq!(amend(Some(&dos(&text)), &file(), &permit).unwrap(), Some(dos(&expect)));
+    assert_eq!(edit_policy_entry(Some(&dos(&text)), &file(), &permit).unwrap(), Some(dos(&expect)));
 }
 
 #[test]
 fn a_file_that_is_not_there_is_begun() {
     let read = permit("/home/me/.ssh/id", Access::Read).unwrap();
-    let text = amend(None, &file(), &read).unwrap().unwrap();
+    let text = edit_policy_entry(None, &file(), &read).unwrap().unwrap();
     assert_eq!(text, "version = 1\n\n[filesystem]\nread = [\"~/.ssh/id\"]\n");
     let write = permit("/home/me/.ssh/id", Access::Write).unwrap();
-    let both = amend(Some(&text), &file(), &write).unwrap().unwrap();
+    let both = edit_policy_entry(Some(&text), &file(), &write).unwrap().unwrap();
     assert_eq!(
         both,
         "version = 1\n\n[filesystem]\nread = [\"~/.ssh/id\"]\nwrite = [\"~/.ssh/id\"]\n"
@@ -213,7 +213,7 @@ fn whatever_the_file_nothing_else_changes() {
         }
         tried += 1;
         let permit = permit("/home/me/x y", [Access::Read, Access::Write][dice.roll(2)]).unwrap();
-        let amended = amend(Some(&text), &file(), &permit)
+        let amended = edit_policy_entry(Some(&text), &file(), &permit)
             .unwrap_or_else(|error| panic!("{error}\n{text}"))
             .unwrap();
         let solid = |text: &str| {
@@ -232,7 +232,7 @@ fn whatever_the_file_nothing_else_changes() {
         );
         // A comment stays behind what it is about.
         assert_eq!(comments(&text), comments(&amended), "from\n{text}\nto\n{amended}");
-        assert_eq!(amend(Some(&amended), &file(), &permit), Ok(None));
+        assert_eq!(edit_policy_entry(Some(&amended), &file(), &permit), Ok(None));
     }
     assert!(tried > 5_000, "{tried}");
 }
@@ -241,7 +241,7 @@ fn whatever_the_file_nothing_else_changes() {
 fn a_file_that_is_wrong_is_told_where() {
     let permit = permit("/data/x", Access::Read).unwrap();
     let place = |text: &str| {
-        amend(Some(text), &file(), &permit)
+        edit_policy_entry(Some(text), &file(), &permit)
             .map_err(|error| (error.code(), error.line(), error.column()))
     };
     assert_eq!(place("version = 1\n[filesystem\n"), Err(("policy-syntax", Some(2), Some(12))));
@@ -281,12 +281,12 @@ fn an_entry_means_the_very_path_or_is_none() {
 
 #[test]
 fn a_host_is_added_to_those_that_are_allowed() {
-    let permit = Permit::host(&HostRule::parse("A.org:443").unwrap());
+    let permit = PolicyEntryEdit::host(&HostRule::parse("A.org:443").unwrap());
     let text = "version = 1\n\n[network] # n\nallow = [\n  \"b.org\", # b\n]\n\n[[secrets]]\nenv = \"T\"\nhosts = [\"b.org\"]\nheader = \"X\"\n";
-    let amended = amend(Some(text), &file(), &permit).unwrap().unwrap();
+    let amended = edit_policy_entry(Some(text), &file(), &permit).unwrap().unwrap();
     assert_eq!(amended, text.replace("# b\n", "# b\n  \"a.org:443\",\n"));
-    assert_eq!(amend(Some(&amended), &file(), &permit), Ok(None));
-    let begun = amend(
+    assert_eq!(edit_policy_entry(Some(&amended), &file(), &permit), Ok(None));
+    let begun = edit_policy_entry(
         Some("version = 1\n[[secrets]]\nenv = \"T\"\nhosts = [\"b.org\"]\nheader = \"X\"\n"),
         &file(),
         &permit,
