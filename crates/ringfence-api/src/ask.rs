@@ -9,7 +9,7 @@ use crate::Denial;
 /// What somebody may say to a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum AskAnswer {
     /// This one access goes through; the next is asked about again.
     AllowOnce,
     /// This and all later ones, as long as the sandbox lives.
@@ -20,19 +20,23 @@ pub enum Answer {
     Deny,
 }
 
-impl Answer {
+impl AskAnswer {
     /// All of them, in the order in which they are offered.
-    pub const ALL: &'static [Answer] =
-        &[Answer::AllowOnce, Answer::AllowSession, Answer::AllowPermanent, Answer::Deny];
+    pub const ALL: &'static [AskAnswer] = &[
+        AskAnswer::AllowOnce,
+        AskAnswer::AllowSession,
+        AskAnswer::AllowPermanent,
+        AskAnswer::Deny,
+    ];
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for AskAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Answer::AllowOnce => "allow_once",
-            Answer::AllowSession => "allow_session",
-            Answer::AllowPermanent => "allow_permanent",
-            Answer::Deny => "deny",
+            AskAnswer::AllowOnce => "allow_once",
+            AskAnswer::AllowSession => "allow_session",
+            AskAnswer::AllowPermanent => "allow_permanent",
+            AskAnswer::Deny => "deny",
         })
     }
 }
@@ -43,7 +47,7 @@ pub struct Ask {
     /// What is about to be refused, to whom, and by which rule.
     pub denial: Denial,
     /// What may be answered.
-    pub options: Vec<Answer>,
+    pub options: Vec<AskAnswer>,
 }
 
 /// Who is asked.
@@ -52,7 +56,7 @@ pub struct Ask {
 /// time says [`Answer::Deny`]. Several threads may ask at once.
 pub trait Asker: fmt::Debug + Send + Sync {
     /// Asks. An answer that is not among the options counts as [`Answer::Deny`].
-    fn ask(&self, ask: &Ask) -> Answer;
+    fn ask(&self, ask: &Ask) -> AskAnswer;
 
     /// Hears what came of an answer that did more than let something through, or could not.
     fn note(&self, text: &str) {

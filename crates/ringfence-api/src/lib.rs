@@ -15,15 +15,16 @@ mod sealed;
 mod text;
 pub mod violations;
 
-pub use ask::{Answer, Ask, Asker};
-pub use line::{Afterwards, Errors, Input, Line, Ran, Stream};
+pub use ask::{Ask, AskAnswer, Asker};
+pub use line::{Errors, OutputStream, ShellCommand, ShellCommandResult, ShellState, StdinInput};
 pub use optional::Attempt;
 pub use outcome::{
-    Allowance, Breach, Connection, Denial, Evidence, Gap, Granted, Loss, Observed, Operation,
-    Outcome, Output, Quarantined, Refusal, Status, Usage,
+    Allowance, CommandRefusal, ConnectionRecord, Denial, DenialEvidence, ExitStatus, Gap, GapKind,
+    GrantedAccess, LimitBreach, ObservedAccesses, Operation, Outcome, QuarantinedFile,
+    ResourceUsage, StreamOutput,
 };
 pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
-pub use sealed::Sealed;
+pub use sealed::SecretValue;
 pub use text::{base64, causes, is_hidden, quoted, typed, visible, whole};
 
 use std::ffi::OsString;
@@ -33,7 +34,7 @@ use ringfence_policy::AbsPath;
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct CommandRequest {
     /// The program and its arguments; never empty.
     pub command: Vec<OsString>,
     /// Where it starts.
@@ -41,14 +42,14 @@ pub struct Request {
     /// Its variables, already filtered.
     pub variables: Vec<(OsString, OsString)>,
     /// Where its input and output go.
-    pub stdio: Stdio,
+    pub stdio: StdioMode,
     /// How long it may take.
     pub deadline: Option<Duration>,
 }
 
 /// Where a command's input and output go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stdio {
+pub enum StdioMode {
     /// To the caller's own descriptors.
     Inherit,
     /// Input is the caller's, output is kept up to this many bytes of each stream.

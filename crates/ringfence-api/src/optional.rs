@@ -1,14 +1,14 @@
 //! Files and hosts that a program tries by itself and runs without.
 //!
 //! A shell reads `~/.profile`, npm reads `~/.npmrc`, curl reads `~/.curlrc`: each looks for its own
-//! settings at start-up and goes on without them. A denial of such a file is recorded, but it is not
-//! the reason why a command failed. The tables are keyed by the program, so that another program's
-//! access to the same file (`cat ~/.npmrc`) still counts. An access also counts if the command line
-//! names the file (`bash -c '. ~/.profile'`).
+//! settings at start-up and goes on without them. A denial of such a file is recorded, but it is
+//! not the reason why a command failed. The tables are keyed by the program, so that another
+//! program's access to the same file (`cat ~/.npmrc`) still counts. An access also counts if the
+//! command line names the file (`bash -c '. ~/.profile'`).
 //!
 //! A file that a program cannot do without is in no table: ssh ends with an error if it cannot open
-//! `~/.ssh/config`, as do Maven with `~/.m2/settings.xml` and Gradle with `~/.gradle/gradle.properties`,
-//! and kubectl has nothing to talk to without `~/.kube/config`.
+//! `~/.ssh/config`, as do Maven with `~/.m2/settings.xml` and Gradle with
+//! `~/.gradle/gradle.properties`, and kubectl has nothing to talk to without `~/.kube/config`.
 
 use std::path::Path;
 
@@ -264,8 +264,8 @@ const LOOKED_FOR_UPWARDS: &[&str] = &[
     ".envrc",
 ];
 
-/// Program, words of which one stands in its command line, and the hosts that it asks for updates or
-/// tells of its use, whatever it was started for.
+/// Program, words of which one stands in its command line, and the hosts that it asks for updates
+/// or tells of its use, whatever it was started for.
 const OWN_HOSTS: &[OwnFiles] = &[
     (&["node"], &["next*"], &["telemetry.nextjs.org"]),
     (&["node"], &["astro*"], &["telemetry.astro.build"]),
@@ -278,7 +278,8 @@ const OWN_HOSTS: &[OwnFiles] = &[
     (&["go"], &[], &["telemetry.go.dev"]),
 ];
 
-/// What npm does without any package from elsewhere: all that it asks the registry for is a newer npm.
+/// What npm does without any package from elsewhere: all that it asks the registry for is a newer
+/// npm.
 const NPM_ALONE: &[&str] = &[
     "test",
     "t",
@@ -320,8 +321,8 @@ pub struct Attempt<'a> {
 impl Attempt<'_> {
     /// True if the program tries this by itself and runs without it.
     ///
-    /// `command_line` answers the arguments of the process, separated by NUL; it is called only where
-    /// the tables leave it open, and an empty answer means that the process is gone.
+    /// `command_line` answers the arguments of the process, separated by NUL; it is called only
+    /// where the tables leave it open, and an empty answer means that the process is gone.
     pub fn is_optional(&self, command_line: impl FnOnce() -> Vec<u8>) -> bool {
         let program = base_name(self.program);
         let name = without_version(program);

@@ -2,33 +2,33 @@
 
 use std::fmt;
 
-use ringfence_policy::{Because, Decision, Limit, Verdict};
+use ringfence_policy::{DecidingRule, Decision, Limit, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::Answer;
+use crate::AskAnswer;
 
 /// What became of a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// What was written to standard output.
-    pub stdout: Output,
+    pub stdout: StreamOutput,
     /// What was written to standard error.
-    pub stderr: Output,
+    pub stderr: StreamOutput,
     /// How it ended.
-    pub status: Status,
+    pub status: ExitStatus,
     /// What was refused, as much of it as anybody will read.
     pub denials: Vec<Denial>,
     /// How often something else was refused that is not among them.
     pub denials_dropped: u64,
     /// What was about to be refused, and went through because somebody said so.
     #[serde(default)]
-    pub granted: Vec<Granted>,
+    pub granted: Vec<GrantedAccess>,
     /// What went through, where the policy wants to know.
-    pub observed: Option<Observed>,
+    pub observed: Option<ObservedAccesses>,
     /// Whom it was connected to, or would have been had they answered.
     #[serde(default)]
-    pub connections: Vec<Connection>,
+    pub connections: Vec<ConnectionRecord>,
     /// How many other connections there were.
     #[serde(default)]
     pub connections_dropped: u64,
@@ -36,26 +36,26 @@ pub struct Outcome {
     pub timed_out: bool,
     /// The limits that it went beyond.
     #[serde(default)]
-    pub breaches: Vec<Breach>,
+    pub breaches: Vec<LimitBreach>,
     /// How long it took.
     pub duration_ms: u64,
     /// What it used.
-    pub usage: Usage,
+    pub usage: ResourceUsage,
     /// The steps that were enforced, in words.
     pub enforced: Vec<String>,
     /// What was asked for and could not be enforced.
     pub gaps: Vec<Gap>,
     /// What was moved away before anyone could stumble over it.
-    pub quarantined: Vec<Quarantined>,
+    pub quarantined: Vec<QuarantinedFile>,
     /// Why it was not started, if a rule on its text refused it; the rule is among the denials.
     #[serde(default)]
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<CommandRefusal>,
 }
 
 /// Why a command was not started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Refusal {
+pub struct CommandRefusal {
     /// A sentence for people.
     pub reason: String,
     /// Where in the line it stands that was refused, in characters from 0.
@@ -67,7 +67,7 @@ pub struct Refusal {
 /// Something the command planted that would have run on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Quarantined {
+pub struct QuarantinedFile {
     /// Where it stood.
     pub path: String,
     /// Where it is now.
@@ -79,7 +79,7 @@ pub struct Quarantined {
 impl Outcome {
     /// The exit status as a shell would see it: 128 + the signal, 124 for the time limit.
     pub fn exit_code(&self) -> i32 {
-        if self.timed_out { Status::TIME_LIMIT } else { self.status.code() }
+        if self.timed_out { ExitStatus::TIME_LIMIT } else { self.status.code() }
     }
 
     /// Whether the sandbox stood in the way: the command failed and something was refused,
@@ -100,7 +100,7 @@ impl Outcome {
 /// Bytes of one stream: the first and the last that were written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Output {
+pub struct StreamOutput {
     /// What was kept, from the start.
     pub head: Vec<u8>,
     /// What was kept, from the end, where not all could be.
@@ -109,7 +109,7 @@ pub struct Output {
     pub dropped: u64,
 }
 
-impl Output {
+impl StreamOutput {
     /// All that was kept.
     pub fn bytes(&self) -> Vec<u8> {
         [self.head.as_slice(), self.tail.as_slice()].concat()
@@ -119,14 +119,14 @@ impl Output {
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Status {
+pub enum ExitStatus {
     /// With this status.
     Exited(i32),
     /// By this signal.
     Killed(i32),
 }
 
-impl Status {
+impl ExitStatus {
     /// What a shell sees of a command that its time limit ended.
     pub(crate) const TIME_LIMIT: i32 = 124;
     /// What a shell sees of a command that was not started because it may not be.
@@ -135,8 +135,8 @@ impl Status {
     /// What a shell sees of it.
     pub(crate) fn code(self) -> i32 {
         match self {
-            Status::Exited(code) => code,
-            Status::Killed(signal) => 128 + signal,
+            ExitStatus::Exited(code) => code,
+            ExitStatus::Killed(signal) => 128 + signal,
         }
     }
 }
@@ -146,7 +146,7 @@ impl Status {
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
-pub struct Usage {
+pub struct ResourceUsage {
     /// CPU time in user mode, in microseconds.
     pub user_us: u64,
     /// CPU time in the kernel, in microseconds.
@@ -158,7 +158,7 @@ pub struct Usage {
 /// A limit that a command went beyond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Breach {
+pub struct LimitBreach {
     /// Which.
     #[schemars(with = "String")]
     pub limit: Limit,
@@ -168,7 +168,7 @@ pub struct Breach {
     pub observed: u64,
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for LimitBreach {
     /// A sentence for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, configured, observed } = *self;
@@ -202,7 +202,7 @@ pub struct Denial {
     /// When, in milliseconds since 1970.
     pub time_ms: u64,
     /// How ringfence knows.
-    pub evidence: Evidence,
+    pub evidence: DenialEvidence,
     /// How often the same was tried.
     pub count: u64,
     /// True if the program tries this by itself and runs without it: its own start-up file, or
@@ -264,7 +264,8 @@ impl Denial {
             }
             None => (Self::ANOTHER_NAME.to_owned(), "built in".to_owned()),
         };
-        let is_opener = |because: &Because| matches!(because, Because::Rule(rule) if rule.opens());
+        let is_opener =
+            |because: &DecidingRule| matches!(because, DecidingRule::Rule(rule) if rule.opens());
         let explicit =
             decision.verdict != Verdict::Absent && !decision.rule.as_ref().is_some_and(is_opener);
         (rule, origin, explicit)
@@ -313,17 +314,17 @@ impl Denial {
 /// Something that went through because somebody said so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Granted {
+pub struct GrantedAccess {
     /// What would have been refused; its count is how often this answer let it through.
     pub denial: Denial,
     /// What was said.
-    pub answer: Answer,
+    pub answer: AskAnswer,
 }
 
 /// What went through.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Observed {
+pub struct ObservedAccesses {
     /// Each thing once, in the order in which it first happened.
     pub allowed: Vec<Allowance>,
     /// How many accesses are not among them: there is an end to what is kept.
@@ -355,7 +356,7 @@ pub struct Allowance {
 /// A connection that the policy, or somebody who was asked, let through.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Connection {
+pub struct ConnectionRecord {
     /// Host and port, by the name that was looked up.
     pub target: String,
     /// The address and port that it led to; `None` where nobody was reached.
@@ -435,7 +436,7 @@ impl Operation {
 /// How ringfence knows of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Evidence {
+pub enum DenialEvidence {
     /// The kernel asked, and ringfence refused.
     Kernel,
     /// The proxy refused.
@@ -460,20 +461,20 @@ pub struct Gap {
     /// What helps.
     pub hint: String,
     /// What it takes away.
-    pub loss: Loss,
+    pub loss: GapKind,
 }
 
 impl Gap {
     /// Whether nothing runs because of it, unless the policy accepts it.
     pub fn refuses(&self) -> bool {
-        self.loss == Loss::Enforcement
+        self.loss == GapKind::Enforcement
     }
 }
 
 /// What a gap takes away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Loss {
+pub enum GapKind {
     /// Something that the policy asks for does not hold.
     Enforcement,
     /// All of it holds, but not everything that is refused is told of. It is said, and stops

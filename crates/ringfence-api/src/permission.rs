@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ask::{Answer, Ask};
+use crate::ask::{Ask, AskAnswer};
 use crate::outcome::{Denial, Operation};
 use crate::text::visible;
 
@@ -35,7 +35,7 @@ pub struct Permission {
     /// A sentence for people, in which everything shows that a terminal would obey.
     pub reason: String,
     /// What may be answered.
-    pub options: Vec<Answer>,
+    pub options: Vec<AskAnswer>,
 }
 
 /// What kind of permission is asked for.
@@ -48,8 +48,8 @@ pub enum PermissionKind {
 
 impl Permission {
     /// What is asked about a refusal; `None` where nothing but no could be said.
-    pub fn of(denial: &Denial, options: &[Answer]) -> Option<Self> {
-        let can_be_allowed = options.iter().any(|answer| *answer != Answer::Deny);
+    pub fn of(denial: &Denial, options: &[AskAnswer]) -> Option<Self> {
+        let can_be_allowed = options.iter().any(|answer| *answer != AskAnswer::Deny);
         can_be_allowed.then(|| Self {
             kind: PermissionKind::SandboxAccess,
             resource: denial.target.clone(),
@@ -103,7 +103,7 @@ impl Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Evidence;
+    use crate::outcome::DenialEvidence;
 
     fn denial(target: &str, program: &str) -> Denial {
         Denial {
@@ -115,7 +115,7 @@ mod tests {
             pid: 42,
             program: program.into(),
             time_ms: 0,
-            evidence: Evidence::Kernel,
+            evidence: DenialEvidence::Kernel,
             count: 1,
             optional: false,
         }
@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn the_words_are_the_documented_ones() {
-        let ask = Ask { denial: denial("/p/.env", "/usr/bin/cat"), options: Answer::ALL.to_vec() };
+        let ask =
+            Ask { denial: denial("/p/.env", "/usr/bin/cat"), options: AskAnswer::ALL.to_vec() };
         let text = serde_json::to_string(&ask.permission().unwrap().required()).unwrap();
         let expect = r#"{"status":"requires_permission","permission":{"type":"sandbox_access","resource":"/p/.env","reason":"/usr/bin/cat wants to read /p/.env: refused by **/.env (built in)","options":["allow_once","allow_session","allow_permanent","deny"]}}"#;
         assert_eq!(text, expect);
@@ -135,17 +136,18 @@ mod tests {
 
     #[test]
     fn where_nothing_but_no_can_be_said_nothing_is_asked() {
-        assert_eq!(Permission::of(&denial("/x", ""), &[Answer::Deny]), None);
+        assert_eq!(Permission::of(&denial("/x", ""), &[AskAnswer::Deny]), None);
         assert_eq!(Permission::of(&denial("/x", ""), &[]), None);
-        let once = Permission::of(&denial("/x", ""), &[Answer::AllowOnce, Answer::Deny]).unwrap();
-        assert_eq!(once.options, [Answer::AllowOnce, Answer::Deny]);
+        let once =
+            Permission::of(&denial("/x", ""), &[AskAnswer::AllowOnce, AskAnswer::Deny]).unwrap();
+        assert_eq!(once.options, [AskAnswer::AllowOnce, AskAnswer::Deny]);
         assert!(once.reason.starts_with("a program wants to read /x"), "{}", once.reason);
     }
 
     #[test]
     fn where_there_is_no_rule_none_is_named() {
         let shut = Denial { rule: Denial::NOTHING_OPENS_IT.into(), ..denial("/x", "/usr/bin/cat") };
-        let asked = Permission::of(&shut, Answer::ALL).unwrap();
+        let asked = Permission::of(&shut, AskAnswer::ALL).unwrap();
         assert_eq!(asked.reason, "/usr/bin/cat wants to read /x: nothing opens it");
     }
 
@@ -153,7 +155,7 @@ mod tests {
     fn hostile_names_stay_names() {
         let name =
             "/p/\u{1b}]0;x\u{7}\",\"options\":[\"deny\"]}\n\u{202e}vne.\u{200b}\u{fe0f}\u{a0}\\n";
-        let permission = Permission::of(&denial(name, "/bin/\u{9b}2Jx"), Answer::ALL).unwrap();
+        let permission = Permission::of(&denial(name, "/bin/\u{9b}2Jx"), AskAnswer::ALL).unwrap();
         let text = serde_json::to_string(&permission).unwrap();
         assert_eq!(text.lines().count(), 1);
         let read: Permission = serde_json::from_str(&text).unwrap();

@@ -5,9 +5,9 @@ use std::fmt;
 /// A value that stays with whoever serves a sandbox: it is shown nowhere, and there is no way to
 /// write it into a record, a plan or an answer by accident.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Sealed(String);
+pub struct SecretValue(String);
 
-impl Sealed {
+impl SecretValue {
     /// Seals it.
     pub fn new(value: String) -> Self {
         Self(value)
@@ -19,7 +19,7 @@ impl Sealed {
     }
 }
 
-impl fmt::Debug for Sealed {
+impl fmt::Debug for SecretValue {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Sealed(..)")
     }
@@ -29,7 +29,7 @@ impl fmt::Debug for Sealed {
 mod tests {
     #[test]
     fn it_is_not_shown() {
-        let sealed = super::Sealed::new("s3cret".into());
+        let sealed = super::SecretValue::new("s3cret".into());
         assert_eq!((format!("{sealed:?}").as_str(), sealed.reveal()), ("Sealed(..)", "s3cret"));
     }
 }

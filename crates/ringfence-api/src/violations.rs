@@ -164,7 +164,7 @@ fn is_tag(rest: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Evidence;
+    use crate::outcome::DenialEvidence;
 
     fn denial(target: &str) -> Denial {
         Denial {
@@ -176,7 +176,7 @@ mod tests {
             pid: 1,
             program: "cat".into(),
             time_ms: 0,
-            evidence: Evidence::Kernel,
+            evidence: DenialEvidence::Kernel,
             count: 1,
             optional: false,
         }
