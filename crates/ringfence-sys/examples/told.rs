@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::process::{Command, exit};
 use std::thread;
 
-use ringfence_sys::seccomp::{self, Instruction};
+use ringfence_sys::seccomp::{self, BpfInsn};
 use ringfence_sys::{privilege, process};
 
 const LOAD: u16 = 0x20;
@@ -57,11 +57,12 @@ fn main() -> io::Result<()> {
     }
 }
 
-fn filter() -> Vec<Instruction> {
-    let line = |code, jt, jf, k| Instruction { code, jt, jf, k };
+fn filter() -> Vec<BpfInsn> {
+    let line = |code, jt, jf, k| BpfInsn { code, jt, jf, k };
     let count = TOLD.len() as u8;
     let mut filter = vec![line(LOAD, 0, 0, CALL)];
-    // Behind these come four lines about opening, the third of which is the return that they lead to.
+    // Behind these come four lines about opening, the third of which is the return that they lead
+    // to.
     filter.extend(
         TOLD.iter()
             .zip((0..count).rev())

@@ -12,7 +12,7 @@ pub mod scope {
 }
 
 #[repr(C)]
-struct Attributes {
+struct LandlockAttr {
     handled_fs: u64,
     handled_net: u64,
     scoped: u64,
@@ -21,7 +21,7 @@ struct Attributes {
 /// The version of Landlock of this kernel; an error where there is none.
 pub fn abi() -> io::Result<u32> {
     const VERSION: u32 = 1;
-    let none: *const Attributes = std::ptr::null();
+    let none: *const LandlockAttr = std::ptr::null();
     // SAFETY: a null pointer with size zero is how the version is asked for.
     super::check_long(unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, none, 0usize, VERSION)
@@ -31,10 +31,10 @@ pub fn abi() -> io::Result<u32> {
 
 /// A rule set that takes away what `scoped` names, and nothing else.
 pub fn scopes(scoped: u64) -> io::Result<OwnedFd> {
-    let attributes = Attributes { handled_fs: 0, handled_net: 0, scoped };
+    let attributes = LandlockAttr { handled_fs: 0, handled_net: 0, scoped };
     // SAFETY: the structure is the kernel's layout, live, and its size is passed beside it.
     let fd = super::check_long(unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, &attributes, size_of::<Attributes>(), 0)
+        libc::syscall(libc::SYS_landlock_create_ruleset, &attributes, size_of::<LandlockAttr>(), 0)
     })?;
     // SAFETY: the descriptor is new and owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -17,7 +17,7 @@ pub const NO_SYMLINKS: u64 = 0x20_0000;
 
 /// Whether a change reaches the mounts below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum MountRecursion {
     /// This mount only.
     One,
     /// This mount and all below it.
@@ -25,7 +25,7 @@ pub enum Reach {
 }
 
 #[repr(C)]
-struct Attributes {
+struct MountAttr {
     set: u64,
     clear: u64,
     propagation: u64,
@@ -34,27 +34,27 @@ struct Attributes {
 
 /// `mount_setattr(2)`, Linux 5.12: sets flags on the mount at `path` below `dir`
 /// (an empty path means `dir` itself) and makes it private.
-pub fn set_attributes(dir: BorrowedFd<'_>, path: &CStr, reach: Reach, set: u64) -> io::Result<()> {
-    change(
-        dir,
-        path,
-        reach,
-        &Attributes { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 },
-    )
+pub fn set_attributes(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    reach: MountRecursion,
+    set: u64,
+) -> io::Result<()> {
+    change(dir, path, reach, &MountAttr { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 })
 }
 
 /// The same, taking flags off the mount itself.
 pub fn clear_attributes(dir: BorrowedFd<'_>, clear: u64) -> io::Result<()> {
-    change(dir, c"", Reach::One, &Attributes { set: 0, clear, propagation: 0, userns: 0 })
+    change(dir, c"", MountRecursion::One, &MountAttr { set: 0, clear, propagation: 0, userns: 0 })
 }
 
 fn change(
     dir: BorrowedFd<'_>,
     path: &CStr,
-    reach: Reach,
-    attributes: &Attributes,
+    reach: MountRecursion,
+    attributes: &MountAttr,
 ) -> io::Result<()> {
-    let recursive = if reach == Reach::Below { libc::AT_RECURSIVE } else { 0 };
+    let recursive = if reach == MountRecursion::Below { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: `path` is NUL-terminated, `attributes` is the kernel's layout and its
     // size is passed beside it; the call only reads both.
     super::check_long(unsafe {
@@ -64,7 +64,7 @@ fn change(
             path.as_ptr(),
             libc::AT_EMPTY_PATH | recursive,
             attributes,
-            size_of::<Attributes>(),
+            size_of::<MountAttr>(),
         )
     })
     .map(drop)

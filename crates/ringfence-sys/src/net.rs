@@ -130,7 +130,8 @@ pub fn option(
     value: &mut [u8],
 ) -> io::Result<usize> {
     let mut length = value.len() as libc::socklen_t;
-    // SAFETY: pointer and length describe the same live buffer, of which the kernel fills at most that much.
+    // SAFETY: pointer and length describe the same live buffer, of which the kernel fills at most
+    // that much.
     super::check(unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut length)
     })?;
@@ -139,7 +140,8 @@ pub fn option(
 
 /// `setsockopt(2)` with a value as it stands in memory.
 pub fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
-    // SAFETY: pointer and length describe the same live buffer; the kernel copies it and checks it itself.
+    // SAFETY: pointer and length describe the same live buffer; the kernel copies it and checks it
+    // itself.
     super::check(unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), value.len() as u32)
     })

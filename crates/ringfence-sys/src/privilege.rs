@@ -18,14 +18,14 @@ pub const CAP_SETPCAP: u32 = 8;
 pub const CAP_WAKE_ALARM: u32 = 35;
 
 #[repr(C)]
-struct Header {
+struct CapHeader {
     version: u32,
     pid: i32,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Sets {
+struct CapSets {
     effective: u32,
     permitted: u32,
     inheritable: u32,
@@ -33,18 +33,18 @@ struct Sets {
 
 /// What `capset(2)` is told: a header, and the sets in two halves.
 #[repr(C)]
-pub(crate) struct Asked {
-    header: Header,
-    sets: [Sets; 2],
+pub(crate) struct CapsetArgs {
+    header: CapHeader,
+    sets: [CapSets; 2],
 }
 
-impl Asked {
+impl CapsetArgs {
     /// Where the sets stand behind the header.
-    pub(crate) const SETS: usize = std::mem::offset_of!(Asked, sets);
+    pub(crate) const SETS: usize = std::mem::offset_of!(CapsetArgs, sets);
 
     pub(crate) const fn of(effective: u64, permitted: u64, inheritable: u64) -> Self {
-        const fn half(effective: u64, permitted: u64, inheritable: u64) -> Sets {
-            Sets {
+        const fn half(effective: u64, permitted: u64, inheritable: u64) -> CapSets {
+            CapSets {
                 effective: effective as u32,
                 permitted: permitted as u32,
                 inheritable: inheritable as u32,
@@ -53,7 +53,7 @@ impl Asked {
         let low = half(effective, permitted, inheritable);
         let high = half(effective >> 32, permitted >> 32, inheritable >> 32);
         // Version 3 of the interface.
-        Self { header: Header { version: 0x2008_0522, pid: 0 }, sets: [low, high] }
+        Self { header: CapHeader { version: 0x2008_0522, pid: 0 }, sets: [low, high] }
     }
 }
 
@@ -64,7 +64,7 @@ pub fn set_capabilities(effective: u64, permitted: u64) -> io::Result<()> {
 
 /// The same with some that may be inherited.
 pub fn set_all_capabilities(effective: u64, permitted: u64, inheritable: u64) -> io::Result<()> {
-    let Asked { header, sets } = Asked::of(effective, permitted, inheritable);
+    let CapsetArgs { header, sets } = CapsetArgs::of(effective, permitted, inheritable);
     // SAFETY: version 3 of the interface takes one header and two sets, which these are.
     super::check_long(unsafe { libc::syscall(libc::SYS_capset, &header, sets.as_ptr()) }).map(drop)
 }

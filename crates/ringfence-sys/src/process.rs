@@ -4,8 +4,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::signal::Set;
-use crate::trace::{self, Held};
+use crate::signal::SignalSet;
+use crate::trace::{self, TraceHold};
 
 /// Which side of a fork this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,39 +39,39 @@ pub fn spawn(
     arguments: &[CString],
     variables: &[CString],
     descriptors: &[(BorrowedFd<'_>, RawFd)],
-    mask: &Set,
+    mask: &SignalSet,
 ) -> io::Result<i32> {
     spawn_as(
         program,
         arguments,
         variables,
-        &How { company: Company::Ours, descriptors, ceilings: &[], mask },
+        &SpawnOptions { company: SpawnIsolation::Ours, descriptors, ceilings: &[], mask },
     )
 }
 
 /// What is special about a new process.
 #[derive(Clone, Copy)]
-pub struct How<'a> {
+pub struct SpawnOptions<'a> {
     /// With whom it is.
-    pub company: Company,
+    pub company: SpawnIsolation,
     /// The descriptors it has beside ours, each `(ours, theirs)`.
     pub descriptors: &'a [(BorrowedFd<'a>, RawFd)],
     /// What it may use only so much of, beyond which nobody in it can go.
-    pub ceilings: &'a [Ceiling],
+    pub ceilings: &'a [ResourceLimit],
     /// Its signal mask.
-    pub mask: &'a Set,
+    pub mask: &'a SignalSet,
 }
 
 /// So much, and no more, of something that the kernel counts for each process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ceiling {
+pub struct ResourceLimit {
     /// What.
-    pub of: Counted,
+    pub of: LimitedResource,
     /// How much.
     pub most: u64,
 }
 
-impl Ceiling {
+impl ResourceLimit {
     fn numbers(&self) -> (libc::__rlimit_resource_t, libc::rlimit) {
         (self.of.number(), libc::rlimit { rlim_cur: self.most, rlim_max: self.most })
     }
@@ -86,7 +86,7 @@ impl Ceiling {
 
 /// Something that the kernel counts for each process, or each user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum LimitedResource {
     /// Numbers of open files: one more than the highest.
     OpenFiles,
     /// Bytes of a file that is written.
@@ -95,19 +95,19 @@ pub enum Counted {
     Processes,
 }
 
-impl Counted {
+impl LimitedResource {
     fn number(self) -> libc::__rlimit_resource_t {
         match self {
-            Counted::OpenFiles => libc::RLIMIT_NOFILE,
-            Counted::FileSize => libc::RLIMIT_FSIZE,
-            Counted::Processes => libc::RLIMIT_NPROC,
+            LimitedResource::OpenFiles => libc::RLIMIT_NOFILE,
+            LimitedResource::FileSize => libc::RLIMIT_FSIZE,
+            LimitedResource::Processes => libc::RLIMIT_NPROC,
         }
     }
 }
 
 /// With whom a new process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Company {
+pub enum SpawnIsolation {
     /// In our own session and process group.
     Ours,
     /// In a session of its own.
@@ -125,15 +125,15 @@ pub fn spawn_as(
     program: &CStr,
     arguments: &[CString],
     variables: &[CString],
-    how: &How<'_>,
+    how: &SpawnOptions<'_>,
 ) -> io::Result<i32> {
     let (argv, envp) = (pointers(arguments), pointers(variables));
-    let How { company, descriptors, ceilings, mask } = *how;
-    if matches!(company, Company::Head | Company::Recluse) || !ceilings.is_empty() {
+    let SpawnOptions { company, descriptors, ceilings, mask } = *how;
+    if matches!(company, SpawnIsolation::Head | SpawnIsolation::Recluse) || !ceilings.is_empty() {
         return spawn_copy(program, &argv, &envp, how);
     }
     // Rust's own start ignores it; a command that writes to a pipe nobody reads must end.
-    let pipe = Set::of(&[libc::SIGPIPE]);
+    let pipe = SignalSet::of(&[libc::SIGPIPE]);
     let mut pid = 0;
     let ok =
         |error: i32| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
@@ -146,7 +146,7 @@ pub fn spawn_as(
     unsafe {
         ok(libc::posix_spawn_file_actions_init(&mut actions))?;
         ok(libc::posix_spawnattr_init(&mut attributes))?;
-        let own = if company == Company::Ours { 0 } else { libc::POSIX_SPAWN_SETSID as i32 };
+        let own = if company == SpawnIsolation::Ours { 0 } else { libc::POSIX_SPAWN_SETSID as i32 };
         let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF | own;
         let mut result = ok(libc::posix_spawnattr_setsigmask(&mut attributes, mask.as_ptr()))
             .and_then(|()| ok(libc::posix_spawnattr_setsigdefault(&mut attributes, pipe.as_ptr())))
@@ -179,15 +179,15 @@ fn spawn_copy(
     program: &CStr,
     argv: &[*mut libc::c_char],
     envp: &[*mut libc::c_char],
-    how: &How<'_>,
+    how: &SpawnOptions<'_>,
 ) -> io::Result<i32> {
     /// Behind every number that it may want.
     const AWAY: RawFd = 512;
     /// No error's number.
     static NOT_HELD: i32 = 0;
-    let How { company, descriptors, ceilings, mask } = *how;
-    let is_head = matches!(company, Company::Head | Company::Recluse);
-    let ceilings: Vec<_> = ceilings.iter().map(Ceiling::numbers).collect();
+    let SpawnOptions { company, descriptors, ceilings, mask } = *how;
+    let is_head = matches!(company, SpawnIsolation::Head | SpawnIsolation::Recluse);
+    let ceilings: Vec<_> = ceilings.iter().map(ResourceLimit::numbers).collect();
     let (failure, low) = io::pipe()?;
     // SAFETY: takes no pointer; the descriptor is new and owned by nobody else.
     let told = unsafe {
@@ -204,7 +204,7 @@ fn spawn_copy(
     if pid == 0 {
         // SAFETY: as above; both lists end with a null pointer, and their strings live.
         unsafe {
-            let is_placed = (company == Company::Ours || libc::setsid() >= 0)
+            let is_placed = (company == SpawnIsolation::Ours || libc::setsid() >= 0)
                 && descriptors
                     .iter()
                     .all(|(ours, theirs)| libc::dup2(ours.as_raw_fd(), *theirs) >= 0)
@@ -213,7 +213,7 @@ fn spawn_copy(
                 && libc::signal(libc::SIGPIPE, libc::SIG_DFL) != libc::SIG_ERR
                 && libc::sigprocmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut()) == 0;
             if is_placed {
-                if company == Company::Recluse && trace::be_held() == Held::No {
+                if company == SpawnIsolation::Recluse && trace::be_held() == TraceHold::No {
                     libc::write(told.as_raw_fd(), (&raw const NOT_HELD).cast(), size_of::<i32>());
                 }
                 libc::execve(program.as_ptr(), argv.as_ptr().cast(), envp.as_ptr().cast());
@@ -230,7 +230,7 @@ fn spawn_copy(
         io::Read::read_exact(&mut failure, &mut word).ok().map(|()| i32::from_ne_bytes(word))
     };
     let first = next();
-    let is_held = company == Company::Recluse && first != Some(NOT_HELD);
+    let is_held = company == SpawnIsolation::Recluse && first != Some(NOT_HELD);
     match if first == Some(NOT_HELD) { next() } else { first } {
         Some(error) => {
             let _ = wait(pid, Wait::Block);
@@ -322,7 +322,7 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 
 /// What became of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum ChildStatus {
     /// It ended with this status.
     Exited(i32),
     /// This signal ended it.
@@ -335,7 +335,7 @@ pub enum Change {
 
 /// What a process used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ChildUsage {
     /// CPU time in user mode, in microseconds.
     pub user_us: u64,
     /// CPU time in the kernel, in microseconds.
@@ -354,7 +354,7 @@ pub enum Wait {
 }
 
 /// `wait4(2)` for any child (`-1`) or one; also tells stops and continuations.
-pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, Change, Usage)>> {
+pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, ChildStatus, ChildUsage)>> {
     let mut status = 0;
     // SAFETY: `rusage` is plain data for which all zeroes is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -366,16 +366,16 @@ pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, Change, Usage)>> {
         return Ok(None);
     }
     let change = if libc::WIFEXITED(status) {
-        Change::Exited(libc::WEXITSTATUS(status))
+        ChildStatus::Exited(libc::WEXITSTATUS(status))
     } else if libc::WIFSIGNALED(status) {
-        Change::Killed(libc::WTERMSIG(status))
+        ChildStatus::Killed(libc::WTERMSIG(status))
     } else if libc::WIFSTOPPED(status) {
-        Change::Stopped(libc::WSTOPSIG(status))
+        ChildStatus::Stopped(libc::WSTOPSIG(status))
     } else {
-        Change::Continued
+        ChildStatus::Continued
     };
     let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-    let usage = Usage {
+    let usage = ChildUsage {
         user_us: micros(usage.ru_utime),
         system_us: micros(usage.ru_stime),
         max_rss_kb: usage.ru_maxrss as u64,
@@ -384,10 +384,10 @@ pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, Change, Usage)>> {
 }
 
 /// Waits until a child has ended, and answers how; `None` if it is no child.
-pub fn await_end(pid: i32) -> Option<Change> {
+pub fn await_end(pid: i32) -> Option<ChildStatus> {
     loop {
         let (_, change, _) = wait(pid, Wait::Block).ok()??;
-        if matches!(change, Change::Exited(_) | Change::Killed(_)) {
+        if matches!(change, ChildStatus::Exited(_) | ChildStatus::Killed(_)) {
             return Some(change);
         }
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// One instruction of the classic BPF machine.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instruction {
+pub struct BpfInsn {
     /// Operation.
     pub code: u16,
     /// Distance to jump if true.
@@ -18,9 +18,9 @@ pub struct Instruction {
 }
 
 #[repr(C)]
-struct Program {
+struct BpfProgram {
     length: u16,
-    instructions: *const Instruction,
+    instructions: *const BpfInsn,
 }
 
 const NEW_LISTENER: libc::c_ulong = 1 << 3;
@@ -31,8 +31,8 @@ const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
 ///
 /// Where the kernel has it (5.19), a notification that was received is not interrupted
 /// by signals, so that nothing done for the caller is done twice.
-pub fn install(filter: &[Instruction]) -> io::Result<OwnedFd> {
-    let program = Program { length: filter.len() as u16, instructions: filter.as_ptr() };
+pub fn install(filter: &[BpfInsn]) -> io::Result<OwnedFd> {
+    let program = BpfProgram { length: filter.len() as u16, instructions: filter.as_ptr() };
     let set = |flags: libc::c_ulong| {
         // SAFETY: the program's pointer and length describe `filter`, which the kernel copies.
         super::check_long(unsafe {
@@ -48,7 +48,7 @@ pub fn install(filter: &[Instruction]) -> io::Result<OwnedFd> {
 
 /// Whether the kernel has that: asked with no filter at all, it looks at the flags first.
 pub fn waits_killable() -> bool {
-    let none: *const Program = std::ptr::null();
+    let none: *const BpfProgram = std::ptr::null();
     // SAFETY: a null pointer is what the kernel cannot read, and nothing is installed.
     let asked = super::check_long(unsafe {
         libc::syscall(
@@ -81,7 +81,7 @@ pub struct Notification {
 }
 
 #[repr(C)]
-struct Response {
+struct NotifResponse {
     id: u64,
     value: i64,
     error: i32,
@@ -89,7 +89,7 @@ struct Response {
 }
 
 #[repr(C)]
-struct AddFd {
+struct NotifAddFd {
     id: u64,
     flags: u32,
     source: u32,
@@ -131,17 +131,17 @@ pub fn answer(listener: BorrowedFd<'_>, id: u64, result: Result<i64, i32>) -> io
         Ok(value) => (value, 0),
         Err(number) => (0, -number),
     };
-    send(listener, &Response { id, value, error, flags: 0 })
+    send(listener, &NotifResponse { id, value, error, flags: 0 })
 }
 
 /// Lets the kernel carry the call out as it stands. Never for a call that was judged by
 /// what a pointer of it points to: another thread may have changed that since.
 pub fn let_through(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
     const CONTINUE: u32 = 1;
-    send(listener, &Response { id, value: 0, error: 0, flags: CONTINUE })
+    send(listener, &NotifResponse { id, value: 0, error: 0, flags: CONTINUE })
 }
 
-fn send(listener: BorrowedFd<'_>, response: &Response) -> io::Result<()> {
+fn send(listener: BorrowedFd<'_>, response: &NotifResponse) -> io::Result<()> {
     // SAFETY: the structure is the kernel's layout and live.
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), SEND as _, response) }).map(drop)
 }
@@ -156,7 +156,7 @@ pub fn replace(
     target_flags: u32,
 ) -> io::Result<()> {
     const AT: u32 = 1;
-    let request = AddFd {
+    let request = NotifAddFd {
         id,
         flags: AT,
         source: descriptor.as_raw_fd() as u32,
@@ -176,7 +176,7 @@ pub fn add(
     target_flags: u32,
 ) -> io::Result<i32> {
     let request =
-        AddFd { id, flags: 0, source: descriptor.as_raw_fd() as u32, target: 0, target_flags };
+        NotifAddFd { id, flags: 0, source: descriptor.as_raw_fd() as u32, target: 0, target_flags };
     // SAFETY: the structure is the kernel's layout and live.
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), ADD_FD as _, &request) })
 }
@@ -190,7 +190,7 @@ pub fn answer_with(
     target_flags: u32,
 ) -> io::Result<()> {
     const AND_SEND: u32 = 2;
-    let request = AddFd {
+    let request = NotifAddFd {
         id,
         flags: AND_SEND,
         source: descriptor.as_raw_fd() as u32,

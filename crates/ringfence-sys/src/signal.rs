@@ -5,9 +5,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// A set of signals.
 #[derive(Clone, Copy)]
-pub struct Set(libc::sigset_t);
+pub struct SignalSet(libc::sigset_t);
 
-impl Set {
+impl SignalSet {
     /// The set of these signals.
     pub fn of(signals: &[i32]) -> Self {
         // SAFETY: `sigset_t` is plain data; `sigemptyset` initialises it.
@@ -27,17 +27,17 @@ impl Set {
 }
 
 /// Makes `set` the mask of this thread and answers the mask before.
-pub fn set_mask(set: &Set) -> io::Result<Set> {
+pub fn set_mask(set: &SignalSet) -> io::Result<SignalSet> {
     change_mask(libc::SIG_SETMASK, set)
 }
 
 /// Blocks the signals of `set` for this thread and answers the mask before.
-pub fn block(set: &Set) -> io::Result<Set> {
+pub fn block(set: &SignalSet) -> io::Result<SignalSet> {
     change_mask(libc::SIG_BLOCK, set)
 }
 
-fn change_mask(how: i32, set: &Set) -> io::Result<Set> {
-    let mut before = Set::of(&[]);
+fn change_mask(how: i32, set: &SignalSet) -> io::Result<SignalSet> {
+    let mut before = SignalSet::of(&[]);
     // SAFETY: both pointers are to live, initialised sets.
     match unsafe { libc::pthread_sigmask(how, &set.0, &mut before.0) } {
         0 => Ok(before),
@@ -47,7 +47,7 @@ fn change_mask(how: i32, set: &Set) -> io::Result<Set> {
 
 /// What a signal does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Disposition {
+pub enum SignalDisposition {
     /// What the system does by itself.
     Default,
     /// Nothing.
@@ -55,10 +55,10 @@ pub enum Disposition {
 }
 
 /// `sigaction(2)`, without handlers.
-pub fn set_disposition(signal: i32, disposition: Disposition) -> io::Result<()> {
+pub fn set_disposition(signal: i32, disposition: SignalDisposition) -> io::Result<()> {
     let handler = match disposition {
-        Disposition::Default => libc::SIG_DFL,
-        Disposition::Ignore => libc::SIG_IGN,
+        SignalDisposition::Default => libc::SIG_DFL,
+        SignalDisposition::Ignore => libc::SIG_IGN,
     };
     // SAFETY: no handler of ours is installed, so nothing can run in signal context.
     let before = unsafe { libc::signal(signal, handler) };
@@ -66,7 +66,7 @@ pub fn set_disposition(signal: i32, disposition: Disposition) -> io::Result<()> 
 }
 
 /// `signalfd(2)` for `set`, which should be blocked.
-pub fn descriptor(set: &Set) -> io::Result<OwnedFd> {
+pub fn descriptor(set: &SignalSet) -> io::Result<OwnedFd> {
     // SAFETY: the pointer is to a live set.
     let fd = super::check(unsafe {
         libc::signalfd(-1, &set.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
@@ -77,16 +77,16 @@ pub fn descriptor(set: &Set) -> io::Result<OwnedFd> {
 
 /// A signal that arrived.
 #[derive(Debug, Clone, Copy)]
-pub struct Arrived {
+pub struct ReceivedSignal {
     /// Its number.
     pub signal: i32,
     /// Who sent it.
-    pub sender: Sender,
+    pub sender: SignalSender,
 }
 
 /// Who sent a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sender {
+pub enum SignalSender {
     /// The kernel, e.g. the terminal, which sends to the whole process group.
     Kernel,
     /// A process.
@@ -94,7 +94,7 @@ pub enum Sender {
 }
 
 /// The next signal waiting at a descriptor made by [`descriptor`].
-pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<Arrived>> {
+pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<ReceivedSignal>> {
     // SAFETY: `signalfd_siginfo` is plain data for which all zeroes is a value.
     let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::signalfd_siginfo>();
@@ -104,8 +104,9 @@ pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<Arrived>> {
         let error = io::Error::last_os_error();
         return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
     }
-    let sender = if info.ssi_code == libc::SI_KERNEL { Sender::Kernel } else { Sender::Process };
-    Ok(Some(Arrived { signal: info.ssi_signo as i32, sender }))
+    let sender =
+        if info.ssi_code == libc::SI_KERNEL { SignalSender::Kernel } else { SignalSender::Process };
+    Ok(Some(ReceivedSignal { signal: info.ssi_signo as i32, sender }))
 }
 
 /// `kill(2)`.

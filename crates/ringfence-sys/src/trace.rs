@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr;
 
-use crate::privilege::{Asked, CAP_WAKE_ALARM};
+use crate::privilege::{CAP_WAKE_ALARM, CapsetArgs};
 
 /// As wide as the kernel reads it.
 const NONE: usize = 0;
@@ -11,7 +11,7 @@ const NT_PRSTATUS: usize = libc::NT_PRSTATUS as usize;
 
 /// Whether a new process could be held before its first instruction, and hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum TraceHold {
     Yes,
     /// The host lets nobody trace, not even a child that wants to be.
     No,
@@ -19,7 +19,7 @@ pub(crate) enum Held {
 
 /// From now on this process stops when it has become another program, which will have the one
 /// capability that is of no use. To be called by a child between `fork(2)` and `execve(2)`.
-pub(crate) fn be_held() -> Held {
+pub(crate) fn be_held() -> TraceHold {
     // SAFETY: the only pointer is to a live value.
     let is_held = unsafe {
         let mut trap: libc::sigset_t = std::mem::zeroed();
@@ -35,7 +35,7 @@ pub(crate) fn be_held() -> Held {
             && libc::ptrace(libc::PTRACE_TRACEME, 0, NONE, NONE) == 0
             && libc::sigprocmask(libc::SIG_UNBLOCK, &trap, ptr::null_mut()) == 0
     };
-    if is_held { Held::Yes } else { Held::No }
+    if is_held { TraceHold::Yes } else { TraceHold::No }
 }
 
 /// Lets the child that is held keep the one capability from those that it will start, and lets
@@ -63,9 +63,9 @@ fn hide(pid: i32) -> io::Result<()> {
     let before = registers(pid)?;
     let call = find_call(pid, machine::place(&before))?;
     let words = (machine::stack(&before) - BELOW) & !15;
-    let asked = Asked::of(0, 1 << CAP_WAKE_ALARM, 0);
+    let asked = CapsetArgs::of(0, 1 << CAP_WAKE_ALARM, 0);
     put(pid, words, &asked)?;
-    let arguments = [words, words + Asked::SETS as u64];
+    let arguments = [words, words + CapsetArgs::SETS as u64];
     set_registers(pid, &machine::about_to_call(&before, call, libc::SYS_capset as u64, arguments))?;
     // It stops when it calls, and when the call is done.
     for _ in 0..2 {
@@ -79,9 +79,9 @@ fn hide(pid: i32) -> io::Result<()> {
 }
 
 /// Writes into the child's memory.
-fn put(pid: i32, place: u64, asked: &Asked) -> io::Result<()> {
-    const WORDS: usize = size_of::<Asked>() / size_of::<u64>();
-    const { assert!(size_of::<Asked>() == WORDS * size_of::<u64>()) };
+fn put(pid: i32, place: u64, asked: &CapsetArgs) -> io::Result<()> {
+    const WORDS: usize = size_of::<CapsetArgs>() / size_of::<u64>();
+    const { assert!(size_of::<CapsetArgs>() == WORDS * size_of::<u64>()) };
     // SAFETY: both are plain numbers, of one size, without gaps.
     let words: [u64; WORDS] = unsafe { std::mem::transmute_copy(asked) };
     for (number, word) in words.into_iter().enumerate() {
