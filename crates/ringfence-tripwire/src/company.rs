@@ -15,7 +15,7 @@ const SURE: i32 = 8;
 
 /// Who else runs on this machine.
 #[derive(Debug)]
-pub struct Company {
+pub struct CpuContention {
     loads: OwnedFd,
     /// How sure it is that hardly anybody else runs.
     alone: Cell<i32>,
@@ -23,7 +23,7 @@ pub struct Company {
     woken: Cell<u32>,
 }
 
-impl Company {
+impl CpuContention {
     /// As told by a `/proc`; `None` where it tells nothing.
     pub fn of(proc: BorrowedFd<'_>) -> Option<Self> {
         let loads =
@@ -48,8 +48,8 @@ impl Company {
     }
 
     fn look(&self, weight: i32) -> bool {
-        // We, and whoever waits for us: from Linux 6.12 on, one that sleeps is counted for a while. Before,
-        // this may be one other, whom a switch in place costs little.
+        // We, and whoever waits for us: from Linux 6.12 on, one that sleeps is counted for a while.
+        // Before, this may be one other, whom a switch in place costs little.
         const OURS: usize = 2;
         let mut text = [0; 64];
         let length = rustix::io::pread(&self.loads, &mut text, 0).unwrap_or(0);
@@ -110,7 +110,8 @@ mod tests {
     fn whoever_is_woken_may_go_where_it_might() {
         let proc =
             rustix::fs::open("/proc", OFlags::PATH, Mode::empty()).expect("there is a /proc");
-        let company = Company::of(std::os::fd::AsFd::as_fd(&proc)).expect("it tells of loads");
+        let company =
+            CpuContention::of(std::os::fd::AsFd::as_fd(&proc)).expect("it tells of loads");
         let before = sched_getaffinity(None).expect("we are somewhere");
         let own = rustix::thread::gettid().as_raw_nonzero().get();
         assert_eq!(company.wake(own, || 7), 7);

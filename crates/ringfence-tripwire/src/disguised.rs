@@ -6,17 +6,17 @@ use ringfence_api::Operation;
 use ringfence_policy::Disguise;
 use rustix::io::Errno;
 
-use crate::Trip;
-use crate::desk::Refusal;
-use crate::scene::{Prop, PropKind, Scene};
-use crate::serve::{NOBODY, Tripwire, WRITE, accessed, wanted};
-use crate::wire::{Answer, Ask, Entry, Lasts, Request};
+use crate::TripEvent;
+use crate::fuse_protocol::{EntryTtl, FuseEntry, FuseOp, FuseReply, FuseRequest};
+use crate::nodes::{Node, NodeKind, NodeTree};
+use crate::open_table::Refusal;
+use crate::serve::{NOBODY, TripwireFs, WRITE, accessed, wanted};
 
-impl Tripwire {
+impl TripwireFs {
     /// The disguise of a node for the process that asks.
-    pub(crate) fn disguise(&self, request: &Request<'_>, prop: &Prop) -> Disguise {
+    pub(crate) fn disguise(&self, request: &FuseRequest<'_>, prop: &Node) -> Disguise {
         match prop.kind {
-            PropKind::DeniedFile | PropKind::DeniedDirectory => {
+            NodeKind::DeniedFile | NodeKind::DeniedDirectory => {
                 self.watcher.disguise(&prop.path, request.pid)
             }
             _ => Disguise::Deny,
@@ -27,54 +27,56 @@ impl Tripwire {
     /// denied node; `None` if the process waits for an answer of the user.
     pub(crate) fn of_disguised(
         &mut self,
-        request: &Request<'_>,
-        prop: &Prop,
-        scene: &Scene,
+        request: &FuseRequest<'_>,
+        prop: &Node,
+        scene: &NodeTree,
         disguise: Disguise,
     ) -> Option<Vec<u8>> {
         let (unique, is_empty) = (request.unique, disguise == Disguise::Empty);
         let refusal = if is_empty { Refusal::Empty } else { Refusal::Error(Errno::NOENT) };
         Some(match request.ask {
-            Ask::Attributes if is_empty => {
-                Answer::attributes(unique, &self.empty_entry(request.node, prop))
+            FuseOp::Attributes if is_empty => {
+                FuseReply::attributes(unique, &self.empty_entry(request.node, prop))
             }
-            Ask::Attributes => Answer::error(unique, Errno::NOENT.raw_os_error()),
-            Ask::Lookup(name) => match prop.children.get(name) {
-                Some(at) => Answer::entry(unique, &self.entry(scene, *at)),
+            FuseOp::Attributes => FuseReply::error(unique, Errno::NOENT.raw_os_error()),
+            FuseOp::Lookup(name) => match prop.children.get(name) {
+                Some(at) => FuseReply::entry(unique, &self.entry(scene, *at)),
                 None => self.absent_below(request, prop, name),
             },
-            Ask::Open(flags) if wanted(flags) == Operation::Write => {
+            FuseOp::Open(flags) if wanted(flags) == Operation::Write => {
                 self.refuse(request, &prop.path, Operation::Write)
             }
-            Ask::Open(flags) => return self.refuse_or_wait(request, prop, wanted(flags), refusal),
-            Ask::OpenDirectory => {
+            FuseOp::Open(flags) => {
+                return self.refuse_or_wait(request, prop, wanted(flags), refusal);
+            }
+            FuseOp::OpenDirectory => {
                 return self.refuse_or_wait(request, prop, Operation::Read, refusal);
             }
-            Ask::List { offset, size, plus, .. } => {
+            FuseOp::List { offset, size, plus, .. } => {
                 let own = [".", ".."].map(|name| {
-                    (OsStr::new(name), Entry { node: NOBODY, ..self.directory(request.node) })
+                    (OsStr::new(name), FuseEntry { node: NOBODY, ..self.directory(request.node) })
                 });
                 let entries = own.into_iter().enumerate().skip(offset as usize);
-                Answer::list(
+                FuseReply::list(
                     unique,
                     size,
                     plus,
                     entries.map(|(number, (name, entry))| (number as u64 + 1, name, entry)),
                 )
             }
-            Ask::Access(mask) if is_empty && mask & WRITE == 0 => Answer::nothing(unique),
-            Ask::Access(_) if is_empty => Answer::error(unique, Errno::ACCESS.raw_os_error()),
+            FuseOp::Access(mask) if is_empty && mask & WRITE == 0 => FuseReply::nothing(unique),
+            FuseOp::Access(_) if is_empty => FuseReply::error(unique, Errno::ACCESS.raw_os_error()),
             // A loader asks before it reads: only an attempt to open is recorded.
-            Ask::Access(0) => Answer::error(unique, Errno::NOENT.raw_os_error()),
-            Ask::Access(mask) => self.trip(request, prop, accessed(mask), refusal),
+            FuseOp::Access(0) => FuseReply::error(unique, Errno::NOENT.raw_os_error()),
+            FuseOp::Access(mask) => self.trip(request, prop, accessed(mask), refusal),
             _ => self.changed(request, &prop.path),
         })
     }
 
     fn refuse_or_wait(
         &self,
-        request: &Request<'_>,
-        prop: &Prop,
+        request: &FuseRequest<'_>,
+        prop: &Node,
         operation: Operation,
         refusal: Refusal,
     ) -> Option<Vec<u8>> {
@@ -88,32 +90,32 @@ impl Tripwire {
     /// Records the attempt and gives the disguised answer.
     fn trip(
         &self,
-        request: &Request<'_>,
-        prop: &Prop,
+        request: &FuseRequest<'_>,
+        prop: &Node,
         operation: Operation,
         refusal: Refusal,
     ) -> Vec<u8> {
-        self.watcher.tripped(Trip { path: prop.path.clone(), operation, pid: request.pid });
+        self.watcher.tripped(TripEvent { path: prop.path.clone(), operation, pid: request.pid });
         refusal.answer(request.unique)
     }
 
     /// Answers for a name in a directory that looks absent or empty.
-    fn absent_below(&self, request: &Request<'_>, prop: &Prop, name: &OsStr) -> Vec<u8> {
+    fn absent_below(&self, request: &FuseRequest<'_>, prop: &Node, name: &OsStr) -> Vec<u8> {
         let path = prop.path.join(name);
         if self.watcher.exists(&path) {
-            self.watcher.tripped(Trip { path, operation: Operation::Read, pid: request.pid });
+            self.watcher.tripped(TripEvent { path, operation: Operation::Read, pid: request.pid });
         }
-        Answer::error(request.unique, Errno::NOENT.raw_os_error())
+        FuseReply::error(request.unique, Errno::NOENT.raw_os_error())
     }
 
-    fn empty_entry(&self, node: u64, prop: &Prop) -> Entry {
-        let mode = if prop.kind == PropKind::DeniedDirectory { 0o040_555 } else { 0o100_444 };
+    fn empty_entry(&self, node: u64, prop: &Node) -> FuseEntry {
+        let mode = if prop.kind == NodeKind::DeniedDirectory { 0o040_555 } else { 0o100_444 };
         /// The first day of 2000: archives of some formats know no time before 1980.
         const MODIFIED: u64 = 946_684_800;
-        self.as_opened(Entry {
+        self.as_opened(FuseEntry {
             mode,
             modified: MODIFIED,
-            lasts: Lasts::Name,
+            lasts: EntryTtl::Name,
             ..self.directory(node)
         })
     }

@@ -11,19 +11,19 @@
 #![forbid(unsafe_code)]
 
 mod company;
-mod desk;
 mod disguised;
-mod ghosts;
-mod post;
-mod scene;
+mod fuse_protocol;
+mod nodes;
+mod open_table;
+mod placeholders;
 mod serve;
-mod wire;
+mod serving_cpu;
 
-pub use company::{Company, only, stay_at};
-pub use desk::Pending;
-pub use ghosts::Lead;
-pub use scene::{Prop, PropKind, Scene};
-pub use serve::{Tripwire, Watcher};
+pub use company::{CpuContention, only, stay_at};
+pub use nodes::{Node, NodeKind, NodeTree};
+pub use open_table::PendingOpen;
+pub use placeholders::HostEntry;
+pub use serve::{TripHandler, TripwireFs};
 
 use ringfence_api::Operation;
 use ringfence_policy::AbsPath;
@@ -35,7 +35,7 @@ pub const COVERS: &str = "covers";
 
 /// Somebody wanted something that is not to be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trip {
+pub struct TripEvent {
     /// What was wanted.
     pub path: AbsPath,
     /// For what.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 /// What stands at a name of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lead {
+pub enum HostEntry {
     /// A directory.
     Directory,
     /// A plain file that nobody may start.
@@ -22,23 +22,23 @@ pub enum Lead {
     Link(PathBuf),
 }
 
-impl Lead {
+impl HostEntry {
     /// Its kind and permissions, as the kernel writes them: no more of it is shown.
     pub(crate) fn mode(&self) -> u32 {
         match self {
-            Lead::Directory => 0o040_111,
-            Lead::File => 0o100_000,
-            Lead::Program => 0o100_111,
-            Lead::Link(_) => 0o120_777,
+            HostEntry::Directory => 0o040_111,
+            HostEntry::File => 0o100_000,
+            HostEntry::Program => 0o100_111,
+            HostEntry::Link(_) => 0o120_777,
         }
     }
 }
 
 /// One of them.
 #[derive(Debug, Clone)]
-pub(crate) struct Ghost {
+pub(crate) struct PlaceholderNode {
     pub(crate) path: AbsPath,
-    pub(crate) lead: Lead,
+    pub(crate) lead: HostEntry,
     /// What whoever may not have it is told.
     pub(crate) refusal: Errno,
     /// How often the kernel was told of it, and has not forgotten.
@@ -47,8 +47,8 @@ pub(crate) struct Ghost {
 
 /// All that the kernel knows of. They go when it forgets them.
 #[derive(Debug, Default)]
-pub(crate) struct Ghosts {
-    by_node: HashMap<u64, Ghost>,
+pub(crate) struct PlaceholderNodes {
+    by_node: HashMap<u64, PlaceholderNode>,
     by_path: HashMap<AbsPath, u64>,
     made: u64,
 }
@@ -60,9 +60,9 @@ const FIRST: u64 = 1 << 32;
 /// refused as if nobody could be asked.
 const MANY: usize = 16 * 1024;
 
-impl Ghosts {
+impl PlaceholderNodes {
     /// The node for what stands at `path`; `None` if there are too many.
-    pub(crate) fn show(&mut self, path: AbsPath, lead: Lead, refusal: Errno) -> Option<u64> {
+    pub(crate) fn show(&mut self, path: AbsPath, lead: HostEntry, refusal: Errno) -> Option<u64> {
         if let Some(node) = self.by_path.get(&path)
             && let Some(ghost) = self.by_node.get_mut(node).filter(|ghost| ghost.lead == lead)
         {
@@ -75,11 +75,11 @@ impl Ghosts {
         let node = FIRST + self.made;
         self.made += 1;
         self.by_path.insert(path.clone(), node);
-        self.by_node.insert(node, Ghost { path, lead, refusal, lookups: 1 });
+        self.by_node.insert(node, PlaceholderNode { path, lead, refusal, lookups: 1 });
         Some(node)
     }
 
-    pub(crate) fn find(&self, node: u64) -> Option<&Ghost> {
+    pub(crate) fn find(&self, node: u64) -> Option<&PlaceholderNode> {
         self.by_node.get(&node)
     }
 
@@ -106,9 +106,9 @@ mod tests {
 
     #[test]
     fn a_ghost_stays_until_the_kernel_has_forgotten_it() {
-        let mut ghosts = Ghosts::default();
-        let node = ghosts.show(path("/a"), Lead::File, Errno::NOENT).expect("room for one");
-        assert_eq!(ghosts.show(path("/a"), Lead::File, Errno::NOENT), Some(node));
+        let mut ghosts = PlaceholderNodes::default();
+        let node = ghosts.show(path("/a"), HostEntry::File, Errno::NOENT).expect("room for one");
+        assert_eq!(ghosts.show(path("/a"), HostEntry::File, Errno::NOENT), Some(node));
         ghosts.forget(node, 1);
         assert!(ghosts.find(node).is_some());
         ghosts.forget(node, 1);
@@ -117,20 +117,22 @@ mod tests {
 
     #[test]
     fn what_is_another_thing_is_another_ghost() {
-        let mut ghosts = Ghosts::default();
-        let file = ghosts.show(path("/a"), Lead::File, Errno::NOENT).expect("room for one");
+        let mut ghosts = PlaceholderNodes::default();
+        let file = ghosts.show(path("/a"), HostEntry::File, Errno::NOENT).expect("room for one");
         let directory =
-            ghosts.show(path("/a"), Lead::Directory, Errno::NOENT).expect("room for two");
+            ghosts.show(path("/a"), HostEntry::Directory, Errno::NOENT).expect("room for two");
         assert_ne!(file, directory);
         ghosts.forget(file, 1);
-        assert_eq!(ghosts.show(path("/a"), Lead::Directory, Errno::NOENT), Some(directory));
+        assert_eq!(ghosts.show(path("/a"), HostEntry::Directory, Errno::NOENT), Some(directory));
     }
 
     #[test]
     fn there_is_an_end_to_them() {
-        let mut ghosts = Ghosts::default();
+        let mut ghosts = PlaceholderNodes::default();
         let shown = (0..MANY + 10)
-            .filter_map(|number| ghosts.show(path(&format!("/{number}")), Lead::File, Errno::NOENT))
+            .filter_map(|number| {
+                ghosts.show(path(&format!("/{number}")), HostEntry::File, Errno::NOENT)
+            })
             .count();
         assert_eq!((shown, ghosts.by_node.len()), (MANY, MANY));
     }

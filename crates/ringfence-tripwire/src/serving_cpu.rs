@@ -6,28 +6,28 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 
-use crate::company::{Company, only};
+use crate::company::{CpuContention, only};
 
 /// Where we wait for questions. On the processor of whoever asks, one is answered by a switch
 /// to us and back; elsewhere, each time a processor would have to be woken.
 ///
 /// While a sandbox is built, one question follows the other, all from one processor. Later
 /// we stay where we are as long as nobody else runs, and bring there who asks.
-pub(crate) struct Post {
-    company: Option<Company>,
+pub(crate) struct ServingCpu {
+    company: Option<CpuContention>,
     /// Where else we may be.
     away: Option<CpuSet>,
     is_kept: bool,
     since: Instant,
 }
 
-impl Post {
+impl ServingCpu {
     /// So long a sandbox may take to be built.
     const BUILT: Duration = Duration::from_millis(20);
 
     pub(crate) fn at(processor: Option<usize>) -> Self {
         let proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-        let company = proc.and_then(|proc| Company::of(proc.as_fd()));
+        let company = proc.and_then(|proc| CpuContention::of(proc.as_fd()));
         let away = rustix::thread::sched_getaffinity(None).ok();
         let mut post = Self { company, away, is_kept: false, since: Instant::now() };
         post.is_kept = processor.is_some_and(|processor| post.keep(processor));
@@ -43,7 +43,7 @@ impl Post {
         if self.since.elapsed() < Self::BUILT {
             return;
         }
-        match (self.company.as_ref().is_some_and(Company::is_none), self.is_kept) {
+        match (self.company.as_ref().is_some_and(CpuContention::is_none), self.is_kept) {
             (true, false) => self.is_kept = self.keep(rustix::thread::sched_getcpu()),
             (false, true) => {
                 self.is_kept = self

@@ -8,18 +8,18 @@ use std::os::unix::ffi::OsStrExt;
 
 /// What the kernel asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Request<'a> {
+pub(crate) struct FuseRequest<'a> {
     /// To be repeated in the answer.
     pub(crate) unique: u64,
     /// About which node.
     pub(crate) node: u64,
     /// Who asks, as numbered where the file system was mounted.
     pub(crate) pid: u32,
-    pub(crate) ask: Ask<'a>,
+    pub(crate) ask: FuseOp<'a>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ask<'a> {
+pub(crate) enum FuseOp<'a> {
     /// Which protocol: the kernel's minor number and flags.
     Hello {
         minor: u32,
@@ -85,52 +85,52 @@ fn name_at(bytes: &[u8], at: usize) -> Option<&OsStr> {
     Some(OsStr::from_bytes(&rest[..end]))
 }
 
-impl<'a> Request<'a> {
+impl<'a> FuseRequest<'a> {
     /// `None` if this is no request.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let length = u32_at(bytes, 0)? as usize;
         let body = bytes.get(HEADER..length)?;
         let ask = match u32_at(bytes, 4)? {
-            1 => Ask::Lookup(name_at(body, 0)?),
-            2 => Ask::Forget(u64_at(body, 0)?),
-            3 => Ask::Attributes,
-            4 => Ask::SetAttributes,
-            5 => Ask::ReadLink,
-            6 => Ask::Make(name_at(body, 0)?),
-            8 => Ask::Make(name_at(body, 16)?),
-            9 => Ask::Make(name_at(body, 8)?),
-            10 | 11 => Ask::Remove(name_at(body, 0)?),
-            12 => Ask::Rename(name_at(body, 8)?),
-            13 => Ask::Make(name_at(body, 8)?),
-            14 => Ask::Open(u32_at(body, 0)?),
-            15 => Ask::Read {
+            1 => FuseOp::Lookup(name_at(body, 0)?),
+            2 => FuseOp::Forget(u64_at(body, 0)?),
+            3 => FuseOp::Attributes,
+            4 => FuseOp::SetAttributes,
+            5 => FuseOp::ReadLink,
+            6 => FuseOp::Make(name_at(body, 0)?),
+            8 => FuseOp::Make(name_at(body, 16)?),
+            9 => FuseOp::Make(name_at(body, 8)?),
+            10 | 11 => FuseOp::Remove(name_at(body, 0)?),
+            12 => FuseOp::Rename(name_at(body, 8)?),
+            13 => FuseOp::Make(name_at(body, 8)?),
+            14 => FuseOp::Open(u32_at(body, 0)?),
+            15 => FuseOp::Read {
                 handle: u64_at(body, 0)?,
                 offset: u64_at(body, 8)?,
                 size: u32_at(body, 16)?,
             },
-            17 => Ask::Statistics,
-            18 | 29 => Ask::Release(u64_at(body, 0)?),
-            25 => Ask::Flush,
-            26 => Ask::Hello { minor: u32_at(body, 4)?, flags: u32_at(body, 12)? },
-            27 => Ask::OpenDirectory,
-            28 => Ask::List {
+            17 => FuseOp::Statistics,
+            18 | 29 => FuseOp::Release(u64_at(body, 0)?),
+            25 => FuseOp::Flush,
+            26 => FuseOp::Hello { minor: u32_at(body, 4)?, flags: u32_at(body, 12)? },
+            27 => FuseOp::OpenDirectory,
+            28 => FuseOp::List {
                 handle: u64_at(body, 0)?,
                 offset: u64_at(body, 8)?,
                 size: u32_at(body, 16)?,
                 plus: false,
             },
-            34 => Ask::Access(u32_at(body, 0)?),
-            36 => Ask::Interrupt(u64_at(body, 0)?),
-            35 | 51 => Ask::Make(name_at(body, 16)?),
-            42 => Ask::ForgetMany(body.get(8..)?),
-            44 => Ask::List {
+            34 => FuseOp::Access(u32_at(body, 0)?),
+            36 => FuseOp::Interrupt(u64_at(body, 0)?),
+            35 | 51 => FuseOp::Make(name_at(body, 16)?),
+            42 => FuseOp::ForgetMany(body.get(8..)?),
+            44 => FuseOp::List {
                 handle: u64_at(body, 0)?,
                 offset: u64_at(body, 8)?,
                 size: u32_at(body, 16)?,
                 plus: true,
             },
-            45 => Ask::Rename(name_at(body, 16)?),
-            _ => Ask::Unknown,
+            45 => FuseOp::Rename(name_at(body, 16)?),
+            _ => FuseOp::Unknown,
         };
         Some(Self {
             unique: u64_at(bytes, 8)?,
@@ -147,9 +147,9 @@ pub(crate) fn forgotten(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// An answer in the making.
-pub(crate) struct Answer(Vec<u8>);
+pub(crate) struct FuseReply(Vec<u8>);
 
-impl Answer {
+impl FuseReply {
     fn new(unique: u64) -> Self {
         let mut answer = Self(Vec::with_capacity(256));
         answer.u32(0).u32(0).u64(unique);
@@ -182,7 +182,7 @@ impl Answer {
         answer.done()
     }
 
-    pub(crate) fn entry(unique: u64, entry: &Entry) -> Vec<u8> {
+    pub(crate) fn entry(unique: u64, entry: &FuseEntry) -> Vec<u8> {
         let mut answer = Self::new(unique);
         answer.put_entry(entry);
         answer.done()
@@ -196,7 +196,7 @@ impl Answer {
         answer.done()
     }
 
-    pub(crate) fn attributes(unique: u64, entry: &Entry) -> Vec<u8> {
+    pub(crate) fn attributes(unique: u64, entry: &FuseEntry) -> Vec<u8> {
         let mut answer = Self::new(unique);
         answer.u64(entry.lasts.attributes()).u64(0).put_attributes(entry);
         answer.done()
@@ -237,7 +237,7 @@ impl Answer {
         unique: u64,
         size: u32,
         plus: bool,
-        entries: impl Iterator<Item = (u64, &'e OsStr, Entry)>,
+        entries: impl Iterator<Item = (u64, &'e OsStr, FuseEntry)>,
     ) -> Vec<u8> {
         let mut answer = Self::new(unique);
         for (offset, name, entry) in entries {
@@ -272,12 +272,12 @@ impl Answer {
         self
     }
 
-    fn put_entry(&mut self, entry: &Entry) -> &mut Self {
+    fn put_entry(&mut self, entry: &FuseEntry) -> &mut Self {
         let (name, attributes) = (entry.lasts.name(), entry.lasts.attributes());
         self.u64(entry.node).u64(0).u64(name).u64(attributes).u32(0).u32(0).put_attributes(entry)
     }
 
-    fn put_attributes(&mut self, entry: &Entry) -> &mut Self {
+    fn put_attributes(&mut self, entry: &FuseEntry) -> &mut Self {
         self.u64(entry.node)
             .u64(entry.size)
             .u64(entry.size.div_ceil(512))
@@ -299,7 +299,7 @@ impl Answer {
 
 /// For how long the kernel may believe what it was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lasts {
+pub(crate) enum EntryTtl {
     /// Nothing of it changes.
     Forever,
     /// The name stands for the node, and the node may be opened for somebody.
@@ -308,22 +308,22 @@ pub(crate) enum Lasts {
     Once,
 }
 
-impl Lasts {
+impl EntryTtl {
     const FOREVER: u64 = 1 << 30;
 
     /// In seconds.
     fn name(self) -> u64 {
-        if self == Lasts::Once { 0 } else { Self::FOREVER }
+        if self == EntryTtl::Once { 0 } else { Self::FOREVER }
     }
 
     fn attributes(self) -> u64 {
-        if self == Lasts::Forever { Self::FOREVER } else { 0 }
+        if self == EntryTtl::Forever { Self::FOREVER } else { 0 }
     }
 }
 
 /// What stands at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct FuseEntry {
     pub(crate) node: u64,
     /// Kind and permissions.
     pub(crate) mode: u32,
@@ -332,14 +332,14 @@ pub(crate) struct Entry {
     pub(crate) gid: u32,
     /// When it was last written to, in seconds since 1970.
     pub(crate) modified: u64,
-    pub(crate) lasts: Lasts,
+    pub(crate) lasts: EntryTtl,
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
 
-    use super::{Answer, Ask, Entry, Lasts, Request, forgotten};
+    use super::{EntryTtl, FuseEntry, FuseOp, FuseReply, FuseRequest, forgotten};
 
     /// A request as the kernel lays it out.
     fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
@@ -356,32 +356,32 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(opcode: u32, body: &[u8], expect: Ask<'_>) {
+    fn check(opcode: u32, body: &[u8], expect: FuseOp<'_>) {
         let bytes = request(opcode, 5, body);
         assert_eq!(
-            Request::parse(&bytes),
-            Some(Request { unique: 7, node: 5, pid: 1234, ask: expect }),
+            FuseRequest::parse(&bytes),
+            Some(FuseRequest { unique: 7, node: 5, pid: 1234, ask: expect }),
             "{opcode}"
         );
     }
 
     #[test]
     fn requests_are_read() {
-        check(1, b"name\0", Ask::Lookup(OsStr::new("name")));
-        check(9, b"\xff\x01\0\0\0\0\0\0new\0", Ask::Make(OsStr::new("new")));
-        check(14, &2u32.to_ne_bytes(), Ask::Open(2));
-        check(3, &[], Ask::Attributes);
-        check(99, &[], Ask::Unknown);
-        check(2, &3u64.to_ne_bytes(), Ask::Forget(3));
-        check(36, &9u64.to_ne_bytes(), Ask::Interrupt(9));
-        check(18, &[4u64.to_ne_bytes(), [0; 8]].concat(), Ask::Release(4));
+        check(1, b"name\0", FuseOp::Lookup(OsStr::new("name")));
+        check(9, b"\xff\x01\0\0\0\0\0\0new\0", FuseOp::Make(OsStr::new("new")));
+        check(14, &2u32.to_ne_bytes(), FuseOp::Open(2));
+        check(3, &[], FuseOp::Attributes);
+        check(99, &[], FuseOp::Unknown);
+        check(2, &3u64.to_ne_bytes(), FuseOp::Forget(3));
+        check(36, &9u64.to_ne_bytes(), FuseOp::Interrupt(9));
+        check(18, &[4u64.to_ne_bytes(), [0; 8]].concat(), FuseOp::Release(4));
         check(
             15,
             &[4u64, 5, 6].map(u64::to_ne_bytes).concat(),
-            Ask::Read { handle: 4, offset: 5, size: 6 },
+            FuseOp::Read { handle: 4, offset: 5, size: 6 },
         );
         let pairs = [1u64, 7, 2, 8, 3].map(u64::to_ne_bytes).concat();
-        check(42, &pairs, Ask::ForgetMany(&pairs[8..]));
+        check(42, &pairs, FuseOp::ForgetMany(&pairs[8..]));
         assert_eq!(forgotten(&pairs[8..]).collect::<Vec<_>>(), [(7, 2), (8, 3)]);
     }
 
@@ -390,59 +390,59 @@ mod tests {
         for opcode in 0..60 {
             let whole = request(opcode, 5, b"name without an end");
             for length in 0..whole.len() {
-                let _ = Request::parse(&whole[..length]);
+                let _ = FuseRequest::parse(&whole[..length]);
             }
-            assert!(Request::parse(&whole[..39]).is_none());
+            assert!(FuseRequest::parse(&whole[..39]).is_none());
         }
-        assert_eq!(Request::parse(&request(1, 5, b"no end")), None);
+        assert_eq!(FuseRequest::parse(&request(1, 5, b"no end")), None);
     }
 
     #[test]
     fn answers_have_the_kernels_sizes() {
-        let entry = Entry {
+        let entry = FuseEntry {
             node: 9,
             mode: 0o040_755,
             size: 0,
             uid: 1,
             gid: 2,
             modified: 0,
-            lasts: Lasts::Forever,
+            lasts: EntryTtl::Forever,
         };
         let sizes = [
-            (Answer::error(7, 13), 16),
-            (Answer::hello(7, 40, u32::MAX, 0), 16 + 64),
-            (Answer::entry(7, &entry), 16 + 128),
-            (Answer::absent(7, 1), 16 + 128),
-            (Answer::attributes(7, &entry), 16 + 104),
-            (Answer::opened(7), 16 + 16),
-            (Answer::opened_as(7, 1), 16 + 16),
-            (Answer::statistics(7), 16 + 80),
+            (FuseReply::error(7, 13), 16),
+            (FuseReply::hello(7, 40, u32::MAX, 0), 16 + 64),
+            (FuseReply::entry(7, &entry), 16 + 128),
+            (FuseReply::absent(7, 1), 16 + 128),
+            (FuseReply::attributes(7, &entry), 16 + 104),
+            (FuseReply::opened(7), 16 + 16),
+            (FuseReply::opened_as(7, 1), 16 + 16),
+            (FuseReply::statistics(7), 16 + 80),
         ];
         for (answer, size) in sizes {
             assert_eq!(answer.len(), size);
             assert_eq!(answer[..4], (size as u32).to_ne_bytes());
             assert_eq!(answer[8..16], 7u64.to_ne_bytes());
         }
-        assert_eq!(Answer::error(7, 13)[4..8], (-13i32).to_ne_bytes());
+        assert_eq!(FuseReply::error(7, 13)[4..8], (-13i32).to_ne_bytes());
     }
 
     #[test]
     fn lists_hold_what_fits_and_go_on_from_there() {
-        let entry = Entry {
+        let entry = FuseEntry {
             node: 9,
             mode: 0o040_755,
             size: 0,
             uid: 1,
             gid: 2,
             modified: 0,
-            lasts: Lasts::Forever,
+            lasts: EntryTtl::Forever,
         };
         let names = ["a", "longer-name", "b"];
         let all =
             || names.iter().enumerate().map(|(at, name)| (at as u64 + 1, OsStr::new(*name), entry));
-        assert_eq!(Answer::list(7, 4096, false, all()).len(), 16 + 32 + 40 + 32);
-        assert_eq!(Answer::list(7, 80, false, all()).len(), 16 + 32 + 40);
-        assert_eq!(Answer::list(7, 4096, true, all()).len(), 16 + 32 + 40 + 32 + 3 * 128);
-        assert_eq!(Answer::list(7, 4096, false, all().skip(3)).len(), 16);
+        assert_eq!(FuseReply::list(7, 4096, false, all()).len(), 16 + 32 + 40 + 32);
+        assert_eq!(FuseReply::list(7, 80, false, all()).len(), 16 + 32 + 40);
+        assert_eq!(FuseReply::list(7, 4096, true, all()).len(), 16 + 32 + 40 + 32 + 3 * 128);
+        assert_eq!(FuseReply::list(7, 4096, false, all().skip(3)).len(), 16);
     }
 }

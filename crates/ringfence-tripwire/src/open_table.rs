@@ -11,48 +11,48 @@ use std::time::Duration;
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 
-use crate::wire::Answer;
+use crate::fuse_protocol::FuseReply;
 
 /// What the serving thread shares with those who answer later.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct OpenTable {
     pub(crate) device: OwnedFd,
-    books: Mutex<Books>,
+    books: Mutex<OpenTableState>,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct OpenTableState {
     /// Requests that nobody has answered yet, and who waits.
     waiting: HashMap<u64, u32>,
-    opened: HashMap<u64, Arc<Opened>>,
+    opened: HashMap<u64, Arc<OpenedFile>>,
     handles: u64,
 }
 
 /// Something of the host that was opened for somebody.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedFile {
     node: u64,
     pub(crate) file: OwnedFd,
     /// What is in it, if it is a directory: names and kinds.
     pub(crate) names: Vec<(OsString, u32)>,
 }
 
-impl Desk {
+impl OpenTable {
     pub(crate) fn new(device: OwnedFd) -> Self {
         Self { device, books: Mutex::default() }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, OpenTableState> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was opened under this number.
-    pub(crate) fn opened(&self, handle: u64) -> Option<Arc<Opened>> {
+    pub(crate) fn opened(&self, handle: u64) -> Option<Arc<OpenedFile>> {
         self.books().opened.get(&handle).cloned()
     }
 
     /// What is open of a node, by anybody.
-    pub(crate) fn open_of(&self, node: u64) -> Option<Arc<Opened>> {
+    pub(crate) fn open_of(&self, node: u64) -> Option<Arc<OpenedFile>> {
         let books = self.books();
         if books.opened.is_empty() {
             None
@@ -83,7 +83,7 @@ impl Desk {
         let begun =
             thread::Builder::new().name("tripwire".into()).stack_size(64 * 1024).spawn(look_after);
         if begun.is_err() {
-            self.settle(unique, &Answer::error(unique, Errno::INTR.raw_os_error()));
+            self.settle(unique, &FuseReply::error(unique, Errno::INTR.raw_os_error()));
         }
     }
 
@@ -94,7 +94,7 @@ impl Desk {
             None => false,
             Some(pid) if may_wait(pid) => true,
             Some(_) => {
-                self.settle(unique, &Answer::error(unique, Errno::INTR.raw_os_error()));
+                self.settle(unique, &FuseReply::error(unique, Errno::INTR.raw_os_error()));
                 false
             }
         }
@@ -109,14 +109,14 @@ impl Desk {
 
 /// An open that waits for its answer. Dropped, it is refused.
 #[derive(Debug)]
-pub struct Pending {
-    desk: Arc<Desk>,
-    request: Waiting,
+pub struct PendingOpen {
+    desk: Arc<OpenTable>,
+    request: ParkedOpen,
 }
 
 /// What waits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Waiting {
+pub(crate) struct ParkedOpen {
     pub(crate) unique: u64,
     pub(crate) node: u64,
     /// What the kernel takes the node for.
@@ -137,15 +137,15 @@ pub(crate) enum Refusal {
 impl Refusal {
     pub(crate) fn answer(self, unique: u64) -> Vec<u8> {
         match self {
-            Refusal::Error(error) => Answer::error(unique, error.raw_os_error()),
-            Refusal::Empty => Answer::opened_as(unique, 0),
+            Refusal::Error(error) => FuseReply::error(unique, error.raw_os_error()),
+            Refusal::Empty => FuseReply::opened_as(unique, 0),
         }
     }
 }
 
-impl Pending {
+impl PendingOpen {
     /// From now on `pid` waits.
-    pub(crate) fn begin(desk: &Arc<Desk>, pid: u32, request: Waiting) -> Self {
+    pub(crate) fn begin(desk: &Arc<OpenTable>, pid: u32, request: ParkedOpen) -> Self {
         desk.books().waiting.insert(request.unique, pid);
         Self { desk: desk.clone(), request }
     }
@@ -173,20 +173,22 @@ impl Pending {
             let mut books = self.desk.books();
             books.handles += 1;
             let handle = books.handles;
-            books.opened.insert(handle, Arc::new(Opened { node: self.request.node, file, names }));
+            books
+                .opened
+                .insert(handle, Arc::new(OpenedFile { node: self.request.node, file, names }));
             handle
         };
         let unique = self.request.unique;
-        if !self.desk.settle(unique, &Answer::opened_as(unique, handle)) {
+        if !self.desk.settle(unique, &FuseReply::opened_as(unique, handle)) {
             self.desk.close(handle);
         }
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingOpen {
     fn drop(&mut self) {
         // Nothing waits any more once it was answered.
-        let Waiting { unique, refusal, .. } = self.request;
+        let ParkedOpen { unique, refusal, .. } = self.request;
         self.desk.settle(unique, &refusal.answer(unique));
     }
 }
