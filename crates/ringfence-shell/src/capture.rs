@@ -2,18 +2,18 @@
 
 use std::collections::VecDeque;
 
-use ringfence_api::Output;
+use ringfence_api::StreamOutput;
 
 /// Bytes of one stream within a bound.
 #[derive(Debug)]
-pub struct Capture {
+pub struct BoundedCapture {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     half: usize,
     dropped: u64,
 }
 
-impl Capture {
+impl BoundedCapture {
     /// Keeps so many bytes in all.
     pub fn new(limit: usize) -> Self {
         Self { head: Vec::new(), tail: VecDeque::new(), half: limit / 2, dropped: 0 }
@@ -34,18 +34,18 @@ impl Capture {
     }
 
     /// What is kept.
-    pub fn finish(self) -> Output {
-        Output { head: self.head, tail: self.tail.into(), dropped: self.dropped }
+    pub fn finish(self) -> StreamOutput {
+        StreamOutput { head: self.head, tail: self.tail.into(), dropped: self.dropped }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Capture;
+    use super::BoundedCapture;
 
     #[track_caller]
     fn check(limit: usize, pieces: &[&str], head: &str, tail: &str, dropped: u64) {
-        let mut capture = Capture::new(limit);
+        let mut capture = BoundedCapture::new(limit);
         for piece in pieces {
             capture.push(piece.as_bytes());
         }

@@ -10,12 +10,12 @@
 #![forbid(unsafe_code)]
 
 mod capture;
-mod hearing;
+mod end_marker;
 mod script;
 
-pub use capture::Capture;
-pub use hearing::Hearing;
+pub use capture::BoundedCapture;
+pub use end_marker::EndMarkerReader;
 pub use script::{
-    Kind, LineError, RUNNER, RUNNER_TEXT, Reads, ShellLine, Word, prelude, refitting, script,
-    telling,
+    EndMarker, LineError, RUNNER, RUNNER_TEXT, ShellKind, ShellLine, StdinMode, prelude, refitting,
+    script, telling,
 };

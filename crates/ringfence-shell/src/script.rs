@@ -16,7 +16,7 @@ pub const RUNNER_TEXT: &str = "eval \"$__ringfence_line\"\n";
 
 /// What is known of a shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ShellKind {
     /// GNU bash.
     Bash,
     /// The Z shell, in which `command` finds nothing that is built in.
@@ -25,13 +25,13 @@ pub enum Kind {
     Plain,
 }
 
-impl Kind {
+impl ShellKind {
     /// By the name of the program.
     pub fn of(program: &Path) -> Self {
         match program.file_name().map(OsStr::as_bytes) {
-            Some(b"bash") => Kind::Bash,
-            Some(b"zsh") => Kind::Zsh,
-            _ => Kind::Plain,
+            Some(b"bash") => ShellKind::Bash,
+            Some(b"zsh") => ShellKind::Zsh,
+            _ => ShellKind::Plain,
         }
     }
 
@@ -39,41 +39,41 @@ impl Kind {
     /// closes this. Not every shell knows numbers of two digits.
     pub fn script(self) -> i32 {
         match self {
-            Kind::Bash => 63,
-            Kind::Zsh | Kind::Plain => 8,
+            ShellKind::Bash => 63,
+            ShellKind::Zsh | ShellKind::Plain => 8,
         }
     }
 
     /// The number under which a shell has what the next command is to read.
     pub fn input(self) -> i32 {
         match self {
-            Kind::Bash => 62,
-            Kind::Zsh | Kind::Plain => 7,
+            ShellKind::Bash => 62,
+            ShellKind::Zsh | ShellKind::Plain => 7,
         }
     }
 
     /// `exec`, whatever else somebody has called so.
     fn exec(self) -> &'static str {
         match self {
-            Kind::Bash | Kind::Plain => "\\command exec",
-            Kind::Zsh => "\\builtin exec",
+            ShellKind::Bash | ShellKind::Plain => "\\command exec",
+            ShellKind::Zsh => "\\builtin exec",
         }
     }
 
     /// The number under which a shell tells that a command has ended.
     pub fn report(self) -> i32 {
         match self {
-            Kind::Bash => 61,
-            Kind::Zsh | Kind::Plain => 9,
+            ShellKind::Bash => 61,
+            ShellKind::Zsh | ShellKind::Plain => 9,
         }
     }
 }
 
 /// A word that nobody has seen before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word(String);
+pub struct EndMarker(String);
 
-impl Word {
+impl EndMarker {
     /// How long each is. A shell reads its script byte by byte, so each byte takes its time.
     pub const LENGTH: usize = 6;
 
@@ -101,22 +101,22 @@ pub enum LineError {
 /// shell whose aliases somebody has taken away.
 const TELL: &str = "@";
 
-/// A function that sets `$?`: telling of an end sets it to 0, and the next command reads what the one
-/// before it left.
+/// A function that sets `$?`: telling of an end sets it to 0, and the next command reads what the
+/// one before it left.
 const STATUS: &str = "__ringfence_status";
 
 /// What a shell is told first.
-pub fn prelude(kind: Kind, program: &[u8]) -> Vec<u8> {
+pub fn prelude(kind: ShellKind, program: &[u8]) -> Vec<u8> {
     let (given, report) = (kind.script(), kind.report());
     let own = match kind {
-        Kind::Bash => format!(
+        ShellKind::Bash => format!(
             "shopt -s expand_aliases; {TELL}() {{ builtin echo \" $?\" \"$1\" >&{report}; }}; alias {TELL}='\\builtin echo \" $?\" >&{report}'; "
         ),
-        Kind::Zsh | Kind::Plain => String::new(),
+        ShellKind::Zsh | ShellKind::Plain => String::new(),
     };
     // Some commands are not in a file, so there is nothing to return from: they need no help.
     let mut told = Vec::new();
-    if kind == Kind::Bash {
+    if kind == ShellKind::Bash {
         // Otherwise `$0` is the name of the pipe that it reads.
         told.extend_from_slice(b"BASH_ARGV0=");
         quote(program, &mut told);
@@ -130,7 +130,7 @@ pub fn prelude(kind: Kind, program: &[u8]) -> Vec<u8> {
 
 /// What a command reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reads {
+pub enum StdinMode {
     /// What the shell does.
     AsTheShell,
     /// What the shell has under [`Kind::input`].
@@ -143,7 +143,7 @@ pub struct ShellLine<'a> {
     /// The command.
     pub line: &'a [u8],
     /// Source of its standard input.
-    pub reads: Reads,
+    pub reads: StdinMode,
     /// Where its standard error goes.
     pub errors: Errors,
     /// `$?` as the command finds it.
@@ -152,9 +152,9 @@ pub struct ShellLine<'a> {
 
 /// Script by which a shell runs a command through the file `runner`.
 pub fn script(
-    kind: Kind,
+    kind: ShellKind,
     told: ShellLine<'_>,
-    word: &Word,
+    word: &EndMarker,
     runner: &str,
 ) -> Result<Vec<u8>, LineError> {
     let ShellLine { line, reads, errors, status } = told;
@@ -163,23 +163,23 @@ pub fn script(
     }
     let mut script = Vec::with_capacity(line.len() + 128);
     let input = kind.input();
-    let is_direct = reads == Reads::AsTheShell && errors == Errors::Apart && status == 0;
-    if kind == Kind::Bash && is_direct && is_plain(line) {
+    let is_direct = reads == StdinMode::AsTheShell && errors == Errors::Apart && status == 0;
+    if kind == ShellKind::Bash && is_direct && is_plain(line) {
         script.extend_from_slice(line);
     } else {
         script.extend_from_slice(b"__ringfence_line=");
         if status == 0 {
             quote(line, &mut script);
         } else {
-            // On the left of `||` a failure neither ends a shell with `set -e` nor runs its ERR trap. No
-            // reserved word: after some syntax errors bash takes `{` for a command.
+            // On the left of `||` a failure neither ends a shell with `set -e` nor runs its ERR
+            // trap. No reserved word: after some syntax errors bash takes `{` for a command.
             let mut after = format!("{STATUS} {status} || eval ").into_bytes();
             quote(line, &mut after);
             quote(&after, &mut script);
         }
         // If a command made that variable read-only, nothing runs, and not the line before.
         script.extend_from_slice(format!(" && . {runner}").as_bytes());
-        if reads == Reads::Its {
+        if reads == StdinMode::Its {
             script.extend_from_slice(format!(" <&{input} {input}<&-").as_bytes());
         }
         if errors == Errors::WithOutput {
@@ -188,26 +188,26 @@ pub fn script(
     }
     script.push(b'\n');
     script.extend_from_slice(&telling(kind, word));
-    if reads == Reads::Its {
+    if reads == StdinMode::Its {
         script.extend_from_slice(format!("{} {input}<&-\n", kind.exec()).as_bytes());
     }
     Ok(script)
 }
 
 /// What a shell is told to say that all before has ended.
-pub fn telling(kind: Kind, word: &Word) -> Vec<u8> {
+pub fn telling(kind: ShellKind, word: &EndMarker) -> Vec<u8> {
     let report = kind.report();
     let word = word.text();
     match kind {
-        Kind::Bash => format!("{TELL} {word}\n"),
-        Kind::Zsh => format!("\\builtin print -ru{report} -- \" $?\" {word}\n"),
-        Kind::Plain => format!("\\command printf ' %s %s\\n' \"$?\" >&{report} {word}\n"),
+        ShellKind::Bash => format!("{TELL} {word}\n"),
+        ShellKind::Zsh => format!("\\builtin print -ru{report} -- \" $?\" {word}\n"),
+        ShellKind::Plain => format!("\\command printf ' %s %s\\n' \"$?\" >&{report} {word}\n"),
     }
     .into_bytes()
 }
 
 /// What a shell is told to open files under these numbers, each in its way.
-pub fn refitting(kind: Kind, places: &[(i32, &str, String)]) -> String {
+pub fn refitting(kind: ShellKind, places: &[(i32, &str, String)]) -> String {
     let each: String =
         places.iter().map(|(number, how, path)| format!(" {number}{how}{path}")).collect();
     format!("{}{each}\n", kind.exec())
@@ -286,14 +286,14 @@ mod tests {
     fn what_no_shell_takes_is_refused() {
         assert_eq!(
             script(
-                Kind::Bash,
+                ShellKind::Bash,
                 ShellLine {
                     line: b"ab\0c",
-                    reads: Reads::AsTheShell,
+                    reads: StdinMode::AsTheShell,
                     errors: Errors::Apart,
                     status: 0
                 },
-                &Word::new([0; 6]),
+                &EndMarker::new([0; 6]),
                 RUNNER
             ),
             Err(LineError::Nul(2))
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn words_are_as_long_as_they_are_said_to_be() {
-        assert_eq!(Word::new([255; 6]).text().len(), Word::LENGTH);
-        assert_ne!(Word::new([1; 6]), Word::new([2; 6]));
+        assert_eq!(EndMarker::new([255; 6]).text().len(), EndMarker::LENGTH);
+        assert_ne!(EndMarker::new([1; 6]), EndMarker::new([2; 6]));
     }
 }

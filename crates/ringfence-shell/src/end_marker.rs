@@ -1,25 +1,25 @@
 //! Hearing the end of a command among whatever else is said.
 
-use crate::Word;
+use crate::EndMarker;
 
 /// What is heard where a shell tells of an end. Everything that it starts can write there as
 /// well, so all that does not hold the word counts as noise.
 #[derive(Debug, Default)]
-pub struct Hearing {
+pub struct EndMarkerReader {
     /// The end of what was heard, in which a word may have begun.
     kept: Vec<u8>,
     noise: usize,
 }
 
-impl Hearing {
+impl EndMarkerReader {
     /// So many bytes of noise are borne with during one command: too few to guess a word.
     const BORNE: usize = 64 * 1024;
 
     /// The longest that is said of an end, less one byte.
-    const LONGEST: usize = " 255 ".len() + Word::LENGTH;
+    const LONGEST: usize = " 255 ".len() + EndMarker::LENGTH;
 
     /// Hears more; answers the status of the command that was to say `word`, if that was said.
-    pub fn hear(&mut self, said: &[u8], word: &Word) -> Option<i32> {
+    pub fn hear(&mut self, said: &[u8], word: &EndMarker) -> Option<i32> {
         self.kept.extend_from_slice(said);
         self.noise += said.len();
         if let Some(status) = ended(&self.kept, word) {
@@ -38,7 +38,7 @@ impl Hearing {
 
 /// The status that stands before `word`: between two spaces, so that whatever was written
 /// before it is not taken for a part of it. What a shell says, it says in one piece.
-fn ended(said: &[u8], word: &Word) -> Option<i32> {
+fn ended(said: &[u8], word: &EndMarker) -> Option<i32> {
     let word = word.text().as_bytes();
     said.windows(word.len() + 1)
         .enumerate()
@@ -63,13 +63,13 @@ fn ended(said: &[u8], word: &Word) -> Option<i32> {
 mod tests {
     use super::*;
 
-    fn word() -> Word {
-        Word::new(*b"abcdef")
+    fn word() -> EndMarker {
+        EndMarker::new(*b"abcdef")
     }
 
     #[track_caller]
     fn check(said: &[&str], status: Option<i32>) {
-        let mut hearing = Hearing::default();
+        let mut hearing = EndMarkerReader::default();
         let text = |piece: &&str| piece.replace("WORD", word().text()).into_bytes();
         let heard = said
             .iter()
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn nobody_listens_for_ever() {
-        let mut hearing = Hearing::default();
-        assert_eq!(hearing.hear(&[b'x'; Hearing::BORNE], &word()), None);
+        let mut hearing = EndMarkerReader::default();
+        assert_eq!(hearing.hear(&[b'x'; EndMarkerReader::BORNE], &word()), None);
         assert!(!hearing.is_loud());
         hearing.hear(b"x", &word());
         assert!(hearing.is_loud());
