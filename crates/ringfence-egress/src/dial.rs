@@ -1,20 +1,20 @@
 //! Reaching something outside: names resolved, addresses judged, the first that answers taken.
 
 mod copy;
+mod happy_eyeballs;
 mod options;
-mod outer;
 mod patience;
-mod race;
 mod resolve;
+mod upstream;
 
 pub(crate) use copy::begin;
 pub use copy::connect_copy;
-pub use options::{Family, Options, Waiting};
-pub use outer::{Astray, Outer, OuterUrl, Unusable};
-pub use patience::Patience;
-pub use race::Reached;
-pub(crate) use race::{outcome, wait_patiently, wait_readable};
-pub use resolve::{HostResolver, Resolve, Unresolved};
+pub use happy_eyeballs::DialedSocket;
+pub(crate) use happy_eyeballs::{outcome, wait_patiently, wait_readable};
+pub use options::{BlockingMode, SocketFamily, SocketOptions};
+pub use patience::DialPatience;
+pub use resolve::{HostResolver, Resolve, ResolveError};
+pub use upstream::{UpstreamError, UpstreamProxies, UpstreamUrl, UpstreamUrlError};
 
 use std::fmt;
 use std::io;
@@ -27,19 +27,19 @@ use rustix::io::Errno;
 
 /// Whom to reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Host {
+pub enum DialHost {
     /// A name, in its canonical form.
     Name(String),
     /// An address.
     Address(IpAddr),
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for DialHost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Host::Name(name) => out.write_str(name),
-            Host::Address(IpAddr::V4(address)) => write!(out, "{address}"),
-            Host::Address(IpAddr::V6(address)) => write!(out, "[{address}]"),
+            DialHost::Name(name) => out.write_str(name),
+            DialHost::Address(IpAddr::V4(address)) => write!(out, "{address}"),
+            DialHost::Address(IpAddr::V6(address)) => write!(out, "[{address}]"),
         }
     }
 }
@@ -52,14 +52,14 @@ pub struct Dialer {
     /// How long reaching somebody may take, names included.
     pub limit: Duration,
     /// The proxy of the host's network, if it has one.
-    pub outer: Outer,
+    pub outer: UpstreamProxies,
 }
 
 /// Why nobody was reached. `W` is what the judge of addresses says.
 #[derive(Debug)]
-pub enum Failure<W> {
+pub enum DialFailure<W> {
     /// The name has no address.
-    Unresolved(Unresolved),
+    Unresolved(ResolveError),
     /// Every address there is may not be reached; this is what was said of the first of them.
     Judged {
         /// The address.
@@ -77,7 +77,7 @@ pub enum Failure<W> {
         error: io::Error,
     },
     /// The proxy of the host's network did not let it through.
-    Outer(Astray),
+    Outer(UpstreamError),
     /// Whoever wanted it does not wait any more.
     Unwanted,
 }
@@ -85,7 +85,7 @@ pub enum Failure<W> {
 impl Dialer {
     /// A dialer that asks the host's resolver and goes out by `outer`, or directly where that is
     /// no way.
-    pub fn by(outer: Outer, limit: Duration) -> Dialer {
+    pub fn by(outer: UpstreamProxies, limit: Duration) -> Dialer {
         Dialer { resolver: Arc::new(HostResolver::default()), limit, outer }
     }
 
@@ -96,11 +96,11 @@ impl Dialer {
     /// that proxy: its addresses are never known here, and which of them it reaches is its say.
     pub fn connect<W>(
         &self,
-        host: &Host,
+        host: &DialHost,
         port: u16,
-        options: &Options,
-        judge: &Judge<'_, W>,
-    ) -> Result<Reached, Failure<W>> {
+        options: &SocketOptions,
+        judge: &AddressJudge<'_, W>,
+    ) -> Result<DialedSocket, DialFailure<W>> {
         self.connect_while(&|| true, host, port, options, judge)
     }
 
@@ -108,83 +108,95 @@ impl Dialer {
     pub fn connect_while<W>(
         &self,
         is_wanted: &dyn Fn() -> bool,
-        host: &Host,
+        host: &DialHost,
         port: u16,
-        options: &Options,
-        judge: &Judge<'_, W>,
-    ) -> Result<Reached, Failure<W>> {
-        let patience = Patience::new(Instant::now() + self.limit, is_wanted);
+        options: &SocketOptions,
+        judge: &AddressJudge<'_, W>,
+    ) -> Result<DialedSocket, DialFailure<W>> {
+        let patience = DialPatience::new(Instant::now() + self.limit, is_wanted);
         let reached = match self.outer.way_to(host, port) {
             Some(proxy) => self.by_way_of(proxy, host, port, options, judge, &patience),
             None => self.directly(host, port, options, judge, &patience),
         };
-        reached.map_err(|failure| if patience.is_given_up() { Failure::Unwanted } else { failure })
+        reached
+            .map_err(|failure| if patience.is_given_up() { DialFailure::Unwanted } else { failure })
     }
 
     fn directly<W>(
         &self,
-        host: &Host,
+        host: &DialHost,
         port: u16,
-        options: &Options,
-        judge: &Judge<'_, W>,
-        patience: &Patience<'_>,
-    ) -> Result<Reached, Failure<W>> {
-        let addresses = self.addresses(host, patience).map_err(Failure::Unresolved)?;
+        options: &SocketOptions,
+        judge: &AddressJudge<'_, W>,
+        patience: &DialPatience<'_>,
+    ) -> Result<DialedSocket, DialFailure<W>> {
+        let addresses = self.addresses(host, patience).map_err(DialFailure::Unresolved)?;
         let known = of_its_kind(permitted(&addresses, judge)?, options)?;
-        race::race(&known, port, options, patience)
-            .map_err(|(peer, error)| Failure::Connect { peer, error })
+        happy_eyeballs::race(&known, port, options, patience)
+            .map_err(|(peer, error)| DialFailure::Connect { peer, error })
     }
 
     /// Begins to connect to one address and does not wait: for a caller that does not wait either
     /// and gets the socket as it is. Whoever calls has judged the address.
-    pub fn start(&self, to: SocketAddr, options: &Options) -> io::Result<OwnedFd> {
-        race::start(to, options)
+    pub fn start(&self, to: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
+        happy_eyeballs::start(to, options)
     }
 
     fn by_way_of<W>(
         &self,
-        proxy: &OuterUrl,
-        host: &Host,
+        proxy: &UpstreamUrl,
+        host: &DialHost,
         port: u16,
-        options: &Options,
-        judge: &Judge<'_, W>,
-        patience: &Patience<'_>,
-    ) -> Result<Reached, Failure<W>> {
-        if let Host::Address(address) = host {
-            judge(*address).map_err(|why| Failure::Judged { address: *address, why })?;
+        options: &SocketOptions,
+        judge: &AddressJudge<'_, W>,
+        patience: &DialPatience<'_>,
+    ) -> Result<DialedSocket, DialFailure<W>> {
+        if let DialHost::Address(address) = host {
+            judge(*address).map_err(|why| DialFailure::Judged { address: *address, why })?;
         }
         let addresses = self
             .addresses(&proxy.host, patience)
-            .map_err(|why| Failure::Outer(Astray::Unresolved(why)))?;
+            .map_err(|why| DialFailure::Outer(UpstreamError::Unresolved(why)))?;
         let known = of_its_kind(addresses, options)?;
-        let reached = race::race(&known, proxy.port, options, patience);
-        let reached = reached.map_err(|(_, error)| Failure::Outer(Astray::Unreached(error)))?;
-        proxy.ask(&reached.socket, host, port, patience).map_err(Failure::Outer)?;
+        let reached = happy_eyeballs::race(&known, proxy.port, options, patience);
+        let reached =
+            reached.map_err(|(_, error)| DialFailure::Outer(UpstreamError::Unreached(error)))?;
+        proxy.ask(&reached.socket, host, port, patience).map_err(DialFailure::Outer)?;
         Ok(reached)
     }
 
-    fn addresses(&self, host: &Host, patience: &Patience<'_>) -> Result<Vec<IpAddr>, Unresolved> {
+    fn addresses(
+        &self,
+        host: &DialHost,
+        patience: &DialPatience<'_>,
+    ) -> Result<Vec<IpAddr>, ResolveError> {
         match host {
-            Host::Address(address) => Ok(vec![*address]),
-            Host::Name(name) => self.resolver.resolve(name, patience),
+            DialHost::Address(address) => Ok(vec![*address]),
+            DialHost::Name(name) => self.resolver.resolve(name, patience),
         }
     }
 }
 
 /// Those that a socket like the caller's knows.
-fn of_its_kind<W>(addresses: Vec<IpAddr>, options: &Options) -> Result<Vec<IpAddr>, Failure<W>> {
+fn of_its_kind<W>(
+    addresses: Vec<IpAddr>,
+    options: &SocketOptions,
+) -> Result<Vec<IpAddr>, DialFailure<W>> {
     let known: Vec<IpAddr> = addresses
         .into_iter()
-        .filter(|address| options.family != Family::V4 || address.is_ipv4())
+        .filter(|address| options.family != SocketFamily::V4 || address.is_ipv4())
         .collect();
-    if known.is_empty() { Err(Failure::OtherFamily) } else { Ok(known) }
+    if known.is_empty() { Err(DialFailure::OtherFamily) } else { Ok(known) }
 }
 
 /// Asked about every address before it is tried.
-pub type Judge<'a, W> = dyn Fn(IpAddr) -> Result<(), W> + 'a;
+pub type AddressJudge<'a, W> = dyn Fn(IpAddr) -> Result<(), W> + 'a;
 
 /// Those of `addresses` that may be reached; if none may, why.
-fn permitted<W>(addresses: &[IpAddr], judge: &Judge<'_, W>) -> Result<Vec<IpAddr>, Failure<W>> {
+fn permitted<W>(
+    addresses: &[IpAddr],
+    judge: &AddressJudge<'_, W>,
+) -> Result<Vec<IpAddr>, DialFailure<W>> {
     let mut open = Vec::new();
     let mut shut = None;
     for address in addresses {
@@ -194,39 +206,39 @@ fn permitted<W>(addresses: &[IpAddr], judge: &Judge<'_, W>) -> Result<Vec<IpAddr
         }
     }
     match shut {
-        Some((address, why)) if open.is_empty() => Err(Failure::Judged { address, why }),
+        Some((address, why)) if open.is_empty() => Err(DialFailure::Judged { address, why }),
         _ => Ok(open),
     }
 }
 
-impl<W> Failure<W> {
+impl<W> DialFailure<W> {
     /// The number that a caller of `connect(2)` gets.
     pub fn errno(&self) -> i32 {
         let errno = match self {
-            Failure::Unresolved(Unresolved::Late) => Errno::TIMEDOUT,
-            Failure::Unresolved(_) | Failure::OtherFamily => Errno::HOSTUNREACH,
-            Failure::Judged { .. } => Errno::ACCESS,
-            Failure::Connect { error, .. } => {
+            DialFailure::Unresolved(ResolveError::Late) => Errno::TIMEDOUT,
+            DialFailure::Unresolved(_) | DialFailure::OtherFamily => Errno::HOSTUNREACH,
+            DialFailure::Judged { .. } => Errno::ACCESS,
+            DialFailure::Connect { error, .. } => {
                 return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             }
-            Failure::Outer(astray) => astray.errno(),
-            Failure::Unwanted => Errno::CANCELED,
+            DialFailure::Outer(astray) => astray.errno(),
+            DialFailure::Unwanted => Errno::CANCELED,
         };
         errno.raw_os_error()
     }
 }
 
-impl<W: fmt::Display> fmt::Display for Failure<W> {
+impl<W: fmt::Display> fmt::Display for DialFailure<W> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Unresolved(why) => why.fmt(out),
-            Failure::Judged { address, why } => write!(out, "{address}: {why}"),
-            Failure::OtherFamily => {
+            DialFailure::Unresolved(why) => why.fmt(out),
+            DialFailure::Judged { address, why } => write!(out, "{address}: {why}"),
+            DialFailure::OtherFamily => {
                 out.write_str("no address of the kind that the caller's socket knows")
             }
-            Failure::Connect { peer, error } => write!(out, "{peer}: {error}"),
-            Failure::Outer(astray) => astray.fmt(out),
-            Failure::Unwanted => out.write_str("whoever wanted it did not wait for it"),
+            DialFailure::Connect { peer, error } => write!(out, "{peer}: {error}"),
+            DialFailure::Outer(astray) => astray.fmt(out),
+            DialFailure::Unwanted => out.write_str("whoever wanted it did not wait for it"),
         }
     }
 }

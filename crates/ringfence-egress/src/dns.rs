@@ -27,38 +27,38 @@
 //! - Resolvers put addresses in order by connecting a datagram socket to each (glibc to port 0,
 //!   musl to 65535). Nothing is sent by that, and a refusal of it is nobody's denial.
 
-use crate::pool::Pool;
-use ringfence_policy::Name;
+use crate::fake_ip::FakeIpPool;
+use ringfence_policy::HostName;
 
-mod clerk;
 mod query;
+mod refused_lookups;
 mod reply;
+mod responder;
 mod reverse;
 mod server;
 mod stream;
 #[cfg(test)]
 mod testing;
-mod told;
 
 pub use query::{looked_up, no_such_name};
-pub use server::{Server, Sockets};
+pub use server::{DnsServer, DnsSockets};
 
 /// Decides about names, and is told.
-pub trait NameGate: Send + Sync {
+pub trait DnsGate: Send + Sync {
     /// Whether `name` may be looked up.
     ///
     /// Every question inside waits meanwhile, so nobody may be asked here.
-    fn decide(&self, name: &Name) -> Verdict;
+    fn decide(&self, name: &HostName) -> DnsVerdict;
 
     /// Told of a name that was looked up and refused, once for a lookup that asks in many ways.
     ///
     /// `name` is as it was asked for, and with bytes that name no host spelt out. Must not wait.
-    fn refused(&self, name: &str, why: Refusal);
+    fn refused(&self, name: &str, why: DnsRefusal);
 }
 
 /// What is to be said of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DnsVerdict {
     /// It gets addresses.
     Open,
     /// It is refused.
@@ -67,7 +67,7 @@ pub enum Verdict {
 
 /// Why a name was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum DnsRefusal {
     /// The gate says so.
     Shut,
     /// It can name no host.

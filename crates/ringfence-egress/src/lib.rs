@@ -7,11 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod base64;
-mod bytes;
+mod byte_reader;
 pub mod dial;
 pub mod dns;
-pub mod ender;
+pub mod fake_ip;
 pub mod peek;
-pub mod pool;
 pub mod proxy;
 pub mod relay;
+pub mod tls_terminate;

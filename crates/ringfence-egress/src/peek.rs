@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use ringfence_policy::Name;
+use ringfence_policy::HostName;
 
 pub mod checks;
 pub mod head;
@@ -25,18 +25,18 @@ pub const LONGEST: usize = 64 * 1024;
 
 /// What has been seen so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Peek<T> {
+pub enum PeekState<T> {
     /// It cannot be told yet.
     NeedMore,
     /// This is what was said.
     Found(T),
     /// It must not go out.
-    Refused(Objection),
+    Refused(PeekError),
 }
 
 /// Why something that was said must not go out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Objection {
+pub enum PeekError {
     /// The name is not among the first [`LONGEST`] bytes.
     TooLong,
     /// It does not begin as TLS does.
@@ -66,64 +66,64 @@ pub enum Objection {
     /// What is named is no host.
     BadName,
     /// Another host than the one that was dialed.
-    OtherName(Name),
+    OtherName(HostName),
     /// Another port than the one that was dialed.
     OtherPort(u16),
 }
 
-impl Objection {
+impl PeekError {
     /// A stable word for it.
     pub fn code(&self) -> &'static str {
         match self {
-            Objection::TooLong => "too-long",
-            Objection::NotTls => "not-tls",
-            Objection::Ssl2 => "ssl2",
-            Objection::BadHello => "bad-hello",
-            Objection::HiddenName => "hidden-name",
-            Objection::NotHttp => "not-http",
-            Objection::Http2 => "http2",
-            Objection::Tunnel => "tunnel",
-            Objection::Trace => "trace",
-            Objection::BadHead => "bad-head",
-            Objection::BadFraming => "bad-framing",
-            Objection::NoName => "no-name",
-            Objection::ManyNames => "many-names",
-            Objection::BadName => "bad-name",
-            Objection::OtherName(_) => "other-name",
-            Objection::OtherPort(_) => "other-port",
+            PeekError::TooLong => "too-long",
+            PeekError::NotTls => "not-tls",
+            PeekError::Ssl2 => "ssl2",
+            PeekError::BadHello => "bad-hello",
+            PeekError::HiddenName => "hidden-name",
+            PeekError::NotHttp => "not-http",
+            PeekError::Http2 => "http2",
+            PeekError::Tunnel => "tunnel",
+            PeekError::Trace => "trace",
+            PeekError::BadHead => "bad-head",
+            PeekError::BadFraming => "bad-framing",
+            PeekError::NoName => "no-name",
+            PeekError::ManyNames => "many-names",
+            PeekError::BadName => "bad-name",
+            PeekError::OtherName(_) => "other-name",
+            PeekError::OtherPort(_) => "other-port",
         }
     }
 }
 
-impl fmt::Display for Objection {
+impl fmt::Display for PeekError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match self {
-            Objection::TooLong => "it goes on for too long before it names a host",
-            Objection::NotTls => "it is not TLS",
-            Objection::Ssl2 => "it is SSL 2, which names no host",
-            Objection::BadHello => "its TLS hello is malformed",
-            Objection::HiddenName => "its TLS hello can hide the name of another host (ECH)",
-            Objection::NotHttp => "it is not HTTP/1",
-            Objection::Http2 => "it is HTTP/2 without TLS",
-            Objection::Tunnel => "it asks to be connected to something else",
-            Objection::Trace => "it asks to be told what it said, and a secret could be in it",
-            Objection::BadHead => "the head of a request can be read in two ways",
-            Objection::BadFraming => "where a request ends can be read in two ways",
-            Objection::NoName => "it names no host",
-            Objection::ManyNames => "it names more than one host",
-            Objection::BadName => "what it names is not the name of a host",
-            Objection::OtherName(name) => return write!(out, "it is meant for {name}"),
-            Objection::OtherPort(port) => return write!(out, "it is meant for port {port}"),
+            PeekError::TooLong => "it goes on for too long before it names a host",
+            PeekError::NotTls => "it is not TLS",
+            PeekError::Ssl2 => "it is SSL 2, which names no host",
+            PeekError::BadHello => "its TLS hello is malformed",
+            PeekError::HiddenName => "its TLS hello can hide the name of another host (ECH)",
+            PeekError::NotHttp => "it is not HTTP/1",
+            PeekError::Http2 => "it is HTTP/2 without TLS",
+            PeekError::Tunnel => "it asks to be connected to something else",
+            PeekError::Trace => "it asks to be told what it said, and a secret could be in it",
+            PeekError::BadHead => "the head of a request can be read in two ways",
+            PeekError::BadFraming => "where a request ends can be read in two ways",
+            PeekError::NoName => "it names no host",
+            PeekError::ManyNames => "it names more than one host",
+            PeekError::BadName => "what it names is not the name of a host",
+            PeekError::OtherName(name) => return write!(out, "it is meant for {name}"),
+            PeekError::OtherPort(port) => return write!(out, "it is meant for port {port}"),
         };
         out.write_str(words)
     }
 }
 
 /// Whether the host that is named is the one that was dialed.
-pub fn agree(said: &Name, dialed: &Name) -> Result<(), Objection> {
+pub fn agree(said: &HostName, dialed: &HostName) -> Result<(), PeekError> {
     match said == dialed {
         true => Ok(()),
-        false => Err(Objection::OtherName(said.clone())),
+        false => Err(PeekError::OtherName(said.clone())),
     }
 }
 

@@ -5,10 +5,10 @@
 //! is little and strict, since whoever speaks may mean ill: a head that could be read in two ways
 //! is not read at all. When a connection stands, the [`Relay`] carries it.
 
+mod authority;
 mod body;
 mod head;
 mod http;
-mod place;
 mod socks;
 #[cfg(test)]
 mod tests;
@@ -27,8 +27,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
-use crate::relay::{Check, End, Relay};
-use wire::Wire;
+use crate::relay::{RelayEnd, SpliceRelay, StreamCheck};
+use wire::ClientSocket;
 
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,9 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CLIENTS: usize = 1024;
 
 /// Decides, and opens what may be opened. It may take its time: each client has a thread.
-pub trait Gate: Send + Sync {
+pub trait ProxyHandler: Send + Sync {
     /// Connects to what a client wants.
-    fn open(&self, wish: &Wish<'_>) -> Result<Connection, Refusal>;
+    fn open(&self, wish: &ProxyRequest<'_>) -> Result<ProxyConnection, ProxyRefusal>;
 
     /// Is told that a client wanted something in a way that is not listened to.
     fn objected(&self, client: SocketAddr, reason: &str) {
@@ -48,21 +48,21 @@ pub trait Gate: Send + Sync {
 
 /// What a client wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wish<'a> {
+pub struct ProxyRequest<'a> {
     /// A name or an address as it was given: printable ASCII without blanks, at most 255 bytes,
     /// an address of IPv6 without brackets.
     pub host: &'a str,
     /// The port, never 0.
     pub port: u16,
     /// What the client will say.
-    pub speech: Speech,
+    pub speech: ProxyProtocol,
     /// The client's address inside.
     pub client: SocketAddr,
 }
 
 /// What is said on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speech {
+pub enum ProxyProtocol {
     /// Whatever the client likes.
     Tunnel,
     /// One request in plain HTTP, to the very host that was asked for.
@@ -70,27 +70,27 @@ pub enum Speech {
 }
 
 /// A connection that was opened.
-pub struct Connection {
+pub struct ProxyConnection {
     /// The socket that leads out; it may still be connecting.
     pub outside: OwnedFd,
     /// Who looks at what is said in a tunnel.
-    pub check: Option<Box<dyn Check>>,
+    pub check: Option<Box<dyn StreamCheck>>,
     /// Who is told of the end.
-    pub ended: Box<dyn FnOnce(End) + Send>,
+    pub ended: Box<dyn FnOnce(RelayEnd) + Send>,
 }
 
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ProxyRefusal {
     /// In one word.
-    pub kind: RefusalKind,
+    pub kind: ProxyRefusalKind,
     /// In a sentence for whoever runs the client, with the rule if there is one.
     pub sentence: String,
 }
 
 /// Why there is no connection, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefusalKind {
+pub enum ProxyRefusalKind {
     /// A rule is in the way, or none opens it.
     Denied,
     /// The host cannot be found or reached.
@@ -103,7 +103,7 @@ pub enum RefusalKind {
 
 /// What is spoken at a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speaks {
+pub enum ListenerProtocol {
     /// HTTP.
     Http,
     /// SOCKS5.
@@ -114,28 +114,28 @@ pub enum Speaks {
 
 /// A proxy that is served. When it is dropped, nobody is listened to any more; what is carried
 /// goes on.
-pub struct Proxy {
+pub struct ProxyServer {
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl fmt::Debug for Proxy {
+impl fmt::Debug for ProxyServer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Proxy").finish_non_exhaustive()
     }
 }
 
-impl Proxy {
+impl ProxyServer {
     /// Serves those who come to `listener`, which should have a long queue.
     pub fn serve(
         listener: TcpListener,
-        speaks: Speaks,
-        gate: Arc<dyn Gate>,
-        relay: Arc<Relay>,
-    ) -> io::Result<Proxy> {
+        speaks: ListenerProtocol,
+        gate: Arc<dyn ProxyHandler>,
+        relay: Arc<SpliceRelay>,
+    ) -> io::Result<ProxyServer> {
         listener.set_nonblocking(true)?;
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let desk = Arc::new(Desk {
+        let desk = Arc::new(ProxyShared {
             speaks,
             gate,
             relay,
@@ -144,11 +144,11 @@ impl Proxy {
         });
         let thread =
             thread::Builder::new().name("proxy".into()).spawn(move || desk.listen(&listener))?;
-        Ok(Proxy { bell, thread: Some(thread) })
+        Ok(ProxyServer { bell, thread: Some(thread) })
     }
 }
 
-impl Drop for Proxy {
+impl Drop for ProxyServer {
     fn drop(&mut self) {
         // It is never read, so everybody who waits hears it.
         let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
@@ -159,16 +159,16 @@ impl Drop for Proxy {
 }
 
 /// What the threads of a proxy share.
-struct Desk {
-    speaks: Speaks,
-    gate: Arc<dyn Gate>,
-    relay: Arc<Relay>,
+struct ProxyShared {
+    speaks: ListenerProtocol,
+    gate: Arc<dyn ProxyHandler>,
+    relay: Arc<SpliceRelay>,
     bell: Arc<OwnedFd>,
     clients: AtomicUsize,
 }
 
-impl Desk {
-    fn listen(self: Arc<Desk>, listener: &TcpListener) {
+impl ProxyShared {
+    fn listen(self: Arc<ProxyShared>, listener: &TcpListener) {
         loop {
             let mut polled =
                 [PollFd::new(listener, PollFlags::IN), PollFd::new(&*self.bell, PollFlags::IN)];
@@ -186,21 +186,22 @@ impl Desk {
                     }
                 }
                 Ok((_, None)) | Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-                // No descriptor is left: those who wait keep the listener ready, so it is looked at a little later.
+                // No descriptor is left: those who wait keep the listener ready, so it is looked at
+                // a little later.
                 Err(_) => thread::sleep(Duration::from_millis(20)),
             }
         }
     }
 
     /// Gives a client a thread, or turns it away.
-    fn receive(self: &Arc<Desk>, socket: OwnedFd, client: SocketAddr) {
+    fn receive(self: &Arc<ProxyShared>, socket: OwnedFd, client: SocketAddr) {
         if self.clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS {
             self.clients.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         let desk = Arc::clone(self);
         let began = thread::Builder::new().name("client".into()).spawn(move || {
-            let wire = Wire::new(socket, Arc::clone(&desk.bell), Instant::now() + PATIENCE);
+            let wire = ClientSocket::new(socket, Arc::clone(&desk.bell), Instant::now() + PATIENCE);
             // Whoever is gone, or says nothing that can be answered, is not answered.
             let _ = desk.attend(wire, client);
             desk.clients.fetch_sub(1, Ordering::Relaxed);
@@ -210,16 +211,20 @@ impl Desk {
         }
     }
 
-    fn attend(&self, mut wire: Wire, client: SocketAddr) -> Result<(), wire::Gone> {
+    fn attend(&self, mut wire: ClientSocket, client: SocketAddr) -> Result<(), wire::ClientGone> {
         let first = wire.first()?;
         match (self.speaks, first) {
-            (Speaks::Socks | Speaks::Either, socks::VERSION) => socks::attend(self, wire, client),
+            (ListenerProtocol::Socks | ListenerProtocol::Either, socks::VERSION) => {
+                socks::attend(self, wire, client)
+            }
             // The versions before it know no answer that says what is wrong, and no names.
-            (Speaks::Socks, _) | (_, 0..=31) => {
+            (ListenerProtocol::Socks, _) | (_, 0..=31) => {
                 self.gate.objected(client, "it speaks neither HTTP nor SOCKS5");
                 Ok(())
             }
-            (Speaks::Http | Speaks::Either, _) => http::attend(self, wire, client),
+            (ListenerProtocol::Http | ListenerProtocol::Either, _) => {
+                http::attend(self, wire, client)
+            }
         }
     }
 }

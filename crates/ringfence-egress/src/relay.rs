@@ -5,16 +5,16 @@
 //! direction is passed on as that, and a reset as a reset. What is slow at one side is not read
 //! at the other. Urgent data is carried as any other, in its place and without being urgent.
 
-mod carried;
 mod check;
+mod connection;
+mod direction;
+mod event_loop;
 mod inlet;
-mod lane;
+mod inspect;
 mod pipes;
-mod sight;
-mod turn;
 
-pub use check::{Check, Objection, Verdict};
-pub use inlet::Inlet;
+pub use check::{StreamCheck, StreamObjection, StreamVerdict};
+pub use inlet::LoopbackInlet;
 
 use std::fmt;
 use std::io;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Two sockets between which bytes are to be carried.
-pub struct Pair {
+pub struct RelayPair {
     /// The one that a program in the sandbox speaks to.
     pub inside: OwnedFd,
     /// The one that leads out. It may still be connecting.
@@ -35,32 +35,32 @@ pub struct Pair {
     /// What was read from inside before and has not gone out.
     pub said: Vec<u8>,
     /// Who looks at what is said from inside.
-    pub check: Option<Box<dyn Check>>,
+    pub check: Option<Box<dyn StreamCheck>>,
     /// Who is told of the end, on the thread that carries: it must not wait for anything.
-    pub ended: Box<dyn FnOnce(End) + Send>,
+    pub ended: Box<dyn FnOnce(RelayEnd) + Send>,
 }
 
-impl Pair {
+impl RelayPair {
     /// A pair of which nothing was read, that nobody looks at and whose end is told to nobody.
-    pub fn new(inside: OwnedFd, outside: OwnedFd) -> Pair {
-        Pair { inside, outside, said: Vec::new(), check: None, ended: Box::new(drop) }
+    pub fn new(inside: OwnedFd, outside: OwnedFd) -> RelayPair {
+        RelayPair { inside, outside, said: Vec::new(), check: None, ended: Box::new(drop) }
     }
 }
 
 /// What became of a connection.
 #[derive(Debug)]
-pub struct End {
+pub struct RelayEnd {
     /// Bytes that went out.
     pub sent: u64,
     /// Bytes that came in.
     pub received: u64,
     /// Why it ended.
-    pub why: Ending,
+    pub why: RelayEndReason,
 }
 
 /// Why a connection ended.
 #[derive(Debug)]
-pub enum Ending {
+pub enum RelayEndReason {
     /// Both have said everything.
     Closed,
     /// The one inside broke it off.
@@ -79,62 +79,68 @@ pub enum Ending {
     Broken(io::Error),
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for RelayEndReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ending::Closed => out.write_str("closed by both"),
-            Ending::Inside(error) => write!(out, "broken off inside: {error}"),
-            Ending::Outside(error) => write!(out, "broken off outside: {error}"),
-            Ending::Unreachable(error) => write!(out, "not reached: {error}"),
-            Ending::Refused(reason) => out.write_str(reason),
-            Ending::Slow => out.write_str("nothing was said in time that says what it is"),
-            Ending::Stopped => out.write_str("the sandbox has ended"),
-            Ending::Broken(error) => write!(out, "cannot be carried: {error}"),
+            RelayEndReason::Closed => out.write_str("closed by both"),
+            RelayEndReason::Inside(error) => write!(out, "broken off inside: {error}"),
+            RelayEndReason::Outside(error) => write!(out, "broken off outside: {error}"),
+            RelayEndReason::Unreachable(error) => write!(out, "not reached: {error}"),
+            RelayEndReason::Refused(reason) => out.write_str(reason),
+            RelayEndReason::Slow => out.write_str("nothing was said in time that says what it is"),
+            RelayEndReason::Stopped => out.write_str("the sandbox has ended"),
+            RelayEndReason::Broken(error) => write!(out, "cannot be carried: {error}"),
         }
     }
 }
 
 /// How long things may take. A connection that was let through may be idle for ever.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct RelayLimits {
     /// From being connected to having said what can be judged; only where somebody looks.
     pub first: Duration,
     /// For the side outside to be connected.
     pub connecting: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { first: Duration::from_secs(30), connecting: Duration::from_secs(30) }
+impl Default for RelayLimits {
+    fn default() -> RelayLimits {
+        RelayLimits { first: Duration::from_secs(30), connecting: Duration::from_secs(30) }
     }
 }
 
 /// A thread that carries. When it is closed or dropped, all connections end.
-pub struct Relay {
-    shared: Arc<Shared>,
+pub struct SpliceRelay {
+    shared: Arc<RelayShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Relay {
+impl SpliceRelay {
     /// Starts the thread.
-    pub fn start(limits: Limits) -> io::Result<Relay> {
+    pub fn start(limits: RelayLimits) -> io::Result<SpliceRelay> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RelayShared {
             bell,
             pairs: Mutex::new(Some(Vec::new())),
             stopped: AtomicBool::new(false),
             count: AtomicUsize::new(0),
         });
-        let turns = turn::Turns::new(Arc::clone(&shared), limits)?;
+        let turns = event_loop::RelayLoop::new(Arc::clone(&shared), limits)?;
         let thread = thread::Builder::new().name("relay".into()).spawn(move || turns.run())?;
-        Ok(Relay { shared, thread: Mutex::new(Some(thread)) })
+        Ok(SpliceRelay { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Carries `pair` until it ends.
-    pub fn carry(&self, pair: Pair) {
+    pub fn carry(&self, pair: RelayPair) {
         match self.shared.pairs().as_mut() {
             Some(pairs) => pairs.push(pair),
-            None => return (pair.ended)(End { sent: 0, received: 0, why: Ending::Stopped }),
+            None => {
+                return (pair.ended)(RelayEnd {
+                    sent: 0,
+                    received: 0,
+                    why: RelayEndReason::Stopped,
+                });
+            }
         }
         self.shared.ring();
     }
@@ -158,39 +164,39 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for SpliceRelay {
     fn drop(&mut self) {
         self.close();
     }
 }
 
 /// What the thread and those who hand in have in common.
-struct Shared {
+struct RelayShared {
     bell: OwnedFd,
     /// What was handed in; `None` when nobody takes it any more.
-    pairs: Mutex<Option<Vec<Pair>>>,
+    pairs: Mutex<Option<Vec<RelayPair>>>,
     stopped: AtomicBool,
     count: AtomicUsize,
 }
 
-impl Shared {
+impl RelayShared {
     fn ring(&self) {
         // It can only be full, and then it has rung.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
     /// What was handed in since, and the bell silent.
-    fn taken(&self) -> Vec<Pair> {
+    fn taken(&self) -> Vec<RelayPair> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         self.pairs().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// What was handed in since; nothing can be handed in after it.
-    fn close(&self) -> Vec<Pair> {
+    fn close(&self) -> Vec<RelayPair> {
         self.pairs().take().unwrap_or_default()
     }
 
-    fn pairs(&self) -> MutexGuard<'_, Option<Vec<Pair>>> {
+    fn pairs(&self) -> MutexGuard<'_, Option<Vec<RelayPair>>> {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -6,8 +6,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use ringfence_egress::peek::checks;
-use ringfence_egress::relay::{Check, End, Ending, Limits, Pair, Relay};
-use ringfence_policy::Name;
+use ringfence_egress::relay::{
+    RelayEnd, RelayEndReason, RelayLimits, RelayPair, SpliceRelay, StreamCheck,
+};
+use ringfence_policy::HostName;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -21,13 +23,13 @@ const FRAME: &[u8] = b"\x81\x85\0\0\0\0hello";
 struct Line {
     program: TcpStream,
     host: TcpStream,
-    end: Receiver<End>,
-    _relay: Relay,
+    end: Receiver<RelayEnd>,
+    _relay: SpliceRelay,
 }
 
 impl Line {
-    fn new(check: Box<dyn Check>) -> Self {
-        let relay = Relay::start(Limits::default()).unwrap();
+    fn new(check: Box<dyn StreamCheck>) -> Self {
+        let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let ends = || {
             let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -39,17 +41,21 @@ impl Line {
         let ((program, inside), (outside, host)) = (ends(), ends());
         let (sender, end) = channel();
         let ended = Box::new(move |end| drop(sender.send(end)));
-        relay.carry(Pair { check: Some(check), ended, ..Pair::new(inside.into(), outside.into()) });
+        relay.carry(RelayPair {
+            check: Some(check),
+            ended,
+            ..RelayPair::new(inside.into(), outside.into())
+        });
         Line { program, host, end, _relay: relay }
     }
 
     fn http() -> Self {
-        Self::new(checks::http(Name::new("a.example").unwrap(), 80))
+        Self::new(checks::http(HostName::new("a.example").unwrap(), 80))
     }
 
     fn refused(&self) -> String {
         match self.end.recv_timeout(PATIENCE).unwrap().why {
-            Ending::Refused(reason) => reason,
+            RelayEndReason::Refused(reason) => reason,
             other => panic!("{other}"),
         }
     }
@@ -90,7 +96,7 @@ fn a_connection_becomes_something_else_when_the_server_agrees() {
     hear(&line.program, FRAME);
     line.program.shutdown(Shutdown::Both).unwrap();
     line.host.shutdown(Shutdown::Both).unwrap();
-    assert!(matches!(line.end.recv_timeout(PATIENCE).unwrap().why, Ending::Closed));
+    assert!(matches!(line.end.recv_timeout(PATIENCE).unwrap().why, RelayEndReason::Closed));
 }
 
 #[test]
@@ -122,7 +128,7 @@ fn a_good_request_goes_out_and_a_bad_one_does_not() {
 
 #[test]
 fn a_hello_for_another_host_hears_an_alert() {
-    let line = Line::new(checks::tls(Name::new("a.example").unwrap()));
+    let line = Line::new(checks::tls(HostName::new("a.example").unwrap()));
     // A hello without any extension, which names nobody.
     let body = [&[3, 3][..], &[7; 32], &[0], &[0, 2, 0x13, 1], &[1, 0]].concat();
     let message = [&[1, 0, 0, body.len() as u8], &body[..]].concat();

@@ -9,7 +9,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, connect, sendto};
 
-use super::{Patience, wait_patiently};
+use super::{DialPatience, wait_patiently};
 
 /// `MSG_FASTOPEN`: connects, and does not wait where `MSG_DONTWAIT` says so.
 const FASTOPEN: u32 = 0x2000_0000;
@@ -39,7 +39,7 @@ pub(crate) fn begin(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
 pub fn connect_copy(
     socket: BorrowedFd<'_>,
     to: SocketAddr,
-    patience: &Patience<'_>,
+    patience: &DialPatience<'_>,
 ) -> io::Result<()> {
     begin(socket, to)?;
     if !wait_patiently(socket, PollFlags::OUT, patience)? {
@@ -69,7 +69,7 @@ mod tests {
     fn a_copy_is_connected_as_the_socket_would_be() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (at, patience) =
-            (listener.local_addr().unwrap(), Patience::until(Instant::now() + LONG));
+            (listener.local_addr().unwrap(), DialPatience::until(Instant::now() + LONG));
         let one = waiting();
         connect_copy(one.as_fd(), at, &patience).unwrap();
         assert_eq!(SocketAddr::try_from(getpeername(&one).unwrap().unwrap()).unwrap(), at);
@@ -97,7 +97,7 @@ mod tests {
             (0..4).map(|_| waiting()).inspect(|one| begin(one.as_fd(), at).unwrap()).collect();
         let late = waiting();
         let ended =
-            connect_copy(late.as_fd(), at, &Patience::new(Instant::now() + LONG, &|| false));
+            connect_copy(late.as_fd(), at, &DialPatience::new(Instant::now() + LONG, &|| false));
         assert_eq!(ended.unwrap_err().raw_os_error(), Some(Errno::INPROGRESS.raw_os_error()));
         drop(full);
         listener.set_nonblocking(true).unwrap();

@@ -68,7 +68,7 @@ const OF_THE_WAY: &[(i32, i32)] = &[
 
 /// Which addresses a caller's socket knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Family {
+pub enum SocketFamily {
     /// There is no caller's socket to be like.
     #[default]
     Any,
@@ -80,16 +80,16 @@ pub enum Family {
 
 /// What was set on a socket. The default is a socket on which nothing was.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct SocketOptions {
     /// The family of the socket.
-    pub family: Family,
-    waiting: Waiting,
+    pub family: SocketFamily,
+    waiting: BlockingMode,
     set: Vec<(i32, i32, Vec<u8>)>,
 }
 
 /// Whether calls on a socket wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Waiting {
+pub enum BlockingMode {
     /// They wait.
     #[default]
     Blocks,
@@ -97,23 +97,23 @@ pub enum Waiting {
     Never,
 }
 
-impl Options {
+impl SocketOptions {
     /// Those of a socket of `family` on which nothing was set.
-    pub fn like(family: Family) -> Options {
-        Options { family, ..Options::default() }
+    pub fn like(family: SocketFamily) -> SocketOptions {
+        SocketOptions { family, ..SocketOptions::default() }
     }
 
     /// Reads what is set on `socket`, which is a TCP socket of somebody's.
-    pub fn of(socket: BorrowedFd<'_>) -> io::Result<Options> {
+    pub fn of(socket: BorrowedFd<'_>) -> io::Result<SocketOptions> {
         let family = match AddressFamily::from_raw(number(socket, SOL_SOCKET, SO_DOMAIN)? as u16) {
-            AddressFamily::INET => Family::V4,
-            AddressFamily::INET6 => Family::V6,
+            AddressFamily::INET => SocketFamily::V4,
+            AddressFamily::INET6 => SocketFamily::V6,
             _ => return Err(io::Error::from(rustix::io::Errno::AFNOSUPPORT)),
         };
         let waiting = if fcntl_getfl(socket)?.contains(OFlags::NONBLOCK) {
-            Waiting::Never
+            BlockingMode::Never
         } else {
-            Waiting::Blocks
+            BlockingMode::Blocks
         };
         let plain = bare(family)?;
         let mut set = Vec::new();
@@ -131,24 +131,24 @@ impl Options {
                 set.push((SOL_SOCKET, name, told.to_ne_bytes().to_vec()));
             }
         }
-        if family == Family::V6
+        if family == SocketFamily::V6
             && number(socket, IPPROTO_IPV6, IPV6_V6ONLY)?
                 != number(plain.as_fd(), IPPROTO_IPV6, IPV6_V6ONLY)?
         {
             set.push((IPPROTO_IPV6, IPV6_V6ONLY, bytes(socket, IPPROTO_IPV6, IPV6_V6ONLY, 4)?));
         }
-        Ok(Options { family, waiting, set })
+        Ok(SocketOptions { family, waiting, set })
     }
 
     /// Those of them that mean the way and not the socket: for the far side of a connection that
     /// is carried, whose near side the caller keeps. It may be of any family.
-    pub fn for_the_way(mut self) -> Options {
+    pub fn for_the_way(mut self) -> SocketOptions {
         self.set.retain(|(level, name, _)| OF_THE_WAY.contains(&(*level, *name)));
-        Options { family: Family::Any, waiting: Waiting::Never, set: self.set }
+        SocketOptions { family: SocketFamily::Any, waiting: BlockingMode::Never, set: self.set }
     }
 
     /// Whether calls on the socket wait.
-    pub fn waiting(&self) -> Waiting {
+    pub fn waiting(&self) -> BlockingMode {
         self.waiting
     }
 
@@ -160,17 +160,18 @@ impl Options {
     /// without it is worth more to it than none.
     pub fn socket_for(&self, to: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
         let (family, address) = match (self.family, to.ip()) {
-            (Family::Any | Family::V4, IpAddr::V4(_)) => (Family::V4, to),
-            (Family::Any | Family::V6, IpAddr::V6(_)) => (Family::V6, to),
-            (Family::V6, IpAddr::V4(address)) => {
-                (Family::V6, SocketAddr::new(address.to_ipv6_mapped().into(), to.port()))
+            (SocketFamily::Any | SocketFamily::V4, IpAddr::V4(_)) => (SocketFamily::V4, to),
+            (SocketFamily::Any | SocketFamily::V6, IpAddr::V6(_)) => (SocketFamily::V6, to),
+            (SocketFamily::V6, IpAddr::V4(address)) => {
+                (SocketFamily::V6, SocketAddr::new(address.to_ipv6_mapped().into(), to.port()))
             }
-            (Family::V4, IpAddr::V6(_)) => return Err(rustix::io::Errno::AFNOSUPPORT.into()),
+            (SocketFamily::V4, IpAddr::V6(_)) => return Err(rustix::io::Errno::AFNOSUPPORT.into()),
         };
         let socket = bare(family)?;
         let mapped = matches!(address.ip(), IpAddr::V6(address) if is_mapped(address));
         if mapped {
-            // The host's default may be 1 (`net.ipv6.bindv6only`), and then nothing mapped is reached.
+            // The host's default may be 1 (`net.ipv6.bindv6only`), and then nothing mapped is
+            // reached.
             rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
         }
         for (level, name, value) in &self.set {
@@ -185,8 +186,8 @@ impl Options {
     pub fn finish(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let flags = fcntl_getfl(socket)?;
         let wanted = match self.waiting {
-            Waiting::Blocks => flags - OFlags::NONBLOCK,
-            Waiting::Never => flags | OFlags::NONBLOCK,
+            BlockingMode::Blocks => flags - OFlags::NONBLOCK,
+            BlockingMode::Never => flags | OFlags::NONBLOCK,
         };
         Ok(fcntl_setfl(socket, wanted)?)
     }
@@ -196,8 +197,9 @@ fn is_mapped(address: Ipv6Addr) -> bool {
     address.to_ipv4_mapped().is_some()
 }
 
-fn bare(family: Family) -> io::Result<OwnedFd> {
-    let family = if family == Family::V6 { AddressFamily::INET6 } else { AddressFamily::INET };
+fn bare(family: SocketFamily) -> io::Result<OwnedFd> {
+    let family =
+        if family == SocketFamily::V6 { AddressFamily::INET6 } else { AddressFamily::INET };
     Ok(socket_with(
         family,
         SocketType::STREAM,
@@ -228,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    fn caller(family: Family) -> OwnedFd {
+    fn caller(family: SocketFamily) -> OwnedFd {
         let socket = bare(family).unwrap();
         set_socket_keepalive(&socket, true).unwrap();
         set_tcp_nodelay(&socket, true).unwrap();
@@ -269,12 +271,14 @@ mod tests {
 
     #[test]
     fn what_the_caller_set_is_set() {
-        for (family, to) in
-            [(Family::V4, "127.0.0.1:9"), (Family::V6, "[::1]:9"), (Family::V6, "127.0.0.1:9")]
-        {
+        for (family, to) in [
+            (SocketFamily::V4, "127.0.0.1:9"),
+            (SocketFamily::V6, "[::1]:9"),
+            (SocketFamily::V6, "127.0.0.1:9"),
+        ] {
             let caller = caller(family);
             let (socket, _) =
-                Options::of(caller.as_fd()).unwrap().socket_for(to.parse().unwrap()).unwrap();
+                SocketOptions::of(caller.as_fd()).unwrap().socket_for(to.parse().unwrap()).unwrap();
             check_same(&caller, &socket);
             let plain = bare(family).unwrap();
             assert_ne!(tcp_keepidle(&plain), tcp_keepidle(&socket));
@@ -284,8 +288,8 @@ mod tests {
 
     #[test]
     fn what_nobody_set_is_left_alone() {
-        let plain = bare(Family::V4).unwrap();
-        let options = Options::of(plain.as_fd()).unwrap();
+        let plain = bare(SocketFamily::V4).unwrap();
+        let options = SocketOptions::of(plain.as_fd()).unwrap();
         assert_eq!(options.set, []);
         // A buffer that was given a size no longer grows.
         let (socket, _) = options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap();
@@ -294,8 +298,8 @@ mod tests {
 
     #[test]
     fn what_means_the_way_holds_for_the_far_side() {
-        let caller = caller(Family::V6);
-        let options = Options::of(caller.as_fd()).unwrap().for_the_way();
+        let caller = caller(SocketFamily::V6);
+        let options = SocketOptions::of(caller.as_fd()).unwrap().for_the_way();
         let (far, _) = options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap();
         assert_eq!(socket_domain(&far).unwrap(), AddressFamily::INET);
         assert_eq!(tcp_keepidle(&far), tcp_keepidle(&caller));
@@ -308,19 +312,19 @@ mod tests {
 
     #[test]
     fn the_family_is_the_callers() {
-        let v6 = Options::of(bare(Family::V6).unwrap().as_fd()).unwrap();
+        let v6 = SocketOptions::of(bare(SocketFamily::V6).unwrap().as_fd()).unwrap();
         let (socket, address) = v6.socket_for("10.1.2.3:80".parse().unwrap()).unwrap();
         assert_eq!(socket_domain(&socket).unwrap(), AddressFamily::INET6);
         assert_eq!(address, "[::ffff:10.1.2.3]:80".parse().unwrap());
-        let v4 = Options::of(bare(Family::V4).unwrap().as_fd()).unwrap();
+        let v4 = SocketOptions::of(bare(SocketFamily::V4).unwrap().as_fd()).unwrap();
         assert!(v4.socket_for("[::1]:80".parse().unwrap()).is_err());
     }
 
     #[test]
     fn only_v6_holds_but_where_it_would_shut_the_way() {
-        let caller = bare(Family::V6).unwrap();
+        let caller = bare(SocketFamily::V6).unwrap();
         set_ipv6_v6only(&caller, true).unwrap();
-        let options = Options::of(caller.as_fd()).unwrap();
+        let options = SocketOptions::of(caller.as_fd()).unwrap();
         assert!(ipv6_v6only(options.socket_for("[::1]:9".parse().unwrap()).unwrap().0).unwrap());
         assert!(
             !ipv6_v6only(options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap().0).unwrap()
@@ -329,16 +333,16 @@ mod tests {
 
     #[test]
     fn waiting_is_as_it_was() {
-        for waiting in [Waiting::Blocks, Waiting::Never] {
-            let caller = bare(Family::V4).unwrap();
-            Options { waiting, ..Options::default() }.finish(caller.as_fd()).unwrap();
-            let options = Options::of(caller.as_fd()).unwrap();
+        for waiting in [BlockingMode::Blocks, BlockingMode::Never] {
+            let caller = bare(SocketFamily::V4).unwrap();
+            SocketOptions { waiting, ..SocketOptions::default() }.finish(caller.as_fd()).unwrap();
+            let options = SocketOptions::of(caller.as_fd()).unwrap();
             assert_eq!(options.waiting(), waiting);
             let (socket, _) = options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap();
             options.finish(socket.as_fd()).unwrap();
             assert_eq!(
                 fcntl_getfl(&socket).unwrap().contains(OFlags::NONBLOCK),
-                waiting == Waiting::Never
+                waiting == BlockingMode::Never
             );
         }
     }

@@ -7,20 +7,20 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Until when something may take, and as long as somebody wants it.
 #[derive(Clone, Copy)]
-pub struct Patience<'a> {
+pub struct DialPatience<'a> {
     end: Instant,
     is_wanted: &'a dyn Fn() -> bool,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> DialPatience<'a> {
     /// Until `end`, and for no longer than `is_wanted` says so.
     pub fn new(end: Instant, is_wanted: &'a dyn Fn() -> bool) -> Self {
         Self { end, is_wanted }
     }
 
     /// Until `end`, whoever is there.
-    pub fn until(end: Instant) -> Patience<'static> {
-        Patience { end, is_wanted: &|| true }
+    pub fn until(end: Instant) -> DialPatience<'static> {
+        DialPatience { end, is_wanted: &|| true }
     }
 
     /// How much time there is, at most.

@@ -18,17 +18,18 @@ use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Patience;
+use super::DialPatience;
 
 /// Turns names into addresses.
 pub trait Resolve: Send + Sync {
     /// The addresses of `name`, in the order in which they should be tried; never an empty list.
-    fn resolve(&self, name: &str, patience: &Patience<'_>) -> Result<Vec<IpAddr>, Unresolved>;
+    fn resolve(&self, name: &str, patience: &DialPatience<'_>)
+    -> Result<Vec<IpAddr>, ResolveError>;
 }
 
 /// Why a name has no address.
 #[derive(Debug)]
-pub enum Unresolved {
+pub enum ResolveError {
     /// Nobody knows it, or whoever was asked failed.
     Unknown(Option<io::Error>),
     /// Nobody answered in time.
@@ -37,13 +38,13 @@ pub enum Unresolved {
     Crowded,
 }
 
-impl fmt::Display for Unresolved {
+impl fmt::Display for ResolveError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unresolved::Unknown(Some(error)) => write!(out, "the name has no address: {error}"),
-            Unresolved::Unknown(None) => out.write_str("the name has no address"),
-            Unresolved::Late => out.write_str("nobody said in time which address the name has"),
-            Unresolved::Crowded => out.write_str("too many names are being looked up"),
+            ResolveError::Unknown(Some(error)) => write!(out, "the name has no address: {error}"),
+            ResolveError::Unknown(None) => out.write_str("the name has no address"),
+            ResolveError::Late => out.write_str("nobody said in time which address the name has"),
+            ResolveError::Crowded => out.write_str("too many names are being looked up"),
         }
     }
 }
@@ -63,10 +64,14 @@ pub struct HostResolver {
 }
 
 impl Resolve for HostResolver {
-    fn resolve(&self, name: &str, patience: &Patience<'_>) -> Result<Vec<IpAddr>, Unresolved> {
+    fn resolve(
+        &self,
+        name: &str,
+        patience: &DialPatience<'_>,
+    ) -> Result<Vec<IpAddr>, ResolveError> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= LOOKUPS {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(Unresolved::Crowded);
+            return Err(ResolveError::Crowded);
         }
         let (sender, receiver) = mpsc::channel();
         let (waiting, name, limit) = (Arc::clone(&self.waiting), name.to_owned(), patience.left());
@@ -77,19 +82,19 @@ impl Resolve for HostResolver {
         });
         if let Err(error) = began {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(Unresolved::Unknown(Some(error)));
+            return Err(ResolveError::Unknown(Some(error)));
         }
         loop {
             match receiver.recv_timeout(patience.step()) {
                 Ok(found) => return found,
                 Err(RecvTimeoutError::Timeout) if !patience.is_over() => {}
-                Err(_) => return Err(Unresolved::Late),
+                Err(_) => return Err(ResolveError::Late),
             }
         }
     }
 }
 
-fn look_up(name: &str, limit: Duration) -> Result<Vec<IpAddr>, Unresolved> {
+fn look_up(name: &str, limit: Duration) -> Result<Vec<IpAddr>, ResolveError> {
     let name = &whole(name, &std::fs::read_to_string(HOSTS).unwrap_or_default());
     let switch = std::fs::read_to_string(NSSWITCH).unwrap_or_default();
     let getent = GETENT.iter().map(Path::new).find(|path| path.exists());
@@ -97,7 +102,7 @@ fn look_up(name: &str, limit: Duration) -> Result<Vec<IpAddr>, Unresolved> {
         Some(getent) if !is_built_in(&switch) => ask_getent(getent, name, limit)?,
         _ => ask_library(name)?,
     };
-    if addresses.is_empty() { Err(Unresolved::Unknown(None)) } else { Ok(addresses) }
+    if addresses.is_empty() { Err(ResolveError::Unknown(None)) } else { Ok(addresses) }
 }
 
 /// A name as DNS is asked for it: with a dot at its end, so that no domain of a `search` line is
@@ -130,20 +135,20 @@ fn is_built_in(switch: &str) -> bool {
     words.split_whitespace().all(|word| word == "files" || word == "dns")
 }
 
-fn ask_library(name: &str) -> Result<Vec<IpAddr>, Unresolved> {
+fn ask_library(name: &str) -> Result<Vec<IpAddr>, ResolveError> {
     static CONFIGURED: Once = Once::new();
     CONFIGURED.call_once(|| {
         // Should it fail, the library reads the file itself: slower to be wrong, not wrong.
         let _ = ringfence_sys::names::configure_lookup(c"hosts", c"files dns");
     });
-    let found = (name, 0).to_socket_addrs().map_err(|error| Unresolved::Unknown(Some(error)))?;
+    let found = (name, 0).to_socket_addrs().map_err(|error| ResolveError::Unknown(Some(error)))?;
     Ok(in_order(found.map(|address: SocketAddr| address.ip())))
 }
 
-fn ask_getent(getent: &Path, name: &str, limit: Duration) -> Result<Vec<IpAddr>, Unresolved> {
+fn ask_getent(getent: &Path, name: &str, limit: Duration) -> Result<Vec<IpAddr>, ResolveError> {
     // It would be taken for an option.
     if name.starts_with('-') {
-        return Err(Unresolved::Unknown(None));
+        return Err(ResolveError::Unknown(None));
     }
     let end = Instant::now() + limit;
     let command = Command::new(getent)
@@ -152,7 +157,7 @@ fn ask_getent(getent: &Path, name: &str, limit: Duration) -> Result<Vec<IpAddr>,
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn();
-    let mut child = command.map_err(|error| Unresolved::Unknown(Some(error)))?;
+    let mut child = command.map_err(|error| ResolveError::Unknown(Some(error)))?;
     let text = read_until(&mut child, end);
     if text.is_err() {
         let _ = child.kill();
@@ -164,22 +169,22 @@ fn ask_getent(getent: &Path, name: &str, limit: Duration) -> Result<Vec<IpAddr>,
 }
 
 /// What `child` writes until it closes its output.
-fn read_until(child: &mut Child, end: Instant) -> Result<String, Unresolved> {
+fn read_until(child: &mut Child, end: Instant) -> Result<String, ResolveError> {
     let mut output = child.stdout.take().expect("it was asked for");
     let mut text = Vec::new();
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        if !super::race::wait_readable(&output, left)
-            .map_err(|error| Unresolved::Unknown(Some(error)))?
+        if !super::happy_eyeballs::wait_readable(&output, left)
+            .map_err(|error| ResolveError::Unknown(Some(error)))?
         {
-            return Err(Unresolved::Late);
+            return Err(ResolveError::Late);
         }
         let mut part = [0; 4096];
         match output.read(&mut part) {
             Ok(0) => return Ok(String::from_utf8_lossy(&text).into_owned()),
             Ok(count) => text.extend_from_slice(&part[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Unresolved::Unknown(Some(error))),
+            Err(error) => return Err(ResolveError::Unknown(Some(error))),
         }
     }
 }
@@ -235,7 +240,7 @@ mod tests {
     #[test]
     fn the_hosts_file_is_asked() {
         let found = HostResolver::default()
-            .resolve("localhost", &Patience::until(Instant::now() + Duration::from_secs(10)))
+            .resolve("localhost", &DialPatience::until(Instant::now() + Duration::from_secs(10)))
             .unwrap();
         assert!(found.iter().all(IpAddr::is_loopback) && !found.is_empty(), "{found:?}");
     }
@@ -254,7 +259,7 @@ mod tests {
         assert_eq!(asked, own);
         assert!(matches!(
             ask_getent(getent, "--help", Duration::from_secs(10)),
-            Err(Unresolved::Unknown(None))
+            Err(ResolveError::Unknown(None))
         ));
     }
 
@@ -266,7 +271,7 @@ mod tests {
         let late = read_until(&mut child, Instant::now() + Duration::from_millis(20));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(matches!(late, Err(Unresolved::Late)));
+        assert!(matches!(late, Err(ResolveError::Late)));
     }
 
     #[test]
@@ -274,9 +279,11 @@ mod tests {
         let resolver = HostResolver::default();
         resolver.waiting.store(LOOKUPS, Ordering::Relaxed);
         assert!(matches!(
-            resolver
-                .resolve("localhost", &Patience::until(Instant::now() + Duration::from_secs(1))),
-            Err(Unresolved::Crowded)
+            resolver.resolve(
+                "localhost",
+                &DialPatience::until(Instant::now() + Duration::from_secs(1))
+            ),
+            Err(ResolveError::Crowded)
         ));
         assert_eq!(resolver.waiting.load(Ordering::Relaxed), LOOKUPS);
     }

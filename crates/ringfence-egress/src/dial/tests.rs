@@ -13,9 +13,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 struct Told(Vec<(&'static str, Vec<IpAddr>)>);
 
 impl Resolve for Told {
-    fn resolve(&self, name: &str, _: &Patience<'_>) -> Result<Vec<IpAddr>, Unresolved> {
+    fn resolve(&self, name: &str, _: &DialPatience<'_>) -> Result<Vec<IpAddr>, ResolveError> {
         let known = self.0.iter().find(|(known, _)| *known == name);
-        known.map(|(_, addresses)| addresses.clone()).ok_or(Unresolved::Unknown(None))
+        known.map(|(_, addresses)| addresses.clone()).ok_or(ResolveError::Unknown(None))
     }
 }
 
@@ -23,11 +23,15 @@ fn dialer(names: &[(&'static str, &[&str])]) -> Dialer {
     let told = names.iter().map(|(name, addresses)| {
         (*name, addresses.iter().map(|text| text.parse().unwrap()).collect())
     });
-    Dialer { resolver: Arc::new(Told(told.collect())), limit: LIMIT, outer: Outer::default() }
+    Dialer {
+        resolver: Arc::new(Told(told.collect())),
+        limit: LIMIT,
+        outer: UpstreamProxies::default(),
+    }
 }
 
-fn name(text: &str) -> Host {
-    Host::Name(text.into())
+fn name(text: &str) -> DialHost {
+    DialHost::Name(text.into())
 }
 
 fn anything(_: IpAddr) -> Result<(), &'static str> {
@@ -39,7 +43,7 @@ fn a_name_is_reached_at_its_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let reached = dialer(&[("a.example", &["127.0.0.1"])])
-        .connect(&name("a.example"), at.port(), &Options::default(), &anything)
+        .connect(&name("a.example"), at.port(), &SocketOptions::default(), &anything)
         .unwrap();
     assert_eq!(reached.peer, at);
     let mut stream = TcpStream::from(reached.socket);
@@ -58,11 +62,11 @@ fn an_address_that_may_not_be_is_not_tried() {
         if address == IpAddr::from([127, 0, 0, 7]) { Err("guarded") } else { Ok(()) }
     };
     let dialer = dialer(&[("both", &["127.0.0.7", "127.0.0.8"]), ("one", &["127.0.0.7"])]);
-    let reached = dialer.connect(&name("both"), port, &Options::default(), &judge).unwrap();
+    let reached = dialer.connect(&name("both"), port, &SocketOptions::default(), &judge).unwrap();
     assert_eq!(reached.peer, open.local_addr().unwrap());
-    for host in [name("one"), Host::Address(Ipv4Addr::new(127, 0, 0, 7).into())] {
-        let failure = dialer.connect(&host, port, &Options::default(), &judge).unwrap_err();
-        assert!(matches!(failure, Failure::Judged { why: "guarded", .. }), "{failure}");
+    for host in [name("one"), DialHost::Address(Ipv4Addr::new(127, 0, 0, 7).into())] {
+        let failure = dialer.connect(&host, port, &SocketOptions::default(), &judge).unwrap_err();
+        assert!(matches!(failure, DialFailure::Judged { why: "guarded", .. }), "{failure}");
         assert_eq!(failure.errno(), Errno::ACCESS.raw_os_error());
     }
     shut.set_nonblocking(true).unwrap();
@@ -72,14 +76,15 @@ fn an_address_that_may_not_be_is_not_tried() {
 #[test]
 fn numbers_for_the_caller() {
     let dialer = dialer(&[("v6", &["::1"])]);
-    let v4 = Options::like(Family::V4);
+    let v4 = SocketOptions::like(SocketFamily::V4);
     let unknown = dialer.connect(&name("nowhere"), 1, &v4, &anything).unwrap_err();
     assert_eq!(unknown.errno(), Errno::HOSTUNREACH.raw_os_error());
     let other = dialer.connect(&name("v6"), 1, &v4, &anything).unwrap_err();
-    assert!(matches!(other, Failure::OtherFamily));
+    assert!(matches!(other, DialFailure::OtherFamily));
     // Broadcast is refused by the kernel for a stream, and that very number is passed on.
-    let broadcast =
-        dialer.connect(&Host::Address(Ipv4Addr::BROADCAST.into()), 1, &v4, &anything).unwrap_err();
+    let broadcast = dialer
+        .connect(&DialHost::Address(Ipv4Addr::BROADCAST.into()), 1, &v4, &anything)
+        .unwrap_err();
     let (socket, address) = v4.socket_for("255.255.255.255:1".parse().unwrap()).unwrap();
     assert_eq!(
         broadcast.errno(),
@@ -90,8 +95,8 @@ fn numbers_for_the_caller() {
 #[test]
 fn a_caller_of_ipv6_gets_a_socket_of_ipv6() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = Options::like(Family::V6);
-    let host = Host::Address(Ipv4Addr::LOCALHOST.into());
+    let options = SocketOptions::like(SocketFamily::V6);
+    let host = DialHost::Address(Ipv4Addr::LOCALHOST.into());
     let reached = dialer(&[])
         .connect(&host, listener.local_addr().unwrap().port(), &options, &anything)
         .unwrap();
@@ -105,19 +110,23 @@ fn a_caller_of_ipv6_gets_a_socket_of_ipv6() {
 #[test]
 fn a_start_is_not_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = dialer(&[]).start(listener.local_addr().unwrap(), &Options::default()).unwrap();
+    let socket =
+        dialer(&[]).start(listener.local_addr().unwrap(), &SocketOptions::default()).unwrap();
     assert!(
-        wait_patiently(&socket, PollFlags::OUT, &Patience::until(Instant::now() + LIMIT)).unwrap()
+        wait_patiently(&socket, PollFlags::OUT, &DialPatience::until(Instant::now() + LIMIT))
+            .unwrap()
     );
     outcome(&socket).unwrap();
     listener.accept().unwrap();
 }
 
 /// A proxy that answers once, and what it was asked.
-fn outer_that_says(answer: &'static [u8]) -> (Outer, thread::JoinHandle<String>) {
+fn outer_that_says(answer: &'static [u8]) -> (UpstreamProxies, thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://me:pass@proxy.corp:{}", listener.local_addr().unwrap().port());
-    let outer = Outer::from_variables(|name| (name == "https_proxy").then(|| url.clone())).unwrap();
+    let outer =
+        UpstreamProxies::from_variables(|name| (name == "https_proxy").then(|| url.clone()))
+            .unwrap();
     let asked = thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
         let mut head = Vec::new();
@@ -132,12 +141,15 @@ fn outer_that_says(answer: &'static [u8]) -> (Outer, thread::JoinHandle<String>)
     (outer, asked)
 }
 
-fn through(outer: Outer, host: &Host) -> Result<Reached, Failure<&'static str>> {
+fn through(
+    outer: UpstreamProxies,
+    host: &DialHost,
+) -> Result<DialedSocket, DialFailure<&'static str>> {
     let judge = |address: IpAddr| if address.is_loopback() { Err("guarded") } else { Ok(()) };
     Dialer { outer, ..dialer(&[("proxy.corp", &["127.0.0.1"])]) }.connect(
         host,
         443,
-        &Options::default(),
+        &SocketOptions::default(),
         &judge,
     )
 }
@@ -171,7 +183,7 @@ fn what_the_proxy_of_the_network_says_is_told() {
         (b"HTTP/1.1 2", Errno::CONNRESET, "reset"),
     ] {
         let (outer, asked) = outer_that_says(answer);
-        let failure = through(outer, &Host::Address("fd00::7".parse().unwrap())).unwrap_err();
+        let failure = through(outer, &DialHost::Address("fd00::7".parse().unwrap())).unwrap_err();
         assert!(asked.join().unwrap().starts_with("CONNECT [fd00::7]:443 HTTP/1.1\r\n"));
         assert_eq!(failure.errno(), errno.raw_os_error(), "{failure}");
         assert!(failure.to_string().contains(words), "{failure}");
@@ -180,7 +192,7 @@ fn what_the_proxy_of_the_network_says_is_told() {
 
 #[test]
 fn variables_say_which_way() {
-    let outer = Outer::from_variables(|name| match name {
+    let outer = UpstreamProxies::from_variables(|name| match name {
         "HTTP_PROXY" => Some("http://a:1".into()),
         "all_proxy" => Some("http://b:2".into()),
         "HTTPS_PROXY" => Some(" ".into()),
@@ -194,12 +206,14 @@ fn variables_say_which_way() {
     assert_eq!(shown("direct.example", 443), None);
     // What is wrong is named as it was found, and only where something would be reached by it.
     let wrong = |name: &str| (name == "all_proxy").then(|| "socks5://x".into());
-    assert!(Outer::from_variables(wrong).unwrap_err().to_string().starts_with("all_proxy "));
+    assert!(
+        UpstreamProxies::from_variables(wrong).unwrap_err().to_string().starts_with("all_proxy ")
+    );
     let proxies =
         |name: &str| matches!(name, "http_proxy" | "HTTPS_PROXY").then(|| "http://a:1".into());
-    assert!(Outer::from_variables(|name| wrong(name).or_else(|| proxies(name))).is_ok());
+    assert!(UpstreamProxies::from_variables(|name| wrong(name).or_else(|| proxies(name))).is_ok());
     assert!(
-        Outer::from_variables(
+        UpstreamProxies::from_variables(
             |name| wrong(name).or_else(|| (name == "NO_PROXY").then(|| "a.example, *".into()))
         )
         .is_ok()

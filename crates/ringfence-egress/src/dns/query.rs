@@ -5,8 +5,8 @@
 //! authority sections, and at most one additional record, which is EDNS. What is not read here
 //! cannot be misread.
 
-use crate::bytes::Bytes;
-use ringfence_policy::Name;
+use crate::byte_reader::ByteReader;
+use ringfence_policy::HostName;
 
 /// Kinds of record that are told apart.
 pub(super) mod kind {
@@ -26,49 +26,49 @@ pub(super) const HEADER: usize = 12;
 
 /// A question that can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Query {
-    pub(super) head: Head,
+pub(super) struct DnsQuery {
+    pub(super) head: DnsHeader,
     /// As it came: it goes back letter by letter, since some compare the case of it.
     pub(super) question: Vec<u8>,
-    pub(super) asked: Asked,
+    pub(super) asked: DnsQuestion,
     pub(super) kind: u16,
     pub(super) class: u16,
-    pub(super) edns: Edns,
+    pub(super) edns: EdnsUse,
 }
 
 /// What a question is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum DnsQuestion {
     /// The root of all names.
     Root,
-    Name(Name),
+    Name(HostName),
     /// Labels that name no host, spelt out so that they can be shown.
     Odd(String),
 }
 
 /// Whether the question was asked with EDNS, which is then in the answer, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Edns {
+pub(super) enum EdnsUse {
     Absent,
     Version(u8),
 }
 
 /// What goes back with every answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct DnsHeader {
     pub(super) id: u16,
     pub(super) flags: u16,
 }
 
 /// Why a message is no question that can be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum DnsParseError {
     /// Too short to have an id, or an answer itself: whoever answered it could be made to talk to
     /// itself for ever.
     NoQuery,
-    Malformed(Head),
+    Malformed(DnsHeader),
     /// Something other than a question: an update, a notification.
-    OtherOpcode(Head),
+    OtherOpcode(DnsHeader),
 }
 
 pub(super) mod flag {
@@ -81,33 +81,36 @@ pub(super) mod flag {
 }
 
 /// The name of a host that `message` asks an address for, if it is such a question.
-pub fn looked_up(message: &[u8]) -> Option<Name> {
+pub fn looked_up(message: &[u8]) -> Option<HostName> {
     match read(message).ok()? {
-        Query { asked: Asked::Name(name), kind: kind::A | kind::AAAA, .. } => Some(name),
+        DnsQuery { asked: DnsQuestion::Name(name), kind: kind::A | kind::AAAA, .. } => Some(name),
         _ => None,
     }
 }
 
 /// The answer to a question that there is no such name; `None` if it is no question.
 pub fn no_such_name(message: &[u8]) -> Option<Vec<u8>> {
-    read(message).ok().map(|query| super::reply::write(&query, &super::reply::Reply::NoSuchName))
+    read(message).ok().map(|query| super::reply::write(&query, &super::reply::DnsReply::NoSuchName))
 }
 
 /// Reads one whole message.
-pub(super) fn read(message: &[u8]) -> Result<Query, Fault> {
-    let mut bytes = Bytes(message);
-    let head =
-        bytes.u16().zip(bytes.u16()).map(|(id, flags)| Head { id, flags }).ok_or(Fault::NoQuery)?;
+pub(super) fn read(message: &[u8]) -> Result<DnsQuery, DnsParseError> {
+    let mut bytes = ByteReader(message);
+    let head = bytes
+        .u16()
+        .zip(bytes.u16())
+        .map(|(id, flags)| DnsHeader { id, flags })
+        .ok_or(DnsParseError::NoQuery)?;
     if message.len() < HEADER || head.flags & flag::ANSWER != 0 {
-        return Err(Fault::NoQuery);
+        return Err(DnsParseError::NoQuery);
     }
     if head.flags & flag::OPCODE != 0 {
-        return Err(Fault::OtherOpcode(head));
+        return Err(DnsParseError::OtherOpcode(head));
     }
-    body(head, bytes).ok_or(Fault::Malformed(head))
+    body(head, bytes).ok_or(DnsParseError::Malformed(head))
 }
 
-fn body(head: Head, mut bytes: Bytes<'_>) -> Option<Query> {
+fn body(head: DnsHeader, mut bytes: ByteReader<'_>) -> Option<DnsQuery> {
     let [questions, answers, authorities, additional] =
         [bytes.u16()?, bytes.u16()?, bytes.u16()?, bytes.u16()?];
     if (questions, answers, authorities) != (1, 0, 0) || head.flags & flag::TRUNCATED != 0 {
@@ -118,11 +121,11 @@ fn body(head: Head, mut bytes: Bytes<'_>) -> Option<Query> {
     let (kind, class) = (bytes.u16()?, bytes.u16()?);
     let question = from[..from.len() - bytes.0.len()].to_vec();
     let edns = match additional {
-        0 => Edns::Absent,
+        0 => EdnsUse::Absent,
         1 => edns(&mut bytes)?,
         _ => return None,
     };
-    (bytes.is_empty() && kind != kind::OPT).then_some(Query {
+    (bytes.is_empty() && kind != kind::OPT).then_some(DnsQuery {
         head,
         question,
         asked,
@@ -133,7 +136,7 @@ fn body(head: Head, mut bytes: Bytes<'_>) -> Option<Query> {
 }
 
 /// A name that is spelt out. A pointer could only point back into the header.
-fn name(bytes: &mut Bytes<'_>) -> Option<Asked> {
+fn name(bytes: &mut ByteReader<'_>) -> Option<DnsQuestion> {
     let mut labels: Vec<&[u8]> = Vec::new();
     let mut length = 1;
     loop {
@@ -148,13 +151,13 @@ fn name(bytes: &mut Bytes<'_>) -> Option<Asked> {
         labels.push(bytes.take(count)?);
     }
     if labels.is_empty() {
-        return Some(Asked::Root);
+        return Some(DnsQuestion::Root);
     }
     // A dot within a label would look like the end of it.
     let plain = labels.iter().all(|label| !label.contains(&b'.'));
-    Some(match Name::from_bytes(&labels.join(&b'.')) {
-        Ok(name) if plain => Asked::Name(name),
-        _ => Asked::Odd(spelt_out(&labels)),
+    Some(match HostName::from_bytes(&labels.join(&b'.')) {
+        Ok(name) if plain => DnsQuestion::Name(name),
+        _ => DnsQuestion::Odd(spelt_out(&labels)),
     })
 }
 
@@ -172,7 +175,7 @@ fn spelt_out(labels: &[&[u8]]) -> String {
 
 /// The one additional record. Its options (cookies, padding, where the client lives) are for
 /// resolvers that talk to others.
-fn edns(bytes: &mut Bytes<'_>) -> Option<Edns> {
+fn edns(bytes: &mut ByteReader<'_>) -> Option<EdnsUse> {
     let (root, kind) = (bytes.u8()?, bytes.u16()?);
     if (root, kind) != (0, kind::OPT) {
         return None;
@@ -181,7 +184,7 @@ fn edns(bytes: &mut Bytes<'_>) -> Option<Edns> {
     let (extended, version) = (bytes.u8()?, bytes.u8()?);
     let _flags = bytes.u16()?;
     let _options = bytes.long()?;
-    (extended == 0).then_some(Edns::Version(version))
+    (extended == 0).then_some(EdnsUse::Version(version))
 }
 
 #[cfg(test)]
@@ -194,10 +197,10 @@ mod tests {
     #[track_caller]
     fn check(message: &[u8], expect: &str) {
         let told = match read(message) {
-            Ok(Query { asked, kind, edns, .. }) => format!("{asked:?} {kind} {edns:?}"),
-            Err(Fault::NoQuery) => "no query".to_owned(),
-            Err(Fault::Malformed(_)) => "malformed".to_owned(),
-            Err(Fault::OtherOpcode(_)) => "other opcode".to_owned(),
+            Ok(DnsQuery { asked, kind, edns, .. }) => format!("{asked:?} {kind} {edns:?}"),
+            Err(DnsParseError::NoQuery) => "no query".to_owned(),
+            Err(DnsParseError::Malformed(_)) => "malformed".to_owned(),
+            Err(DnsParseError::OtherOpcode(_)) => "other opcode".to_owned(),
         };
         assert_eq!(told, expect);
     }
@@ -257,7 +260,7 @@ mod tests {
     fn names_have_an_end() {
         let long = |last: usize| format!("{0}.{0}.{0}.{1}", "a".repeat(63), "a".repeat(last));
         assert!(
-            matches!(read(&question(7, &long(61), 1)).unwrap().asked, Asked::Name(name) if name.as_str().len() == 253)
+            matches!(read(&question(7, &long(61), 1)).unwrap().asked, DnsQuestion::Name(name) if name.as_str().len() == 253)
         );
         check(&question(7, &long(62), 1), "malformed");
         check(&question(7, &"a".repeat(64), 1), "malformed");

@@ -5,8 +5,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::query::{Edns, HEADER, Head, INTERNET, Query, flag, kind};
-use ringfence_policy::Name;
+use super::query::{DnsHeader, DnsQuery, EdnsUse, HEADER, INTERNET, flag, kind};
+use ringfence_policy::HostName;
 
 /// What may be sent to everybody, whatever they say of their room.
 pub(super) const LONGEST: usize = 512;
@@ -21,11 +21,11 @@ const NOTHING_KEPT: u32 = 1;
 
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum DnsReply {
     V4(Ipv4Addr),
     V6(Ipv6Addr),
     /// The name of an address.
-    Pointer(Name),
+    Pointer(HostName),
     /// There is such a name, and nothing of the kind that was asked for.
     NoData,
     NoSuchName,
@@ -48,27 +48,27 @@ mod code {
 }
 
 /// `reply` to `query`.
-pub(super) fn write(query: &Query, reply: &Reply) -> Vec<u8> {
+pub(super) fn write(query: &DnsQuery, reply: &DnsReply) -> Vec<u8> {
     let (code, answers, authorities) = match reply {
-        Reply::V4(_) | Reply::V6(_) | Reply::Pointer(_) => (code::NO_ERROR, 1, 0),
-        Reply::NoData => (code::NO_ERROR, 0, 1),
-        Reply::NoSuchName => (code::NO_SUCH_NAME, 0, 1),
-        Reply::Refused => (code::REFUSED, 0, 0),
-        Reply::TryAgain => (code::SERVER_FAILED, 0, 0),
-        Reply::OtherVersion => (code::NO_ERROR, 0, 0),
+        DnsReply::V4(_) | DnsReply::V6(_) | DnsReply::Pointer(_) => (code::NO_ERROR, 1, 0),
+        DnsReply::NoData => (code::NO_ERROR, 0, 1),
+        DnsReply::NoSuchName => (code::NO_SUCH_NAME, 0, 1),
+        DnsReply::Refused => (code::REFUSED, 0, 0),
+        DnsReply::TryAgain => (code::SERVER_FAILED, 0, 0),
+        DnsReply::OtherVersion => (code::NO_ERROR, 0, 0),
     };
     let additional = match query.edns {
-        Edns::Absent => 0,
-        Edns::Version(_) => 1,
+        EdnsUse::Absent => 0,
+        EdnsUse::Version(_) => 1,
     };
     let mut out = header(query.head, code, [1, answers, authorities, additional]);
     out.extend(&query.question);
     match reply {
-        Reply::V4(address) => answer(&mut out, kind::A, &address.octets()),
-        Reply::V6(address) => answer(&mut out, kind::AAAA, &address.octets()),
-        Reply::Pointer(name) => answer(&mut out, kind::PTR, &labels(name)),
-        Reply::NoData | Reply::NoSuchName => nothing(&mut out),
-        Reply::Refused | Reply::TryAgain | Reply::OtherVersion => {}
+        DnsReply::V4(address) => answer(&mut out, kind::A, &address.octets()),
+        DnsReply::V6(address) => answer(&mut out, kind::AAAA, &address.octets()),
+        DnsReply::Pointer(name) => answer(&mut out, kind::PTR, &labels(name)),
+        DnsReply::NoData | DnsReply::NoSuchName => nothing(&mut out),
+        DnsReply::Refused | DnsReply::TryAgain | DnsReply::OtherVersion => {}
     }
     if additional == 1 {
         edns(&mut out, reply);
@@ -77,16 +77,16 @@ pub(super) fn write(query: &Query, reply: &Reply) -> Vec<u8> {
 }
 
 /// The answer to what is no well-formed question.
-pub(super) fn malformed(head: Head) -> Vec<u8> {
+pub(super) fn malformed(head: DnsHeader) -> Vec<u8> {
     header(head, code::MALFORMED, [0; 4])
 }
 
 /// The answer to what is no question at all.
-pub(super) fn not_implemented(head: Head) -> Vec<u8> {
+pub(super) fn not_implemented(head: DnsHeader) -> Vec<u8> {
     header(head, code::NOT_IMPLEMENTED, [0; 4])
 }
 
-fn header(head: Head, code: u16, counts: [u16; 4]) -> Vec<u8> {
+fn header(head: DnsHeader, code: u16, counts: [u16; 4]) -> Vec<u8> {
     let kept = head.flags & (flag::OPCODE | flag::RECURSION_DESIRED | flag::CHECKING_DISABLED);
     let mut out = Vec::with_capacity(LONGEST);
     // Who does not recurse and has nothing to say is taken for a server that knows others (Go).
@@ -122,9 +122,9 @@ fn nothing(out: &mut Vec<u8>) {
     record(out, &[0], kind::SOA, NOTHING_KEPT, &data);
 }
 
-fn edns(out: &mut Vec<u8>, reply: &Reply) {
+fn edns(out: &mut Vec<u8>, reply: &DnsReply) {
     let extended: u8 = match reply {
-        Reply::OtherVersion => 1,
+        DnsReply::OtherVersion => 1,
         _ => 0,
     };
     out.push(0);
@@ -133,7 +133,7 @@ fn edns(out: &mut Vec<u8>, reply: &Reply) {
     out.extend([extended, 0, 0, 0, 0, 0]);
 }
 
-fn labels(name: &Name) -> Vec<u8> {
+fn labels(name: &HostName) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.as_str().len() + 2);
     for label in name.as_str().split('.') {
         out.push(label.len() as u8);
@@ -151,7 +151,7 @@ mod tests {
 
     /// What comes behind the question, in hexadecimal, after the flags and counts.
     #[track_caller]
-    fn check(question: &[u8], reply: Reply, expect: &str) {
+    fn check(question: &[u8], reply: DnsReply, expect: &str) {
         let query = read(question).unwrap();
         let out = write(&query, &reply);
         assert_eq!(out[..2], question[..2]);
@@ -171,36 +171,36 @@ mod tests {
         let plain = question(7, "A.example", 1);
         check(
             &plain,
-            Reply::V4([198, 18, 0, 16].into()),
+            DnsReply::V4([198, 18, 0, 16].into()),
             "8180 0001000100000000 c00c000100010000003c0004c6120010",
         );
         let v6 = "fd72:696e:6766:6e63::10".parse().unwrap();
         check(
             &plain,
-            Reply::V6(v6),
+            DnsReply::V6(v6),
             "8180 0001000100000000 c00c001c00010000003c0010fd72696e67666e630000000000000010",
         );
         check(
             &plain,
-            Reply::Pointer(Name::new("localhost").unwrap()),
+            DnsReply::Pointer(HostName::new("localhost").unwrap()),
             "8180 0001000100000000 c00c000c00010000003c000b096c6f63616c686f737400",
         );
         let soa = "000006000100000001001600000000000100000e10000002580001518000000001";
-        check(&plain, Reply::NoData, &format!("8180 0001000000010000 {soa}"));
-        check(&plain, Reply::NoSuchName, &format!("8183 0001000000010000 {soa}"));
-        check(&plain, Reply::Refused, "8185 0001000000000000 ");
-        check(&plain, Reply::TryAgain, "8182 0001000000000000 ");
+        check(&plain, DnsReply::NoData, &format!("8180 0001000000010000 {soa}"));
+        check(&plain, DnsReply::NoSuchName, &format!("8183 0001000000010000 {soa}"));
+        check(&plain, DnsReply::Refused, "8185 0001000000000000 ");
+        check(&plain, DnsReply::TryAgain, "8182 0001000000000000 ");
         check(
             &with_edns(plain.clone()),
-            Reply::NoSuchName,
+            DnsReply::NoSuchName,
             &format!("8183 0001000000010001 {soa}00002904d0000000000000"),
         );
         check(
             &with_edns(plain),
-            Reply::OtherVersion,
+            DnsReply::OtherVersion,
             "8180 0001000000000001 00002904d0010000000000",
         );
-        let head = Head { id: 0x0102, flags: 0x2910 };
+        let head = DnsHeader { id: 0x0102, flags: 0x2910 };
         assert_eq!(malformed(head), [1, 2, 0xa9, 0x91, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(not_implemented(head), [1, 2, 0xa9, 0x94, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
@@ -208,15 +208,18 @@ mod tests {
     #[test]
     fn no_answer_has_to_be_cut() {
         let long = |last: usize| format!("{0}.{0}.{0}.{1}", "a".repeat(63), "a".repeat(last));
-        let name = Name::new(&long(61)).unwrap();
+        let name = HostName::new(&long(61)).unwrap();
         let query = |name: &str| read(&with_edns(question(7, name, 1))).unwrap();
-        for reply in
-            [Reply::V4([0; 4].into()), Reply::V6([0; 16].into()), Reply::NoData, Reply::NoSuchName]
-        {
+        for reply in [
+            DnsReply::V4([0; 4].into()),
+            DnsReply::V6([0; 16].into()),
+            DnsReply::NoData,
+            DnsReply::NoSuchName,
+        ] {
             assert!(write(&query(&long(61)), &reply).len() <= LONGEST);
         }
         // Names of addresses are asked for by the spelling of the address.
         let longest = format!("{}ip6.arpa", "f.".repeat(32));
-        assert!(write(&query(&longest), &Reply::Pointer(name)).len() <= LONGEST);
+        assert!(write(&query(&longest), &DnsReply::Pointer(name)).len() <= LONGEST);
     }
 }

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::clerk::Clerk;
-use super::query::{Fault, read};
-use super::stream::{Client, Fate};
-use super::told::Told;
-use super::{NameGate, Pool, reply};
-use ringfence_policy::Name;
+use super::query::{DnsParseError, read};
+use super::refused_lookups::RefusedLookups;
+use super::responder::DnsResponder;
+use super::stream::{DnsStreamClient, StreamClientFate};
+use super::{DnsGate, FakeIpPool, reply};
+use ringfence_policy::HostName;
 
 /// How many connections there are at most. For a further one, the one that was silent longest goes.
 const CLIENTS: usize = 16;
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Where questions come in. Both were made in the sandbox's network namespace.
 #[derive(Debug)]
-pub struct Sockets {
+pub struct DnsSockets {
     /// Bound.
     pub datagrams: UdpSocket,
     /// Bound and listening.
@@ -37,29 +37,29 @@ pub struct Sockets {
 
 /// A name server that runs; dropping it ends it.
 #[derive(Debug)]
-pub struct Server {
+pub struct DnsServer {
     /// Written to when it is to end.
     end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl DnsServer {
     /// Begins to serve.
     ///
     /// `search` are the domains that programs put behind a name by themselves, as `resolv.conf`
     /// inside has them: what is refused with and without one of them is told of once.
     pub fn start(
-        sockets: Sockets,
-        gate: Arc<dyn NameGate>,
-        pool: Arc<Pool>,
-        search: Vec<Name>,
+        sockets: DnsSockets,
+        gate: Arc<dyn DnsGate>,
+        pool: Arc<FakeIpPool>,
+        search: Vec<HostName>,
     ) -> io::Result<Self> {
         sockets.datagrams.set_nonblocking(true)?;
         sockets.streams.set_nonblocking(true)?;
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let mut serving = Serving {
+        let mut serving = DnsLoop {
             sockets,
-            clerk: Clerk { gate, pool, told: Told::new(search) },
+            clerk: DnsResponder { gate, pool, told: RefusedLookups::new(search) },
             clients: Vec::new(),
             numbers: 0,
             shut_until: None,
@@ -73,7 +73,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for DnsServer {
     fn drop(&mut self) {
         // It fails only when it was written to before, two to the power of 64 times.
         let _ = rustix::io::write(&*self.end, &1_u64.to_ne_bytes());
@@ -83,10 +83,10 @@ impl Drop for Server {
     }
 }
 
-struct Serving {
-    sockets: Sockets,
-    clerk: Clerk,
-    clients: Vec<Client>,
+struct DnsLoop {
+    sockets: DnsSockets,
+    clerk: DnsResponder,
+    clients: Vec<DnsStreamClient>,
     /// How many clients there ever were.
     numbers: u64,
     /// Set while no connection can be taken.
@@ -95,14 +95,14 @@ struct Serving {
 }
 
 /// What there is to do.
-struct Ready {
+struct DnsReady {
     datagrams: bool,
     streams: bool,
     /// Numbers of clients.
     clients: Vec<u64>,
 }
 
-impl Serving {
+impl DnsLoop {
     fn serve(&mut self) {
         while let Ok(Some(ready)) = self.wait() {
             if ready.datagrams {
@@ -120,10 +120,10 @@ impl Serving {
     }
 
     /// What there is to do; nothing once it is to end.
-    fn wait(&self) -> io::Result<Option<Ready>> {
+    fn wait(&self) -> io::Result<Option<DnsReady>> {
         let now = Instant::now();
         let shut = self.shut_until.filter(|until| now < *until);
-        let soonest = self.clients.iter().map(Client::deadline).chain(shut).min();
+        let soonest = self.clients.iter().map(DnsStreamClient::deadline).chain(shut).min();
         let timeout = soonest.map(|instant| {
             let left = instant.saturating_duration_since(now);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
@@ -151,7 +151,11 @@ impl Serving {
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => {
-                return Ok(Some(Ready { datagrams: false, streams: false, clients: Vec::new() }));
+                return Ok(Some(DnsReady {
+                    datagrams: false,
+                    streams: false,
+                    clients: Vec::new(),
+                }));
             }
             Err(error) => return Err(error.into()),
         }
@@ -162,7 +166,7 @@ impl Serving {
         }
         let (datagrams, streams) = (next(), next());
         let clients = numbers.into_iter().filter(|_| next()).collect();
-        Ok(Some(Ready { datagrams, streams, clients }))
+        Ok(Some(DnsReady { datagrams, streams, clients }))
     }
 
     fn take_datagrams(&mut self) {
@@ -192,7 +196,7 @@ impl Serving {
                         self.clients.swap_remove(at);
                     }
                     self.numbers += 1;
-                    self.clients.extend(Client::new(self.numbers, stream, Instant::now()));
+                    self.clients.extend(DnsStreamClient::new(self.numbers, stream, Instant::now()));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error)
@@ -214,7 +218,7 @@ impl Serving {
             return;
         };
         let mut fate = self.clients[at].read();
-        while fate == Fate::Stays {
+        while fate == StreamClientFate::Stays {
             match self.clients[at].next(Instant::now()) {
                 Ok(Some(message)) => {
                     let answer = self.answer(&message);
@@ -229,7 +233,7 @@ impl Serving {
                 Err(goes) => fate = goes,
             }
         }
-        if fate == Fate::Goes || self.clients[at].is_done() {
+        if fate == StreamClientFate::Goes || self.clients[at].is_done() {
             self.clients.swap_remove(at);
         }
     }
@@ -238,9 +242,9 @@ impl Serving {
     fn answer(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         match read(message) {
             Ok(query) => Some(reply::write(&query, &self.clerk.consider(&query))),
-            Err(Fault::NoQuery) => None,
-            Err(Fault::Malformed(head)) => Some(reply::malformed(head)),
-            Err(Fault::OtherOpcode(head)) => Some(reply::not_implemented(head)),
+            Err(DnsParseError::NoQuery) => None,
+            Err(DnsParseError::Malformed(head)) => Some(reply::malformed(head)),
+            Err(DnsParseError::OtherOpcode(head)) => Some(reply::not_implemented(head)),
         }
     }
 }

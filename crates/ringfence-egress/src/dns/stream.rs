@@ -15,7 +15,7 @@ const UNTAKEN: usize = 8192;
 /// How long a client may be silent, or take for one question.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(super) struct Client {
+pub(super) struct DnsStreamClient {
     /// No two clients of a server have the same.
     pub(super) number: u64,
     pub(super) stream: TcpStream,
@@ -28,12 +28,12 @@ pub(super) struct Client {
 
 /// What to do with a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum StreamClientFate {
     Stays,
     Goes,
 }
 
-impl Client {
+impl DnsStreamClient {
     pub(super) fn new(number: u64, stream: TcpStream, now: Instant) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         // Answers are small and whoever asks waits for them.
@@ -55,9 +55,9 @@ impl Client {
     }
 
     /// Reads what is there, once.
-    pub(super) fn read(&mut self) -> Fate {
+    pub(super) fn read(&mut self) -> StreamClientFate {
         if !self.wants_input() {
-            return Fate::Stays;
+            return StreamClientFate::Stays;
         }
         let mut buffer = [0; 2 + LONGEST];
         let room = buffer.len() - self.input.len();
@@ -66,15 +66,15 @@ impl Client {
             Ok(count) => self.input.extend(&buffer[..count]),
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(_) => return Fate::Goes,
+            Err(_) => return StreamClientFate::Goes,
         }
-        Fate::Stays
+        StreamClientFate::Stays
     }
 
     /// The next whole question, if its answer has room.
-    pub(super) fn next(&mut self, now: Instant) -> Result<Option<Vec<u8>>, Fate> {
+    pub(super) fn next(&mut self, now: Instant) -> Result<Option<Vec<u8>>, StreamClientFate> {
         if self.announced().is_some_and(|length| length > LONGEST) {
-            return Err(Fate::Goes);
+            return Err(StreamClientFate::Goes);
         }
         let Some(length) = self.announced().filter(|_| self.has_question()) else {
             return Ok(None);
@@ -104,20 +104,20 @@ impl Client {
     }
 
     /// Writes what it takes.
-    pub(super) fn write(&mut self, now: Instant) -> Fate {
+    pub(super) fn write(&mut self, now: Instant) -> StreamClientFate {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {
-                Ok(0) => return Fate::Goes,
+                Ok(0) => return StreamClientFate::Goes,
                 Ok(count) => {
                     self.output.drain(..count);
                     self.since = now;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Fate::Goes,
+                Err(_) => return StreamClientFate::Goes,
             }
         }
-        Fate::Stays
+        StreamClientFate::Stays
     }
 
     /// Whether it has said that it is done, and has its answers.
@@ -132,17 +132,17 @@ mod tests {
 
     use super::*;
 
-    fn pair(now: Instant) -> (TcpStream, Client) {
+    fn pair(now: Instant) -> (TcpStream, DnsStreamClient) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (there, Client::new(1, listener.accept().unwrap().0, now).unwrap())
+        (there, DnsStreamClient::new(1, listener.accept().unwrap().0, now).unwrap())
     }
 
-    fn say(there: &mut TcpStream, client: &mut Client, bytes: &[u8]) {
+    fn say(there: &mut TcpStream, client: &mut DnsStreamClient, bytes: &[u8]) {
         there.write_all(bytes).unwrap();
         let whole = client.input.len() + bytes.len();
         while client.input.len() < whole {
-            assert_eq!(client.read(), Fate::Stays);
+            assert_eq!(client.read(), StreamClientFate::Stays);
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
         client.answer(Some(&[0; UNTAKEN]));
         assert!(!client.has_question() && !client.wants_input() && client.wants_output());
         assert_eq!(client.next(now), Ok(None));
-        assert_eq!(client.write(now), Fate::Stays);
+        assert_eq!(client.write(now), StreamClientFate::Stays);
         assert!(client.has_question() && client.wants_input() && !client.wants_output());
         assert_eq!(client.next(now), Ok(Some(vec![7])));
         assert!(!client.is_done());

@@ -2,121 +2,127 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_policy::Name;
+use ringfence_policy::HostName;
 
 use super::head::with_field;
-use super::requests::{Checked, Next, Piece, Requests};
-use super::{Objection, Peek, agree, hello};
-use crate::relay::{self, Check, Verdict};
+use super::requests::{CheckedPieces, RequestFollower, RequestNext, RequestPiece};
+use super::{PeekError, PeekState, agree, hello};
+use crate::relay::{self, StreamCheck, StreamVerdict};
 
 /// What a TLS client hears when it is refused: a fatal alert, `access_denied`. Nothing is encrypted
 /// yet, so every library tells its program of it.
 const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// Looks at a connection on which TLS is to be spoken to `dialed`.
-pub fn tls(dialed: Name) -> Box<dyn Check> {
-    Box::new(Tls { dialed, reader: hello::Reader::default() })
+pub fn tls(dialed: HostName) -> Box<dyn StreamCheck> {
+    Box::new(TlsCheck { dialed, reader: hello::ClientHelloReader::default() })
 }
 
 /// Looks at a connection on which plain HTTP is to be spoken to `dialed`.
-pub fn http(dialed: Name, port: u16) -> Box<dyn Check> {
-    Box::new(Said { requests: Arc::new(Mutex::new(Requests::new(dialed, port))), first: true })
+pub fn http(dialed: HostName, port: u16) -> Box<dyn StreamCheck> {
+    Box::new(HttpCheck {
+        requests: Arc::new(Mutex::new(RequestFollower::new(dialed, port))),
+        first: true,
+    })
 }
 
-struct Tls {
-    dialed: Name,
-    reader: hello::Reader,
+struct TlsCheck {
+    dialed: HostName,
+    reader: hello::ClientHelloReader,
 }
 
-impl Check for Tls {
-    fn look(&mut self, held: &[u8]) -> Verdict {
+impl StreamCheck for TlsCheck {
+    fn look(&mut self, held: &[u8]) -> StreamVerdict {
         let objection = match self.reader.read(held) {
-            Peek::NeedMore => return Verdict::NeedMore,
-            Peek::Found(name) => match agree(&name, &self.dialed) {
-                Ok(()) => return Verdict::Pass,
+            PeekState::NeedMore => return StreamVerdict::NeedMore,
+            PeekState::Found(name) => match agree(&name, &self.dialed) {
+                Ok(()) => return StreamVerdict::Pass,
                 Err(objection) => objection,
             },
-            Peek::Refused(objection) => objection,
+            PeekState::Refused(objection) => objection,
         };
         let answer = match objection {
-            Objection::NotTls | Objection::Ssl2 => Vec::new(),
+            PeekError::NotTls | PeekError::Ssl2 => Vec::new(),
             _ => ALERT.to_vec(),
         };
-        Verdict::Refuse(relay::Objection { reason: objection.to_string(), answer })
+        StreamVerdict::Refuse(relay::StreamObjection { reason: objection.to_string(), answer })
     }
 }
 
-struct Said {
-    requests: Arc<Mutex<Requests>>,
+struct HttpCheck {
+    requests: Arc<Mutex<RequestFollower>>,
     /// Nothing has gone out, so what comes back can only be ours.
     first: bool,
 }
 
-impl Check for Said {
-    fn look(&mut self, held: &[u8]) -> Verdict {
+impl StreamCheck for HttpCheck {
+    fn look(&mut self, held: &[u8]) -> StreamVerdict {
         let mut requests = locked(&self.requests);
         let mut clear = 0;
         while let Some(piece) = requests.piece(&held[clear..]) {
             let from = clear;
             clear += piece.length();
-            if matches!(piece, Piece::Head(1..)) && requests.is_last() {
+            if matches!(piece, RequestPiece::Head(1..)) && requests.is_last() {
                 self.first = false;
                 let head = with_field(&held[from..clear], "Connection", "close");
-                return Verdict::Instead(clear, [&held[..from], &head].concat());
+                return StreamVerdict::Instead(clear, [&held[..from], &head].concat());
             }
         }
-        let checked = Checked { clear, next: requests.next() };
+        let checked = CheckedPieces { clear, next: requests.next() };
         match checked.next {
-            Next::Opaque => return Verdict::Pass,
-            Next::Over if checked.clear == 0 => return Verdict::Finish,
+            RequestNext::Opaque => return StreamVerdict::Pass,
+            RequestNext::Over if checked.clear == 0 => return StreamVerdict::Finish,
             _ => {}
         }
         // Of a body the relay need not show the rest.
         let unseen = requests.body_left();
         requests.carried(unseen);
         match (checked.clear as u64 + unseen, checked.next) {
-            (0, Next::Refused(objection)) => {
+            (0, RequestNext::Refused(objection)) => {
                 let answer = match self.first {
                     true => forbidden(&objection),
                     false => Vec::new(),
                 };
-                Verdict::Refuse(relay::Objection { reason: objection.to_string(), answer })
+                StreamVerdict::Refuse(relay::StreamObjection {
+                    reason: objection.to_string(),
+                    answer,
+                })
             }
-            (0, _) => Verdict::NeedMore,
+            (0, _) => StreamVerdict::NeedMore,
             // An objection is found again, at the front of what is left.
             (count, _) => {
                 self.first = false;
-                Verdict::Through(count)
+                StreamVerdict::Through(count)
             }
         }
     }
 
-    fn answers(&mut self) -> Option<Box<dyn Check>> {
-        Some(Box::new(Answered { requests: self.requests.clone() }))
+    fn answers(&mut self) -> Option<Box<dyn StreamCheck>> {
+        Some(Box::new(UpgradeCheck { requests: self.requests.clone() }))
     }
 }
 
 /// Looks at what the server answers, and lets all of it pass.
-struct Answered {
-    requests: Arc<Mutex<Requests>>,
+struct UpgradeCheck {
+    requests: Arc<Mutex<RequestFollower>>,
 }
 
-impl Check for Answered {
-    fn look(&mut self, held: &[u8]) -> Verdict {
+impl StreamCheck for UpgradeCheck {
+    fn look(&mut self, held: &[u8]) -> StreamVerdict {
         let mut requests = locked(&self.requests);
         requests.answer(held);
         match requests.wants_answer() {
-            true => Verdict::Through(held.len() as u64),
-            false => Verdict::Pass,
+            true => StreamVerdict::Through(held.len() as u64),
+            false => StreamVerdict::Pass,
         }
     }
 }
 
-fn locked(requests: &Mutex<Requests>) -> MutexGuard<'_, Requests> {
+fn locked(requests: &Mutex<RequestFollower>) -> MutexGuard<'_, RequestFollower> {
     requests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn forbidden(objection: &Objection) -> Vec<u8> {
+fn forbidden(objection: &PeekError) -> Vec<u8> {
     let text = format!("ringfence: refused: {objection}\n");
     let head = "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: ";
     format!("{head}{}\r\n\r\n{text}", text.len()).into_bytes()
@@ -131,12 +137,12 @@ mod tests {
     const UPGRADE: &str =
         "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-    fn name() -> Name {
-        Name::new("a.example").unwrap()
+    fn name() -> HostName {
+        HostName::new("a.example").unwrap()
     }
 
     /// What goes out of `said`, which comes in pieces, and how it ends; as the relay does it.
-    fn goes_out(check: &mut dyn Check, said: &[u8], piece: usize) -> (Vec<u8>, String) {
+    fn goes_out(check: &mut dyn StreamCheck, said: &[u8], piece: usize) -> (Vec<u8>, String) {
         let (mut out, mut held, mut credit) = (Vec::new(), Vec::new(), 0_u64);
         for bytes in said.chunks(piece) {
             let unseen = bytes.len().min(credit as usize);
@@ -145,19 +151,19 @@ mod tests {
             held.extend(&bytes[unseen..]);
             while !held.is_empty() {
                 match check.look(&held) {
-                    Verdict::NeedMore => break,
-                    Verdict::Through(count) => {
+                    StreamVerdict::NeedMore => break,
+                    StreamVerdict::Through(count) => {
                         let now = held.len().min(count as usize);
                         out.extend(held.drain(..now));
                         credit = count - now as u64;
                     }
-                    Verdict::Instead(count, bytes) => {
+                    StreamVerdict::Instead(count, bytes) => {
                         held.drain(..count);
                         out.extend(bytes);
                     }
-                    Verdict::Refuse(objection) => return (out, objection.reason),
-                    Verdict::Pass => return (out, "passes".to_owned()),
-                    Verdict::Finish => return (out, "over".to_owned()),
+                    StreamVerdict::Refuse(objection) => return (out, objection.reason),
+                    StreamVerdict::Pass => return (out, "passes".to_owned()),
+                    StreamVerdict::Finish => return (out, "over".to_owned()),
                 }
             }
         }
@@ -216,7 +222,7 @@ mod tests {
     #[test]
     fn only_the_first_request_is_answered_by_us() {
         let refused = |said: &str| match http(name(), 80).look(said.as_bytes()) {
-            Verdict::Refuse(objection) => String::from_utf8(objection.answer).unwrap(),
+            StreamVerdict::Refuse(objection) => String::from_utf8(objection.answer).unwrap(),
             other => panic!("{other:?}"),
         };
         assert!(
@@ -228,8 +234,10 @@ mod tests {
         );
         let mut said = http(name(), 80);
         let both = format!("{GET}{OTHER}");
-        assert_eq!(said.look(both.as_bytes()), Verdict::Through(GET.len() as u64));
-        let Verdict::Refuse(objection) = said.look(OTHER.as_bytes()) else { panic!("it went out") };
+        assert_eq!(said.look(both.as_bytes()), StreamVerdict::Through(GET.len() as u64));
+        let StreamVerdict::Refuse(objection) = said.look(OTHER.as_bytes()) else {
+            panic!("it went out")
+        };
         assert!(objection.answer.is_empty());
     }
 
@@ -241,15 +249,15 @@ mod tests {
             goes_out(&mut *said, UPGRADE.as_bytes(), 5),
             (UPGRADE.into(), "open".to_owned())
         );
-        assert_eq!(said.look(b"\x81\x85"), Verdict::NeedMore);
-        assert_eq!(answered.look(b"HTTP/1.1 1"), Verdict::Through(10));
-        assert_eq!(answered.look(b"01 Switching"), Verdict::Pass);
-        assert_eq!(said.look(b"\x81\x85"), Verdict::Pass);
+        assert_eq!(said.look(b"\x81\x85"), StreamVerdict::NeedMore);
+        assert_eq!(answered.look(b"HTTP/1.1 1"), StreamVerdict::Through(10));
+        assert_eq!(answered.look(b"01 Switching"), StreamVerdict::Pass);
+        assert_eq!(said.look(b"\x81\x85"), StreamVerdict::Pass);
 
         let mut said = http(name(), 80);
         let mut answered = said.answers().unwrap();
         goes_out(&mut *said, UPGRADE.as_bytes(), 5);
-        assert_eq!(answered.look(b"HTTP/1.1 400 Bad Request\r\n"), Verdict::Pass);
+        assert_eq!(answered.look(b"HTTP/1.1 400 Bad Request\r\n"), StreamVerdict::Pass);
         assert_eq!(
             goes_out(&mut *said, OTHER.as_bytes(), 5),
             (Vec::new(), "it is meant for b.example".to_owned())
@@ -258,15 +266,17 @@ mod tests {
 
     #[test]
     fn a_refused_hello_hears_why() {
-        let Verdict::Refuse(objection) = tls(name()).look(&[22, 3, 1, 0, 0]) else {
+        let StreamVerdict::Refuse(objection) = tls(name()).look(&[22, 3, 1, 0, 0]) else {
             panic!("it went out")
         };
         assert_eq!(
             (objection.reason.as_str(), objection.answer),
             ("its TLS hello is malformed", ALERT.to_vec())
         );
-        let Verdict::Refuse(objection) = tls(name()).look(b"GET") else { panic!("it went out") };
+        let StreamVerdict::Refuse(objection) = tls(name()).look(b"GET") else {
+            panic!("it went out")
+        };
         assert_eq!((objection.reason.as_str(), objection.answer), ("it is not TLS", Vec::new()));
-        assert_eq!(tls(name()).look(&[22]), Verdict::NeedMore);
+        assert_eq!(tls(name()).look(&[22]), StreamVerdict::NeedMore);
     }
 }

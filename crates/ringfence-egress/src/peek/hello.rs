@@ -11,9 +11,9 @@
 //! HelloRetryRequest, one more within a session of TLS 1.2. A server that goes by those and not by
 //! the first hello can be asked for another host.
 
-use super::{LONGEST, Objection, Peek};
-use crate::bytes::Bytes;
-use ringfence_policy::Name;
+use super::{LONGEST, PeekError, PeekState};
+use crate::byte_reader::ByteReader;
+use ringfence_policy::HostName;
 
 /// Kinds of record and message.
 const HANDSHAKE: u8 = 22;
@@ -27,7 +27,7 @@ const HIDES_A_NAME: [std::ops::RangeInclusive<u16>; 2] = [0xfe08..=0xfe0d, 0xffc
 
 /// Reads one ClientHello, in however many records it comes.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct ClientHelloReader {
     /// How much of the queue has been looked at.
     scanned: usize,
     /// How much of the record is left.
@@ -36,39 +36,41 @@ pub struct Reader {
     message: Vec<u8>,
 }
 
-impl Reader {
+impl ClientHelloReader {
     /// The name, once the whole message is in the `queue`.
-    pub fn read(&mut self, queue: &[u8]) -> Peek<Name> {
+    pub fn read(&mut self, queue: &[u8]) -> PeekState<HostName> {
         if let Some(objection) = foreign(queue) {
-            return Peek::Refused(objection);
+            return PeekState::Refused(objection);
         }
         match self.gather(&queue[..queue.len().min(LONGEST)]) {
-            Ok(Gathered::Whole) => match parse(&self.message[4..]) {
-                Ok(name) => Peek::Found(name),
-                Err(objection) => Peek::Refused(objection),
+            Ok(HelloBytes::Whole) => match parse(&self.message[4..]) {
+                Ok(name) => PeekState::Found(name),
+                Err(objection) => PeekState::Refused(objection),
             },
-            Ok(Gathered::Part) if queue.len() >= LONGEST => Peek::Refused(Objection::TooLong),
-            Ok(Gathered::Part) => Peek::NeedMore,
-            Err(objection) => Peek::Refused(objection),
+            Ok(HelloBytes::Part) if queue.len() >= LONGEST => {
+                PeekState::Refused(PeekError::TooLong)
+            }
+            Ok(HelloBytes::Part) => PeekState::NeedMore,
+            Err(objection) => PeekState::Refused(objection),
         }
     }
 
-    fn gather(&mut self, queue: &[u8]) -> Result<Gathered, Objection> {
+    fn gather(&mut self, queue: &[u8]) -> Result<HelloBytes, PeekError> {
         loop {
             if self.is_whole()? {
-                return Ok(Gathered::Whole);
+                return Ok(HelloBytes::Whole);
             }
             let new = queue.get(self.scanned..).unwrap_or_default();
             if self.left > 0 {
                 let piece = &new[..new.len().min(self.left)];
                 if piece.is_empty() {
-                    return Ok(Gathered::Part);
+                    return Ok(HelloBytes::Part);
                 }
                 self.message.extend(piece);
                 self.scanned += piece.len();
                 self.left -= piece.len();
             } else {
-                let Some(header) = new.first_chunk() else { return Ok(Gathered::Part) };
+                let Some(header) = new.first_chunk() else { return Ok(HelloBytes::Part) };
                 self.left = record(header)?;
                 self.scanned += header.len();
             }
@@ -76,60 +78,60 @@ impl Reader {
     }
 
     /// A hello has its last record for itself: what follows it is said with other keys.
-    fn is_whole(&self) -> Result<bool, Objection> {
+    fn is_whole(&self) -> Result<bool, PeekError> {
         if self.message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
-            return Err(Objection::BadHello);
+            return Err(PeekError::BadHello);
         }
         let Some([_, high, middle, low]) = self.message.first_chunk() else { return Ok(false) };
         let length = 4 + u32::from_be_bytes([0, *high, *middle, *low]) as usize;
         if length > LONGEST {
-            return Err(Objection::TooLong);
+            return Err(PeekError::TooLong);
         }
         if self.message.len() > length || self.message.len() == length && self.left > 0 {
-            return Err(Objection::BadHello);
+            return Err(PeekError::BadHello);
         }
         Ok(self.message.len() == length)
     }
 }
 
-enum Gathered {
+enum HelloBytes {
     Part,
     Whole,
 }
 
 /// What can be seen of the first bytes to be something else.
-fn foreign(queue: &[u8]) -> Option<Objection> {
+fn foreign(queue: &[u8]) -> Option<PeekError> {
     match queue {
         [] | [HANDSHAKE, ..] => None,
         // The length of a hello of SSL 2 has its highest bit set; then comes the kind of message.
-        [0x80..=0xff, _, CLIENT_HELLO, ..] => Some(Objection::Ssl2),
+        [0x80..=0xff, _, CLIENT_HELLO, ..] => Some(PeekError::Ssl2),
         [0x80..=0xff] | [0x80..=0xff, _] => None,
-        _ => Some(Objection::NotTls),
+        _ => Some(PeekError::NotTls),
     }
 }
 
 /// How much a record holds.
-fn record(header: &[u8; 5]) -> Result<usize, Objection> {
+fn record(header: &[u8; 5]) -> Result<usize, PeekError> {
     let [kind, major, _, high, low] = *header;
     let length = usize::from(u16::from_be_bytes([high, low]));
     match kind == HANDSHAKE && major == 3 && (1..=RECORD).contains(&length) {
         true => Ok(length),
-        false => Err(Objection::BadHello),
+        false => Err(PeekError::BadHello),
     }
 }
 
-fn parse(hello: &[u8]) -> Result<Name, Objection> {
-    let extensions = extensions(Bytes(hello)).ok_or(Objection::BadHello)?;
+fn parse(hello: &[u8]) -> Result<HostName, PeekError> {
+    let extensions = extensions(ByteReader(hello)).ok_or(PeekError::BadHello)?;
     if extensions.iter().any(|(kind, _)| HIDES_A_NAME.iter().any(|hides| hides.contains(kind))) {
-        return Err(Objection::HiddenName);
+        return Err(PeekError::HiddenName);
     }
     let (_, list) =
-        extensions.iter().find(|(kind, _)| *kind == SERVER_NAME).ok_or(Objection::NoName)?;
+        extensions.iter().find(|(kind, _)| *kind == SERVER_NAME).ok_or(PeekError::NoName)?;
     server_name(*list)
 }
 
 /// All of them; nothing unless every byte of the hello is where it belongs.
-fn extensions(mut hello: Bytes<'_>) -> Option<Vec<(u16, Bytes<'_>)>> {
+fn extensions(mut hello: ByteReader<'_>) -> Option<Vec<(u16, ByteReader<'_>)>> {
     let _version_and_random = hello.take(2 + 32)?;
     let session = hello.short()?;
     let ciphers = hello.long()?;
@@ -155,16 +157,16 @@ fn extensions(mut hello: Bytes<'_>) -> Option<Vec<(u16, Bytes<'_>)>> {
     (hello.is_empty() && kinds.is_sorted_by(|one, next| one < next)).then_some(all)
 }
 
-fn server_name(mut extension: Bytes<'_>) -> Result<Name, Objection> {
-    let mut list = extension.long().filter(|_| extension.is_empty()).ok_or(Objection::BadHello)?;
-    let (kind, name) = list.u8().zip(list.long()).ok_or(Objection::BadHello)?;
+fn server_name(mut extension: ByteReader<'_>) -> Result<HostName, PeekError> {
+    let mut list = extension.long().filter(|_| extension.is_empty()).ok_or(PeekError::BadHello)?;
+    let (kind, name) = list.u8().zip(list.long()).ok_or(PeekError::BadHello)?;
     if !list.is_empty() {
-        return Err(Objection::ManyNames);
+        return Err(PeekError::ManyNames);
     }
     if kind != 0 {
-        return Err(Objection::BadHello);
+        return Err(PeekError::BadHello);
     }
-    Name::from_bytes(name.0).map_err(|_| Objection::BadName)
+    HostName::from_bytes(name.0).map_err(|_| PeekError::BadName)
 }
 
 #[cfg(test)]

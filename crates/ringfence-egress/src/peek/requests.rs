@@ -10,9 +10,9 @@
 //! request only, because what the server says first can only be meant for that one. Should it agree
 //! to a later one, what follows is no request and is refused.
 
-use super::head::{self, Afterwards, Framing, Head, Wish};
-use super::{Objection, Peek};
-use ringfence_policy::Name;
+use super::head::{self, Afterwards, HttpFraming, HttpHead, UpgradeWish};
+use super::{PeekError, PeekState};
+use ringfence_policy::HostName;
 
 /// More digits than a chunk's length may have: servers keep it in 32 bits, some without looking
 /// (the JDK's among them), and read another length than was sent.
@@ -24,17 +24,17 @@ const ANSWER: usize = 16 * 1024;
 
 /// Follows what the program says.
 #[derive(Debug)]
-pub struct Requests {
-    dialed: Name,
+pub struct RequestFollower {
+    dialed: HostName,
     port: u16,
-    state: State,
-    turn: Turn,
+    state: RequestState,
+    turn: UpgradeProgress,
     afterwards: Afterwards,
 }
 
 #[derive(Debug)]
-enum State {
-    Head(head::Reader),
+enum RequestState {
+    Head(head::HttpHeadReader),
     /// So many bytes of a body are left.
     Body(u64),
     /// The length of a chunk comes next.
@@ -51,12 +51,12 @@ enum State {
     Opaque,
     /// The last request is over.
     Over,
-    Refused(Objection),
+    Refused(PeekError),
 }
 
 /// How far the one request is that can change the connection.
 #[derive(Debug)]
-enum Turn {
+enum UpgradeProgress {
     /// It has not been seen.
     Ahead,
     /// It wants to, and this is the beginning of what the server has said to it.
@@ -69,34 +69,34 @@ enum Turn {
 
 /// A piece of a queue, and how long it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece {
+pub enum RequestPiece {
     /// The head of a request, all of it.
     Head(usize),
     /// Something of its body, or what has become of the connection.
     Other(usize),
 }
 
-impl Piece {
+impl RequestPiece {
     /// How many bytes.
     pub fn length(self) -> usize {
         match self {
-            Piece::Head(length) | Piece::Other(length) => length,
+            RequestPiece::Head(length) | RequestPiece::Other(length) => length,
         }
     }
 }
 
 /// What has been found in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckedPieces {
     /// So many bytes from its front can go out; the next queue begins behind them.
     pub clear: usize,
     /// What is to be done then.
-    pub next: Next,
+    pub next: RequestNext,
 }
 
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum RequestNext {
     /// Hear more of the program.
     More,
     /// Hear the server first ([`Requests::answer`]), then show the rest of the queue again.
@@ -106,82 +106,84 @@ pub enum Next {
     /// Nothing goes out from now on, and what the server answers is awaited.
     Over,
     /// Nothing can go out from now on.
-    Refused(Objection),
+    Refused(PeekError),
 }
 
-impl Requests {
+impl RequestFollower {
     /// For a connection to `dialed`.
-    pub fn new(dialed: Name, port: u16) -> Self {
+    pub fn new(dialed: HostName, port: u16) -> Self {
         Self {
             dialed,
             port,
-            state: State::Head(head::Reader::default()),
-            turn: Turn::Ahead,
+            state: RequestState::Head(head::HttpHeadReader::default()),
+            turn: UpgradeProgress::Ahead,
             afterwards: Afterwards::Open,
         }
     }
 
     /// Looks at the `queue`, see [`super`]. What is clear must be taken off before the next time.
-    pub fn check(&mut self, queue: &[u8]) -> Checked {
+    pub fn check(&mut self, queue: &[u8]) -> CheckedPieces {
         let mut clear = 0;
         while let Some(piece) = self.piece(&queue[clear..]) {
             clear += piece.length();
         }
-        Checked { clear, next: self.next() }
+        CheckedPieces { clear, next: self.next() }
     }
 
     /// What is to be done where the queue has no whole piece.
-    pub fn next(&self) -> Next {
+    pub fn next(&self) -> RequestNext {
         match &self.state {
-            State::Answer => Next::Answer,
-            State::Opaque => Next::Opaque,
-            State::Over => Next::Over,
-            State::Refused(objection) => Next::Refused(objection.clone()),
-            _ => Next::More,
+            RequestState::Answer => RequestNext::Answer,
+            RequestState::Opaque => RequestNext::Opaque,
+            RequestState::Over => RequestNext::Over,
+            RequestState::Refused(objection) => RequestNext::Refused(objection.clone()),
+            _ => RequestNext::More,
         }
     }
 
     /// The next piece of the `queue` that can go out, if there is a whole one: its bytes must be
     /// taken off before the next time. It may be one without any.
-    pub fn piece(&mut self, queue: &[u8]) -> Option<Piece> {
-        let is_head = matches!(self.state, State::Head(_));
+    pub fn piece(&mut self, queue: &[u8]) -> Option<RequestPiece> {
+        let is_head = matches!(self.state, RequestState::Head(_));
         let length = self.step(queue)?;
-        Some(if is_head { Piece::Head(length) } else { Piece::Other(length) })
+        Some(if is_head { RequestPiece::Head(length) } else { RequestPiece::Other(length) })
     }
 
     /// Goes on to the next state, if `rest` is enough for it: how many bytes are clear by that.
     fn step(&mut self, rest: &[u8]) -> Option<usize> {
         let found = match &mut self.state {
-            State::Head(reader) => match reader.read(rest) {
-                Peek::Found(head) => match self.begin(&head) {
-                    Ok(state) => Peek::Found((head.length, state)),
-                    Err(objection) => Peek::Refused(objection),
+            RequestState::Head(reader) => match reader.read(rest) {
+                PeekState::Found(head) => match self.begin(&head) {
+                    Ok(state) => PeekState::Found((head.length, state)),
+                    Err(objection) => PeekState::Refused(objection),
                 },
-                Peek::Refused(objection) => Peek::Refused(objection),
-                Peek::NeedMore => Peek::NeedMore,
+                PeekState::Refused(objection) => PeekState::Refused(objection),
+                PeekState::NeedMore => PeekState::NeedMore,
             },
-            State::Body(0) => Peek::Found((0, self.over())),
-            State::ChunkBody(0) => Peek::Found((0, State::ChunkEnd)),
-            State::Body(left) | State::ChunkBody(left) => {
+            RequestState::Body(0) => PeekState::Found((0, self.over())),
+            RequestState::ChunkBody(0) => PeekState::Found((0, RequestState::ChunkEnd)),
+            RequestState::Body(left) | RequestState::ChunkBody(left) => {
                 let count = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= count as u64;
                 return (count > 0).then_some(count);
             }
-            State::Chunk => chunk(rest),
-            State::ChunkEnd => line_end(rest, State::Chunk),
-            State::LastEnd => line_end(rest, self.over()),
-            State::Answer => match self.turn {
-                Turn::Asked(_) => Peek::NeedMore,
-                Turn::Agreed => Peek::Found((0, State::Opaque)),
-                Turn::Ahead | Turn::Past => Peek::Found((0, State::Head(head::Reader::default()))),
+            RequestState::Chunk => chunk(rest),
+            RequestState::ChunkEnd => line_end(rest, RequestState::Chunk),
+            RequestState::LastEnd => line_end(rest, self.over()),
+            RequestState::Answer => match self.turn {
+                UpgradeProgress::Asked(_) => PeekState::NeedMore,
+                UpgradeProgress::Agreed => PeekState::Found((0, RequestState::Opaque)),
+                UpgradeProgress::Ahead | UpgradeProgress::Past => {
+                    PeekState::Found((0, RequestState::Head(head::HttpHeadReader::default())))
+                }
             },
-            State::Opaque => return (!rest.is_empty()).then_some(rest.len()),
-            State::Over | State::Refused(_) => Peek::NeedMore,
+            RequestState::Opaque => return (!rest.is_empty()).then_some(rest.len()),
+            RequestState::Over | RequestState::Refused(_) => PeekState::NeedMore,
         };
         let (count, state) = match found {
-            Peek::NeedMore => return None,
-            Peek::Found(found) => found,
-            Peek::Refused(objection) => (0, State::Refused(objection)),
+            PeekState::NeedMore => return None,
+            PeekState::Found(found) => found,
+            PeekState::Refused(objection) => (0, RequestState::Refused(objection)),
         };
         self.state = state;
         Some(count)
@@ -197,98 +199,106 @@ impl Requests {
     /// being shown, if [`Requests::carried`] is told.
     pub fn body_left(&self) -> u64 {
         match self.state {
-            State::Body(left) | State::ChunkBody(left) => left,
-            State::Opaque => u64::MAX,
+            RequestState::Body(left) | RequestState::ChunkBody(left) => left,
+            RequestState::Opaque => u64::MAX,
             _ => 0,
         }
     }
 
     /// So many bytes of the body have been carried without being shown, at most what was left.
     pub fn carried(&mut self, count: u64) {
-        if let State::Body(left) | State::ChunkBody(left) = &mut self.state {
+        if let RequestState::Body(left) | RequestState::ChunkBody(left) = &mut self.state {
             *left = left.saturating_sub(count);
         }
     }
 
     /// Whether what the server says has to be shown before it is passed on.
     pub fn wants_answer(&self) -> bool {
-        matches!(self.turn, Turn::Ahead | Turn::Asked(_))
+        matches!(self.turn, UpgradeProgress::Ahead | UpgradeProgress::Asked(_))
     }
 
     /// What the server has said, each byte once and from the first, as long as it is wanted.
     pub fn answer(&mut self, bytes: &[u8]) {
-        let Turn::Asked(said) = &mut self.turn else {
+        let UpgradeProgress::Asked(said) = &mut self.turn else {
             // Who speaks before the request is there has not answered it.
-            if matches!(self.turn, Turn::Ahead) && !bytes.is_empty() {
-                self.turn = Turn::Past;
+            if matches!(self.turn, UpgradeProgress::Ahead) && !bytes.is_empty() {
+                self.turn = UpgradeProgress::Past;
             }
             return;
         };
         said.extend(&bytes[..bytes.len().min(ANSWER - said.len())]);
         match agrees(said) {
-            Some(true) => self.turn = Turn::Agreed,
-            Some(false) => self.turn = Turn::Past,
-            None if said.len() == ANSWER => self.turn = Turn::Past,
+            Some(true) => self.turn = UpgradeProgress::Agreed,
+            Some(false) => self.turn = UpgradeProgress::Past,
+            None if said.len() == ANSWER => self.turn = UpgradeProgress::Past,
             None => {}
         }
     }
 
     /// The state after the head of a request.
-    fn begin(&mut self, head: &Head) -> Result<State, Objection> {
+    fn begin(&mut self, head: &HttpHead) -> Result<RequestState, PeekError> {
         super::agree(&head.host.name, &self.dialed)?;
         match head.host.port {
-            Some(port) if port != self.port => return Err(Objection::OtherPort(port)),
+            Some(port) if port != self.port => return Err(PeekError::OtherPort(port)),
             Some(_) | None => {}
         }
         self.turn = match (&self.turn, head.wish) {
-            (Turn::Ahead, Wish::Upgrade) if head.afterwards == Afterwards::Open => {
-                Turn::Asked(Vec::new())
+            (UpgradeProgress::Ahead, UpgradeWish::Upgrade)
+                if head.afterwards == Afterwards::Open =>
+            {
+                UpgradeProgress::Asked(Vec::new())
             }
-            _ => Turn::Past,
+            _ => UpgradeProgress::Past,
         };
         self.afterwards = head.afterwards;
         Ok(match head.framing {
-            Framing::Length(length) => State::Body(length),
-            Framing::Chunked => State::Chunk,
+            HttpFraming::Length(length) => RequestState::Body(length),
+            HttpFraming::Chunked => RequestState::Chunk,
         })
     }
 
     /// The state after a request. One that wants to change the connection can have been answered
     /// while its body was still on the way.
-    fn over(&self) -> State {
+    fn over(&self) -> RequestState {
         match (self.afterwards, &self.turn) {
-            (Afterwards::Closed, _) => State::Over,
-            (Afterwards::Open, Turn::Asked(_) | Turn::Agreed) => State::Answer,
-            (Afterwards::Open, Turn::Ahead | Turn::Past) => State::Head(head::Reader::default()),
+            (Afterwards::Closed, _) => RequestState::Over,
+            (Afterwards::Open, UpgradeProgress::Asked(_) | UpgradeProgress::Agreed) => {
+                RequestState::Answer
+            }
+            (Afterwards::Open, UpgradeProgress::Ahead | UpgradeProgress::Past) => {
+                RequestState::Head(head::HttpHeadReader::default())
+            }
         }
     }
 }
 
 /// The line in front of a chunk. Anything behind the number is refused: nobody sends it, and
 /// servers disagree about where it ends. So are headers behind the last chunk.
-fn chunk(rest: &[u8]) -> Peek<(usize, State)> {
+fn chunk(rest: &[u8]) -> PeekState<(usize, RequestState)> {
     let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     match (&rest[digits..], digits) {
-        (_, CHUNK_DIGITS..) | ([_, ..], 0) => Peek::Refused(Objection::BadFraming),
-        ([] | [b'\r'], _) => Peek::NeedMore,
+        (_, CHUNK_DIGITS..) | ([_, ..], 0) => PeekState::Refused(PeekError::BadFraming),
+        ([] | [b'\r'], _) => PeekState::NeedMore,
         ([b'\r', b'\n', ..], _) => {
             let digit = |digit: &u8| u64::from(char::from(*digit).to_digit(16).unwrap_or_default());
             match rest[..digits].iter().map(digit).fold(0, |number, digit| number * 16 + digit) {
-                0 => Peek::Found((digits + 2, State::LastEnd)),
-                length @ ..=LONGEST_CHUNK => Peek::Found((digits + 2, State::ChunkBody(length))),
-                _ => Peek::Refused(Objection::BadFraming),
+                0 => PeekState::Found((digits + 2, RequestState::LastEnd)),
+                length @ ..=LONGEST_CHUNK => {
+                    PeekState::Found((digits + 2, RequestState::ChunkBody(length)))
+                }
+                _ => PeekState::Refused(PeekError::BadFraming),
             }
         }
-        _ => Peek::Refused(Objection::BadFraming),
+        _ => PeekState::Refused(PeekError::BadFraming),
     }
 }
 
 /// The end of a line, after which comes `state`.
-fn line_end(rest: &[u8], state: State) -> Peek<(usize, State)> {
+fn line_end(rest: &[u8], state: RequestState) -> PeekState<(usize, RequestState)> {
     match rest {
-        [b'\r', b'\n', ..] => Peek::Found((2, state)),
-        [] | [b'\r'] => Peek::NeedMore,
-        _ => Peek::Refused(Objection::BadFraming),
+        [b'\r', b'\n', ..] => PeekState::Found((2, state)),
+        [] | [b'\r'] => PeekState::NeedMore,
+        _ => PeekState::Refused(PeekError::BadFraming),
     }
 }
 

@@ -1,20 +1,20 @@
 //! The body of one request: as much of it goes out as was announced, and nothing after it.
 
-use super::head::Body;
+use super::head::BodyFraming;
 use crate::peek::requests::LONGEST_CHUNK;
-use crate::relay::{Check, Objection, Verdict};
+use crate::relay::{StreamCheck, StreamObjection, StreamVerdict};
 
 /// The longest line that stands between chunks: a length, or a field after the last.
 const LINE: usize = 8 * 1024;
 
 /// Lets one body through.
-pub(super) struct OneBody {
-    next: Next,
+pub(super) struct SingleBody {
+    next: BodyStep,
 }
 
 /// What is expected next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum BodyStep {
     Bytes(u64),
     /// A line with the length of a chunk.
     Length,
@@ -25,33 +25,33 @@ enum Next {
     Nothing,
 }
 
-impl OneBody {
-    pub(super) fn new(body: Body) -> OneBody {
+impl SingleBody {
+    pub(super) fn new(body: BodyFraming) -> SingleBody {
         let next = match body {
-            Body::Length(0) => Next::Nothing,
-            Body::Length(length) => Next::Bytes(length),
-            Body::Chunks => Next::Length,
+            BodyFraming::Length(0) => BodyStep::Nothing,
+            BodyFraming::Length(length) => BodyStep::Bytes(length),
+            BodyFraming::Chunks => BodyStep::Length,
         };
-        OneBody { next }
+        SingleBody { next }
     }
 }
 
-impl Check for OneBody {
-    fn look(&mut self, held: &[u8]) -> Verdict {
+impl StreamCheck for SingleBody {
+    fn look(&mut self, held: &[u8]) -> StreamVerdict {
         let (let_through, next) = match self.next {
-            Next::Nothing => return Verdict::Finish,
-            Next::Bytes(length) => (length, Next::Nothing),
-            Next::ChunkEnd => match held {
-                [b'\r', b'\n', ..] => (2, Next::Length),
-                [b'\r'] => return Verdict::NeedMore,
+            BodyStep::Nothing => return StreamVerdict::Finish,
+            BodyStep::Bytes(length) => (length, BodyStep::Nothing),
+            BodyStep::ChunkEnd => match held {
+                [b'\r', b'\n', ..] => (2, BodyStep::Length),
+                [b'\r'] => return StreamVerdict::NeedMore,
                 _ => return bad("a chunk is longer than was said"),
             },
-            Next::Length | Next::Trailer => {
+            BodyStep::Length | BodyStep::Trailer => {
                 let Some(line) = line(held) else {
                     return if held.len() > LINE {
                         bad("a line between chunks has no end")
                     } else {
-                        Verdict::NeedMore
+                        StreamVerdict::NeedMore
                     };
                 };
                 let whole = line.len() as u64 + 2;
@@ -59,16 +59,16 @@ impl Check for OneBody {
                     return bad("there are control characters between chunks");
                 }
                 match (self.next, length(line)) {
-                    (Next::Length, Some(0)) => (whole, Next::Trailer),
-                    (Next::Length, Some(length)) => (whole + length, Next::ChunkEnd),
-                    (Next::Length, None) => return bad("a chunk has no length"),
-                    _ if line.is_empty() => (whole, Next::Nothing),
-                    _ => (whole, Next::Trailer),
+                    (BodyStep::Length, Some(0)) => (whole, BodyStep::Trailer),
+                    (BodyStep::Length, Some(length)) => (whole + length, BodyStep::ChunkEnd),
+                    (BodyStep::Length, None) => return bad("a chunk has no length"),
+                    _ if line.is_empty() => (whole, BodyStep::Nothing),
+                    _ => (whole, BodyStep::Trailer),
                 }
             }
         };
         self.next = next;
-        Verdict::Through(let_through)
+        StreamVerdict::Through(let_through)
     }
 }
 
@@ -86,8 +86,8 @@ fn length(line: &[u8]) -> Option<u64> {
     length.filter(|length| *length <= LONGEST_CHUNK)
 }
 
-fn bad(reason: &str) -> Verdict {
-    Verdict::Refuse(Objection { reason: reason.to_owned(), answer: Vec::new() })
+fn bad(reason: &str) -> StreamVerdict {
+    StreamVerdict::Refuse(StreamObjection { reason: reason.to_owned(), answer: Vec::new() })
 }
 
 #[cfg(test)]
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
 
     /// What goes out of `said`, which comes byte by byte, and how it ends.
-    fn goes_out(body: Body, said: &[u8]) -> (Vec<u8>, &'static str) {
-        let mut check = OneBody::new(body);
+    fn goes_out(body: BodyFraming, said: &[u8]) -> (Vec<u8>, &'static str) {
+        let mut check = SingleBody::new(body);
         let (mut out, mut held, mut credit) = (Vec::new(), Vec::new(), 0);
         for byte in said.iter().copied() {
             if credit > 0 {
@@ -106,15 +106,15 @@ mod tests {
             }
             held.push(byte);
             match check.look(&held) {
-                Verdict::NeedMore => {}
-                Verdict::Through(count) => {
+                StreamVerdict::NeedMore => {}
+                StreamVerdict::Through(count) => {
                     let now = (count as usize).min(held.len());
                     out.extend(held.drain(..now));
                     credit = count - now as u64;
                 }
-                Verdict::Finish => return (out, "finished"),
-                Verdict::Refuse(_) => return (out, "refused"),
-                Verdict::Pass | Verdict::Instead(..) => {
+                StreamVerdict::Finish => return (out, "finished"),
+                StreamVerdict::Refuse(_) => return (out, "refused"),
+                StreamVerdict::Pass | StreamVerdict::Instead(..) => {
                     panic!("it neither lets everything pass nor changes anything")
                 }
             }
@@ -123,34 +123,34 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(body: Body, said: &str, out: &str, how: &str) {
+    fn check(body: BodyFraming, said: &str, out: &str, how: &str) {
         assert_eq!(goes_out(body, said.as_bytes()), (out.as_bytes().to_vec(), how), "{said:?}");
     }
 
     #[test]
     fn as_many_bytes_as_were_announced() {
-        check(Body::Length(5), "hello", "hello", "open");
-        check(Body::Length(5), "helloGET http://b/", "hello", "finished");
-        check(Body::Length(5), "hel", "hel", "open");
-        check(Body::Length(0), "G", "", "finished");
+        check(BodyFraming::Length(5), "hello", "hello", "open");
+        check(BodyFraming::Length(5), "helloGET http://b/", "hello", "finished");
+        check(BodyFraming::Length(5), "hel", "hel", "open");
+        check(BodyFraming::Length(0), "G", "", "finished");
     }
 
     #[test]
     fn as_many_chunks_as_were_announced() {
-        check(Body::Chunks, "5\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", "open");
+        check(BodyFraming::Chunks, "5\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", "open");
         check(
-            Body::Chunks,
+            BodyFraming::Chunks,
             "5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\nGET",
             "5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\n",
             "finished",
         );
         check(
-            Body::Chunks,
+            BodyFraming::Chunks,
             "A\r\n0\r\n\r\nGET /\r\n0\r\n\r\nX",
             "A\r\n0\r\n\r\nGET /\r\n0\r\n\r\n",
             "finished",
         );
-        check(Body::Chunks, "5\r\nhelloX", "5\r\nhello", "refused");
+        check(BodyFraming::Chunks, "5\r\nhelloX", "5\r\nhello", "refused");
         for line in [
             "-1\r\n",
             "0x5\r\n",
@@ -162,8 +162,8 @@ mod tests {
             "000000005\r\n",
             "80000000\r\n",
         ] {
-            check(Body::Chunks, line, "", "refused");
+            check(BodyFraming::Chunks, line, "", "refused");
         }
-        check(Body::Chunks, &"1".repeat(LINE + 2), "", "refused");
+        check(BodyFraming::Chunks, &"1".repeat(LINE + 2), "", "refused");
     }
 }

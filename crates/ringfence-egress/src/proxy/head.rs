@@ -3,7 +3,7 @@
 //! What goes out is put together from what was understood, never copied as it came: a head that
 //! two readers could understand in two ways is refused, and one that goes out has one meaning.
 
-use super::place::Place;
+use super::authority::ProxyAuthority;
 
 /// The longest head that is listened to.
 pub(super) const LONGEST: usize = 32 * 1024;
@@ -11,23 +11,23 @@ const MOST_FIELDS: usize = 128;
 
 /// A request as it was understood.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) wanted: Wanted,
-    pub(super) body: Body,
+pub(super) struct ProxyHead {
+    pub(super) wanted: ProxyTarget,
+    pub(super) body: BodyFraming,
 }
 
 /// What a request wants of a proxy.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum ProxyTarget {
     /// `CONNECT host:port`.
-    Tunnel(Place),
+    Tunnel(ProxyAuthority),
     /// A request in absolute form, and what is to be said to the host in its stead.
-    Request { place: Place, head: Vec<u8> },
+    Request { place: ProxyAuthority, head: Vec<u8> },
 }
 
 /// What follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum BodyFraming {
     /// So many bytes.
     Length(u64),
     /// Chunks, each with its length before it.
@@ -36,7 +36,7 @@ pub(super) enum Body {
 
 /// Why a head is not listened to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bad(pub(super) &'static str);
+pub(super) struct BadHead(pub(super) &'static str);
 
 /// Where the head ends in `text`, if it does.
 pub(super) fn end(text: &[u8]) -> Option<usize> {
@@ -44,31 +44,31 @@ pub(super) fn end(text: &[u8]) -> Option<usize> {
 }
 
 /// Reads a whole head, with the empty line at its end.
-pub(super) fn parse(text: &[u8]) -> Result<Head, Bad> {
-    let text = text.strip_suffix(b"\r\n\r\n").ok_or(Bad("the head has no end"))?;
-    let text = std::str::from_utf8(text).map_err(|_| Bad("the head is not text"))?;
+pub(super) fn parse(text: &[u8]) -> Result<ProxyHead, BadHead> {
+    let text = text.strip_suffix(b"\r\n\r\n").ok_or(BadHead("the head has no end"))?;
+    let text = std::str::from_utf8(text).map_err(|_| BadHead("the head is not text"))?;
     let mut lines = text.split("\r\n");
     let first = lines.next().unwrap_or_default();
     // A line that ends in some other way ends elsewhere for somebody else.
     if text.replace("\r\n", "").chars().any(|c| c.is_control() && c != '\t') {
-        return Err(Bad("there are control characters in the head"));
+        return Err(BadHead("there are control characters in the head"));
     }
     let line = RequestLine::parse(first)?;
     let fields: Vec<Field<'_>> = lines.map(Field::parse).collect::<Result<_, _>>()?;
     if fields.len() > MOST_FIELDS {
-        return Err(Bad("the head has too many fields"));
+        return Err(BadHead("the head has too many fields"));
     }
     let body = body(&fields, &line)?;
     let place = line.place()?;
     check_host(&fields, &line, &place)?;
     if line.method == "CONNECT" {
-        if body != Body::Length(0) {
-            return Err(Bad("a tunnel has no body"));
+        if body != BodyFraming::Length(0) {
+            return Err(BadHead("a tunnel has no body"));
         }
-        return Ok(Head { wanted: Wanted::Tunnel(place), body });
+        return Ok(ProxyHead { wanted: ProxyTarget::Tunnel(place), body });
     }
     let head = write(&line, &fields, &place)?;
-    Ok(Head { wanted: Wanted::Request { place, head }, body })
+    Ok(ProxyHead { wanted: ProxyTarget::Request { place, head }, body })
 }
 
 struct RequestLine<'a> {
@@ -78,43 +78,44 @@ struct RequestLine<'a> {
 }
 
 impl<'a> RequestLine<'a> {
-    fn parse(line: &'a str) -> Result<RequestLine<'a>, Bad> {
+    fn parse(line: &'a str) -> Result<RequestLine<'a>, BadHead> {
         let mut words = line.split(' ');
         let (Some(method), Some(target), Some(version), None) =
             (words.next(), words.next(), words.next(), words.next())
         else {
-            return Err(Bad("the first line is not `METHOD TARGET VERSION`"));
+            return Err(BadHead("the first line is not `METHOD TARGET VERSION`"));
         };
         if !is_token(method) || !target.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Bad("the first line has characters that it cannot have"));
+            return Err(BadHead("the first line has characters that it cannot have"));
         }
         if version != "HTTP/1.1" && version != "HTTP/1.0" {
-            return Err(Bad("only HTTP/1.1 and HTTP/1.0 are spoken here"));
+            return Err(BadHead("only HTTP/1.1 and HTTP/1.0 are spoken here"));
         }
         Ok(RequestLine { method, target, version })
     }
 
-    fn place(&self) -> Result<Place, Bad> {
+    fn place(&self) -> Result<ProxyAuthority, BadHead> {
         if self.method == "CONNECT" {
-            return Place::parse(self.target, None).ok_or(Bad("`CONNECT` wants `host:port`"));
+            return ProxyAuthority::parse(self.target, None)
+                .ok_or(BadHead("`CONNECT` wants `host:port`"));
         }
         let (authority, _) = self.absolute()?;
-        Place::parse(authority, Some(80)).ok_or(Bad("the host of the request is none"))
+        ProxyAuthority::parse(authority, Some(80)).ok_or(BadHead("the host of the request is none"))
     }
 
     /// Authority, and path with query.
-    fn absolute(&self) -> Result<(&'a str, String), Bad> {
+    fn absolute(&self) -> Result<(&'a str, String), BadHead> {
         let (scheme, rest) = self
             .target
             .split_once("://")
-            .ok_or(Bad("this is a proxy: it wants `http://host/path`"))?;
+            .ok_or(BadHead("this is a proxy: it wants `http://host/path`"))?;
         if !scheme.eq_ignore_ascii_case("http") {
-            return Err(Bad(
+            return Err(BadHead(
                 "only `http://` is asked for in this way; `CONNECT` leads to everything else",
             ));
         }
         if rest.contains('#') {
-            return Err(Bad("there is a fragment in the request"));
+            return Err(BadHead("there is a fragment in the request"));
         }
         let at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);
@@ -133,11 +134,12 @@ struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    fn parse(line: &'a str) -> Result<Field<'a>, Bad> {
+    fn parse(line: &'a str) -> Result<Field<'a>, BadHead> {
         // A line that begins with a blank would go on with the one before it.
-        let (name, value) = line.split_once(':').ok_or(Bad("a line of the head is no field"))?;
+        let (name, value) =
+            line.split_once(':').ok_or(BadHead("a line of the head is no field"))?;
         if !is_token(name) {
-            return Err(Bad("a field has a name that it cannot have"));
+            return Err(BadHead("a field has a name that it cannot have"));
         }
         Ok(Field { name, value: value.trim_matches([' ', '\t']) })
     }
@@ -153,17 +155,21 @@ fn is_token(text: &str) -> bool {
 }
 
 /// The one value of a field, or none.
-fn only<'a>(fields: &[Field<'a>], name: &str, twice: &'static str) -> Result<Option<&'a str>, Bad> {
+fn only<'a>(
+    fields: &[Field<'a>],
+    name: &str,
+    twice: &'static str,
+) -> Result<Option<&'a str>, BadHead> {
     let mut found = fields.iter().filter(|field| field.is(name));
     let first = found.next();
-    if found.next().is_some() { Err(Bad(twice)) } else { Ok(first.map(|field| field.value)) }
+    if found.next().is_some() { Err(BadHead(twice)) } else { Ok(first.map(|field| field.value)) }
 }
 
-fn body(fields: &[Field<'_>], line: &RequestLine<'_>) -> Result<Body, Bad> {
+fn body(fields: &[Field<'_>], line: &RequestLine<'_>) -> Result<BodyFraming, BadHead> {
     let length = only(fields, "content-length", "there are two lengths")?;
     let encoding = only(fields, "transfer-encoding", "there are two encodings")?;
     match (length, encoding) {
-        (None, None) => Ok(Body::Length(0)),
+        (None, None) => Ok(BodyFraming::Length(0)),
         (Some(length), None) => {
             let is_octal = length.len() > 1 && length.starts_with('0');
             let digits = (1..=18).contains(&length.len())
@@ -172,30 +178,40 @@ fn body(fields: &[Field<'_>], line: &RequestLine<'_>) -> Result<Body, Bad> {
             digits
                 .then(|| length.parse().ok())
                 .flatten()
-                .map(Body::Length)
-                .ok_or(Bad("the length is no number"))
+                .map(BodyFraming::Length)
+                .ok_or(BadHead("the length is no number"))
         }
         (None, Some(encoding))
             if encoding.eq_ignore_ascii_case("chunked") && line.version == "HTTP/1.1" =>
         {
-            Ok(Body::Chunks)
+            Ok(BodyFraming::Chunks)
         }
-        (None, Some(_)) => Err(Bad("the only encoding understood is `chunked`")),
-        (Some(_), Some(_)) => Err(Bad("there are a length and an encoding")),
+        (None, Some(_)) => Err(BadHead("the only encoding understood is `chunked`")),
+        (Some(_), Some(_)) => Err(BadHead("there are a length and an encoding")),
     }
 }
 
 /// A `Host` other than the one that is asked for means somebody else to somebody.
-fn check_host(fields: &[Field<'_>], line: &RequestLine<'_>, place: &Place) -> Result<(), Bad> {
+fn check_host(
+    fields: &[Field<'_>],
+    line: &RequestLine<'_>,
+    place: &ProxyAuthority,
+) -> Result<(), BadHead> {
     match only(fields, "host", "there are two hosts")? {
-        // Clients leave the port out where it is understood, and some in a tunnel also where it is not.
+        // Clients leave the port out where it is understood, and some in a tunnel also where it is
+        // not.
         Some(host) => {
             let understood = if line.method == "CONNECT" { place.port } else { 80 };
-            let named = Place::parse(host, Some(understood)).ok_or(Bad("`Host` names no host"))?;
-            if named.is(place) { Ok(()) } else { Err(Bad("`Host` is not the host of the request")) }
+            let named = ProxyAuthority::parse(host, Some(understood))
+                .ok_or(BadHead("`Host` names no host"))?;
+            if named.is(place) {
+                Ok(())
+            } else {
+                Err(BadHead("`Host` is not the host of the request"))
+            }
         }
         None if line.version == "HTTP/1.0" => Ok(()),
-        None => Err(Bad("there is no `Host`")),
+        None => Err(BadHead("there is no `Host`")),
     }
 }
 
@@ -215,7 +231,11 @@ const BETWEEN: &[&str] = &[
 const FIRM: &[&str] = &["content-length", "host", "transfer-encoding"];
 
 /// The head as it goes to the host.
-fn write(line: &RequestLine<'_>, fields: &[Field<'_>], place: &Place) -> Result<Vec<u8>, Bad> {
+fn write(
+    line: &RequestLine<'_>,
+    fields: &[Field<'_>],
+    place: &ProxyAuthority,
+) -> Result<Vec<u8>, BadHead> {
     let named: Vec<&str> = fields
         .iter()
         .filter(|field| field.is("connection") || field.is("proxy-connection"))
@@ -224,10 +244,11 @@ fn write(line: &RequestLine<'_>, fields: &[Field<'_>], place: &Place) -> Result<
         .collect();
     let among = |names: &[&str], name: &str| names.iter().any(|one| one.eq_ignore_ascii_case(name));
     if named.iter().any(|name| among(FIRM, name)) {
-        return Err(Bad("`Connection` names what belongs to the request"));
+        return Err(BadHead("`Connection` names what belongs to the request"));
     }
     let (_, path) = line.absolute()?;
-    // One request, then the host closes: what a client says after it would be somebody else's to judge.
+    // One request, then the host closes: what a client says after it would be somebody else's to
+    // judge.
     let mut head = format!(
         "{} {path} {}\r\nHost: {}\r\nConnection: close\r\n",
         line.method,

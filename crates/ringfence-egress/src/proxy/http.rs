@@ -2,21 +2,25 @@
 
 use std::net::SocketAddr;
 
-use super::body::OneBody;
-use super::head::{self, Bad, Body, Wanted};
-use super::place::Place;
-use super::wire::{Gone, Wire};
-use super::{Desk, PATIENCE, Refusal, RefusalKind, Speech, Wish};
-use crate::relay::{Check, Pair};
+use super::authority::ProxyAuthority;
+use super::body::SingleBody;
+use super::head::{self, BadHead, BodyFraming, ProxyTarget};
+use super::wire::{ClientGone, ClientSocket};
+use super::{PATIENCE, ProxyProtocol, ProxyRefusal, ProxyRefusalKind, ProxyRequest, ProxyShared};
+use crate::relay::{RelayPair, StreamCheck};
 
 /// Serves one request, or opens one tunnel.
-pub(super) fn attend(desk: &Desk, mut wire: Wire, client: SocketAddr) -> Result<(), Gone> {
+pub(super) fn attend(
+    desk: &ProxyShared,
+    mut wire: ClientSocket,
+    client: SocketAddr,
+) -> Result<(), ClientGone> {
     let end = loop {
         if let Some(end) = head::end(wire.pending()) {
             break end;
         }
         if wire.pending().len() > head::LONGEST {
-            return object(desk, wire, client, Bad("the head is too long"));
+            return object(desk, wire, client, BadHead("the head is too long"));
         }
         wire.fill()?;
     };
@@ -24,21 +28,26 @@ pub(super) fn attend(desk: &Desk, mut wire: Wire, client: SocketAddr) -> Result<
     match head::parse(&text) {
         Err(bad) => object(desk, wire, client, bad),
         Ok(head) => match head.wanted {
-            Wanted::Tunnel(place) => tunnel(desk, wire, client, &place),
-            Wanted::Request { place, head: text } => {
+            ProxyTarget::Tunnel(place) => tunnel(desk, wire, client, &place),
+            ProxyTarget::Request { place, head: text } => {
                 request(desk, wire, client, &place, &text, head.body)
             }
         },
     }
 }
 
-fn tunnel(desk: &Desk, mut wire: Wire, client: SocketAddr, place: &Place) -> Result<(), Gone> {
-    match desk.gate.open(&wish(place, Speech::Tunnel, client)) {
+fn tunnel(
+    desk: &ProxyShared,
+    mut wire: ClientSocket,
+    client: SocketAddr,
+    place: &ProxyAuthority,
+) -> Result<(), ClientGone> {
+    match desk.gate.open(&wish(place, ProxyProtocol::Tunnel, client)) {
         Ok(connection) => {
             wire.prolong(PATIENCE);
             wire.say(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
             let (inside, said) = wire.into_parts();
-            desk.relay.carry(Pair {
+            desk.relay.carry(RelayPair {
                 inside,
                 outside: connection.outside,
                 said,
@@ -52,21 +61,21 @@ fn tunnel(desk: &Desk, mut wire: Wire, client: SocketAddr, place: &Place) -> Res
 }
 
 fn request(
-    desk: &Desk,
-    wire: Wire,
+    desk: &ProxyShared,
+    wire: ClientSocket,
     client: SocketAddr,
-    place: &Place,
+    place: &ProxyAuthority,
     head: &[u8],
-    body: Body,
-) -> Result<(), Gone> {
-    match desk.gate.open(&wish(place, Speech::Request, client)) {
+    body: BodyFraming,
+) -> Result<(), ClientGone> {
+    match desk.gate.open(&wish(place, ProxyProtocol::Request, client)) {
         Ok(connection) => {
             let (inside, rest) = wire.into_parts();
             // The head was judged here; the body is let through after it, and then nothing more.
-            let check: Box<dyn Check> =
-                Box::new(Judged { head: head.len() as u64, body: OneBody::new(body) });
+            let check: Box<dyn StreamCheck> =
+                Box::new(ApprovedHead { head: head.len() as u64, body: SingleBody::new(body) });
             let said = [head, &rest].concat();
-            desk.relay.carry(Pair {
+            desk.relay.carry(RelayPair {
                 inside,
                 outside: connection.outside,
                 said,
@@ -80,39 +89,44 @@ fn request(
 }
 
 /// Lets a head through that was judged before, then one body.
-struct Judged {
+struct ApprovedHead {
     head: u64,
-    body: OneBody,
+    body: SingleBody,
 }
 
-impl Check for Judged {
-    fn look(&mut self, held: &[u8]) -> crate::relay::Verdict {
+impl StreamCheck for ApprovedHead {
+    fn look(&mut self, held: &[u8]) -> crate::relay::StreamVerdict {
         match std::mem::take(&mut self.head) {
             0 => self.body.look(held),
-            head => crate::relay::Verdict::Through(head),
+            head => crate::relay::StreamVerdict::Through(head),
         }
     }
 }
 
-fn wish(place: &Place, speech: Speech, client: SocketAddr) -> Wish<'_> {
-    Wish { host: &place.host, port: place.port, speech, client }
+fn wish(place: &ProxyAuthority, speech: ProxyProtocol, client: SocketAddr) -> ProxyRequest<'_> {
+    ProxyRequest { host: &place.host, port: place.port, speech, client }
 }
 
-fn object(desk: &Desk, wire: Wire, client: SocketAddr, bad: Bad) -> Result<(), Gone> {
+fn object(
+    desk: &ProxyShared,
+    wire: ClientSocket,
+    client: SocketAddr,
+    bad: BadHead,
+) -> Result<(), ClientGone> {
     desk.gate.objected(client, bad.0);
     answer(wire, "400 Bad Request", bad.0)
 }
 
-fn refuse(wire: Wire, refusal: &Refusal) -> Result<(), Gone> {
+fn refuse(wire: ClientSocket, refusal: &ProxyRefusal) -> Result<(), ClientGone> {
     let status = match refusal.kind {
-        RefusalKind::Denied => "403 Forbidden",
-        RefusalKind::Unreachable | RefusalKind::Refused => "502 Bad Gateway",
-        RefusalKind::Late => "504 Gateway Timeout",
+        ProxyRefusalKind::Denied => "403 Forbidden",
+        ProxyRefusalKind::Unreachable | ProxyRefusalKind::Refused => "502 Bad Gateway",
+        ProxyRefusalKind::Late => "504 Gateway Timeout",
     };
     answer(wire, status, &refusal.sentence)
 }
 
-fn answer(wire: Wire, status: &str, sentence: &str) -> Result<(), Gone> {
+fn answer(wire: ClientSocket, status: &str, sentence: &str) -> Result<(), ClientGone> {
     // It is shown at terminals as it is.
     let sentence: String = sentence.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let text = format!("ringfence: {sentence}\n");

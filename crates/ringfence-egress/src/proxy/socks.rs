@@ -2,10 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::place::Place;
-use super::wire::{Gone, Wire};
-use super::{Desk, PATIENCE, RefusalKind, Speech, Wish};
-use crate::relay::Pair;
+use super::authority::ProxyAuthority;
+use super::wire::{ClientGone, ClientSocket};
+use super::{PATIENCE, ProxyProtocol, ProxyRefusalKind, ProxyRequest, ProxyShared};
+use crate::relay::RelayPair;
 
 /// The first byte of everything.
 pub(super) const VERSION: u8 = 5;
@@ -18,7 +18,7 @@ const CONNECT: u8 = 1;
 /// What an answer says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Reply {
+enum SocksReply {
     Done = 0,
     Failed = 1,
     Denied = 2,
@@ -31,7 +31,11 @@ enum Reply {
 }
 
 /// Opens one tunnel.
-pub(super) fn attend(desk: &Desk, mut wire: Wire, client: SocketAddr) -> Result<(), Gone> {
+pub(super) fn attend(
+    desk: &ProxyShared,
+    mut wire: ClientSocket,
+    client: SocketAddr,
+) -> Result<(), ClientGone> {
     if !greet(&mut wire)? {
         desk.gate.objected(client, "it wants a way of SOCKS5 to say who it is that is not known");
         return wire.part(&[VERSION, NONE_OF_THESE]);
@@ -44,17 +48,17 @@ pub(super) fn attend(desk: &Desk, mut wire: Wire, client: SocketAddr) -> Result<
             return wire.part(&answer(reply));
         }
     };
-    match desk.gate.open(&Wish {
+    match desk.gate.open(&ProxyRequest {
         host: &place.host,
         port: place.port,
-        speech: Speech::Tunnel,
+        speech: ProxyProtocol::Tunnel,
         client,
     }) {
         Ok(connection) => {
             wire.prolong(PATIENCE);
-            wire.say(&answer(Reply::Done))?;
+            wire.say(&answer(SocksReply::Done))?;
             let (inside, said) = wire.into_parts();
-            desk.relay.carry(Pair {
+            desk.relay.carry(RelayPair {
                 inside,
                 outside: connection.outside,
                 said,
@@ -64,17 +68,17 @@ pub(super) fn attend(desk: &Desk, mut wire: Wire, client: SocketAddr) -> Result<
             Ok(())
         }
         Err(refusal) => wire.part(&answer(match refusal.kind {
-            RefusalKind::Denied => Reply::Denied,
-            RefusalKind::Unreachable => Reply::HostUnreachable,
-            RefusalKind::Refused => Reply::Refused,
-            RefusalKind::Late => Reply::Late,
+            ProxyRefusalKind::Denied => SocksReply::Denied,
+            ProxyRefusalKind::Unreachable => SocksReply::HostUnreachable,
+            ProxyRefusalKind::Refused => SocksReply::Refused,
+            ProxyRefusalKind::Late => SocksReply::Late,
         })),
     }
 }
 
 /// Agrees on how the client says who it is: nobody wants to know, but some clients insist.
 /// Whether there was a way that both know.
-fn greet(wire: &mut Wire) -> Result<bool, Gone> {
+fn greet(wire: &mut ClientSocket) -> Result<bool, ClientGone> {
     let count = wire.take(2)?[1];
     let ways = wire.take(count.into())?;
     if ways.contains(&NO_PASSWORD) {
@@ -85,9 +89,9 @@ fn greet(wire: &mut Wire) -> Result<bool, Gone> {
         return Ok(false);
     }
     wire.say(&[VERSION, PASSWORD])?;
-    let [version, name] = wire.take(2)?[..] else { return Err(Gone) };
+    let [version, name] = wire.take(2)?[..] else { return Err(ClientGone) };
     if version != 1 {
-        return Err(Gone);
+        return Err(ClientGone);
     }
     wire.take(name.into())?;
     let password = wire.take(1)?[0];
@@ -97,10 +101,10 @@ fn greet(wire: &mut Wire) -> Result<bool, Gone> {
 }
 
 /// Where the client wants to go.
-fn wanted(wire: &mut Wire) -> Result<Result<Place, Reply>, Gone> {
-    let [version, command, _, kind] = wire.take(4)?[..] else { return Err(Gone) };
+fn wanted(wire: &mut ClientSocket) -> Result<Result<ProxyAuthority, SocksReply>, ClientGone> {
+    let [version, command, _, kind] = wire.take(4)?[..] else { return Err(ClientGone) };
     if version != VERSION {
-        return Ok(Err(Reply::Failed));
+        return Ok(Err(SocksReply::Failed));
     }
     let host = match kind {
         1 => wire.take(4)?,
@@ -109,24 +113,24 @@ fn wanted(wire: &mut Wire) -> Result<Result<Place, Reply>, Gone> {
             let length = wire.take(1)?[0];
             wire.take(length.into())?
         }
-        _ => return Ok(Err(Reply::NoSuchAddress)),
+        _ => return Ok(Err(SocksReply::NoSuchAddress)),
     };
     let port = wire.take(2)?;
     let port = u16::from_be_bytes([port[0], port[1]]);
     if command != CONNECT {
-        return Ok(Err(Reply::NoSuchCommand));
+        return Ok(Err(SocksReply::NoSuchCommand));
     }
     let place = if let (1, Ok(address)) = (kind, <[u8; 4]>::try_from(host.as_slice())) {
-        Place::of_v4(Ipv4Addr::from(address), port)
+        ProxyAuthority::of_v4(Ipv4Addr::from(address), port)
     } else if let (4, Ok(address)) = (kind, <[u8; 16]>::try_from(host.as_slice())) {
-        Place::of_v6(Ipv6Addr::from(address), port)
+        ProxyAuthority::of_v6(Ipv6Addr::from(address), port)
     } else {
-        Place::new(&host, port)
+        ProxyAuthority::new(&host, port)
     };
-    Ok(place.ok_or(Reply::Failed))
+    Ok(place.ok_or(SocksReply::Failed))
 }
 
 /// An answer. The address that we speak from is nobody's business inside.
-fn answer(reply: Reply) -> [u8; 10] {
+fn answer(reply: SocksReply) -> [u8; 10] {
     [VERSION, reply as u8, 0, 1, 0, 0, 0, 0, 0, 0]
 }

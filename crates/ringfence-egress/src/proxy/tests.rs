@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use super::*;
-use crate::relay::{Ending, Limits, Objection, Verdict};
+use crate::relay::{RelayEndReason, RelayLimits, StreamObjection, StreamVerdict};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -13,36 +13,39 @@ const LONG: Duration = Duration::from_secs(30);
 struct TestGate {
     behind: SocketAddr,
     asked: Mutex<Vec<String>>,
-    ends: Mutex<Sender<End>>,
+    ends: Mutex<Sender<RelayEnd>>,
     check: bool,
 }
 
 /// Refuses everything.
 struct Never;
 
-impl Check for Never {
-    fn look(&mut self, _: &[u8]) -> Verdict {
-        Verdict::Refuse(Objection { reason: "never".into(), answer: b"never".to_vec() })
+impl StreamCheck for Never {
+    fn look(&mut self, _: &[u8]) -> StreamVerdict {
+        StreamVerdict::Refuse(StreamObjection { reason: "never".into(), answer: b"never".to_vec() })
     }
 }
 
-impl Gate for TestGate {
-    fn open(&self, wish: &Wish<'_>) -> Result<Connection, Refusal> {
+impl ProxyHandler for TestGate {
+    fn open(&self, wish: &ProxyRequest<'_>) -> Result<ProxyConnection, ProxyRefusal> {
         self.asked.lock().unwrap().push(format!("{}:{} {:?}", wish.host, wish.port, wish.speech));
-        let refusal = |kind, sentence: &str| Err(Refusal { kind, sentence: sentence.into() });
+        let refusal = |kind, sentence: &str| Err(ProxyRefusal { kind, sentence: sentence.into() });
         match wish.host {
             "open.example" | "127.0.0.1" | "::1" => {
                 let ends = self.ends.lock().unwrap().clone();
-                Ok(Connection {
+                Ok(ProxyConnection {
                     outside: TcpStream::connect(self.behind).unwrap().into(),
-                    check: self.check.then(|| Box::new(Never) as Box<dyn Check>),
+                    check: self.check.then(|| Box::new(Never) as Box<dyn StreamCheck>),
                     ended: Box::new(move |end| drop(ends.send(end))),
                 })
             }
-            "gone.example" => refusal(RefusalKind::Unreachable, "no such host"),
-            "no.example" => refusal(RefusalKind::Refused, "it says no"),
-            "late.example" => refusal(RefusalKind::Late, "it says nothing"),
-            _ => refusal(RefusalKind::Denied, "denied by `deny *.example`\r\nX: y (user policy)"),
+            "gone.example" => refusal(ProxyRefusalKind::Unreachable, "no such host"),
+            "no.example" => refusal(ProxyRefusalKind::Refused, "it says no"),
+            "late.example" => refusal(ProxyRefusalKind::Late, "it says nothing"),
+            _ => refusal(
+                ProxyRefusalKind::Denied,
+                "denied by `deny *.example`\r\nX: y (user policy)",
+            ),
         }
     }
 
@@ -52,19 +55,20 @@ impl Gate for TestGate {
 }
 
 struct Rig {
-    _proxy: Proxy,
+    _proxy: ProxyServer,
     at: SocketAddr,
     gate: Arc<TestGate>,
     /// What is behind `open.example`.
     server: TcpListener,
-    ends: Receiver<End>,
+    ends: Receiver<RelayEnd>,
 }
 
-fn rig_that(speaks: Speaks, check: bool) -> Rig {
+fn rig_that(speaks: ListenerProtocol, check: bool) -> Rig {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     for crowded in [&listener, &server] {
-        // With a short queue the kernel loses some of many who come at once, and they do not notice.
+        // With a short queue the kernel loses some of many who come at once, and they do not
+        // notice.
         rustix::net::listen(crowded, 4096).unwrap();
     }
     let (sender, ends) = mpsc::channel();
@@ -75,13 +79,13 @@ fn rig_that(speaks: Speaks, check: bool) -> Rig {
         check,
     });
     let at = listener.local_addr().unwrap();
-    let relay = Arc::new(Relay::start(Limits::default()).unwrap());
-    let _proxy = Proxy::serve(listener, speaks, gate.clone(), relay).unwrap();
+    let relay = Arc::new(SpliceRelay::start(RelayLimits::default()).unwrap());
+    let _proxy = ProxyServer::serve(listener, speaks, gate.clone(), relay).unwrap();
     Rig { _proxy, at, gate, server, ends }
 }
 
 fn rig() -> Rig {
-    rig_that(Speaks::Either, false)
+    rig_that(ListenerProtocol::Either, false)
 }
 
 impl Rig {
@@ -135,13 +139,16 @@ fn a_tunnel_by_http() {
     hear(&client, b"answer");
     drop((client, server));
     let end = rig.ends.recv_timeout(LONG).unwrap();
-    assert!(matches!(end.why, Ending::Closed) && (end.sent, end.received) == (5, 6), "{end:?}");
+    assert!(
+        matches!(end.why, RelayEndReason::Closed) && (end.sent, end.received) == (5, 6),
+        "{end:?}"
+    );
     assert_eq!(rig.asked(), ["open.example:443 Tunnel"]);
 }
 
 #[test]
 fn what_is_said_in_a_tunnel_is_looked_at() {
-    let rig = rig_that(Speaks::Http, true);
+    let rig = rig_that(ListenerProtocol::Http, true);
     let mut client = rig.client();
     client
         .write_all(b"CONNECT open.example:443 HTTP/1.1\r\nHost: open.example:443\r\n\r\nhello")
@@ -149,7 +156,7 @@ fn what_is_said_in_a_tunnel_is_looked_at() {
     hear(&client, ESTABLISHED);
     hear(&client, b"never");
     drop(client);
-    assert!(matches!(rig.ends.recv_timeout(LONG).unwrap().why, Ending::Refused(_)));
+    assert!(matches!(rig.ends.recv_timeout(LONG).unwrap().why, RelayEndReason::Refused(_)));
 }
 
 #[test]
@@ -302,9 +309,9 @@ fn what_socks_says_to_no() {
 #[test]
 fn each_listener_speaks_what_it_speaks() {
     for (speaks, said) in [
-        (Speaks::Http, [5, 1, 0].as_slice()),
-        (Speaks::Socks, b"G"),
-        (Speaks::Either, &[4, 1, 0, 22]),
+        (ListenerProtocol::Http, [5, 1, 0].as_slice()),
+        (ListenerProtocol::Socks, b"G"),
+        (ListenerProtocol::Either, &[4, 1, 0, 22]),
     ] {
         let rig = rig_that(speaks, false);
         assert_eq!(rig.answer(said), b"", "{speaks:?}");
@@ -340,7 +347,8 @@ fn whoever_takes_too_long_is_let_go() {
     };
     inside.set_nonblocking(true).unwrap();
     let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
-    let mut wire = Wire::new(inside.into(), bell, Instant::now() + Duration::from_millis(100));
+    let mut wire =
+        ClientSocket::new(inside.into(), bell, Instant::now() + Duration::from_millis(100));
     let writer = thread::spawn(move || {
         // A byte now and then does not buy more time.
         while client.write_all(b"G").is_ok() {

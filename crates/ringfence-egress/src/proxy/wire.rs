@@ -14,20 +14,20 @@ const THROWN_AWAY: usize = 4 * 1024 * 1024;
 
 /// There is nobody to talk to any more.
 #[derive(Debug)]
-pub(super) struct Gone;
+pub(super) struct ClientGone;
 
 /// A client's socket, and what was read from it and not used.
-pub(super) struct Wire {
+pub(super) struct ClientSocket {
     socket: OwnedFd,
     bell: Arc<OwnedFd>,
     end: Instant,
     read: Vec<u8>,
 }
 
-impl Wire {
+impl ClientSocket {
     /// `socket` never waits; when `bell` rings, nobody is listened to any more.
-    pub(super) fn new(socket: OwnedFd, bell: Arc<OwnedFd>, end: Instant) -> Wire {
-        Wire { socket, bell, end, read: Vec::new() }
+    pub(super) fn new(socket: OwnedFd, bell: Arc<OwnedFd>, end: Instant) -> ClientSocket {
+        ClientSocket { socket, bell, end, read: Vec::new() }
     }
 
     /// What was read and not used.
@@ -36,7 +36,7 @@ impl Wire {
     }
 
     /// The first byte, which stays unused.
-    pub(super) fn first(&mut self) -> Result<u8, Gone> {
+    pub(super) fn first(&mut self) -> Result<u8, ClientGone> {
         while self.read.is_empty() {
             self.fill()?;
         }
@@ -44,7 +44,7 @@ impl Wire {
     }
 
     /// Takes `count` bytes.
-    pub(super) fn take(&mut self, count: usize) -> Result<Vec<u8>, Gone> {
+    pub(super) fn take(&mut self, count: usize) -> Result<Vec<u8>, ClientGone> {
         while self.read.len() < count {
             self.fill()?;
         }
@@ -53,30 +53,30 @@ impl Wire {
     }
 
     /// Reads some more.
-    pub(super) fn fill(&mut self) -> Result<(), Gone> {
+    pub(super) fn fill(&mut self) -> Result<(), ClientGone> {
         let mut part = [0; 4096];
         loop {
             match recv(&self.socket, &mut part, RecvFlags::empty()) {
-                Ok((_, 0)) => return Err(Gone),
+                Ok((_, 0)) => return Err(ClientGone),
                 Ok((_, count)) => {
                     self.read.extend_from_slice(&part[..count]);
                     return Ok(());
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.wait(PollFlags::IN)?,
-                Err(_) => return Err(Gone),
+                Err(_) => return Err(ClientGone),
             }
         }
     }
 
     /// Says `bytes`.
-    pub(super) fn say(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
+    pub(super) fn say(&mut self, mut bytes: &[u8]) -> Result<(), ClientGone> {
         while !bytes.is_empty() {
             match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.wait(PollFlags::OUT)?,
-                Err(_) => return Err(Gone),
+                Err(_) => return Err(ClientGone),
             }
         }
         Ok(())
@@ -89,10 +89,10 @@ impl Wire {
 
     /// Says `bytes` and closes, so that they arrive: a socket that is closed while something was
     /// not read is reset, and takes what was said along.
-    pub(super) fn part(mut self, bytes: &[u8]) -> Result<(), Gone> {
+    pub(super) fn part(mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         self.end = Instant::now() + FAREWELL;
         self.say(bytes)?;
-        shutdown(&self.socket, Shutdown::Write).map_err(|_| Gone)?;
+        shutdown(&self.socket, Shutdown::Write).map_err(|_| ClientGone)?;
         let mut thrown_away = 0;
         while thrown_away < THROWN_AWAY {
             self.read.clear();
@@ -107,18 +107,18 @@ impl Wire {
         (self.socket, self.read)
     }
 
-    fn wait(&self, what: PollFlags) -> Result<(), Gone> {
+    fn wait(&self, what: PollFlags) -> Result<(), ClientGone> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Gone);
+            return Err(ClientGone);
         }
         let limit =
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         let mut polled = [PollFd::new(&self.socket, what), PollFd::new(&*self.bell, PollFlags::IN)];
         match poll(&mut polled, Some(&limit)) {
-            Ok(_) if !polled[1].revents().is_empty() => Err(Gone),
+            Ok(_) if !polled[1].revents().is_empty() => Err(ClientGone),
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(_) => Err(Gone),
+            Err(_) => Err(ClientGone),
         }
     }
 }

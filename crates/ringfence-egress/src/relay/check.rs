@@ -3,21 +3,21 @@
 /// Looks at what a connection says from inside. Nothing of it leaves before it was looked at.
 ///
 /// It is asked on the thread that carries everybody's bytes: it must not wait for anything.
-pub trait Check: Send {
+pub trait StreamCheck: Send {
     /// Judges `held`: all that was said and has not been let through yet; never empty. It grows
     /// from one call to the next as long as the answer is [`Verdict::NeedMore`].
-    fn look(&mut self, held: &[u8]) -> Verdict;
+    fn look(&mut self, held: &[u8]) -> StreamVerdict;
 
     /// Who looks at what comes back, if that has a bearing on what may be said; asked once, at the
     /// beginning. Whenever it has looked, what is held from inside is looked at again.
-    fn answers(&mut self) -> Option<Box<dyn Check>> {
+    fn answers(&mut self) -> Option<Box<dyn StreamCheck>> {
         None
     }
 }
 
 /// What becomes of bytes that were looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StreamVerdict {
     /// It cannot be said yet.
     NeedMore,
     /// They may go, and so may everything after them, unseen.
@@ -31,12 +31,12 @@ pub enum Verdict {
     /// goes on.
     Finish,
     /// These may not go, and the connection ends.
-    Refuse(Objection),
+    Refuse(StreamObjection),
 }
 
 /// Why a connection was ended, for those on both sides of the wall.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Objection {
+pub struct StreamObjection {
     /// What is told of it outside.
     pub reason: String,
     /// What is said to the one inside before the connection ends, in whatever it speaks.

@@ -21,7 +21,7 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, acceptfrom_with, connect_unspec, getsockname, sockopt,
 };
 
-use crate::dial::{Patience, begin, wait_readable};
+use crate::dial::{DialPatience, begin, wait_readable};
 
 /// How long connecting may take: on loopback it takes longer only where others crowd the door,
 /// and then the kernel tries again after one second and after three.
@@ -38,17 +38,20 @@ const CLOSE_WAIT: u8 = 8;
 
 /// Listeners inside a sandbox, to which its programs' own sockets are connected.
 #[derive(Debug)]
-pub struct Inlet {
-    v4: Door,
-    v6: Option<Door>,
+pub struct LoopbackInlet {
+    v4: InletListener,
+    v6: Option<InletListener>,
 }
 
-impl Inlet {
+impl LoopbackInlet {
     /// Takes listeners that were made on loopback inside, with a long queue: from a short one the
     /// kernel loses some of many who come at once. Without one for IPv6, callers of IPv6 are
     /// connected by a mapped address.
-    pub fn new(v4: TcpListener, v6: Option<TcpListener>) -> io::Result<Inlet> {
-        Ok(Inlet { v4: Door::new(v4)?, v6: v6.map(Door::new).transpose()? })
+    pub fn new(v4: TcpListener, v6: Option<TcpListener>) -> io::Result<LoopbackInlet> {
+        Ok(LoopbackInlet {
+            v4: InletListener::new(v4)?,
+            v6: v6.map(InletListener::new).transpose()?,
+        })
     }
 
     /// Connects `caller`, a copy of the socket of a program inside, and answers the other end. It
@@ -67,7 +70,7 @@ impl Inlet {
         // Whoever stands at the door now takes the room.
         door.let_in(&mut hall)?;
         let mine = hall.announce(caller, to)?;
-        match door.wait(hall, caller, mine, &Patience::new(Instant::now() + LIMIT, is_wanted)) {
+        match door.wait(hall, caller, mine, &DialPatience::new(Instant::now() + LIMIT, is_wanted)) {
             Ok(other) => {
                 // It is connected; this is how the kernel is told that its owner knows.
                 let _ = begin(caller, to);
@@ -81,7 +84,7 @@ impl Inlet {
     }
 
     /// The door that `caller` can reach, and its address for that socket.
-    fn door_for(&self, caller: BorrowedFd<'_>) -> io::Result<(&Door, SocketAddr)> {
+    fn door_for(&self, caller: BorrowedFd<'_>) -> io::Result<(&InletListener, SocketAddr)> {
         if sockopt::socket_type(caller)? != SocketType::STREAM {
             return Err(Errno::PROTOTYPE.into());
         }
@@ -102,23 +105,23 @@ impl Inlet {
 
 /// One listener, and those who are to come to it.
 #[derive(Debug)]
-struct Door {
+struct InletListener {
     listener: TcpListener,
-    hall: Mutex<Hall>,
+    hall: Mutex<InletQueue>,
     /// Somebody has come, or nobody looks at the door any more.
     stirred: Condvar,
 }
 
 /// Those who are to come.
 #[derive(Debug, Default)]
-struct Hall {
+struct InletQueue {
     /// By their own addresses, each with the other end if it has come.
     awaited: HashMap<SocketAddr, Option<OwnedFd>>,
     /// Whether one of those who wait looks at the door.
     is_attended: bool,
 }
 
-impl Hall {
+impl InletQueue {
     /// Begins to connect `caller`, which is awaited from then on; answers by which address. Nobody
     /// can have taken it from the door before that is known, since whoever does has the hall.
     fn announce(&mut self, caller: BorrowedFd<'_>, to: SocketAddr) -> io::Result<SocketAddr> {
@@ -139,19 +142,19 @@ impl Hall {
     }
 }
 
-impl Door {
-    fn new(listener: TcpListener) -> io::Result<Door> {
+impl InletListener {
+    fn new(listener: TcpListener) -> io::Result<InletListener> {
         listener.set_nonblocking(true)?;
-        Ok(Door { listener, hall: Mutex::default(), stirred: Condvar::new() })
+        Ok(InletListener { listener, hall: Mutex::default(), stirred: Condvar::new() })
     }
 
-    fn hall(&self) -> MutexGuard<'_, Hall> {
+    fn hall(&self) -> MutexGuard<'_, InletQueue> {
         self.hall.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes those who stand at the door, and turns those away who are not awaited. Of two with
     /// the same address, the first has left.
-    fn let_in(&self, hall: &mut Hall) -> io::Result<()> {
+    fn let_in(&self, hall: &mut InletQueue) -> io::Result<()> {
         for _ in 0..CROWD {
             let Some((socket, peer)) = knock(&self.listener)? else { break };
             if let Some(place) = hall.awaited.get_mut(&peer) {
@@ -166,10 +169,10 @@ impl Door {
     /// is after that.
     fn wait<'a>(
         &'a self,
-        mut hall: MutexGuard<'a, Hall>,
+        mut hall: MutexGuard<'a, InletQueue>,
         caller: BorrowedFd<'_>,
         mine: SocketAddr,
-        patience: &Patience<'_>,
+        patience: &DialPatience<'_>,
     ) -> io::Result<OwnedFd> {
         let came = loop {
             match self.let_in(&mut hall).and_then(|()| hall.fetch(mine)) {
@@ -190,7 +193,11 @@ impl Door {
 
     /// Waits a while for somebody to come: one looks at the door, and the others at what that one
     /// has taken.
-    fn pause<'a>(&'a self, mut hall: MutexGuard<'a, Hall>, step: Duration) -> MutexGuard<'a, Hall> {
+    fn pause<'a>(
+        &'a self,
+        mut hall: MutexGuard<'a, InletQueue>,
+        step: Duration,
+    ) -> MutexGuard<'a, InletQueue> {
         if hall.is_attended {
             return self.stirred.wait_timeout(hall, step).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -206,7 +213,7 @@ impl Door {
 }
 
 /// An error if `caller` will not be connected any more.
-fn still_comes(caller: BorrowedFd<'_>, patience: &Patience<'_>) -> io::Result<()> {
+fn still_comes(caller: BorrowedFd<'_>, patience: &DialPatience<'_>) -> io::Result<()> {
     sockopt::socket_error(caller)??;
     match (patience.is_given_up(), patience.left().is_zero()) {
         (true, _) => Err(Errno::CANCELED.into()),

@@ -15,50 +15,54 @@ const KEPT: usize = 8;
 
 /// An empty pipe, or one on its way.
 #[derive(Debug)]
-pub(super) struct Pipe {
+pub(super) struct SplicePipe {
     pub(super) reader: OwnedFd,
     pub(super) writer: OwnedFd,
-    size: Size,
+    size: PipeSize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Size {
+enum PipeSize {
     Large,
     Usual,
 }
 
 /// The pipes that nobody uses.
 #[derive(Debug, Default)]
-pub(super) struct Pipes {
-    idle: Vec<Pipe>,
+pub(super) struct PipePool {
+    idle: Vec<SplicePipe>,
     /// How many large ones there are, in use or not.
     large: usize,
 }
 
-impl Pipes {
+impl PipePool {
     /// An empty pipe. There is none where the process has no descriptor left.
-    pub(super) fn take(&mut self) -> Option<Pipe> {
+    pub(super) fn take(&mut self) -> Option<SplicePipe> {
         self.idle.pop().or_else(|| {
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
             let grown = self.large < MANY && fcntl_setpipe_size(&writer, LARGE).is_ok();
             self.large += usize::from(grown);
-            Some(Pipe { reader, writer, size: if grown { Size::Large } else { Size::Usual } })
+            Some(SplicePipe {
+                reader,
+                writer,
+                size: if grown { PipeSize::Large } else { PipeSize::Usual },
+            })
         })
     }
 
     /// Takes an empty pipe back. Large ones are kept before others.
-    pub(super) fn put(&mut self, pipe: Pipe) {
+    pub(super) fn put(&mut self, pipe: SplicePipe) {
         self.idle.push(pipe);
         if self.idle.len() > KEPT {
-            let least = self.idle.iter().position(|pipe| pipe.size == Size::Usual).unwrap_or(0);
+            let least = self.idle.iter().position(|pipe| pipe.size == PipeSize::Usual).unwrap_or(0);
             let pipe = self.idle.swap_remove(least);
             self.lose(pipe);
         }
     }
 
     /// Closes a pipe, with whatever is in it.
-    pub(super) fn lose(&mut self, pipe: Pipe) {
-        self.large -= usize::from(pipe.size == Size::Large);
+    pub(super) fn lose(&mut self, pipe: SplicePipe) {
+        self.large -= usize::from(pipe.size == PipeSize::Large);
     }
 }
 
@@ -68,13 +72,16 @@ mod tests {
 
     #[test]
     fn few_are_large_and_few_are_kept() {
-        let mut pipes = Pipes::default();
-        let taken: Vec<Pipe> = (0..MANY + 10).map(|_| pipes.take().unwrap()).collect();
-        let large = taken.iter().filter(|pipe| pipe.size == Size::Large).count();
+        let mut pipes = PipePool::default();
+        let taken: Vec<SplicePipe> = (0..MANY + 10).map(|_| pipes.take().unwrap()).collect();
+        let large = taken.iter().filter(|pipe| pipe.size == PipeSize::Large).count();
         assert!(large <= MANY && large == pipes.large, "{large}");
         taken.into_iter().rev().for_each(|pipe| pipes.put(pipe));
         assert_eq!(pipes.idle.len(), KEPT);
-        assert_eq!(pipes.large, pipes.idle.iter().filter(|pipe| pipe.size == Size::Large).count());
+        assert_eq!(
+            pipes.large,
+            pipes.idle.iter().filter(|pipe| pipe.size == PipeSize::Large).count()
+        );
         assert_eq!(pipes.large, large.min(KEPT));
     }
 }

@@ -8,11 +8,11 @@ use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
-use crate::dial::{Dialer, Options, Outer};
+use crate::dial::{Dialer, SocketOptions, UpstreamProxies};
 
 const LONG: Duration = Duration::from_secs(30);
-const SHORT: Limits =
-    Limits { first: Duration::from_millis(60), connecting: Duration::from_millis(60) };
+const SHORT: RelayLimits =
+    RelayLimits { first: Duration::from_millis(60), connecting: Duration::from_millis(60) };
 
 /// Two ends of a connection on loopback.
 fn ends(listener: &TcpListener) -> (TcpStream, TcpStream) {
@@ -27,29 +27,29 @@ fn ends(listener: &TcpListener) -> (TcpStream, TcpStream) {
 
 /// A relay and one connection through it.
 struct Rig {
-    relay: Relay,
+    relay: SpliceRelay,
     client: TcpStream,
     server: TcpStream,
-    end: Receiver<End>,
+    end: Receiver<RelayEnd>,
 }
 
-fn rig(limits: Limits, check: Option<Box<dyn Check>>) -> Rig {
-    let relay = Relay::start(limits).unwrap();
+fn rig(limits: RelayLimits, check: Option<Box<dyn StreamCheck>>) -> Rig {
+    let relay = SpliceRelay::start(limits).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (client, server, end) = through(&relay, &listener, check);
     Rig { relay, client, server, end }
 }
 
 fn through(
-    relay: &Relay,
+    relay: &SpliceRelay,
     listener: &TcpListener,
-    check: Option<Box<dyn Check>>,
-) -> (TcpStream, TcpStream, Receiver<End>) {
+    check: Option<Box<dyn StreamCheck>>,
+) -> (TcpStream, TcpStream, Receiver<RelayEnd>) {
     let (client, inside) = ends(listener);
     let (outside, server) = ends(listener);
     let (sender, end) = mpsc::channel();
     let ended = Box::new(move |end| drop(sender.send(end)));
-    relay.carry(Pair { check, ended, ..Pair::new(inside.into(), outside.into()) });
+    relay.carry(RelayPair { check, ended, ..RelayPair::new(inside.into(), outside.into()) });
     (client, server, end)
 }
 
@@ -80,7 +80,7 @@ fn load(count: usize) -> Vec<u8> {
 
 #[test]
 fn the_end_of_one_direction_leaves_the_other_open() {
-    let rig = rig(Limits::default(), None);
+    let rig = rig(RelayLimits::default(), None);
     say(&rig.client, b"question");
     rig.client.shutdown(Shutdown::Write).unwrap();
     let mut said = Vec::new();
@@ -98,35 +98,35 @@ fn the_end_of_one_direction_leaves_the_other_open() {
     writer.join().unwrap();
     assert!(heard == answer, "{} bytes", heard.len());
     let end = rig.end.recv_timeout(LONG).unwrap();
-    assert!(matches!(end.why, Ending::Closed), "{end:?}");
+    assert!(matches!(end.why, RelayEndReason::Closed), "{end:?}");
     assert_eq!((end.sent, end.received), (8, 3_000_000));
 }
 
 #[test]
 fn a_reset_is_a_reset() {
-    let inward = rig(Limits::default(), None);
+    let inward = rig(RelayLimits::default(), None);
     say(&inward.server, b"x");
     hear(&inward.client, b"x");
     reset(inward.server);
     assert_eq!((&inward.client).read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert!(matches!(inward.end.recv_timeout(LONG).unwrap().why, Ending::Outside(_)));
+    assert!(matches!(inward.end.recv_timeout(LONG).unwrap().why, RelayEndReason::Outside(_)));
 
-    let outward = rig(Limits::default(), None);
+    let outward = rig(RelayLimits::default(), None);
     say(&outward.client, b"x");
     hear(&outward.server, b"x");
     reset(outward.client);
     assert_eq!((&outward.server).read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert!(matches!(outward.end.recv_timeout(LONG).unwrap().why, Ending::Inside(_)));
+    assert!(matches!(outward.end.recv_timeout(LONG).unwrap().why, RelayEndReason::Inside(_)));
 }
 
 #[test]
 fn a_reset_is_noticed_where_nothing_more_is_read() {
-    let rig = rig(Limits::default(), None);
+    let rig = rig(RelayLimits::default(), None);
     rig.client.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&rig.server).read(&mut [0]).unwrap(), 0);
     reset(rig.client);
     // Nobody says anything any more; it must be known all the same.
-    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().why, Ending::Inside(_)));
+    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().why, RelayEndReason::Inside(_)));
 }
 
 /// Writes to `stream` until it takes no more; how much it took.
@@ -149,7 +149,7 @@ fn stuff(stream: &TcpStream, bytes: &[u8]) -> usize {
 
 #[test]
 fn whoever_does_not_read_is_not_written_to() {
-    let rig = rig(Limits::default(), None);
+    let rig = rig(RelayLimits::default(), None);
     let bytes = load(64 * 1024 * 1024);
     let taken = stuff(&rig.client, &bytes);
     assert!(taken < bytes.len(), "all of it was taken");
@@ -161,31 +161,32 @@ fn whoever_does_not_read_is_not_written_to() {
 
 #[test]
 fn a_reset_is_noticed_where_nothing_can_be_got_rid_of() {
-    let rig = rig(Limits::default(), None);
+    let rig = rig(RelayLimits::default(), None);
     stuff(&rig.client, &load(64 * 1024 * 1024));
     reset(rig.client);
-    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().why, Ending::Inside(_)));
+    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().why, RelayEndReason::Inside(_)));
 }
 
 /// Wants lines. Those that begin with `big N` are followed by N bytes that nobody looks at.
 struct Lines;
 
-impl Check for Lines {
-    fn look(&mut self, held: &[u8]) -> Verdict {
+impl StreamCheck for Lines {
+    fn look(&mut self, held: &[u8]) -> StreamVerdict {
         let Some(end) = held.iter().position(|byte| *byte == b'\n') else {
-            return Verdict::NeedMore;
+            return StreamVerdict::NeedMore;
         };
         match &held[..end] {
-            b"pass" => Verdict::Pass,
-            b"finish" => Verdict::Finish,
-            b"bad" => {
-                Verdict::Refuse(Objection { reason: "bad words".into(), answer: b"no!".to_vec() })
-            }
+            b"pass" => StreamVerdict::Pass,
+            b"finish" => StreamVerdict::Finish,
+            b"bad" => StreamVerdict::Refuse(StreamObjection {
+                reason: "bad words".into(),
+                answer: b"no!".to_vec(),
+            }),
             line => match line.strip_prefix(b"big ") {
-                Some(size) => Verdict::Through(
+                Some(size) => StreamVerdict::Through(
                     end as u64 + 1 + std::str::from_utf8(size).unwrap().parse::<u64>().unwrap(),
                 ),
-                None => Verdict::Through(end as u64 + 1),
+                None => StreamVerdict::Through(end as u64 + 1),
             },
         }
     }
@@ -201,7 +202,7 @@ fn hears_nothing(mut stream: &TcpStream) {
 
 #[test]
 fn nothing_goes_out_before_it_was_looked_at() {
-    let rig = rig(Limits::default(), Some(Box::new(Lines)));
+    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
     for part in [b"pa".as_slice(), b"s", b"s"] {
         say(&rig.client, part);
         hears_nothing(&rig.server);
@@ -215,7 +216,7 @@ fn nothing_goes_out_before_it_was_looked_at() {
 
 #[test]
 fn what_is_said_later_is_looked_at_as_well() {
-    let rig = rig(Limits::default(), Some(Box::new(Lines)));
+    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
     say(&rig.client, b"one\ntwo\nthr");
     hear(&rig.server, b"one\ntwo\n");
     hears_nothing(&rig.server);
@@ -243,7 +244,7 @@ fn what_is_said_later_is_looked_at_as_well() {
 
 #[test]
 fn whoever_is_refused_hears_why_and_nothing_goes_out() {
-    let rig = rig(Limits::default(), Some(Box::new(Lines)));
+    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
     say(&rig.client, b"bad\n");
     say(&rig.client, &load(100_000));
     let mut answer = Vec::new();
@@ -251,27 +252,33 @@ fn whoever_is_refused_hears_why_and_nothing_goes_out() {
     assert_eq!(answer, b"no!");
     drop(rig.client);
     let end = rig.end.recv_timeout(LONG).unwrap();
-    assert!(matches!(&end.why, Ending::Refused(reason) if reason == "bad words"), "{end:?}");
+    assert!(
+        matches!(&end.why, RelayEndReason::Refused(reason) if reason == "bad words"),
+        "{end:?}"
+    );
     assert_eq!((end.sent, end.received), (0, 0));
     assert_eq!((&rig.server).read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]
 fn a_word_that_never_ends_is_refused() {
-    let rig = rig(Limits::default(), Some(Box::new(Lines)));
+    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
     let client = rig.client;
     let writer = thread::spawn(move || {
         drop((&client).write_all(&load(1_000_000).iter().map(|byte| byte | 16).collect::<Vec<_>>()))
     });
     let end = rig.end.recv_timeout(LONG).unwrap();
-    assert!(matches!(&end.why, Ending::Refused(reason) if reason.contains("bytes")), "{end:?}");
+    assert!(
+        matches!(&end.why, RelayEndReason::Refused(reason) if reason.contains("bytes")),
+        "{end:?}"
+    );
     assert_eq!(end.sent, 0);
     writer.join().unwrap();
 }
 
 #[test]
 fn what_was_half_said_never_goes_out() {
-    let rig = rig(Limits::default(), Some(Box::new(Lines)));
+    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
     say(&rig.client, b"half a word");
     rig.client.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&rig.server).read(&mut [0]).unwrap(), 0);
@@ -281,7 +288,7 @@ fn what_was_half_said_never_goes_out() {
 
 #[test]
 fn after_the_last_word_nothing_goes_out_and_everything_comes_in() {
-    let rig = rig(Limits::default(), Some(Box::new(Lines)));
+    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
     say(&rig.client, b"one\nfinish\nmore");
     hear(&rig.server, b"one\n");
     say(&rig.client, b"and more");
@@ -296,26 +303,26 @@ struct Waits(Arc<AtomicBool>);
 /// Sees what the server says.
 struct Hears(Arc<AtomicBool>);
 
-impl Check for Waits {
-    fn look(&mut self, _: &[u8]) -> Verdict {
-        if self.0.load(Ordering::Relaxed) { Verdict::Pass } else { Verdict::NeedMore }
+impl StreamCheck for Waits {
+    fn look(&mut self, _: &[u8]) -> StreamVerdict {
+        if self.0.load(Ordering::Relaxed) { StreamVerdict::Pass } else { StreamVerdict::NeedMore }
     }
 
-    fn answers(&mut self) -> Option<Box<dyn Check>> {
+    fn answers(&mut self) -> Option<Box<dyn StreamCheck>> {
         Some(Box::new(Hears(Arc::clone(&self.0))))
     }
 }
 
-impl Check for Hears {
-    fn look(&mut self, held: &[u8]) -> Verdict {
+impl StreamCheck for Hears {
+    fn look(&mut self, held: &[u8]) -> StreamVerdict {
         self.0.fetch_or(held.windows(2).any(|two| two == b"go"), Ordering::Relaxed);
-        Verdict::Through(held.len() as u64)
+        StreamVerdict::Through(held.len() as u64)
     }
 }
 
 #[test]
 fn an_answer_can_be_what_is_waited_for() {
-    let rig = rig(Limits::default(), Some(Box::new(Waits(Arc::default()))));
+    let rig = rig(RelayLimits::default(), Some(Box::new(Waits(Arc::default()))));
     say(&rig.client, b"held");
     hears_nothing(&rig.server);
     say(&rig.server, b"wait");
@@ -335,8 +342,8 @@ fn an_answer_can_be_what_is_waited_for() {
 /// A connection that becomes something else, with the reader of plain HTTP.
 #[test]
 fn a_web_socket_is_one_when_the_server_says_so() {
-    let name = ringfence_policy::Name::new("a.example").unwrap();
-    let rig = rig(Limits::default(), Some(crate::peek::checks::http(name, 80)));
+    let name = ringfence_policy::HostName::new("a.example").unwrap();
+    let rig = rig(RelayLimits::default(), Some(crate::peek::checks::http(name, 80)));
     let upgrade =
         b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     say(&rig.client, upgrade);
@@ -352,15 +359,15 @@ fn a_web_socket_is_one_when_the_server_says_so() {
 
 #[test]
 fn what_was_read_before_goes_first() {
-    let relay = Relay::start(Limits::default()).unwrap();
+    let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    for check in [None, Some(Box::new(Lines) as Box<dyn Check>)] {
+    for check in [None, Some(Box::new(Lines) as Box<dyn StreamCheck>)] {
         let (client, inside) = ends(&listener);
         let (outside, server) = ends(&listener);
-        relay.carry(Pair {
+        relay.carry(RelayPair {
             said: b"early\nwo".to_vec(),
             check,
-            ..Pair::new(inside.into(), outside.into())
+            ..RelayPair::new(inside.into(), outside.into())
         });
         hear(&server, b"early\n");
         say(&client, b"rd\n");
@@ -372,13 +379,13 @@ fn what_was_read_before_goes_first() {
 fn whoever_is_slow_to_say_what_it_is_is_ended() {
     let rig = rig(SHORT, Some(Box::new(Lines)));
     say(&rig.client, b"sl");
-    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().why, Ending::Slow));
+    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().why, RelayEndReason::Slow));
     assert_eq!((&rig.client).read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]
 fn whoever_was_let_through_may_be_idle() {
-    for check in [None, Some(Box::new(Lines) as Box<dyn Check>)] {
+    for check in [None, Some(Box::new(Lines) as Box<dyn StreamCheck>)] {
         let rig = rig(SHORT, check);
         say(&rig.client, b"one\n");
         hear(&rig.server, b"one\n");
@@ -389,14 +396,15 @@ fn whoever_was_let_through_may_be_idle() {
 }
 
 /// Carries between `inside` and what is being connected to at `to`.
-fn connecting(limits: Limits, to: SocketAddr) -> (Relay, TcpStream, Receiver<End>) {
-    let relay = Relay::start(limits).unwrap();
+fn connecting(limits: RelayLimits, to: SocketAddr) -> (SpliceRelay, TcpStream, Receiver<RelayEnd>) {
+    let relay = SpliceRelay::start(limits).unwrap();
     let (client, inside) = ends(&TcpListener::bind("127.0.0.1:0").unwrap());
-    let outside = Dialer::by(Outer::default(), LONG).start(to, &Options::default()).unwrap();
+    let outside =
+        Dialer::by(UpstreamProxies::default(), LONG).start(to, &SocketOptions::default()).unwrap();
     let (sender, end) = mpsc::channel();
-    relay.carry(Pair {
+    relay.carry(RelayPair {
         ended: Box::new(move |end| drop(sender.send(end))),
-        ..Pair::new(inside.into(), outside)
+        ..RelayPair::new(inside.into(), outside)
     });
     (relay, client, end)
 }
@@ -404,7 +412,7 @@ fn connecting(limits: Limits, to: SocketAddr) -> (Relay, TcpStream, Receiver<End
 #[test]
 fn the_side_outside_may_still_be_connecting() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (_relay, client, _end) = connecting(Limits::default(), listener.local_addr().unwrap());
+    let (_relay, client, _end) = connecting(RelayLimits::default(), listener.local_addr().unwrap());
     say(&client, b"early");
     let (server, _) = listener.accept().unwrap();
     hear(&server, b"early");
@@ -412,11 +420,11 @@ fn the_side_outside_may_still_be_connecting() {
 
 #[test]
 fn nobody_there_is_a_reset_inside() {
-    let (held, _) = Options::default().socket_for("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (held, _) = SocketOptions::default().socket_for("127.0.0.1:0".parse().unwrap()).unwrap();
     rustix::net::bind(&held, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
     let nobody = SocketAddr::try_from(rustix::net::getsockname(&held).unwrap()).unwrap();
-    let (_relay, client, end) = connecting(Limits::default(), nobody);
-    let Ending::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else {
+    let (_relay, client, end) = connecting(RelayLimits::default(), nobody);
+    let RelayEndReason::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else {
         panic!("it was reached")
     };
     assert_eq!(error.raw_os_error(), Some(Errno::CONNREFUSED.raw_os_error()));
@@ -429,10 +437,14 @@ fn whoever_never_answers_is_not_waited_for() {
     rustix::net::listen(&silent, 0).unwrap();
     let to = silent.local_addr().unwrap();
     let _full: Vec<_> = (0..4)
-        .map(|_| Dialer::by(Outer::default(), LONG).start(to, &Options::default()).unwrap())
+        .map(|_| {
+            Dialer::by(UpstreamProxies::default(), LONG)
+                .start(to, &SocketOptions::default())
+                .unwrap()
+        })
         .collect();
     let (_relay, _client, end) = connecting(SHORT, to);
-    let Ending::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else {
+    let RelayEndReason::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else {
         panic!("it was reached")
     };
     assert_eq!(error.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
@@ -442,7 +454,7 @@ fn whoever_never_answers_is_not_waited_for() {
 fn five_hundred_at_once() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
-    let relay = Relay::start(Limits::default()).unwrap();
+    let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let before = open_descriptors();
     let all: Vec<_> = (0..500).map(|_| through(&relay, &listener, None)).collect();
@@ -461,19 +473,22 @@ fn five_hundred_at_once() {
     assert!(now <= most, "{now} descriptors, {most} expected");
     for (client, server, end) in all {
         drop((client, server));
-        assert!(matches!(end.recv_timeout(LONG).unwrap().why, Ending::Closed));
+        assert!(matches!(end.recv_timeout(LONG).unwrap().why, RelayEndReason::Closed));
     }
     assert_eq!(relay.count(), 0);
 }
 
 #[test]
 fn ten_thousand_in_a_row_leave_nothing() {
-    let relay = Relay::start(Limits::default()).unwrap();
+    let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut before = 0;
     for round in 0..10_000 {
-        let (client, server, end) =
-            through(&relay, &listener, (round % 2 == 0).then(|| Box::new(Lines) as Box<dyn Check>));
+        let (client, server, end) = through(
+            &relay,
+            &listener,
+            (round % 2 == 0).then(|| Box::new(Lines) as Box<dyn StreamCheck>),
+        );
         say(&client, b"word\n");
         hear(&server, b"word\n");
         // Some end in order, and some do not.
@@ -506,7 +521,7 @@ fn naps() -> u64 {
 
 #[test]
 fn idle_connections_cost_nothing() {
-    let relay = Relay::start(Limits::default()).unwrap();
+    let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let all: Vec<_> = (0..50).map(|_| through(&relay, &listener, None)).collect();
     for (client, server, _) in &all {
@@ -528,23 +543,23 @@ fn idle_connections_cost_nothing() {
 
 #[test]
 fn when_it_ends_all_end() {
-    let rig = rig(Limits::default(), None);
+    let rig = rig(RelayLimits::default(), None);
     say(&rig.client, b"x");
     hear(&rig.server, b"x");
     drop(rig.relay);
-    assert!(matches!(rig.end.recv().unwrap().why, Ending::Stopped));
+    assert!(matches!(rig.end.recv().unwrap().why, RelayEndReason::Stopped));
     assert_eq!((&rig.client).read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]
 fn without_descriptors_for_pipes_bytes_are_copied() {
-    let relay = Relay::start(Limits::default()).unwrap();
+    let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ((client, inside), (outside, server)) = (ends(&listener), ends(&listener));
     let before = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
     assert!(rustix::pipe::pipe().is_err());
-    relay.carry(Pair::new(inside.into(), outside.into()));
+    relay.carry(RelayPair::new(inside.into(), outside.into()));
     let bytes = load(2_000_000);
     let (client, server) = (&client, &server);
     thread::scope(|scope| {
@@ -556,10 +571,10 @@ fn without_descriptors_for_pipes_bytes_are_copied() {
 
 #[test]
 fn a_broken_pipe_kills_nobody() {
-    use ringfence_sys::signal::{Disposition, set_disposition};
-    set_disposition(rustix::process::Signal::PIPE.as_raw(), Disposition::Default).unwrap();
+    use ringfence_sys::signal::{SignalDisposition, set_disposition};
+    set_disposition(rustix::process::Signal::PIPE.as_raw(), SignalDisposition::Default).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let relay = Relay::start(Limits::default()).unwrap();
+    let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     for _ in 0..50 {
         let (client, server, end) = through(&relay, &listener, None);
         // The server is gone while bytes for it are on their way.
@@ -572,7 +587,7 @@ fn a_broken_pipe_kills_nobody() {
 
 #[test]
 fn many_bytes_arrive_as_they_were_in_both_directions_at_once() {
-    let rig = rig(Limits::default(), None);
+    let rig = rig(RelayLimits::default(), None);
     let bytes = load(20_000_000);
     let (client, server) = (&rig.client, &rig.server);
     thread::scope(|scope| {
@@ -585,22 +600,22 @@ fn many_bytes_arrive_as_they_were_in_both_directions_at_once() {
 
 #[test]
 fn closed_it_has_told_of_every_end_whoever_else_knows_it() {
-    let rig = rig(Limits::default(), None);
+    let rig = rig(RelayLimits::default(), None);
     say(&rig.client, b"word");
     hear(&rig.server, b"word");
     let relay = Arc::new(rig.relay);
     let _other = relay.clone();
     relay.close();
     let end = rig.end.try_recv().expect("told before it returned");
-    assert!(matches!(end.why, Ending::Stopped) && end.sent == 4, "{end:?}");
+    assert!(matches!(end.why, RelayEndReason::Stopped) && end.sent == 4, "{end:?}");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_client, _server, end) = through(&relay, &listener, None);
-    assert!(matches!(end.try_recv().unwrap().why, Ending::Stopped));
+    assert!(matches!(end.try_recv().unwrap().why, RelayEndReason::Stopped));
 }
 
 #[test]
 fn what_is_urgent_goes_on_in_its_place() {
-    let rig = rig(Limits::default(), None);
+    let rig = rig(RelayLimits::default(), None);
     let urgent = |stream: &TcpStream, word: &[u8]| {
         rustix::net::send(stream, word, rustix::net::SendFlags::OOB).unwrap()
     };

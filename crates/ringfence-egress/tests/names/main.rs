@@ -8,9 +8,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_egress::dns::{NameGate, Refusal, Server, Sockets, Verdict};
-use ringfence_egress::pool::Pool;
-use ringfence_policy::Name;
+use ringfence_egress::dns::{DnsGate, DnsRefusal, DnsServer, DnsSockets, DnsVerdict};
+use ringfence_egress::fake_ip::FakeIpPool;
+use ringfence_policy::HostName;
 
 /// Long enough for a machine that is busy, and shorter than the server waits for a silent client:
 /// what ends in time does not end for that. No test takes it unless it fails.
@@ -21,21 +21,21 @@ struct Gate {
     refused: Mutex<Vec<String>>,
 }
 
-impl NameGate for Gate {
-    fn decide(&self, name: &Name) -> Verdict {
+impl DnsGate for Gate {
+    fn decide(&self, name: &HostName) -> DnsVerdict {
         match name.as_str().rsplit('.').next() {
-            Some("open") => Verdict::Open,
-            _ => Verdict::Shut,
+            Some("open") => DnsVerdict::Open,
+            _ => DnsVerdict::Shut,
         }
     }
 
-    fn refused(&self, name: &str, why: Refusal) {
+    fn refused(&self, name: &str, why: DnsRefusal) {
         self.refused.lock().unwrap().push(format!("{name} {why:?}"));
     }
 }
 
 struct Place {
-    server: Server,
+    server: DnsServer,
     address: SocketAddr,
     gate: Arc<Gate>,
 }
@@ -50,11 +50,11 @@ impl Place {
             Err(_) => return Self::new(),
         };
         let gate = Arc::new(Gate { refused: Mutex::default() });
-        let search = vec![Name::new("corp.test").unwrap()];
-        let server = Server::start(
-            Sockets { datagrams, streams },
+        let search = vec![HostName::new("corp.test").unwrap()];
+        let server = DnsServer::start(
+            DnsSockets { datagrams, streams },
             gate.clone(),
-            Arc::new(Pool::new()),
+            Arc::new(FakeIpPool::new()),
             search,
         )
         .unwrap();

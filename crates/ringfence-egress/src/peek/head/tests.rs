@@ -3,18 +3,18 @@ use proptest::prelude::*;
 use super::super::testing::grown;
 use super::*;
 
-fn whole(bytes: &[u8]) -> Peek<Head> {
-    Reader::default().read(bytes)
+fn whole(bytes: &[u8]) -> PeekState<HttpHead> {
+    HttpHeadReader::default().read(bytes)
 }
 
 #[track_caller]
-fn refused(head: &str, expect: Objection) {
-    assert_eq!(whole(head.as_bytes()), Peek::Refused(expect), "{head:?}");
+fn refused(head: &str, expect: PeekError) {
+    assert_eq!(whole(head.as_bytes()), PeekState::Refused(expect), "{head:?}");
 }
 
 #[track_caller]
-fn found(head: &str, host: &str, framing: Framing) {
-    let Peek::Found(found) = whole(format!("{head}rest").as_bytes()) else {
+fn found(head: &str, host: &str, framing: HttpFraming) {
+    let PeekState::Found(found) = whole(format!("{head}rest").as_bytes()) else {
         panic!("{head:?}: {:?}", whole(head.as_bytes()))
     };
     let port = found.host.port.map_or(String::new(), |port| format!(":{port}"));
@@ -28,7 +28,7 @@ fn with(lines: &str) -> String {
 
 #[test]
 fn a_plain_head_is_read() {
-    let none = Framing::Length(0);
+    let none = HttpFraming::Length(0);
     found("GET / HTTP/1.1\r\nHost: A.example\r\n\r\n", "a.example", none);
     found(
         "GET /x?y#z HTTP/1.0\r\nuser-agent: x y\th\u{fc}\r\nHOST:\t a.example:8080 \r\n\r\n",
@@ -37,12 +37,12 @@ fn a_plain_head_is_read() {
     );
     found("GET /\u{fc} HTTP/1.1\r\nHost: a.example.\r\n\r\n", "a.example", none);
     found("OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n", "a.example", none);
-    found(&with("content-length: 12\r\n"), "a.example", Framing::Length(12));
-    found(&with("Transfer-Encoding: Chunked\r\n"), "a.example", Framing::Chunked);
+    found(&with("content-length: 12\r\n"), "a.example", HttpFraming::Length(12));
+    found(&with("Transfer-Encoding: Chunked\r\n"), "a.example", HttpFraming::Chunked);
     found(&with("X-Host: b.example\r\n"), "a.example", none);
     let head = with("");
     for count in 0..head.len() {
-        assert_eq!(whole(&head.as_bytes()[..count]), Peek::NeedMore);
+        assert_eq!(whole(&head.as_bytes()[..count]), PeekState::NeedMore);
     }
 }
 
@@ -50,15 +50,15 @@ fn a_plain_head_is_read() {
 fn a_target_with_a_host_agrees_with_it() {
     let head = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
     for target in ["http://a.example/", "HTTP://A.example:80?x", "http://a.example"] {
-        found(&head(target, "a.example"), "a.example", Framing::Length(0));
+        found(&head(target, "a.example"), "a.example", HttpFraming::Length(0));
     }
     refused(
         &head("http://b.example/", "a.example"),
-        Objection::OtherName(Name::new("b.example").unwrap()),
+        PeekError::OtherName(HostName::new("b.example").unwrap()),
     );
-    refused(&head("http://a.example:81/", "a.example"), Objection::OtherPort(81));
-    refused(&head("http://b.example@a.example/", "a.example"), Objection::BadName);
-    refused(&head("http://a.example\\@b.example/", "a.example"), Objection::BadName);
+    refused(&head("http://a.example:81/", "a.example"), PeekError::OtherPort(81));
+    refused(&head("http://b.example@a.example/", "a.example"), PeekError::BadName);
+    refused(&head("http://a.example\\@b.example/", "a.example"), PeekError::BadName);
     for target in [
         "https://a.example/",
         "a.example",
@@ -69,7 +69,7 @@ fn a_target_with_a_host_agrees_with_it() {
         "",
     ] {
         assert!(
-            matches!(whole(head(target, "a.example").as_bytes()), Peek::Refused(_)),
+            matches!(whole(head(target, "a.example").as_bytes()), PeekState::Refused(_)),
             "{target}"
         );
     }
@@ -77,9 +77,9 @@ fn a_target_with_a_host_agrees_with_it() {
 
 #[test]
 fn there_is_exactly_one_host() {
-    refused("GET / HTTP/1.1\r\n\r\n", Objection::NoName);
-    refused("GET / HTTP/1.0\r\nX: y\r\n\r\n", Objection::NoName);
-    refused(&with("host: a.example\r\n"), Objection::ManyNames);
+    refused("GET / HTTP/1.1\r\n\r\n", PeekError::NoName);
+    refused("GET / HTTP/1.0\r\nX: y\r\n\r\n", PeekError::NoName);
+    refused(&with("host: a.example\r\n"), PeekError::ManyNames);
     for value in [
         "",
         "127.0.0.1",
@@ -90,7 +90,7 @@ fn there_is_exactly_one_host() {
         "a.example:x",
         "a.example:+80",
     ] {
-        refused(&format!("GET / HTTP/1.1\r\nHost: {value}\r\n\r\n"), Objection::BadName);
+        refused(&format!("GET / HTTP/1.1\r\nHost: {value}\r\n\r\n"), PeekError::BadName);
     }
     for value in [
         "a.example:65536",
@@ -100,7 +100,7 @@ fn there_is_exactly_one_host() {
         "a..example",
         "h\u{f6}.example",
     ] {
-        refused(&format!("GET / HTTP/1.1\r\nHost: {value}\r\n\r\n"), Objection::BadName);
+        refused(&format!("GET / HTTP/1.1\r\nHost: {value}\r\n\r\n"), PeekError::BadName);
     }
 }
 
@@ -117,7 +117,7 @@ fn lines_are_read_in_one_way_only() {
         ": y\r\n",
         "X\u{fc}: y\r\n",
     ] {
-        refused(&with(lines), Objection::BadHead);
+        refused(&with(lines), PeekError::BadHead);
     }
     for lines in [
         "X: \0\r\n",
@@ -127,7 +127,7 @@ fn lines_are_read_in_one_way_only() {
         "Ho st: b.example\r\n",
         "(x): y\r\n",
     ] {
-        refused(&with(lines), Objection::BadHead);
+        refused(&with(lines), PeekError::BadHead);
     }
     for start in [
         "GET / HTTP/1.1\n",
@@ -137,7 +137,7 @@ fn lines_are_read_in_one_way_only() {
         "GET / HTTP/1.1 \r\n",
         "GET\t/ HTTP/1.1\r\n",
     ] {
-        refused(&format!("{start}Host: a.example\r\n\r\n"), Objection::NotHttp);
+        refused(&format!("{start}Host: a.example\r\n\r\n"), PeekError::NotHttp);
     }
     for start in [
         " GET / HTTP/1.1\r\n",
@@ -146,18 +146,18 @@ fn lines_are_read_in_one_way_only() {
         "G(T / HTTP/1.1\r\n",
         "GET /a b HTTP/1.1\r\n",
     ] {
-        refused(&format!("{start}Host: a.example\r\n\r\n"), Objection::NotHttp);
+        refused(&format!("{start}Host: a.example\r\n\r\n"), PeekError::NotHttp);
     }
 }
 
 #[test]
 fn what_is_not_followed_is_refused() {
-    refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Objection::Http2);
-    refused("CONNECT b.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", Objection::Tunnel);
+    refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", PeekError::Http2);
+    refused("CONNECT b.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", PeekError::Tunnel);
     // As soon as it can be seen, since whoever says it may wait for an answer.
-    refused("\u{16}", Objection::NotHttp);
-    assert_eq!(whole(&[0x80]), Peek::Refused(Objection::NotHttp));
-    assert_eq!(whole(b"SSH-2.0-x\r\n"), Peek::Refused(Objection::NotHttp));
+    refused("\u{16}", PeekError::NotHttp);
+    assert_eq!(whole(&[0x80]), PeekState::Refused(PeekError::NotHttp));
+    assert_eq!(whole(b"SSH-2.0-x\r\n"), PeekState::Refused(PeekError::NotHttp));
 }
 
 #[test]
@@ -177,25 +177,28 @@ fn where_it_ends_is_said_once() {
         "Content-Length:\r\n",
         "Content-Length: 9999999999999999999\r\n",
     ] {
-        refused(&with(lines), Objection::BadFraming);
+        refused(&with(lines), PeekError::BadFraming);
     }
     refused(
         "GET / HTTP/1.0\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n",
-        Objection::BadFraming,
+        PeekError::BadFraming,
     );
 }
 
 #[test]
 fn a_wish_to_upgrade_is_told() {
     let wish = |lines: &str| match whole(with(lines).as_bytes()) {
-        Peek::Found(head) => head.wish,
+        PeekState::Found(head) => head.wish,
         other => panic!("{other:?}"),
     };
-    assert_eq!(wish("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"), Wish::Upgrade);
-    assert_eq!(wish("Upgrade: websocket\r\n"), Wish::Stay);
-    assert_eq!(wish("Connection: upgrade\r\n"), Wish::Stay);
-    assert_eq!(wish("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"), Wish::Stay);
-    assert_eq!(wish("Connection: Upgrade\r\nUpgrade: websocket, H2C\r\n"), Wish::Stay);
+    assert_eq!(
+        wish("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"),
+        UpgradeWish::Upgrade
+    );
+    assert_eq!(wish("Upgrade: websocket\r\n"), UpgradeWish::Stay);
+    assert_eq!(wish("Connection: upgrade\r\n"), UpgradeWish::Stay);
+    assert_eq!(wish("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"), UpgradeWish::Stay);
+    assert_eq!(wish("Connection: Upgrade\r\nUpgrade: websocket, H2C\r\n"), UpgradeWish::Stay);
 }
 
 #[test]
@@ -203,9 +206,11 @@ fn it_has_an_end() {
     let fill =
         |count: usize| format!("GET /{} HTTP/1.1\r\nHost: a.example\r\n\r\n", "x".repeat(count));
     let fits = LONGEST - fill(0).len();
-    assert!(matches!(whole(fill(fits).as_bytes()), Peek::Found(head) if head.length == LONGEST));
-    refused(&fill(fits + 1), Objection::TooLong);
-    assert_eq!(whole(&fill(fits + 1).as_bytes()[..LONGEST]), Peek::NeedMore);
+    assert!(
+        matches!(whole(fill(fits).as_bytes()), PeekState::Found(head) if head.length == LONGEST)
+    );
+    refused(&fill(fits + 1), PeekError::TooLong);
+    assert_eq!(whole(&fill(fits + 1).as_bytes()[..LONGEST]), PeekState::NeedMore);
 }
 
 /// The host in a head, by somebody who looks for nothing else: all lines of that name.
@@ -262,10 +267,10 @@ proptest! {
 
     #[test]
     fn the_host_is_the_one_that_anybody_would_find(bytes in pieces(), cuts in prop::collection::vec(any::<usize>(), 0..6)) {
-        let mut reader = Reader::default();
+        let mut reader = HttpHeadReader::default();
         let told = grown(&bytes, &cuts, |queue| reader.read(queue));
         prop_assert_eq!(&told, &whole(&bytes));
-        if let Peek::Found(head) = told {
+        if let PeekState::Found(head) = told {
             let port = head.host.port.map_or(String::new(), |port| format!(":{port}"));
             prop_assert_eq!(hosts(&bytes), [format!("{}{port}", head.host.name)]);
             let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
@@ -276,7 +281,7 @@ proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), cuts in prop::collection::vec(any::<usize>(), 0..6)) {
         let bytes = [b"GET / HTTP/1.1\r\n", &bytes[..]].concat();
-        let mut reader = Reader::default();
+        let mut reader = HttpHeadReader::default();
         prop_assert_eq!(grown(&bytes, &cuts, |queue| reader.read(queue)), whole(&bytes));
     }
 }
@@ -293,7 +298,11 @@ fn headers_that_another_parser_frames_by_are_refused() {
         "Expect: y 100-continue\r\n",
         "Expect: 100-continue, x\r\n",
     ] {
-        refused(&with(lines), Objection::BadFraming);
+        refused(&with(lines), PeekError::BadFraming);
     }
-    found(&with("Expect: 100-continue\r\nContent-Length: 5\r\n"), "a.example", Framing::Length(5));
+    found(
+        &with("Expect: 100-continue\r\nContent-Length: 5\r\n"),
+        "a.example",
+        HttpFraming::Length(5),
+    );
 }

@@ -46,17 +46,17 @@ fn named(name: &str) -> Vec<u8> {
     ])
 }
 
-fn whole(bytes: &[u8]) -> Peek<Name> {
-    Reader::default().read(bytes)
+fn whole(bytes: &[u8]) -> PeekState<HostName> {
+    ClientHelloReader::default().read(bytes)
 }
 
 #[track_caller]
-fn check(bytes: &[u8], expect: Peek<&str>) {
+fn check(bytes: &[u8], expect: PeekState<&str>) {
     let told = whole(bytes);
     let expect = match expect {
-        Peek::Found(name) => Peek::Found(Name::new(name).unwrap()),
-        Peek::Refused(objection) => Peek::Refused(objection),
-        Peek::NeedMore => Peek::NeedMore,
+        PeekState::Found(name) => PeekState::Found(HostName::new(name).unwrap()),
+        PeekState::Refused(objection) => PeekState::Refused(objection),
+        PeekState::NeedMore => PeekState::NeedMore,
     };
     assert_eq!(told, expect);
 }
@@ -64,49 +64,49 @@ fn check(bytes: &[u8], expect: Peek<&str>) {
 #[test]
 fn the_name_is_found_once_all_is_there() {
     let bytes = named("www.Example.org");
-    check(&bytes, Peek::Found("www.example.org"));
+    check(&bytes, PeekState::Found("www.example.org"));
     for count in 0..bytes.len() {
-        check(&bytes[..count], Peek::NeedMore);
+        check(&bytes[..count], PeekState::NeedMore);
     }
     // What follows is said with other keys: early data, for one.
-    check(&[&bytes[..], &[23, 3, 3, 0, 1, 0]].concat(), Peek::Found("www.example.org"));
+    check(&[&bytes[..], &[23, 3, 3, 0, 1, 0]].concat(), PeekState::Found("www.example.org"));
 }
 
 #[test]
 fn a_hello_can_come_in_many_records() {
     let message = message(&[extension(21, &[0; 40_000]), sni(&[name_entry(b"a.example")])]);
-    check(&records(&message, RECORD), Peek::Found("a.example"));
-    check(&records(&message, 100), Peek::Found("a.example"));
+    check(&records(&message, RECORD), PeekState::Found("a.example"));
+    check(&records(&message, 100), PeekState::Found("a.example"));
     let small = self::message(&[sni(&[name_entry(b"a.example")])]);
-    check(&records(&small, 1), Peek::Found("a.example"));
+    check(&records(&small, 1), PeekState::Found("a.example"));
 }
 
 #[test]
 fn what_hides_a_name_is_refused_even_beside_the_right_one() {
     for kind in [0xfe0d, 0xfe08, 0xffce] {
         let bytes = hello(&[sni(&[name_entry(b"a.example")]), extension(kind, &[0; 200])]);
-        check(&bytes, Peek::Refused(Objection::HiddenName));
+        check(&bytes, PeekState::Refused(PeekError::HiddenName));
     }
-    check(&hello(&[extension(0xfe0d, &[])]), Peek::Refused(Objection::HiddenName));
+    check(&hello(&[extension(0xfe0d, &[])]), PeekState::Refused(PeekError::HiddenName));
     // Random kinds that browsers throw in mean nothing.
     check(
         &hello(&[extension(0xfafa, &[0]), sni(&[name_entry(b"a.example")])]),
-        Peek::Found("a.example"),
+        PeekState::Found("a.example"),
     );
 }
 
 #[test]
 fn there_is_exactly_one_name() {
-    check(&hello(&[]), Peek::Refused(Objection::NoName));
-    check(&hello(&[extension(10, &[])]), Peek::Refused(Objection::NoName));
+    check(&hello(&[]), PeekState::Refused(PeekError::NoName));
+    check(&hello(&[extension(10, &[])]), PeekState::Refused(PeekError::NoName));
     let entry = name_entry(b"a.example");
     check(
         &hello(&[sni(&[entry.clone(), name_entry(b"b.example")])]),
-        Peek::Refused(Objection::ManyNames),
+        PeekState::Refused(PeekError::ManyNames),
     );
     check(
         &hello(&[sni(std::slice::from_ref(&entry)), sni(&[entry])]),
-        Peek::Refused(Objection::BadHello),
+        PeekState::Refused(PeekError::BadHello),
     );
     for bad in [
         "",
@@ -118,25 +118,25 @@ fn there_is_exactly_one_name() {
         "*.example",
         "b\u{fc}cher.example",
     ] {
-        check(&named(bad), Peek::Refused(Objection::BadName));
+        check(&named(bad), PeekState::Refused(PeekError::BadName));
     }
-    check(&named("a.example."), Peek::Found("a.example"));
+    check(&named("a.example."), PeekState::Found("a.example"));
 }
 
 #[test]
 fn a_hello_from_before_extensions_has_no_name() {
     let body = [&[3, 0][..], &[7; 32], &[0], &[0, 2, 0, 10], &[1, 0]].concat();
     let message = [&[CLIENT_HELLO, 0, 0, body.len() as u8], &body[..]].concat();
-    check(&records(&message, RECORD), Peek::Refused(Objection::NoName));
+    check(&records(&message, RECORD), PeekState::Refused(PeekError::NoName));
 }
 
 #[test]
 fn what_is_not_tls_is_refused_at_once() {
-    check(b"G", Peek::Refused(Objection::NotTls));
-    check(&[23, 3, 3], Peek::Refused(Objection::NotTls));
-    check(&[0x80, 0x2e, 1, 0, 2], Peek::Refused(Objection::Ssl2));
-    check(&[0x80, 0x2e], Peek::NeedMore);
-    check(&[0x80, 0x2e, 2], Peek::Refused(Objection::NotTls));
+    check(b"G", PeekState::Refused(PeekError::NotTls));
+    check(&[23, 3, 3], PeekState::Refused(PeekError::NotTls));
+    check(&[0x80, 0x2e, 1, 0, 2], PeekState::Refused(PeekError::Ssl2));
+    check(&[0x80, 0x2e], PeekState::NeedMore);
+    check(&[0x80, 0x2e, 2], PeekState::Refused(PeekError::NotTls));
 }
 
 #[test]
@@ -149,33 +149,33 @@ fn records_and_messages_that_nobody_writes_are_refused() {
     };
     // Version, length, kind of message, length of the session's name.
     for (at, byte) in [(1, 2), (5, 2), (43, 33)] {
-        check(&changed(at, byte), Peek::Refused(Objection::BadHello));
+        check(&changed(at, byte), PeekState::Refused(PeekError::BadHello));
     }
-    check(&[HANDSHAKE, 3, 1, 0, 0], Peek::Refused(Objection::BadHello));
-    check(&[HANDSHAKE, 3, 1, 0x40, 1], Peek::Refused(Objection::BadHello));
+    check(&[HANDSHAKE, 3, 1, 0, 0], PeekState::Refused(PeekError::BadHello));
+    check(&[HANDSHAKE, 3, 1, 0x40, 1], PeekState::Refused(PeekError::BadHello));
     // Something between two records of it, and something behind it in its last one.
     let parts = records(&message(&[sni(&[name_entry(b"a.example")])]), 60);
     check(
         &[&parts[..65], &[21, 3, 1, 0, 2, 1, 0], &parts[65..]].concat(),
-        Peek::Refused(Objection::BadHello),
+        PeekState::Refused(PeekError::BadHello),
     );
     let trailing = [&message(&[sni(&[name_entry(b"a.example")])])[..], &[0]].concat();
-    check(&records(&trailing, RECORD), Peek::Refused(Objection::BadHello));
+    check(&records(&trailing, RECORD), PeekState::Refused(PeekError::BadHello));
     check(
         &records(&trailing, RECORD)[..5 + trailing.len() - 1],
-        Peek::Refused(Objection::BadHello),
+        PeekState::Refused(PeekError::BadHello),
     );
     // A part of it that says to be something else, and something behind the extensions.
     let mut disguised = parts.clone();
     disguised[65] = 23;
-    check(&disguised, Peek::Refused(Objection::BadHello));
+    check(&disguised, PeekState::Refused(PeekError::BadHello));
     let mut behind = [&message(&[sni(&[name_entry(b"a.example")])])[..], &[0]].concat();
     behind[3] += 1;
-    check(&records(&behind, RECORD), Peek::Refused(Objection::BadHello));
+    check(&records(&behind, RECORD), PeekState::Refused(PeekError::BadHello));
     // An extension that goes on behind the others, a list that goes on behind its extension.
-    check(&hello(&[extension(10, &[])[..3].to_vec()]), Peek::Refused(Objection::BadHello));
-    check(&hello(&[extension(SERVER_NAME, &[0, 9, 0])]), Peek::Refused(Objection::BadHello));
-    check(&hello(&[extension(SERVER_NAME, &[])]), Peek::Refused(Objection::BadHello));
+    check(&hello(&[extension(10, &[])[..3].to_vec()]), PeekState::Refused(PeekError::BadHello));
+    check(&hello(&[extension(SERVER_NAME, &[0, 9, 0])]), PeekState::Refused(PeekError::BadHello));
+    check(&hello(&[extension(SERVER_NAME, &[])]), PeekState::Refused(PeekError::BadHello));
 }
 
 #[test]
@@ -188,11 +188,11 @@ fn it_has_an_end() {
     // Announced as too long, and too long for its many small records.
     let mut announced = hello(&[]);
     announced[6] = 1;
-    check(&announced[..9], Peek::Refused(Objection::TooLong));
+    check(&announced[..9], PeekState::Refused(PeekError::TooLong));
     let small = records(&message(&long(30_000)), 1);
-    check(&small[..LONGEST - 1], Peek::NeedMore);
-    check(&small[..LONGEST], Peek::Refused(Objection::TooLong));
-    check(&small, Peek::Refused(Objection::TooLong));
+    check(&small[..LONGEST - 1], PeekState::NeedMore);
+    check(&small[..LONGEST], PeekState::Refused(PeekError::TooLong));
+    check(&small, PeekState::Refused(PeekError::TooLong));
 }
 
 proptest! {
@@ -213,11 +213,11 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = *byte;
         } else if ech {
-            prop_assert_eq!(whole(&bytes), Peek::Refused(Objection::HiddenName));
+            prop_assert_eq!(whole(&bytes), PeekState::Refused(PeekError::HiddenName));
         } else {
-            prop_assert_eq!(whole(&bytes), Peek::Found(Name::new(&name).unwrap()));
+            prop_assert_eq!(whole(&bytes), PeekState::Found(HostName::new(&name).unwrap()));
         }
-        let mut reader = Reader::default();
+        let mut reader = ClientHelloReader::default();
         prop_assert_eq!(grown(&bytes, &cuts, |queue| reader.read(queue)), whole(&bytes));
         prop_assert!(reader.message.len() <= LONGEST);
     }
@@ -228,7 +228,7 @@ proptest! {
         if let Some(first) = bytes.first_mut() {
             *first = HANDSHAKE;
         }
-        let mut reader = Reader::default();
+        let mut reader = ClientHelloReader::default();
         prop_assert_eq!(grown(&bytes, &cuts, |queue| reader.read(queue)), whole(&bytes));
     }
 }

@@ -2,38 +2,38 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn dialed() -> Name {
-    Name::new("a.example").unwrap()
+fn dialed() -> HostName {
+    HostName::new("a.example").unwrap()
 }
 
 /// Shows `bytes` as a queue that grows at each of `cuts`: how much went out, and how it ended.
-fn drive(bytes: &[u8], cuts: &[usize]) -> Checked {
+fn drive(bytes: &[u8], cuts: &[usize]) -> CheckedPieces {
     let mut cuts: Vec<usize> =
         cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
     cuts.sort_unstable();
-    let mut requests = Requests::new(dialed(), 80);
-    let mut out = Checked { clear: 0, next: Next::More };
+    let mut requests = RequestFollower::new(dialed(), 80);
+    let mut out = CheckedPieces { clear: 0, next: RequestNext::More };
     for cut in cuts {
         let checked = requests.check(&bytes[out.clear..cut]);
-        out = Checked { clear: out.clear + checked.clear, next: checked.next };
+        out = CheckedPieces { clear: out.clear + checked.clear, next: checked.next };
     }
     out
 }
 
 #[track_caller]
-fn check(text: &str, clear: usize, next: Next) {
-    assert_eq!(drive(text.as_bytes(), &[]), Checked { clear, next }, "{text:?}");
+fn check(text: &str, clear: usize, next: RequestNext) {
+    assert_eq!(drive(text.as_bytes(), &[]), CheckedPieces { clear, next }, "{text:?}");
 }
 
 #[track_caller]
 fn all(text: &str) {
-    check(text, text.len(), Next::More);
+    check(text, text.len(), RequestNext::More);
 }
 
 /// `good` goes out and `bad` does not.
 #[track_caller]
-fn cut(good: &str, bad: &str, objection: Objection) {
-    check(&format!("{good}{bad}"), good.len(), Next::Refused(objection));
+fn cut(good: &str, bad: &str, objection: PeekError) {
+    check(&format!("{good}{bad}"), good.len(), RequestNext::Refused(objection));
 }
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
@@ -46,8 +46,8 @@ fn post(length: usize) -> String {
     format!("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: {length}\r\n\r\n")
 }
 
-fn other() -> Objection {
-    Objection::OtherName(Name::new("b.example").unwrap())
+fn other() -> PeekError {
+    PeekError::OtherName(HostName::new("b.example").unwrap())
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn every_request_is_looked_at() {
     cut("", OTHER, other());
     cut(&format!("{GET}{GET}"), OTHER, other());
     // Nothing goes out of a head that is not whole.
-    check(&format!("{GET}GET / HT"), GET.len(), Next::More);
+    check(&format!("{GET}GET / HT"), GET.len(), RequestNext::More);
     all("GET / HTTP/1.1\r\nHost: A.EXAMPLE.:80\r\n\r\n");
-    cut("", "GET / HTTP/1.1\r\nHost: a.example:81\r\n\r\n", Objection::OtherPort(81));
+    cut("", "GET / HTTP/1.1\r\nHost: a.example:81\r\n\r\n", PeekError::OtherPort(81));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_body_ends_where_it_says() {
     cut(
         &format!("{}{}", post(OTHER.len() - 1), &OTHER[..OTHER.len() - 1]),
         "\nGET",
-        Objection::NotHttp,
+        PeekError::NotHttp,
     );
     cut(&format!("{}xxx", post(3)), OTHER, other());
     all(&format!("{CHUNKED}3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n{GET}"));
@@ -92,89 +92,101 @@ fn chunks_that_can_be_read_in_two_ways_are_refused() {
         "100000003\r\nabc",
         "80000000\r\nabc",
     ] {
-        cut(CHUNKED, bad, Objection::BadFraming);
+        cut(CHUNKED, bad, PeekError::BadFraming);
     }
-    cut(&format!("{CHUNKED}3\r\nabc"), "d\r\n", Objection::BadFraming);
-    cut(&format!("{CHUNKED}3\r\nabc"), "\n0\r\n\r\n", Objection::BadFraming);
-    cut(&format!("{CHUNKED}0\r\n"), "Host: b.example\r\n\r\n", Objection::BadFraming);
-    cut(&format!("{CHUNKED}0\r\n"), "\rX", Objection::BadFraming);
+    cut(&format!("{CHUNKED}3\r\nabc"), "d\r\n", PeekError::BadFraming);
+    cut(&format!("{CHUNKED}3\r\nabc"), "\n0\r\n\r\n", PeekError::BadFraming);
+    cut(&format!("{CHUNKED}0\r\n"), "Host: b.example\r\n\r\n", PeekError::BadFraming);
+    cut(&format!("{CHUNKED}0\r\n"), "\rX", PeekError::BadFraming);
 }
 
 #[test]
 fn a_body_can_be_carried_unseen() {
-    let mut requests = Requests::new(dialed(), 80);
+    let mut requests = RequestFollower::new(dialed(), 80);
     let head = post(1000);
-    assert_eq!(requests.check(head.as_bytes()), Checked { clear: head.len(), next: Next::More });
+    assert_eq!(
+        requests.check(head.as_bytes()),
+        CheckedPieces { clear: head.len(), next: RequestNext::More }
+    );
     assert_eq!(requests.body_left(), 1000);
     requests.carried(999);
     let rest = format!("x{OTHER}");
-    assert_eq!(requests.check(rest.as_bytes()), Checked { clear: 1, next: Next::Refused(other()) });
+    assert_eq!(
+        requests.check(rest.as_bytes()),
+        CheckedPieces { clear: 1, next: RequestNext::Refused(other()) }
+    );
     assert_eq!(requests.body_left(), 0);
 }
 
 /// What becomes of the connection when the server says `said` to a first request that wants it to
 /// become something else.
 #[track_caller]
-fn upgraded(said: &str, expect: &Next) {
+fn upgraded(said: &str, expect: &RequestNext) {
     for piece in [1, 7, 1000] {
-        let mut requests = Requests::new(dialed(), 80);
+        let mut requests = RequestFollower::new(dialed(), 80);
         assert!(requests.wants_answer());
         let text = format!("{UPGRADE}{OTHER}");
         assert_eq!(
             requests.check(text.as_bytes()),
-            Checked { clear: UPGRADE.len(), next: Next::Answer }
+            CheckedPieces { clear: UPGRADE.len(), next: RequestNext::Answer }
         );
         for bytes in said.as_bytes().chunks(piece) {
             requests.answer(bytes);
         }
         assert_eq!(requests.check(OTHER.as_bytes()).next, *expect, "{said}");
-        assert_eq!(requests.wants_answer(), *expect == Next::Answer, "{said}");
+        assert_eq!(requests.wants_answer(), *expect == RequestNext::Answer, "{said}");
     }
 }
 
 #[test]
 fn a_connection_becomes_something_else_only_if_the_server_agrees() {
-    upgraded("HTTP/1.1 101 Switching Protocols\r\n", &Next::Opaque);
-    upgraded("HTTP/1.1 103 Early\r\nLink: HTTP/1.1 101\r\n\r\nHTTP/1.1 101 \r\n", &Next::Opaque);
-    upgraded("HTTP/1.1 10", &Next::Answer);
-    upgraded("HTTP/1.1 100 Continue\r\n\r\n", &Next::Answer);
+    upgraded("HTTP/1.1 101 Switching Protocols\r\n", &RequestNext::Opaque);
+    upgraded(
+        "HTTP/1.1 103 Early\r\nLink: HTTP/1.1 101\r\n\r\nHTTP/1.1 101 \r\n",
+        &RequestNext::Opaque,
+    );
+    upgraded("HTTP/1.1 10", &RequestNext::Answer);
+    upgraded("HTTP/1.1 100 Continue\r\n\r\n", &RequestNext::Answer);
     for said in [
         "HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 101 \r\n",
         "HTTP/1.1 400 x",
         "HTTP/1.1 100 \r\n\r\nHTTP/1.1 404 x",
         "SSH-2.0-x 101\r\n",
     ] {
-        upgraded(said, &Next::Refused(other()));
+        upgraded(said, &RequestNext::Refused(other()));
     }
     let endless = format!("HTTP/1.1 100 {}", "x".repeat(ANSWER));
-    upgraded(&endless, &Next::Refused(other()));
+    upgraded(&endless, &RequestNext::Refused(other()));
 }
 
 #[test]
 fn only_the_first_request_can_change_the_connection() {
-    let mut requests = Requests::new(dialed(), 80);
+    let mut requests = RequestFollower::new(dialed(), 80);
     let text = format!("{GET}{UPGRADE}");
-    assert_eq!(requests.check(text.as_bytes()), Checked { clear: text.len(), next: Next::More });
+    assert_eq!(
+        requests.check(text.as_bytes()),
+        CheckedPieces { clear: text.len(), next: RequestNext::More }
+    );
     assert!(!requests.wants_answer());
     requests.answer(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
-    assert_eq!(requests.check(b"\x81\x05hello").next, Next::Refused(Objection::NotHttp));
+    assert_eq!(requests.check(b"\x81\x05hello").next, RequestNext::Refused(PeekError::NotHttp));
 
     // Nor one that was answered before it was made.
-    let mut requests = Requests::new(dialed(), 80);
+    let mut requests = RequestFollower::new(dialed(), 80);
     requests.answer(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
-    assert_eq!(requests.check(UPGRADE.as_bytes()).next, Next::More);
-    assert_eq!(requests.check(OTHER.as_bytes()).next, Next::Refused(other()));
+    assert_eq!(requests.check(UPGRADE.as_bytes()).next, RequestNext::More);
+    assert_eq!(requests.check(OTHER.as_bytes()).next, RequestNext::Refused(other()));
 }
 
 #[test]
 fn http2_is_not_what_a_connection_becomes() {
     let h2c = UPGRADE.replace("websocket", "h2c");
-    let mut requests = Requests::new(dialed(), 80);
-    assert_eq!(requests.check(h2c.as_bytes()).next, Next::More);
+    let mut requests = RequestFollower::new(dialed(), 80);
+    assert_eq!(requests.check(h2c.as_bytes()).next, RequestNext::More);
     requests.answer(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
     assert_eq!(
         requests.check(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").next,
-        Next::Refused(Objection::Http2)
+        RequestNext::Refused(PeekError::Http2)
     );
 }
 
@@ -182,11 +194,14 @@ fn http2_is_not_what_a_connection_becomes() {
 fn an_upgrade_is_answered_after_its_body() {
     let text =
         UPGRADE.replacen("GET", "POST", 1).replace("\r\n\r\n", "\r\nContent-Length: 5\r\n\r\n");
-    let mut requests = Requests::new(dialed(), 80);
-    assert_eq!(requests.check(format!("{text}ab").as_bytes()).next, Next::More);
+    let mut requests = RequestFollower::new(dialed(), 80);
+    assert_eq!(requests.check(format!("{text}ab").as_bytes()).next, RequestNext::More);
     requests.answer(b"HTTP/1.1 101 \r\n\r\n");
-    assert_eq!(requests.check(b"cdeanything"), Checked { clear: 11, next: Next::Opaque });
-    assert_eq!(requests.check(b"\0"), Checked { clear: 1, next: Next::Opaque });
+    assert_eq!(
+        requests.check(b"cdeanything"),
+        CheckedPieces { clear: 11, next: RequestNext::Opaque }
+    );
+    assert_eq!(requests.check(b"\0"), CheckedPieces { clear: 1, next: RequestNext::Opaque });
 }
 
 /// One request as text, for `host`.
@@ -218,8 +233,8 @@ proptest! {
         let good = good.concat();
         let text = [good.clone(), bad.clone().unwrap_or_default(), after.concat()].concat();
         let expect = match bad {
-            Some(_) => Checked { clear: good.len(), next: Next::Refused(other()) },
-            None => Checked { clear: text.len(), next: Next::More },
+            Some(_) => CheckedPieces { clear: good.len(), next: RequestNext::Refused(other()) },
+            None => CheckedPieces { clear: text.len(), next: RequestNext::More },
         };
         prop_assert_eq!(drive(text.as_bytes(), &cuts), expect);
     }

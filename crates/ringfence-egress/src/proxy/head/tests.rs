@@ -1,8 +1,8 @@
 use super::*;
 
-fn request(text: &str) -> (String, u16, String, Body) {
+fn request(text: &str) -> (String, u16, String, BodyFraming) {
     match parse(text.as_bytes()) {
-        Ok(Head { wanted: Wanted::Request { place, head }, body }) => {
+        Ok(ProxyHead { wanted: ProxyTarget::Request { place, head }, body }) => {
             (place.host, place.port, String::from_utf8(head).unwrap(), body)
         }
         other => panic!("{other:?} of {text:?}"),
@@ -12,7 +12,7 @@ fn request(text: &str) -> (String, u16, String, Body) {
 #[track_caller]
 fn check_bad(text: &str, why: &str) {
     match parse(text.as_bytes()) {
-        Err(Bad(reason)) => assert!(reason.contains(why), "{reason:?} of {text:?}"),
+        Err(BadHead(reason)) => assert!(reason.contains(why), "{reason:?} of {text:?}"),
         Ok(head) => panic!("{head:?} of {text:?}"),
     }
 }
@@ -29,7 +29,10 @@ fn a_tunnel() {
         ("CONNECT [::1]:443 HTTP/1.1\r\nHost: [::1]:443\r\n\r\n", "::1"),
     ] {
         let head = parse(text.as_bytes()).unwrap();
-        assert_eq!(head.wanted, Wanted::Tunnel(Place { host: host.into(), port: 443 }));
+        assert_eq!(
+            head.wanted,
+            ProxyTarget::Tunnel(ProxyAuthority { host: host.into(), port: 443 })
+        );
     }
 }
 
@@ -39,7 +42,7 @@ fn a_request_is_written_anew() {
         "POST http://a.example:8080/x?y=1 HTTP/1.1\r\nHost: a.example:8080\r\nProxy-Connection: keep-alive\r\nConnection: X-Hop, keep-alive\r\n\
          x-hop: 1\r\nAccept:  */*\t\r\nUpgrade: h2c\r\nProxy-Authorization: Basic eA==\r\nContent-Length: 5\r\nTE: trailers\r\n\r\n",
     );
-    assert_eq!((host.as_str(), port, body), ("a.example", 8080, Body::Length(5)));
+    assert_eq!((host.as_str(), port, body), ("a.example", 8080, BodyFraming::Length(5)));
     assert_eq!(
         head,
         "POST /x?y=1 HTTP/1.1\r\nHost: a.example:8080\r\nConnection: close\r\nAccept: */*\r\nContent-Length: 5\r\n\r\n"
@@ -63,7 +66,7 @@ fn targets_in_absolute_form() {
 fn chunks() {
     let (_, _, head, body) =
         request("POST http://a/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
-    assert_eq!(body, Body::Chunks);
+    assert_eq!(body, BodyFraming::Chunks);
     assert!(head.contains("\r\nTransfer-Encoding: chunked\r\n"));
 }
 

@@ -9,16 +9,16 @@ use rustix::net::{connect, ipproto, socket_with};
 
 use super::*;
 
-fn inlet() -> Inlet {
-    Inlet::new(
+fn inlet() -> LoopbackInlet {
+    LoopbackInlet::new(
         TcpListener::bind("127.0.0.1:0").unwrap(),
         Some(TcpListener::bind("[::1]:0").unwrap()),
     )
     .unwrap()
 }
 
-fn soon() -> Patience<'static> {
-    Patience::until(Instant::now() + LIMIT)
+fn soon() -> DialPatience<'static> {
+    DialPatience::until(Instant::now() + LIMIT)
 }
 
 /// A socket that hears only what may still pass 255 routers, and a machine's own words begin with
@@ -43,7 +43,7 @@ fn socket(family: AddressFamily, flags: SocketFlags) -> OwnedFd {
 
 /// Asserts that both ends are each other's.
 #[track_caller]
-fn check(inlet: &Inlet, caller: OwnedFd) {
+fn check(inlet: &LoopbackInlet, caller: OwnedFd) {
     let other = inlet.connect(caller.as_fd(), &|| true).unwrap();
     let door = SocketAddr::try_from(rustix::net::getpeername(&caller).unwrap().unwrap()).unwrap();
     assert_eq!(connect(&caller, &door), Err(Errno::ISCONN));
@@ -83,7 +83,7 @@ fn sockets_of_all_kinds_get_in() {
 
 #[test]
 fn without_ipv6_there_is_a_way_for_callers_of_it() {
-    let inlet = Inlet::new(TcpListener::bind("127.0.0.1:0").unwrap(), None).unwrap();
+    let inlet = LoopbackInlet::new(TcpListener::bind("127.0.0.1:0").unwrap(), None).unwrap();
     check(&inlet, socket(AddressFamily::INET6, SocketFlags::CLOEXEC));
 }
 
@@ -176,7 +176,7 @@ fn one_who_left_is_not_taken_for_one_who_came() {
 fn a_flood_of_strangers_keeps_nobody_out_for_good() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 16).unwrap();
-    let inlet = Inlet::new(listener, None).unwrap();
+    let inlet = LoopbackInlet::new(listener, None).unwrap();
     let door = inlet.v4.listener.local_addr().unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let knocks = Arc::new(AtomicUsize::new(0));
