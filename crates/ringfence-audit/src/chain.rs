@@ -16,23 +16,23 @@ use crate::record::Record;
 
 /// A SHA-256.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Hash(pub [u8; 32]);
+pub struct RecordHash(pub [u8; 32]);
 
 /// The hash of some bytes.
-pub fn digest(bytes: &[u8]) -> Hash {
-    Hash(Sha256::digest(bytes).into())
+pub fn digest(bytes: &[u8]) -> RecordHash {
+    RecordHash(Sha256::digest(bytes).into())
 }
 
-impl Hash {
+impl RecordHash {
     /// From its 64 digits, as [`fmt::Display`] writes them.
-    pub fn parse(text: &str) -> Option<Hash> {
+    pub fn parse(text: &str) -> Option<RecordHash> {
         let digits = text.as_bytes();
         let value = |digit: u8| match digit {
             b'0'..=b'9' => Some(digit - b'0'),
             b'a'..=b'f' => Some(digit - b'a' + 10),
             _ => None,
         };
-        let mut hash = Hash::default();
+        let mut hash = RecordHash::default();
         if digits.len() != 64 {
             return None;
         }
@@ -53,19 +53,19 @@ impl Hash {
     }
 }
 
-impl fmt::Display for Hash {
+impl fmt::Display for RecordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(std::str::from_utf8(&self.hex()).expect("digits"))
     }
 }
 
-impl fmt::Debug for Hash {
+impl fmt::Debug for RecordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl Serialize for Hash {
+impl Serialize for RecordHash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -78,25 +78,25 @@ const END: &[u8] = b"\"}";
 
 /// What a line says of its place in the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sealed {
+pub struct ChainLink {
     /// Which record it is, from 1.
     pub seq: u64,
     /// The hash of the record before it.
-    pub previous: Hash,
+    pub previous: RecordHash,
     /// The hash that stands in it.
-    pub hash: Hash,
+    pub hash: RecordHash,
     /// The hash that it has.
-    pub actual: Hash,
+    pub actual: RecordHash,
 }
 
-impl Sealed {
+impl ChainLink {
     /// Whether the line is as it was written.
     pub fn is_whole(&self) -> bool {
         self.hash == self.actual
     }
 
     /// Reads the end of a line, given without its newline; `None` if it is no record's.
-    pub fn read(line: &[u8]) -> Option<Sealed> {
+    pub fn read(line: &[u8]) -> Option<ChainLink> {
         let rest = line.strip_prefix(b"{").and_then(|_| line.strip_suffix(END))?;
         let (rest, hash) = tail_hash(rest)?;
         let content = rest.strip_suffix(HASH)?;
@@ -106,20 +106,25 @@ impl Sealed {
         let digits = rest.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         let (rest, seq) = rest.split_at(rest.len() - digits);
         let seq = std::str::from_utf8(seq).ok()?.parse().ok()?;
-        rest.ends_with(SEQ).then(|| Sealed { seq, previous, hash, actual: digest(content) })
+        rest.ends_with(SEQ).then(|| ChainLink { seq, previous, hash, actual: digest(content) })
     }
 }
 
-fn tail_hash(bytes: &[u8]) -> Option<(&[u8], Hash)> {
+fn tail_hash(bytes: &[u8]) -> Option<(&[u8], RecordHash)> {
     let (rest, hash) = bytes.split_at_checked(bytes.len().checked_sub(64)?)?;
-    Some((rest, Hash::parse(std::str::from_utf8(hash).ok()?)?))
+    Some((rest, RecordHash::parse(std::str::from_utf8(hash).ok()?)?))
 }
 
 /// Writes a record behind `lines` as the one after `previous`; answers its hash.
-pub(crate) fn seal(record: &Record, seq: u64, previous: Hash, lines: &mut Vec<u8>) -> Hash {
+pub(crate) fn seal(
+    record: &Record,
+    seq: u64,
+    previous: RecordHash,
+    lines: &mut Vec<u8>,
+) -> RecordHash {
     let start = lines.len();
     record
-        .serialize(&mut serde_json::Serializer::with_formatter(&mut *lines, Shown))
+        .serialize(&mut serde_json::Serializer::with_formatter(&mut *lines, EscapedJson))
         .expect("records are plain data, and memory is written to");
     debug_assert_eq!(lines.last(), Some(&b'}'));
     lines.pop();
@@ -138,9 +143,9 @@ pub(crate) fn seal(record: &Record, seq: u64, previous: Hash, lines: &mut Vec<u8
 
 /// JSON in which every character shows: whoever looks at a log with `cat` must not have
 /// their terminal steered, nor text turned around, by the name of a file.
-struct Shown;
+struct EscapedJson;
 
-impl Formatter for Shown {
+impl Formatter for EscapedJson {
     fn write_string_fragment<W: std::io::Write + ?Sized>(
         &mut self,
         writer: &mut W,
@@ -174,10 +179,10 @@ mod tests {
     #[test]
     fn a_line_tells_its_place() {
         let line = sealed("x");
-        let read = Sealed::read(line.strip_suffix(b"\n").unwrap()).unwrap();
+        let read = ChainLink::read(line.strip_suffix(b"\n").unwrap()).unwrap();
         assert!(read.is_whole());
         assert_eq!((read.seq, read.previous), (7, digest(b"before")));
-        assert_eq!(Hash::parse(&read.hash.to_string()), Some(read.hash));
+        assert_eq!(RecordHash::parse(&read.hash.to_string()), Some(read.hash));
         assert_eq!(
             digest(b"abc").to_string(),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -193,11 +198,14 @@ mod tests {
                 let mut changed = line.to_vec();
                 changed[at] ^= 1 << bit;
                 assert!(
-                    !Sealed::read(&changed).is_some_and(|read| read.is_whole()),
+                    !ChainLink::read(&changed).is_some_and(|read| read.is_whole()),
                     "byte {at}, bit {bit}"
                 );
             }
-            assert!(!Sealed::read(&line[..at]).is_some_and(|read| read.is_whole()), "cut at {at}");
+            assert!(
+                !ChainLink::read(&line[..at]).is_some_and(|read| read.is_whole()),
+                "cut at {at}"
+            );
         }
     }
 
@@ -211,6 +219,6 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         assert_eq!(value["target"], hostile);
         assert_eq!(value["seq"], 7);
-        assert!(Sealed::read(text.as_bytes()).unwrap().is_whole());
+        assert!(ChainLink::read(text.as_bytes()).unwrap().is_whole());
     }
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::error::{AuditError, During};
+use crate::error::{AuditError, AuditStep};
 
 /// An open directory.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct LogDir {
     pub(crate) fd: OwnedFd,
     pub(crate) path: PathBuf,
 }
@@ -20,12 +20,12 @@ pub(crate) struct Directory {
 const NO_LINK: OFlags =
     OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
-impl Directory {
+impl LogDir {
     /// Opens it for writing, and makes what is missing.
     ///
     /// The last two components are ringfence's own; what they stand in is the person's, who
     /// may have made a link of it.
-    pub(crate) fn make(path: &Path) -> Result<Directory, AuditError> {
+    pub(crate) fn make(path: &Path) -> Result<LogDir, AuditError> {
         let own = path.parent().unwrap_or(Path::new("/"));
         let state = own.parent().unwrap_or(Path::new("/"));
         let open = || {
@@ -50,13 +50,13 @@ impl Directory {
         check_base(&base, state)?;
         let own_fd = step(&base, own, OFlags::PATH)?;
         let fd = step(&own_fd, path, OFlags::RDONLY)?;
-        Ok(Directory { fd, path: path.to_owned() })
+        Ok(LogDir { fd, path: path.to_owned() })
     }
 
     /// Opens it for reading; `None` if there is none.
-    pub(crate) fn find(path: &Path) -> Result<Option<Directory>, AuditError> {
+    pub(crate) fn find(path: &Path) -> Result<Option<LogDir>, AuditError> {
         match rustix::fs::open(path, NO_LINK | OFlags::DIRECTORY, Mode::empty()) {
-            Ok(fd) => Ok(Some(Directory { fd, path: path.to_owned() })),
+            Ok(fd) => Ok(Some(LogDir { fd, path: path.to_owned() })),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error).during("open", path),
         }

@@ -67,17 +67,17 @@ impl AuditError {
 }
 
 /// Names what was attempted on what.
-pub(crate) trait During<T> {
+pub(crate) trait AuditStep<T> {
     fn during(self, what: &'static str, path: impl Into<PathBuf>) -> Result<T, AuditError>;
 }
 
-impl<T> During<T> for rustix::io::Result<T> {
+impl<T> AuditStep<T> for rustix::io::Result<T> {
     fn during(self, what: &'static str, path: impl Into<PathBuf>) -> Result<T, AuditError> {
         self.map_err(|error| error_of(error.into(), what, path.into()))
     }
 }
 
-impl<T> During<T> for io::Result<T> {
+impl<T> AuditStep<T> for io::Result<T> {
     fn during(self, what: &'static str, path: impl Into<PathBuf>) -> Result<T, AuditError> {
         self.map_err(|error| error_of(error, what, path.into()))
     }

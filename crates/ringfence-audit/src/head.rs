@@ -11,12 +11,12 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::chain::{Hash, digest};
-use crate::error::{AuditError, During};
+use crate::chain::{RecordHash, digest};
+use crate::error::{AuditError, AuditStep};
 
 /// The end of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Head {
+pub struct LogHead {
     /// The number of the file that is written to.
     pub file: u64,
     /// How many bytes of it count.
@@ -24,7 +24,7 @@ pub struct Head {
     /// How many records there are in all files.
     pub seq: u64,
     /// The hash of the last.
-    pub hash: Hash,
+    pub hash: RecordHash,
 }
 
 /// Its name.
@@ -32,12 +32,13 @@ pub(crate) const NAME: &str = "head";
 
 const LENGTH: usize = 238;
 
-impl Head {
+impl LogHead {
     /// Before the first record.
-    pub(crate) const START: Head = Head { file: 1, length: 0, seq: 0, hash: Hash([0; 32]) };
+    pub(crate) const START: LogHead =
+        LogHead { file: 1, length: 0, seq: 0, hash: RecordHash([0; 32]) };
 
     fn write(&self) -> String {
-        let Head { file, length, seq, hash } = self;
+        let LogHead { file, length, seq, hash } = self;
         let body = format!(
             "ringfence audit 1\nfile {file:020}\nlength {length:020}\nseq {seq:020}\nhash {hash}\n"
         );
@@ -47,26 +48,26 @@ impl Head {
         text
     }
 
-    fn read(text: &[u8]) -> Option<Head> {
+    fn read(text: &[u8]) -> Option<LogHead> {
         let text = std::str::from_utf8(text).ok()?;
         let field =
             |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let number = |name: &str| field(name)?.parse().ok();
-        let head = Head {
+        let head = LogHead {
             file: number("file")?,
             length: number("length")?,
             seq: number("seq")?,
-            hash: Hash::parse(field("hash")?)?,
+            hash: RecordHash::parse(field("hash")?)?,
         };
         // Also if the check is wrong, or anything else that was not looked at.
         (head.write() == text).then_some(head)
     }
 
     /// What stands in the file; `None` if it is not a head.
-    pub(crate) fn load(file: &OwnedFd, path: &Path) -> Result<Option<Head>, AuditError> {
+    pub(crate) fn load(file: &OwnedFd, path: &Path) -> Result<Option<LogHead>, AuditError> {
         let mut text = [0; LENGTH + 1];
         let length = rustix::io::pread(file, &mut text, 0).during("read", path)?;
-        Ok(Head::read(&text[..length]))
+        Ok(LogHead::read(&text[..length]))
     }
 
     pub(crate) fn store(&self, file: &OwnedFd, path: &Path) -> Result<(), AuditError> {
@@ -80,11 +81,11 @@ impl Head {
 }
 
 /// The right to write, or to look at what nobody writes meanwhile; given back when dropped.
-pub(crate) struct Lock<'a>(&'a OwnedFd);
+pub(crate) struct LogLock<'a>(&'a OwnedFd);
 
 /// Who may hold a lock at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Share {
+pub(crate) enum LockMode {
     Readers,
     Nobody,
 }
@@ -93,17 +94,21 @@ pub(crate) enum Share {
 /// waiting has an end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl<'a> Lock<'a> {
-    pub(crate) fn take(file: &'a OwnedFd, path: &Path, share: Share) -> Result<Self, AuditError> {
+impl<'a> LogLock<'a> {
+    pub(crate) fn take(
+        file: &'a OwnedFd,
+        path: &Path,
+        share: LockMode,
+    ) -> Result<Self, AuditError> {
         let operation = match share {
-            Share::Readers => FlockOperation::NonBlockingLockShared,
-            Share::Nobody => FlockOperation::NonBlockingLockExclusive,
+            LockMode::Readers => FlockOperation::NonBlockingLockShared,
+            LockMode::Nobody => FlockOperation::NonBlockingLockExclusive,
         };
         let mut begun = None;
         let mut pause = Duration::from_micros(10);
         loop {
             match flock(file, operation) {
-                Ok(()) => return Ok(Lock(file)),
+                Ok(()) => return Ok(LogLock(file)),
                 Err(Errno::INTR) => continue,
                 Err(Errno::WOULDBLOCK) => {}
                 Err(error) => return Err(error).during("lock", path),
@@ -117,7 +122,7 @@ impl<'a> Lock<'a> {
     }
 }
 
-impl Drop for Lock<'_> {
+impl Drop for LogLock<'_> {
     fn drop(&mut self) {
         let _ = flock(self.0, FlockOperation::Unlock);
     }
@@ -129,25 +134,25 @@ mod tests {
 
     #[test]
     fn a_head_has_its_size_and_reads_back() {
-        let large = Head { file: u64::MAX, length: u64::MAX, seq: u64::MAX, hash: digest(b"x") };
+        let large = LogHead { file: u64::MAX, length: u64::MAX, seq: u64::MAX, hash: digest(b"x") };
         for head in
-            [Head::START, large, Head { file: 3, length: 1234, seq: 56, hash: digest(b"y") }]
+            [LogHead::START, large, LogHead { file: 3, length: 1234, seq: 56, hash: digest(b"y") }]
         {
             assert_eq!(head.write().len(), LENGTH);
-            assert_eq!(Head::read(head.write().as_bytes()), Some(head));
+            assert_eq!(LogHead::read(head.write().as_bytes()), Some(head));
         }
     }
 
     #[test]
     fn no_changed_bit_passes() {
-        let text = Head { file: 3, length: 1234, seq: 56, hash: digest(b"y") }.write();
+        let text = LogHead { file: 3, length: 1234, seq: 56, hash: digest(b"y") }.write();
         for at in 0..text.len() {
             for bit in 0..8 {
                 let mut changed = text.clone().into_bytes();
                 changed[at] ^= 1 << bit;
-                assert_eq!(Head::read(&changed), None, "byte {at}, bit {bit}");
+                assert_eq!(LogHead::read(&changed), None, "byte {at}, bit {bit}");
             }
-            assert_eq!(Head::read(&text.as_bytes()[..at]), None);
+            assert_eq!(LogHead::read(&text.as_bytes()[..at]), None);
         }
     }
 }

@@ -17,27 +17,27 @@ mod directory;
 mod error;
 mod head;
 mod log;
-mod mend;
 pub mod ocsf;
 mod read;
 mod record;
+mod repair;
 mod run;
 mod session;
 mod tail;
 mod time;
 mod verify;
 
-pub use chain::{Hash, Sealed, digest};
+pub use chain::{ChainLink, RecordHash, digest};
 pub use error::AuditError;
-pub use head::Head;
-pub use log::{Log, Options};
-pub use read::{Line, Reader};
+pub use head::LogHead;
+pub use log::{AuditLog, LogOptions};
+pub use read::{LogLine, LogReader};
 pub use record::{
-    Act, Asked, Begun, Connected, Details, Ended, Passed, Record, Refused, Revised, Subject,
-    Verdict,
+    AllowanceDetails, AskDetails, ConnectDetails, DenialDetails, PolicyChangeDetails, Record,
+    RecordAction, RecordDetails, RecordResult, RecordSubject, RunEnded, RunStarted,
 };
-pub use run::{Fields, Run, Which, last_run};
+pub use run::{RecordFields, RunRecords, RunSelector, last_run};
 pub use session::session_id;
 pub use tail::recent_run;
 pub use time::{now_ms, parse_rfc3339, rfc3339};
-pub use verify::{Finding, Flaw, Report, verify};
+pub use verify::{LogFlaw, VerifyFinding, VerifyReport, verify};

@@ -9,15 +9,15 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
 use crate::chain::seal;
-use crate::directory::{Directory, name_of};
-use crate::error::{AuditError, During};
-use crate::head::{self, Head, Lock, Share};
-use crate::mend::mended;
+use crate::directory::{LogDir, name_of};
+use crate::error::{AuditError, AuditStep};
+use crate::head::{self, LockMode, LogHead, LogLock};
 use crate::record::Record;
+use crate::repair::mended;
 
 /// How a log is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct LogOptions {
     /// When it is forced onto the disk.
     pub fsync: Fsync,
     /// A file that would become larger is left, and another begun.
@@ -26,35 +26,36 @@ pub struct Options {
 
 /// A log that is open for writing; any number of them may be, in any number of processes.
 #[derive(Debug)]
-pub struct Log {
+pub struct AuditLog {
     head: OwnedFd,
-    pages: Pages,
-    options: Options,
+    pages: LogFiles,
+    options: LogOptions,
 }
 
-impl Log {
+impl AuditLog {
     /// Opens the log in `path`, and makes the directory if it is missing.
     ///
     /// The last two components of `path` are ringfence's own: no link is followed there, and
     /// nobody else may be able to write in them.
-    pub fn open(path: &Path, options: Options) -> Result<Log, AuditError> {
-        let directory = Directory::make(path)?;
+    pub fn open(path: &Path, options: LogOptions) -> Result<AuditLog, AuditError> {
+        let directory = LogDir::make(path)?;
         let head = directory.writable(head::NAME, OFlags::empty())?;
-        Ok(Log { head, pages: Pages { directory, current: None }, options })
+        Ok(AuditLog { head, pages: LogFiles { directory, current: None }, options })
     }
 
     /// Writes records, all behind each other, and answers the new end of the log.
     ///
     /// When this returns, no crash of this or any other process takes them back. If it fails,
     /// none of those that are not on an earlier page was written.
-    pub fn append(&mut self, records: &[Record]) -> Result<Head, AuditError> {
+    pub fn append(&mut self, records: &[Record]) -> Result<LogHead, AuditError> {
         self.stay()?;
         let path = self.pages.head_path();
-        let _lock = Lock::take(&self.head, &path, Share::Nobody)?;
+        let _lock = LogLock::take(&self.head, &path, LockMode::Nobody)?;
         let (end, notes) = mended(&self.head, &mut self.pages)?;
         let Some(first) = records.first() else { return Ok(end) };
         let notes: Vec<Record> = notes.into_iter().map(|note| note.record(first)).collect();
-        let mut writer = Writer { head: &self.head, pages: &mut self.pages, options: self.options };
+        let mut writer =
+            LogWriter { head: &self.head, pages: &mut self.pages, options: self.options };
         writer.put(end, notes.iter().chain(records))
     }
 
@@ -68,25 +69,25 @@ impl Log {
         let is_gone =
             rustix::fs::fstat(&self.head).during("look at", self.pages.head_path())?.st_nlink == 0;
         if is_gone {
-            *self = Log::open(&self.pages.directory.path.clone(), self.options)?;
+            *self = AuditLog::open(&self.pages.directory.path.clone(), self.options)?;
         }
         Ok(())
     }
 }
 
 /// Whoever holds the lock.
-struct Writer<'a> {
+struct LogWriter<'a> {
     head: &'a OwnedFd,
-    pages: &'a mut Pages,
-    options: Options,
+    pages: &'a mut LogFiles,
+    options: LogOptions,
 }
 
-impl Writer<'_> {
+impl LogWriter<'_> {
     fn put<'a>(
         &mut self,
-        mut end: Head,
+        mut end: LogHead,
         records: impl Iterator<Item = &'a Record>,
-    ) -> Result<Head, AuditError> {
+    ) -> Result<LogHead, AuditError> {
         let mut lines = Vec::with_capacity(1024);
         let mut last = end;
         for record in records {
@@ -100,7 +101,7 @@ impl Writer<'_> {
                 last = end;
                 lines = next;
             }
-            last = Head {
+            last = LogHead {
                 file: end.file,
                 length: end.length + lines.len() as u64,
                 seq: last.seq + 1,
@@ -112,7 +113,7 @@ impl Writer<'_> {
     }
 
     /// Goes from `end` to `last` by writing `lines`: all of them, or none.
-    fn write(&mut self, end: Head, last: Head, lines: &[u8]) -> Result<(), AuditError> {
+    fn write(&mut self, end: LogHead, last: LogHead, lines: &[u8]) -> Result<(), AuditError> {
         if lines.is_empty() {
             return Ok(());
         }
@@ -140,11 +141,11 @@ impl Writer<'_> {
 
     /// Leaves the page that is full. The head names the next before anything is on it, so that
     /// two writers never disagree on which one that is.
-    fn rotate(&mut self, end: Head) -> Result<Head, AuditError> {
+    fn rotate(&mut self, end: LogHead) -> Result<LogHead, AuditError> {
         if self.options.fsync == Fsync::End {
             self.pages.sync(self.head)?;
         }
-        let next = Head { file: end.file + 1, length: 0, ..end };
+        let next = LogHead { file: end.file + 1, length: 0, ..end };
         self.pages.file(next.file)?;
         next.store(self.head, &self.pages.head_path())?;
         Ok(next)
@@ -153,12 +154,12 @@ impl Writer<'_> {
 
 /// The files that records are written to; the last one is open.
 #[derive(Debug)]
-pub(crate) struct Pages {
-    pub(crate) directory: Directory,
+pub(crate) struct LogFiles {
+    pub(crate) directory: LogDir,
     current: Option<(u64, OwnedFd)>,
 }
 
-impl Pages {
+impl LogFiles {
     pub(crate) fn path(&self, number: u64) -> PathBuf {
         self.directory.at(&name_of(number))
     }

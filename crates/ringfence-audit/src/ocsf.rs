@@ -13,7 +13,7 @@ pub const VERSION: &str = "1.8.0";
 
 /// A kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum OcsfClass {
     File = 1001,
     Process = 1007,
     Network = 4001,
@@ -45,28 +45,28 @@ pub fn event(record: &Map<String, Value>, host: &str) -> Value {
         event["status_detail"] = reason.clone();
     }
     match class {
-        Class::File => event["file"] = file(target),
-        Class::Process => process(record, &mut event),
-        Class::Network => network(record, &mut event),
+        OcsfClass::File => event["file"] = file(target),
+        OcsfClass::Process => process(record, &mut event),
+        OcsfClass::Network => network(record, &mut event),
     }
     event["unmapped"] = unmapped(record);
     event
 }
 
 /// The class, and the activity in it.
-fn kind(operation: &str, result: &str) -> (Class, u32) {
+fn kind(operation: &str, result: &str) -> (OcsfClass, u32) {
     match operation {
-        "execute" => (Class::Process, 1),
-        "exit" => (Class::Process, 2),
-        "call" | "command" => (Class::Process, 99),
-        "connect" if result == "allowed" => (Class::Network, 1),
-        "connect" if result == "failed" => (Class::Network, 4),
-        "connect" => (Class::Network, 5),
-        "create" => (Class::File, 1),
-        "read" => (Class::File, 2),
-        "write" | "repair" | "permit" | "policy" => (Class::File, 3),
-        "rename" | "quarantine" => (Class::File, 5),
-        _ => (Class::File, 99),
+        "execute" => (OcsfClass::Process, 1),
+        "exit" => (OcsfClass::Process, 2),
+        "call" | "command" => (OcsfClass::Process, 99),
+        "connect" if result == "allowed" => (OcsfClass::Network, 1),
+        "connect" if result == "failed" => (OcsfClass::Network, 4),
+        "connect" => (OcsfClass::Network, 5),
+        "create" => (OcsfClass::File, 1),
+        "read" => (OcsfClass::File, 2),
+        "write" | "repair" | "permit" | "policy" => (OcsfClass::File, 3),
+        "rename" | "quarantine" => (OcsfClass::File, 5),
+        _ => (OcsfClass::File, 99),
     }
 }
 
@@ -221,10 +221,13 @@ mod tests {
 
     /// What the schema requires of every event of a class, and of the objects in it, as paths;
     /// of the alternatives between bars, one.
-    const REQUIRED: &[(Class, &[&str])] = &[
-        (Class::File, &["actor", "device.type_id", "device.hostname", "file.name", "file.type_id"]),
+    const REQUIRED: &[(OcsfClass, &[&str])] = &[
         (
-            Class::Process,
+            OcsfClass::File,
+            &["actor", "device.type_id", "device.hostname", "file.name", "file.type_id"],
+        ),
+        (
+            OcsfClass::Process,
             &[
                 "actor",
                 "device.type_id",
@@ -233,7 +236,7 @@ mod tests {
                 "process.name",
             ],
         ),
-        (Class::Network, &["dst_endpoint.ip|dst_endpoint.hostname"]),
+        (OcsfClass::Network, &["dst_endpoint.ip|dst_endpoint.hostname"]),
     ];
     const REQUIRED_OF_ALL: &[&str] = &[
         "activity_id",
@@ -257,7 +260,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(operation: &str, target: &str, result: &str, class: Class, activity: u32) -> Value {
+    fn check(
+        operation: &str,
+        target: &str,
+        result: &str,
+        class: OcsfClass,
+        activity: u32,
+    ) -> Value {
         let record = json!({
             "timestamp": "2026-01-28T10:30:05.000Z", "agent": "a", "session": "s", "operation": operation, "target": target,
             "result": result, "policy": "p", "reason": "r", "pid": 5, "seq": 3, "hash": "h", "previous": "q",
@@ -281,22 +290,22 @@ mod tests {
 
     #[test]
     fn every_operation_is_an_event_with_all_that_is_required() {
-        check("execute", "npm test", "allowed", Class::Process, 1);
-        check("execute", "npm test", "blocked", Class::Process, 1);
-        check("exit", "npm test", "failed", Class::Process, 2);
-        check("call", "mount", "blocked", Class::Process, 99);
-        check("read", "/p/.env", "blocked", Class::File, 2);
-        check("write", "/p/x", "blocked", Class::File, 3);
-        check("create", "/p/.mcp.json", "blocked", Class::File, 1);
-        check("rename", "/p/x", "blocked", Class::File, 5);
-        check("quarantine", "/p/.git/hooks/x", "blocked", Class::File, 5);
-        check("repair", "00000001.jsonl", "failed", Class::File, 3);
-        check("ask", "/p/.env", "allowed", Class::File, 99);
-        check("permit", "/p/.env", "allowed", Class::File, 3);
-        check("connect", "evil.example:443", "blocked", Class::Network, 5);
-        check("connect", "evil.example:443", "allowed", Class::Network, 1);
-        check("connect", "evil.example:443", "failed", Class::Network, 4);
-        check("something-new", "x", "blocked", Class::File, 99);
+        check("execute", "npm test", "allowed", OcsfClass::Process, 1);
+        check("execute", "npm test", "blocked", OcsfClass::Process, 1);
+        check("exit", "npm test", "failed", OcsfClass::Process, 2);
+        check("call", "mount", "blocked", OcsfClass::Process, 99);
+        check("read", "/p/.env", "blocked", OcsfClass::File, 2);
+        check("write", "/p/x", "blocked", OcsfClass::File, 3);
+        check("create", "/p/.mcp.json", "blocked", OcsfClass::File, 1);
+        check("rename", "/p/x", "blocked", OcsfClass::File, 5);
+        check("quarantine", "/p/.git/hooks/x", "blocked", OcsfClass::File, 5);
+        check("repair", "00000001.jsonl", "failed", OcsfClass::File, 3);
+        check("ask", "/p/.env", "allowed", OcsfClass::File, 99);
+        check("permit", "/p/.env", "allowed", OcsfClass::File, 3);
+        check("connect", "evil.example:443", "blocked", OcsfClass::Network, 5);
+        check("connect", "evil.example:443", "allowed", OcsfClass::Network, 1);
+        check("connect", "evil.example:443", "failed", OcsfClass::Network, 4);
+        check("something-new", "x", "blocked", OcsfClass::File, 99);
     }
 
     #[test]
@@ -325,20 +334,21 @@ mod tests {
 
     #[test]
     fn targets_are_taken_apart() {
-        let event = check("read", "/p/.env", "blocked", Class::File, 2);
+        let event = check("read", "/p/.env", "blocked", OcsfClass::File, 2);
         assert_eq!(
             event["file"],
             json!({ "name": ".env", "path": "/p/.env", "type_id": 0, "parent_folder": "/p" })
         );
         assert_eq!((&event["action_id"], &event["disposition_id"]), (&json!(2), &json!(2)));
-        let host =
-            |target| check("connect", target, "blocked", Class::Network, 5)["dst_endpoint"].clone();
+        let host = |target| {
+            check("connect", target, "blocked", OcsfClass::Network, 5)["dst_endpoint"].clone()
+        };
         assert_eq!(host("evil.example:443"), json!({ "hostname": "evil.example", "port": 443 }));
         assert_eq!(host("[2001:db8::1]:80"), json!({ "ip": "2001:db8::1", "port": 80 }));
         assert_eq!(host("2001:db8::1"), json!({ "ip": "2001:db8::1" }));
         assert_eq!(host("10.0.0.1:22"), json!({ "ip": "10.0.0.1", "port": 22 }));
         assert_eq!(
-            check("execute", "/bin/sh -c x", "allowed", Class::Process, 1)["process"]["name"],
+            check("execute", "/bin/sh -c x", "allowed", OcsfClass::Process, 1)["process"]["name"],
             "sh"
         );
     }

@@ -6,21 +6,21 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::directory::{Directory, name_of};
-use crate::error::{AuditError, During};
+use crate::directory::{LogDir, name_of};
+use crate::error::{AuditError, AuditStep};
 
 /// The lines of a log, oldest first. At the end, asking again later gives what was written
 /// meanwhile, in the same file or in a new one.
 #[derive(Debug)]
-pub struct Reader {
-    directory: Directory,
-    current: Option<Open>,
+pub struct LogReader {
+    directory: LogDir,
+    current: Option<OpenLogFile>,
     /// Files last written before this moment are left out.
     since_ms: u64,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenLogFile {
     number: u64,
     reader: BufReader<File>,
     /// Where the next line begins.
@@ -31,7 +31,7 @@ struct Open {
 
 /// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct LogLine {
     /// The file it stands in.
     pub file: String,
     /// Which line of that, from 1.
@@ -40,20 +40,20 @@ pub struct Line {
     pub bytes: Vec<u8>,
 }
 
-impl Reader {
+impl LogReader {
     /// The log in `path`, without files that hold nothing of `since_ms` or later; `None` if
     /// there is no log.
-    pub fn open(path: &Path, since_ms: u64) -> Result<Option<Reader>, AuditError> {
-        Ok(Directory::find(path)?.map(|directory| Reader { directory, current: None, since_ms }))
+    pub fn open(path: &Path, since_ms: u64) -> Result<Option<LogReader>, AuditError> {
+        Ok(LogDir::find(path)?.map(|directory| LogReader { directory, current: None, since_ms }))
     }
 
     /// The next line that is whole; `None` if there is none yet.
-    pub fn line(&mut self) -> Result<Option<Line>, AuditError> {
+    pub fn line(&mut self) -> Result<Option<LogLine>, AuditError> {
         loop {
             if let Some(open) = &mut self.current {
                 let name = name_of(open.number);
                 if let Some(bytes) = open.line().during("read", self.directory.at(&name))? {
-                    return Ok(Some(Line { file: name, number: open.line, bytes }));
+                    return Ok(Some(LogLine { file: name, number: open.line, bytes }));
                 }
             }
             if !self.turn()? {
@@ -72,7 +72,7 @@ impl Reader {
             let is_old = !later.is_empty()
                 && modified_ms(&file).is_some_and(|modified| modified < self.since_ms);
             if !is_old {
-                self.current = Some(Open {
+                self.current = Some(OpenLogFile {
                     number,
                     reader: BufReader::with_capacity(256 * 1024, file),
                     offset: 0,
@@ -85,7 +85,7 @@ impl Reader {
     }
 }
 
-impl Open {
+impl OpenLogFile {
     fn line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         self.reader.read_until(b'\n', &mut bytes)?;

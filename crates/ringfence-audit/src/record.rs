@@ -6,13 +6,15 @@ mod revised;
 
 use std::ffi::{OsStr, OsString};
 
-use ringfence_api::{Allowance, Breach, Denial, Evidence, Operation, Quarantined, base64};
+use ringfence_api::{
+    Allowance, Denial, DenialEvidence, LimitBreach, Operation, QuarantinedFile, base64,
+};
 use serde::{Serialize, Serializer};
 
 use crate::time::rfc3339;
-pub use asked::Asked;
-pub use connected::Connected;
-pub use revised::Revised;
+pub use asked::AskDetails;
+pub use connected::ConnectDetails;
+pub use revised::PolicyChangeDetails;
 
 /// One line of the log.
 ///
@@ -31,11 +33,11 @@ pub struct Record {
     pub session: String,
     /// What was done or tried.
     #[schemars(with = "String")]
-    pub operation: Act,
+    pub operation: RecordAction,
     /// On what: a path, a host, a command line. What is not UTF-8 in it is replaced.
     pub target: String,
     /// What became of it.
-    pub result: Verdict,
+    pub result: RecordResult,
     /// The rule that decided, or the mode.
     pub policy: String,
     /// Why, where it did not go through.
@@ -43,7 +45,7 @@ pub struct Record {
     pub reason: Option<String>,
     /// What else is known.
     #[serde(flatten)]
-    pub details: Details,
+    pub details: RecordDetails,
 }
 
 fn as_text<S: Serializer>(ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -52,7 +54,7 @@ fn as_text<S: Serializer>(ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
 
 /// Who acts, and in which run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
+pub struct RecordSubject {
     /// Who acts, if somebody said.
     pub agent: Option<String>,
     /// Which run it is.
@@ -61,7 +63,7 @@ pub struct Subject {
 
 /// What was done or tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
+pub enum RecordAction {
     /// A command was asked for: `execute`.
     Begin,
     /// It ended: `exit`.
@@ -90,28 +92,28 @@ pub enum Act {
     Request,
 }
 
-impl Act {
+impl RecordAction {
     /// Its word in the log.
     pub fn word(self) -> &'static str {
         match self {
-            Act::Begin => "execute",
-            Act::End => "exit",
-            Act::Access(operation) => operation.word(),
-            Act::Ask => "ask",
-            Act::Permit => "permit",
-            Act::Revise => "policy",
-            Act::Quarantine => "quarantine",
-            Act::Repair => "repair",
-            Act::Upload => "upload",
-            Act::Edit => "edit",
-            Act::Remove => "remove",
-            Act::Manage => "manage",
-            Act::Request => "request",
+            RecordAction::Begin => "execute",
+            RecordAction::End => "exit",
+            RecordAction::Access(operation) => operation.word(),
+            RecordAction::Ask => "ask",
+            RecordAction::Permit => "permit",
+            RecordAction::Revise => "policy",
+            RecordAction::Quarantine => "quarantine",
+            RecordAction::Repair => "repair",
+            RecordAction::Upload => "upload",
+            RecordAction::Edit => "edit",
+            RecordAction::Remove => "remove",
+            RecordAction::Manage => "manage",
+            RecordAction::Request => "request",
         }
     }
 }
 
-impl Serialize for Act {
+impl Serialize for RecordAction {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.word())
     }
@@ -120,7 +122,7 @@ impl Serialize for Act {
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum RecordResult {
     /// It went through.
     Allowed,
     /// The policy refused it.
@@ -132,21 +134,21 @@ pub enum Verdict {
 /// What else is known.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(untagged)]
-pub enum Details {
+pub enum RecordDetails {
     /// Of a command that is about to run.
-    Begun(Box<Begun>),
+    Begun(Box<RunStarted>),
     /// Of a command that ended.
-    Ended(Ended),
+    Ended(RunEnded),
     /// Of something that was refused.
-    Refused(Refused),
+    Refused(DenialDetails),
     /// Of something that went through.
-    Passed(Passed),
+    Passed(AllowanceDetails),
     /// Of somebody who was connected to.
-    Connected(Connected),
+    Connected(ConnectDetails),
     /// Of something that somebody was asked about.
-    Asked(Asked),
+    Asked(AskDetails),
     /// Of a policy that was changed.
-    Revised(Revised),
+    Revised(PolicyChangeDetails),
     /// Of something that was moved away.
     #[serde(rename_all = "camelCase")]
     Moved {
@@ -160,7 +162,7 @@ pub enum Details {
 /// A command that is about to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Begun {
+pub struct RunStarted {
     /// Program and arguments.
     pub command: Vec<String>,
     /// The same in base64, if they are not all UTF-8: then exactly these.
@@ -188,7 +190,7 @@ pub struct Begun {
     pub version: String,
 }
 
-impl Begun {
+impl RunStarted {
     /// The command's words, and exactly, where they are not text.
     pub fn words(command: &[OsString]) -> (Vec<String>, Option<Vec<String>>) {
         let text = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -212,7 +214,7 @@ impl Begun {
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Ended {
+pub struct RunEnded {
     /// The exit status, as the caller sees it.
     pub exit_code: i32,
     /// How long it took.
@@ -221,7 +223,7 @@ pub struct Ended {
     pub timed_out: bool,
     /// The limits that it went beyond.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub breaches: Vec<Breach>,
+    pub breaches: Vec<LimitBreach>,
     /// How many different things were refused, of those that are on record.
     pub denials: usize,
     /// How often something else was refused that is not on record.
@@ -248,7 +250,7 @@ fn is_zero(number: &u64) -> bool {
 /// Something that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Refused {
+pub struct DenialDetails {
     /// Where the rule was written.
     pub origin: String,
     /// Whether a written rule refused, not the mere absence of one.
@@ -258,7 +260,7 @@ pub struct Refused {
     /// Its program.
     pub program: String,
     /// How ringfence knows.
-    pub evidence: Evidence,
+    pub evidence: DenialEvidence,
     /// How often the same was tried.
     pub count: u64,
     /// True if the program tries this by itself and runs without it.
@@ -272,7 +274,7 @@ pub struct Refused {
 /// Something that went through.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Passed {
+pub struct AllowanceDetails {
     /// Where the rule was written that allows it.
     pub origin: String,
     /// The process that did it.
@@ -288,17 +290,17 @@ pub struct Passed {
 
 impl Record {
     /// Something that went through within a run.
-    pub fn allowed(subject: &Subject, allowance: &Allowance) -> Record {
+    pub fn allowed(subject: &RecordSubject, allowance: &Allowance) -> Record {
         Record {
             timestamp: allowance.time_ms,
             agent: subject.agent.clone(),
             session: subject.session.clone(),
-            operation: Act::Access(allowance.operation),
+            operation: RecordAction::Access(allowance.operation),
             target: allowance.target.clone(),
-            result: Verdict::Allowed,
+            result: RecordResult::Allowed,
             policy: allowance.rule.clone(),
             reason: None,
-            details: Details::Passed(Passed {
+            details: RecordDetails::Passed(AllowanceDetails {
                 origin: allowance.origin.clone(),
                 pid: allowance.pid,
                 program: allowance.program.clone(),
@@ -309,17 +311,17 @@ impl Record {
     }
 
     /// Something that was refused within a run.
-    pub fn denied(subject: &Subject, denial: &Denial) -> Record {
+    pub fn denied(subject: &RecordSubject, denial: &Denial) -> Record {
         Record {
             timestamp: denial.time_ms,
             agent: subject.agent.clone(),
             session: subject.session.clone(),
-            operation: Act::Access(denial.operation),
+            operation: RecordAction::Access(denial.operation),
             target: denial.target.clone(),
-            result: Verdict::Blocked,
+            result: RecordResult::Blocked,
             policy: denial.rule.clone(),
             reason: Some(format!("{} ({})", denial.rule, denial.origin)),
-            details: Details::Refused(Refused {
+            details: RecordDetails::Refused(DenialDetails {
                 origin: denial.origin.clone(),
                 explicit: denial.explicit,
                 pid: denial.pid,
@@ -335,26 +337,25 @@ impl Record {
     /// The same, done or tried by a tool of this name.
     pub fn by_tool(mut self, name: &str) -> Record {
         match &mut self.details {
-            Details::Refused(Refused { tool, .. }) | Details::Passed(Passed { tool, .. }) => {
-                *tool = Some(name.to_owned())
-            }
+            RecordDetails::Refused(DenialDetails { tool, .. })
+            | RecordDetails::Passed(AllowanceDetails { tool, .. }) => *tool = Some(name.to_owned()),
             _ => {}
         }
         self
     }
 
     /// Something that was moved away when a run had ended.
-    pub fn quarantined(subject: &Subject, now_ms: u64, moved: &Quarantined) -> Record {
+    pub fn quarantined(subject: &RecordSubject, now_ms: u64, moved: &QuarantinedFile) -> Record {
         Record {
             timestamp: now_ms,
             agent: subject.agent.clone(),
             session: subject.session.clone(),
-            operation: Act::Quarantine,
+            operation: RecordAction::Quarantine,
             target: moved.path.clone(),
-            result: Verdict::Blocked,
+            result: RecordResult::Blocked,
             policy: "quarantine".into(),
             reason: Some(moved.reason.clone()),
-            details: Details::Moved { moved_to: moved.moved_to.clone() },
+            details: RecordDetails::Moved { moved_to: moved.moved_to.clone() },
         }
     }
 }
@@ -374,12 +375,12 @@ pub(crate) mod testing {
             pid: 42,
             program: "cat".into(),
             time_ms: 1_769_596_205_000,
-            evidence: Evidence::Kernel,
+            evidence: DenialEvidence::Kernel,
             count: 1,
             optional: false,
         };
         Record::denied(
-            &Subject { agent: Some("code-architect".into()), session: "s".into() },
+            &RecordSubject { agent: Some("code-architect".into()), session: "s".into() },
             &denial,
         )
     }
@@ -408,10 +409,10 @@ mod tests {
     fn bytes_that_are_no_text_are_kept_beside_it() {
         let word = OsString::from_vec(b"a\xffb".to_vec());
         assert_eq!(
-            Begun::words(std::slice::from_ref(&word)),
+            RunStarted::words(std::slice::from_ref(&word)),
             (vec!["a\u{fffd}b".into()], Some(vec!["Yf9i".into()]))
         );
-        assert_eq!(Begun::words(&["é\n".into()]), (vec!["é\n".into()], None));
-        assert_eq!(Begun::path(&word), ("a\u{fffd}b".into(), Some("Yf9i".into())));
+        assert_eq!(RunStarted::words(&["é\n".into()]), (vec!["é\n".into()], None));
+        assert_eq!(RunStarted::path(&word), ("a\u{fffd}b".into(), Some("Yf9i".into())));
     }
 }

@@ -6,36 +6,36 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::chain::{Hash, Sealed};
-use crate::directory::{Directory, name_of};
-use crate::error::{AuditError, During};
-use crate::head::{self, Head, Lock, Share};
+use crate::chain::{ChainLink, RecordHash};
+use crate::directory::{LogDir, name_of};
+use crate::error::{AuditError, AuditStep};
+use crate::head::{self, LockMode, LogHead, LogLock};
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct VerifyReport {
     /// How many records there are.
     pub records: u64,
     /// In how many files.
     pub files: usize,
     /// The end, as the head names it.
-    pub head: Option<Head>,
+    pub head: Option<LogHead>,
     /// What is not as it should be, in the order of the files.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerifyFinding>,
 }
 
 /// One thing that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct VerifyFinding {
     /// In which file.
     pub file: String,
     /// On which line, from 1.
     pub line: Option<u64>,
     /// What.
-    pub flaw: Flaw,
+    pub flaw: LogFlaw,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for VerifyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "{}:{line}: {}", self.file, self.flaw),
@@ -48,7 +48,7 @@ impl fmt::Display for Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase", tag = "code")]
 #[allow(missing_docs)]
-pub enum Flaw {
+pub enum LogFlaw {
     #[error("this line is not a record")]
     NoRecord,
     #[error("record {seq} was changed: it has another hash than it says")]
@@ -72,13 +72,13 @@ pub enum Flaw {
     #[error("the head names another hash for record {seq}")]
     OtherHead { seq: u64 },
     #[error("no record has the hash {hash}")]
-    Unknown { hash: Hash },
+    Unknown { hash: RecordHash },
 }
 
-impl Flaw {
+impl LogFlaw {
     /// Whether it tells of a change. A record that was not finished was never part of the log.
     pub fn is_tampering(&self) -> bool {
-        *self != Flaw::Unfinished
+        *self != LogFlaw::Unfinished
     }
 }
 
@@ -90,7 +90,7 @@ fn missing(from: &u64, to: &u64) -> String {
     }
 }
 
-impl Report {
+impl VerifyReport {
     /// Whether nothing was changed, removed, moved or cut.
     pub fn is_intact(&self) -> bool {
         !self.findings.iter().any(|finding| finding.flaw.is_tampering())
@@ -99,14 +99,19 @@ impl Report {
 
 /// Goes through every record of the log in `path`; the hashes in `kept`, which somebody wrote
 /// down elsewhere, must be among theirs.
-pub fn verify(path: &Path, kept: &[Hash]) -> Result<Report, AuditError> {
-    let mut walk =
-        Walk { report: Report::default(), kept: kept.to_vec(), next: 1, before: None, blind: 0 };
-    if let Some(directory) = Directory::find(path)? {
+pub fn verify(path: &Path, kept: &[RecordHash]) -> Result<VerifyReport, AuditError> {
+    let mut walk = LogWalk {
+        report: VerifyReport::default(),
+        kept: kept.to_vec(),
+        next: 1,
+        before: None,
+        blind: 0,
+    };
+    if let Some(directory) = LogDir::find(path)? {
         walk.all(&directory)?;
     }
     for hash in std::mem::take(&mut walk.kept) {
-        walk.find("head", None, Flaw::Unknown { hash });
+        walk.find("head", None, LogFlaw::Unknown { hash });
     }
     Ok(walk.report)
 }
@@ -114,38 +119,38 @@ pub fn verify(path: &Path, kept: &[Hash]) -> Result<Report, AuditError> {
 /// More missing files in a row than this are not named one by one.
 const MANY: usize = 100;
 
-struct Walk {
-    report: Report,
-    kept: Vec<Hash>,
+struct LogWalk {
+    report: VerifyReport,
+    kept: Vec<RecordHash>,
     /// The record that belongs here.
     next: u64,
     /// What the next one may name as the hash before it: what the last one says it has, and
     /// what it has. `None` if the last line tells neither.
-    before: Option<(Hash, Hash)>,
+    before: Option<(RecordHash, RecordHash)>,
     /// How many lines since the last record could not be read.
     blind: u64,
 }
 
-impl Walk {
-    fn find(&mut self, file: &str, line: Option<u64>, flaw: Flaw) {
-        self.report.findings.push(Finding { file: file.to_owned(), line, flaw });
+impl LogWalk {
+    fn find(&mut self, file: &str, line: Option<u64>, flaw: LogFlaw) {
+        self.report.findings.push(VerifyFinding { file: file.to_owned(), line, flaw });
     }
 
-    fn all(&mut self, directory: &Directory) -> Result<(), AuditError> {
-        let snapshot = Snapshot::take(directory)?;
+    fn all(&mut self, directory: &LogDir) -> Result<(), AuditError> {
+        let snapshot = LogSnapshot::take(directory)?;
         self.report.head = snapshot.head;
         self.report.files = snapshot.files.len();
-        self.before = Some((Hash::default(), Hash::default()));
+        self.before = Some((RecordHash::default(), RecordHash::default()));
         let mut expected = 1;
         for (number, size) in &snapshot.files {
             for absent in (expected..*number).take(MANY) {
-                self.find(&name_of(absent), None, Flaw::NoFile);
+                self.find(&name_of(absent), None, LogFlaw::NoFile);
             }
             expected = number + 1;
             if snapshot.head.is_some_and(|head| *number > head.file) {
                 // A writer that was killed may have made the next one, and no more.
                 if *size > 0 {
-                    self.find(&name_of(*number), None, Flaw::Foreign);
+                    self.find(&name_of(*number), None, LogFlaw::Foreign);
                 }
                 continue;
             }
@@ -154,23 +159,23 @@ impl Walk {
         match snapshot.head {
             Some(head) => {
                 for absent in (expected..=head.file).take(MANY) {
-                    self.find(&name_of(absent), None, Flaw::NoFile);
+                    self.find(&name_of(absent), None, LogFlaw::NoFile);
                 }
                 if head.seq >= self.next {
                     self.find(
                         &name_of(head.file),
                         None,
-                        Flaw::Cut { from: self.next, to: head.seq },
+                        LogFlaw::Cut { from: self.next, to: head.seq },
                     );
                 }
             }
-            None if self.report.files > 0 => self.find(head::NAME, None, Flaw::NoHead),
+            None if self.report.files > 0 => self.find(head::NAME, None, LogFlaw::NoHead),
             None => {}
         }
         Ok(())
     }
 
-    fn file(&mut self, directory: &Directory, number: u64, size: u64) -> Result<(), AuditError> {
+    fn file(&mut self, directory: &LogDir, number: u64, size: u64) -> Result<(), AuditError> {
         let name = name_of(number);
         let Some(file) = directory.readable(&name)? else { return Ok(()) };
         let mut reader = BufReader::with_capacity(256 * 1024, file.take(size));
@@ -180,7 +185,7 @@ impl Walk {
             line += 1;
             match bytes.strip_suffix(b"\n") {
                 Some(content) => self.line(&name, line, content),
-                None => self.find(&name, Some(line), Flaw::Unfinished),
+                None => self.find(&name, Some(line), LogFlaw::Unfinished),
             }
             bytes.clear();
         }
@@ -188,14 +193,14 @@ impl Walk {
     }
 
     fn line(&mut self, file: &str, line: u64, content: &[u8]) {
-        let Some(sealed) = Sealed::read(content) else {
+        let Some(sealed) = ChainLink::read(content) else {
             self.blind += 1;
-            return self.find(file, Some(line), Flaw::NoRecord);
+            return self.find(file, Some(line), LogFlaw::NoRecord);
         };
         self.report.records += 1;
-        let Sealed { seq, previous, hash, actual } = sealed;
+        let ChainLink { seq, previous, hash, actual } = sealed;
         if !sealed.is_whole() {
-            self.find(file, Some(line), Flaw::Changed { seq });
+            self.find(file, Some(line), LogFlaw::Changed { seq });
             if seq != self.next {
                 // Its number may be what was changed.
                 self.blind += 1;
@@ -204,46 +209,46 @@ impl Walk {
         }
         self.kept.retain(|kept| *kept != actual);
         if seq < self.next {
-            return self.find(file, Some(line), Flaw::Misplaced { seq, after: self.next - 1 });
+            return self.find(file, Some(line), LogFlaw::Misplaced { seq, after: self.next - 1 });
         }
         if seq > self.next + self.blind {
-            self.find(file, Some(line), Flaw::Missing { from: self.next, to: seq - 1 });
+            self.find(file, Some(line), LogFlaw::Missing { from: self.next, to: seq - 1 });
         } else if seq == self.next
             && self.before.is_some_and(|(said, had)| previous != said && previous != had)
         {
-            self.find(file, Some(line), Flaw::Unlinked { seq });
+            self.find(file, Some(line), LogFlaw::Unlinked { seq });
         }
         if self
             .report
             .head
             .is_some_and(|head| head.seq == seq && head.hash != hash && head.hash != actual)
         {
-            self.find(file, Some(line), Flaw::OtherHead { seq });
+            self.find(file, Some(line), LogFlaw::OtherHead { seq });
         }
         (self.next, self.before, self.blind) = (seq + 1, Some((hash, actual)), 0);
     }
 }
 
 /// What there was at one moment, while nobody wrote.
-struct Snapshot {
-    head: Option<Head>,
+struct LogSnapshot {
+    head: Option<LogHead>,
     /// Number and size.
     files: Vec<(u64, u64)>,
 }
 
-impl Snapshot {
-    fn take(directory: &Directory) -> Result<Snapshot, AuditError> {
+impl LogSnapshot {
+    fn take(directory: &LogDir) -> Result<LogSnapshot, AuditError> {
         let path = directory.at(head::NAME);
         let file = directory.readable(head::NAME)?.map(std::os::fd::OwnedFd::from);
         let _lock =
-            file.as_ref().map(|file| Lock::take(file, &path, Share::Readers)).transpose()?;
-        let head = file.as_ref().map(|file| Head::load(file, &path)).transpose()?.flatten();
+            file.as_ref().map(|file| LogLock::take(file, &path, LockMode::Readers)).transpose()?;
+        let head = file.as_ref().map(|file| LogHead::load(file, &path)).transpose()?.flatten();
         let mut files = Vec::new();
         for number in directory.numbers()? {
             let Some(file) = directory.readable(&name_of(number))? else { continue };
             let size = file.metadata().during("look at", directory.at(&name_of(number)))?.len();
             files.push((number, size));
         }
-        Ok(Snapshot { head, files })
+        Ok(LogSnapshot { head, files })
     }
 }

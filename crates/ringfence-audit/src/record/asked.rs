@@ -1,18 +1,18 @@
 //! Questions to people, and what came of the answers.
 
-use ringfence_api::{Answer, Denial};
+use ringfence_api::{AskAnswer, Denial};
 use serde::Serialize;
 
-use super::{Act, Details, Record, Subject, Verdict};
+use super::{Record, RecordAction, RecordDetails, RecordResult, RecordSubject};
 
 /// Something that somebody was asked about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Asked {
+pub struct AskDetails {
     /// What was wanted.
     pub wanted: &'static str,
     /// What was said.
-    pub answer: Answer,
+    pub answer: AskAnswer,
     /// Where the rule was written that would have refused.
     pub origin: String,
     /// Whether a written rule would have, not the mere absence of one.
@@ -25,17 +25,26 @@ pub struct Asked {
 
 impl Record {
     /// A question, and what was said to it.
-    pub fn asked(subject: &Subject, now_ms: u64, denial: &Denial, answer: Answer) -> Record {
+    pub fn asked(
+        subject: &RecordSubject,
+        now_ms: u64,
+        denial: &Denial,
+        answer: AskAnswer,
+    ) -> Record {
         Record {
             timestamp: now_ms,
             agent: subject.agent.clone(),
             session: subject.session.clone(),
-            operation: Act::Ask,
+            operation: RecordAction::Ask,
             target: denial.target.clone(),
-            result: if answer == Answer::Deny { Verdict::Blocked } else { Verdict::Allowed },
+            result: if answer == AskAnswer::Deny {
+                RecordResult::Blocked
+            } else {
+                RecordResult::Allowed
+            },
             policy: denial.rule.clone(),
             reason: Some(format!("answered {answer}")),
-            details: Details::Asked(Asked {
+            details: RecordDetails::Asked(AskDetails {
                 wanted: denial.operation.word(),
                 answer,
                 origin: denial.origin.clone(),
@@ -49,30 +58,30 @@ impl Record {
     /// What came of writing down what was allowed for good: the rule and where it stands now,
     /// or why it does not.
     pub fn permitted(
-        subject: &Subject,
+        subject: &RecordSubject,
         now_ms: u64,
         target: &str,
         rule: &str,
         written: Result<String, String>,
     ) -> Record {
-        let result = if written.is_ok() { Verdict::Allowed } else { Verdict::Failed };
+        let result = if written.is_ok() { RecordResult::Allowed } else { RecordResult::Failed };
         Record {
             timestamp: now_ms,
             agent: subject.agent.clone(),
             session: subject.session.clone(),
-            operation: Act::Permit,
+            operation: RecordAction::Permit,
             target: target.to_owned(),
             result,
             policy: rule.to_owned(),
             reason: Some(written.unwrap_or_else(|why| why)),
-            details: Details::None {},
+            details: RecordDetails::None {},
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ringfence_api::{Evidence, Operation};
+    use ringfence_api::{DenialEvidence, Operation};
 
     use super::*;
 
@@ -87,18 +96,18 @@ mod tests {
             pid: 42,
             program: "cat".into(),
             time_ms: 0,
-            evidence: Evidence::Kernel,
+            evidence: DenialEvidence::Kernel,
             count: 1,
             optional: false,
         };
-        let subject = Subject { agent: None, session: "s".into() };
+        let subject = RecordSubject { agent: None, session: "s".into() };
         let text = |record: Record| serde_json::to_string(&record).unwrap();
         let asked =
-            |answer: Answer| text(Record::asked(&subject, 1_769_596_205_000, &denial, answer));
+            |answer: AskAnswer| text(Record::asked(&subject, 1_769_596_205_000, &denial, answer));
         let expect = r#"{"timestamp":"2026-01-28T10:30:05.000Z","agent":null,"session":"s","operation":"ask","target":"/h/.ssh/id","result":"allowed","policy":"~/.ssh","reason":"answered allow_once","wanted":"read","answer":"allow_once","origin":"built in","explicit":true,"pid":42,"program":"cat"}"#;
-        assert_eq!(asked(Answer::AllowOnce), expect);
+        assert_eq!(asked(AskAnswer::AllowOnce), expect);
         assert!(
-            asked(Answer::Deny)
+            asked(AskAnswer::Deny)
                 .contains(r#""result":"blocked","policy":"~/.ssh","reason":"answered deny""#)
         );
         let written = text(Record::permitted(

@@ -1,14 +1,14 @@
 //! Connections that were let through.
 
-use ringfence_api::{Connection, Operation};
+use ringfence_api::{ConnectionRecord, Operation};
 use serde::Serialize;
 
-use super::{Act, Details, Record, Subject, Verdict};
+use super::{Record, RecordAction, RecordDetails, RecordResult, RecordSubject};
 
 /// Somebody who was connected to, or did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Connected {
+pub struct ConnectDetails {
     /// The address and port that the host led to, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -33,17 +33,21 @@ pub struct Connected {
 
 impl Record {
     /// A connection that was let through within a run.
-    pub fn connected(subject: &Subject, connection: &Connection) -> Record {
+    pub fn connected(subject: &RecordSubject, connection: &ConnectionRecord) -> Record {
         Record {
             timestamp: connection.time_ms,
             agent: subject.agent.clone(),
             session: subject.session.clone(),
-            operation: Act::Access(Operation::Connect),
+            operation: RecordAction::Access(Operation::Connect),
             target: connection.target.clone(),
-            result: if connection.failed.is_none() { Verdict::Allowed } else { Verdict::Failed },
+            result: if connection.failed.is_none() {
+                RecordResult::Allowed
+            } else {
+                RecordResult::Failed
+            },
             policy: connection.rule.clone(),
             reason: connection.failed.clone(),
-            details: Details::Connected(Connected {
+            details: RecordDetails::Connected(ConnectDetails {
                 address: connection.address.clone(),
                 sent: connection.sent,
                 received: connection.received,
@@ -63,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_connection_has_the_same_keys_and_whom_it_led_to() {
-        let connection = Connection {
+        let connection = ConnectionRecord {
             target: "a.org:443".into(),
             address: Some("192.0.2.1:443".into()),
             rule: "allow a.org".into(),
@@ -77,19 +81,19 @@ mod tests {
             secrets: Vec::new(),
             count: 2,
         };
-        let subject = Subject { agent: None, session: "s".into() };
-        let text = |connection: &Connection| {
+        let subject = RecordSubject { agent: None, session: "s".into() };
+        let text = |connection: &ConnectionRecord| {
             serde_json::to_string(&Record::connected(&subject, connection)).unwrap()
         };
         let expect = r#"{"timestamp":"1970-01-01T00:00:00.000Z","agent":null,"session":"s","operation":"connect","target":"a.org:443","result":"allowed","policy":"allow a.org","address":"192.0.2.1:443","sent":3,"received":5,"origin":"a flag","pid":42,"program":"/usr/bin/curl","count":2}"#;
         assert_eq!(text(&connection), expect);
-        let with = Connection { secrets: vec!["TOKEN".into()], ..connection.clone() };
+        let with = ConnectionRecord { secrets: vec!["TOKEN".into()], ..connection.clone() };
         assert!(
             text(&with).contains(r#""received":5,"secrets":["TOKEN"],"origin""#),
             "{}",
             text(&with)
         );
-        let failed = Connection {
+        let failed = ConnectionRecord {
             address: None,
             sent: None,
             received: None,

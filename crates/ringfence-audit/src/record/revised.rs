@@ -1,14 +1,14 @@
 //! Changes of the policy while a session runs.
 
-use ringfence_policy::Change;
+use ringfence_policy::PolicyChange;
 use serde::Serialize;
 
-use super::{Act, Details, Record, Subject, Verdict};
+use super::{Record, RecordAction, RecordDetails, RecordResult, RecordSubject};
 
 /// A policy that was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Revised {
+pub struct PolicyChangeDetails {
     /// The files that are others now.
     pub policy_files: Vec<String>,
     /// The SHA-256 of the rules before.
@@ -20,42 +20,42 @@ pub struct Revised {
     /// Each rule that came or went, and what is not in force.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<std::collections::BTreeMap<String, String>>")]
-    pub changes: Vec<Change>,
+    pub changes: Vec<PolicyChange>,
 }
 
 impl Record {
     /// What came of a change of the `files`: the digests before and after and each rule that
     /// came or went, or why the policy stays as it was.
     pub fn revised(
-        subject: &Subject,
+        subject: &RecordSubject,
         now_ms: u64,
         files: &[String],
-        taken: Result<((String, String), &[Change]), &str>,
+        taken: Result<((String, String), &[PolicyChange]), &str>,
     ) -> Record {
         let (result, reason, digests, changes) = match taken {
             Ok((digests, changes)) => {
-                let is_owed = changes.iter().any(Change::is_owed);
+                let is_owed = changes.iter().any(PolicyChange::is_owed);
                 let said: Vec<String> = changes.iter().map(ToString::to_string).collect();
                 (
-                    if is_owed { Verdict::Failed } else { Verdict::Allowed },
+                    if is_owed { RecordResult::Failed } else { RecordResult::Allowed },
                     said.join("; "),
                     Some(digests),
                     changes.to_vec(),
                 )
             }
-            Err(why) => (Verdict::Failed, why.to_owned(), None, Vec::new()),
+            Err(why) => (RecordResult::Failed, why.to_owned(), None, Vec::new()),
         };
         let (digest_before, policy_digest) = digests.unzip();
         Record {
             timestamp: now_ms,
             agent: subject.agent.clone(),
             session: subject.session.clone(),
-            operation: Act::Revise,
+            operation: RecordAction::Revise,
             target: files.join(", "),
             result,
             policy: "policy files".into(),
             reason: Some(reason),
-            details: Details::Revised(Revised {
+            details: RecordDetails::Revised(PolicyChangeDetails {
                 policy_files: files.to_vec(),
                 digest_before,
                 policy_digest,
@@ -67,23 +67,23 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_policy::{Direction, Turn};
+    use ringfence_policy::{ChangeDirection, ChangeKind};
 
     use super::*;
 
     #[test]
     fn what_came_of_a_change_is_told() {
-        let subject = Subject { agent: None, session: "s".into() };
-        let text = |taken: Result<&[Change], &str>| {
+        let subject = RecordSubject { agent: None, session: "s".into() };
+        let text = |taken: Result<&[PolicyChange], &str>| {
             let taken = taken.map(|changes| (("a".into(), "b".into()), changes));
             serde_json::to_string(&Record::revised(&subject, 0, &["/h/policy.toml".into()], taken))
                 .unwrap()
         };
-        let change = Change {
+        let change = PolicyChange {
             rule: "mode = read-only".into(),
             origin: None,
-            turn: Turn::Added,
-            direction: Direction::Narrower,
+            turn: ChangeKind::Added,
+            direction: ChangeDirection::Narrower,
             pending: None,
         };
         let expect = r#"{"timestamp":"1970-01-01T00:00:00.000Z","agent":null,"session":"s","operation":"policy","target":"/h/policy.toml","result":"allowed","policy":"policy files","reason":"`mode = read-only` holds from now on","policyFiles":["/h/policy.toml"],"digestBefore":"a","policyDigest":"b","changes":[{"rule":"mode = read-only","turn":"added","direction":"narrower"}]}"#;

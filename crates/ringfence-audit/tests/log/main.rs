@@ -12,8 +12,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ringfence_api::{Denial, Evidence, Operation};
-use ringfence_audit::{AuditError, Flaw, Log, Options, Reader, Record, Report, Subject};
+use ringfence_api::{Denial, DenialEvidence, Operation};
+use ringfence_audit::{
+    AuditError, AuditLog, LogFlaw, LogOptions, LogReader, Record, RecordSubject, VerifyReport,
+};
 use ringfence_policy::Fsync;
 use serde_json::Value;
 
@@ -43,8 +45,8 @@ impl Scratch {
         self.path().join("head")
     }
 
-    fn open(&self, rotate_bytes: u64) -> Log {
-        Log::open(&self.path(), options(rotate_bytes)).expect("the log can be opened")
+    fn open(&self, rotate_bytes: u64) -> AuditLog {
+        AuditLog::open(&self.path(), options(rotate_bytes)).expect("the log can be opened")
     }
 
     /// A log of that many records in one file.
@@ -57,7 +59,7 @@ impl Scratch {
         scratch
     }
 
-    fn verify(&self) -> Report {
+    fn verify(&self) -> VerifyReport {
         ringfence_audit::verify(&self.path(), &[]).expect("the log can be read")
     }
 
@@ -67,7 +69,7 @@ impl Scratch {
     }
 
     fn targets(&self) -> Vec<String> {
-        let mut reader = Reader::open(&self.path(), 0).unwrap().expect("there is a log");
+        let mut reader = LogReader::open(&self.path(), 0).unwrap().expect("there is a log");
         std::iter::from_fn(|| reader.line().unwrap())
             .map(|line| {
                 serde_json::from_slice::<Value>(&line.bytes).unwrap()["target"]
@@ -85,8 +87,8 @@ impl Drop for Scratch {
     }
 }
 
-fn options(rotate_bytes: u64) -> Options {
-    Options { fsync: Fsync::Never, rotate_bytes }
+fn options(rotate_bytes: u64) -> LogOptions {
+    LogOptions { fsync: Fsync::Never, rotate_bytes }
 }
 
 fn record(target: &str) -> Record {
@@ -99,11 +101,11 @@ fn record(target: &str) -> Record {
         pid: 42,
         program: "cat".into(),
         time_ms: 1_769_596_205_000,
-        evidence: Evidence::Kernel,
+        evidence: DenialEvidence::Kernel,
         count: 1,
         optional: false,
     };
-    Record::denied(&Subject { agent: Some("agent".into()), session: "0199".into() }, &denial)
+    Record::denied(&RecordSubject { agent: Some("agent".into()), session: "0199".into() }, &denial)
 }
 
 /// Changes the lines of a file, each without its newline.
@@ -149,7 +151,7 @@ fn another_history_is_known_by_the_hash_that_was_kept() {
     let report = ringfence_audit::verify(&other.path(), &[kept]).unwrap();
     assert_eq!(
         report.findings.iter().map(|finding| finding.flaw).collect::<Vec<_>>(),
-        [Flaw::Unknown { hash: kept }]
+        [LogFlaw::Unknown { hash: kept }]
     );
     assert!(!report.is_intact());
 }
@@ -157,8 +159,8 @@ fn another_history_is_known_by_the_hash_that_was_kept() {
 #[test]
 fn without_a_log_there_is_nothing_wrong() {
     let scratch = Scratch::new();
-    assert_eq!(scratch.verify(), Report::default());
-    assert!(Reader::open(&scratch.path(), 0).unwrap().is_none());
+    assert_eq!(scratch.verify(), VerifyReport::default());
+    assert!(LogReader::open(&scratch.path(), 0).unwrap().is_none());
     scratch.open(u64::MAX);
     assert!(scratch.verify().is_intact());
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use ringfence_audit::Log;
+use ringfence_audit::AuditLog;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::worker::{said, say, task, worker, worker_after};
@@ -36,15 +36,15 @@ fn what_others_can_write_is_refused() {
         let before = mode(path);
         for wrong in [0o020, 0o002] {
             set_mode(path, before | wrong);
-            let refused =
-                Log::open(&audit, options(u64::MAX)).and_then(|mut log| log.append(&[record("x")]));
+            let refused = AuditLog::open(&audit, options(u64::MAX))
+                .and_then(|mut log| log.append(&[record("x")]));
             assert_eq!(code(refused), "audit-unsafe", "{}", path.display());
         }
         set_mode(path, before);
     }
     let state = audit.ancestors().nth(2).unwrap();
     set_mode(state, 0o777);
-    assert_eq!(code(Log::open(&audit, options(u64::MAX))), "audit-unsafe");
+    assert_eq!(code(AuditLog::open(&audit, options(u64::MAX))), "audit-unsafe");
     set_mode(state, 0o1777);
     scratch.open(u64::MAX).append(&[record("x")]).unwrap();
     assert_eq!(scratch.verify().records, 2);
@@ -70,7 +70,7 @@ fn no_link_is_followed() {
             }
         }
         symlink(&target, &link).unwrap();
-        let refused = Log::open(&scratch.path(), options(u64::MAX))
+        let refused = AuditLog::open(&scratch.path(), options(u64::MAX))
             .and_then(|mut log| log.append(&[record("x")]));
         assert_eq!(code(refused), "audit-unusable", "{}", link.display());
     }
@@ -153,7 +153,7 @@ fn a_limit_on_the_size_of_files_is_an_error_and_kills_nobody() {
 #[test]
 fn a_directory_that_cannot_be_written_is_an_error() {
     if let Some((_, scratch)) = task() {
-        let refused = Log::open(&scratch.path(), options(u64::MAX))
+        let refused = AuditLog::open(&scratch.path(), options(u64::MAX))
             .and_then(|mut log| log.append(&[record("x")]));
         say(&refused
             .map_or_else(|error| format!("{}: {error}", error.code()), |_| "written".into()));

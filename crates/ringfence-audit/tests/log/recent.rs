@@ -3,7 +3,10 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 
-use ringfence_audit::{Act, Begun, Details, Log, Record, Subject, Verdict, recent_run};
+use ringfence_audit::{
+    AuditLog, Record, RecordAction, RecordDetails, RecordResult, RecordSubject, RunStarted,
+    recent_run,
+};
 
 use crate::{Scratch, record};
 
@@ -13,7 +16,7 @@ fn of(session: &str, mut record: Record) -> Record {
 }
 
 fn begun(session: &str) -> Record {
-    let begun = Begun {
+    let begun = RunStarted {
         command: vec!["true".into()],
         command_base64: None,
         cwd: "/p".into(),
@@ -26,9 +29,9 @@ fn begun(session: &str) -> Record {
         pid: 1,
         version: "0".into(),
     };
-    let details = Details::Begun(Box::new(begun));
-    let (operation, result) = (Act::Begin, Verdict::Allowed);
-    let subject = Subject { agent: None, session: session.into() };
+    let details = RecordDetails::Begun(Box::new(begun));
+    let (operation, result) = (RecordAction::Begin, RecordResult::Allowed);
+    let subject = RecordSubject { agent: None, session: session.into() };
     Record {
         timestamp: 0,
         agent: subject.agent,
@@ -47,7 +50,7 @@ fn refused(scratch: &Scratch, session: &str) -> Option<Vec<String>> {
     Some(run.refused.iter().map(|record| record["target"].as_str().unwrap().to_owned()).collect())
 }
 
-fn write(log: &mut Log, records: Vec<Record>) {
+fn write(log: &mut AuditLog, records: Vec<Record>) {
     log.append(&records).unwrap();
 }
 

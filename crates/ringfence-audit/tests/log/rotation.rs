@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfence_audit::Reader;
+use ringfence_audit::LogReader;
 
 use crate::{Scratch, record};
 
@@ -85,7 +85,7 @@ fn a_reader_follows_into_the_next_file() {
     let scratch = Scratch::new();
     let mut log = scratch.open(2048);
     log.append(&[record("first")]).unwrap();
-    let mut reader = Reader::open(&scratch.path(), 0).unwrap().unwrap();
+    let mut reader = LogReader::open(&scratch.path(), 0).unwrap().unwrap();
     assert!(reader.line().unwrap().is_some() && reader.line().unwrap().is_none());
     let mut seen = 1;
     for number in 0..30 {
@@ -102,7 +102,7 @@ fn a_reader_follows_into_the_next_file() {
 #[test]
 fn a_reader_waits_for_the_end_of_a_line() {
     let scratch = Scratch::filled(1);
-    let mut reader = Reader::open(&scratch.path(), 0).unwrap().unwrap();
+    let mut reader = LogReader::open(&scratch.path(), 0).unwrap().unwrap();
     assert!(reader.line().unwrap().is_some());
     let whole = fs::read(scratch.file(1)).unwrap();
     fs::write(scratch.file(1), [whole.as_slice(), b"{\"half"].concat()).unwrap();

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 
-use crate::chain::{Hash, Sealed};
+use crate::chain::{ChainLink, RecordHash};
 use crate::directory::name_of;
-use crate::error::{AuditError, During};
-use crate::head::{self, Head};
-use crate::log::Pages;
-use crate::record::{Act, Details, Record, Verdict};
+use crate::error::{AuditError, AuditStep};
+use crate::head::{self, LogHead};
+use crate::log::LogFiles;
+use crate::record::{Record, RecordAction, RecordDetails, RecordResult};
 use crate::time::now_ms;
 
 /// The end of the log, with everything behind it put right. To be called under the lock.
@@ -17,18 +17,21 @@ use crate::time::now_ms;
 /// A record that is whole is never taken back; half a one, which nobody was told of, is cut
 /// off. Where something is missing, that stays to be seen: the next record goes on from what
 /// the head says.
-pub(crate) fn mended(head: &OwnedFd, pages: &mut Pages) -> Result<(Head, Vec<Note>), AuditError> {
+pub(crate) fn mended(
+    head: &OwnedFd,
+    pages: &mut LogFiles,
+) -> Result<(LogHead, Vec<RepairNote>), AuditError> {
     let mut notes = Vec::new();
-    let mut end = match Head::load(head, &pages.head_path())? {
+    let mut end = match LogHead::load(head, &pages.head_path())? {
         Some(head) => head,
         None => lost_head(head, pages, &mut notes)?,
     };
     let (name, path) = (name_of(end.file), pages.path(end.file));
     let size = pages.status(end.file)?.st_size as u64;
-    let mut note = |reason: String| notes.push(Note { target: name.clone(), reason });
+    let mut note = |reason: String| notes.push(RepairNote { target: name.clone(), reason });
     if size > end.length {
         let file = pages.file(end.file)?;
-        let behind = Behind::read(file, end).during("read", &path)?;
+        let behind = TailScan::read(file, end).during("read", &path)?;
         if behind.torn > 0 {
             rustix::fs::ftruncate(file, size - behind.torn).during("mend", &path)?;
             note(format!("{} bytes of an unfinished record were cut off", behind.torn));
@@ -36,7 +39,7 @@ pub(crate) fn mended(head: &OwnedFd, pages: &mut Pages) -> Result<(Head, Vec<Not
         if behind.foreign > 0 {
             note(format!("{} lines at the end do not continue the chain", behind.foreign));
         }
-        end = Head { length: size - behind.torn, ..behind.end };
+        end = LogHead { length: size - behind.torn, ..behind.end };
     } else if size < end.length {
         note(format!(
             "{} bytes are missing at the end: cut off, or lost when the machine stopped",
@@ -49,46 +52,50 @@ pub(crate) fn mended(head: &OwnedFd, pages: &mut Pages) -> Result<(Head, Vec<Not
 
 /// Something about the log that was not as its last writer meant to leave it.
 #[derive(Debug)]
-pub(crate) struct Note {
+pub(crate) struct RepairNote {
     target: String,
     reason: String,
 }
 
-impl Note {
+impl RepairNote {
     /// As a record, in the run of the one who found it.
     pub(crate) fn record(self, finder: &Record) -> Record {
         Record {
             timestamp: now_ms(),
             agent: finder.agent.clone(),
             session: finder.session.clone(),
-            operation: Act::Repair,
+            operation: RecordAction::Repair,
             target: self.target,
-            result: Verdict::Failed,
+            result: RecordResult::Failed,
             policy: "audit".into(),
             reason: Some(self.reason),
-            details: Details::None {},
+            details: RecordDetails::None {},
         }
     }
 }
 
 /// From the last file, where there is no head to ask.
-fn lost_head(head: &OwnedFd, pages: &mut Pages, notes: &mut Vec<Note>) -> Result<Head, AuditError> {
+fn lost_head(
+    head: &OwnedFd,
+    pages: &mut LogFiles,
+    notes: &mut Vec<RepairNote>,
+) -> Result<LogHead, AuditError> {
     let Some(number) = pages.directory.numbers()?.pop() else {
         // At once, so that only a head that somebody took is ever missing beside records.
-        Head::START.store(head, &pages.head_path())?;
-        return Ok(Head::START);
+        LogHead::START.store(head, &pages.head_path())?;
+        return Ok(LogHead::START);
     };
     // It may be too long as well, and writing in place would leave it so.
     rustix::fs::ftruncate(head, 0).during("mend", pages.head_path())?;
     let path = pages.path(number);
-    let whole = Behind::read(pages.file(number)?, Head { file: number, ..Head::START })
+    let whole = TailScan::read(pages.file(number)?, LogHead { file: number, ..LogHead::START })
         .during("read", path)?;
-    let (seq, hash) = whole.last.unwrap_or((0, Hash::default()));
-    notes.push(Note {
+    let (seq, hash) = whole.last.unwrap_or((0, RecordHash::default()));
+    notes.push(RepairNote {
         target: head::NAME.into(),
         reason: format!("the head was missing or broken; the log goes on from record {seq}"),
     });
-    Ok(Head { file: number, length: whole.length, seq, hash })
+    Ok(LogHead { file: number, length: whole.length, seq, hash })
 }
 
 /// Ends the last line of a file that was cut in the middle of it; answers how many bytes
@@ -102,9 +109,9 @@ fn end_line(file: &OwnedFd, size: u64) -> rustix::io::Result<u64> {
 }
 
 /// What stands behind the end that the head names.
-struct Behind {
+struct TailScan {
     /// The end after the records that continue the chain.
-    end: Head,
+    end: LogHead,
     /// How many lines do not.
     foreign: usize,
     /// How many bytes the last line has, if it was not finished.
@@ -112,15 +119,15 @@ struct Behind {
     /// How long the file is without that.
     length: u64,
     /// The last record of all that is whole, whether it continues anything or not.
-    last: Option<(u64, Hash)>,
+    last: Option<(u64, RecordHash)>,
 }
 
-impl Behind {
-    fn read(file: &OwnedFd, end: Head) -> io::Result<Behind> {
+impl TailScan {
+    fn read(file: &OwnedFd, end: LogHead) -> io::Result<TailScan> {
         let mut file = File::from(file.try_clone()?);
         file.seek(SeekFrom::Start(end.length))?;
         let mut reader = BufReader::with_capacity(64 * 1024, file);
-        let mut behind = Behind { end, foreign: 0, torn: 0, length: end.length, last: None };
+        let mut behind = TailScan { end, foreign: 0, torn: 0, length: end.length, last: None };
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line)? > 0 {
             let Some(content) = line.strip_suffix(b"\n") else {
@@ -128,13 +135,13 @@ impl Behind {
                 break;
             };
             behind.length += line.len() as u64;
-            let sealed = Sealed::read(content).filter(Sealed::is_whole);
+            let sealed = ChainLink::read(content).filter(ChainLink::is_whole);
             behind.last = sealed.map(|sealed| (sealed.seq, sealed.hash)).or(behind.last);
             match sealed {
                 Some(sealed)
                     if sealed.seq == behind.end.seq + 1 && sealed.previous == behind.end.hash =>
                 {
-                    behind.end = Head { seq: sealed.seq, hash: sealed.hash, ..behind.end };
+                    behind.end = LogHead { seq: sealed.seq, hash: sealed.hash, ..behind.end };
                 }
                 _ => behind.foreign += 1,
             }
