@@ -6,49 +6,53 @@
 
 mod birth;
 mod build;
+mod cgroup;
 mod config_change;
-mod connecting;
-mod doors;
-mod group;
+mod exec_table;
+mod freeze;
+mod handle;
 pub mod helper;
 mod init;
 mod intent;
-mod jobs;
-mod launch;
-mod lookout;
-mod nursery;
-mod pause;
-mod plea;
-mod porter;
+mod mount_agent;
+mod netns_listeners;
+mod notify;
+mod parked;
+mod pending_connect;
+mod pending_write;
 mod probe;
 mod socket_memory;
-mod usher;
-mod waiting;
+mod watcher;
+mod zygote;
 
 pub use birth::{Birth, NotABirth};
+pub use cgroup::{Cgroup, CgroupUsage, grouping};
 pub use config_change::{ConfigChange, STAGED_CONFIG};
-pub use connecting::{Carries, Connecting};
-pub use doors::Doors;
-pub use group::{Counted, Group, grouping};
-pub use intent::{End, Intent, intent};
-pub use launch::{Ahead, Event, LaunchError, Made, Reins, Running, What};
-pub use lookout::{FOREIGN, Inside, Lookout, OWN, Question, Shortage, Sighting};
-pub use nursery::{Nursery, Serves};
-pub use plea::{Deed, Plea};
-pub use porter::{Covered, Delivery, Holder};
-pub use probe::{Obstacle, probe, support};
-pub use waiting::{Minder, OnExecute, Waiting};
+pub use handle::{
+    ExecEvent, GitMarkerCreated, LaunchError, PrestartedSandbox, Reins, SandboxEvent, SandboxHandle,
+};
+pub use intent::{Intent, IntentEffect, intent};
+pub use mount_agent::{DirHolder, MaskedPath, MountGrant};
+pub use netns_listeners::NetnsListeners;
+pub use parked::{CloseOnExec, ParkedNotification, SignalCheck};
+pub use pending_connect::{PendingConnect, SocketKind};
+pub use pending_write::{PendingWrite, WriteIntent};
+pub use probe::{UsernsObstacle, probe, support};
+pub use watcher::{
+    FOREIGN, InotifyShortage, OWN, QueryId, SandboxFds, WatcherMessage, WatcherProcess,
+};
+pub use zygote::{NetnsReuse, Zygote};
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use ringfence_api::{Allowance, Denial, Usage};
+use ringfence_api::{Allowance, Denial, ResourceUsage};
 use ringfence_policy::{AbsPath, Grants, Rule};
-use ringfence_sys::process::Company;
+use ringfence_sys::process::SpawnIsolation;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Cover, Guard, Plan};
+use crate::plan::{Overmount, PinnedDir, Plan};
 
 /// Where a shell finds the streams that are offered to it, each by its number, to be opened for
 /// writing. Nothing is there; whoever opens one waits for [`Event::Takes`] to be answered.
@@ -60,7 +64,7 @@ const CONTROL_FD: i32 = 3;
 
 /// What the helper is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Launch {
+pub struct LaunchSpec {
     /// How the command is confined.
     pub plan: Plan,
     /// What the usher decides by, packed: many commands never need it.
@@ -72,7 +76,7 @@ pub struct Launch {
     /// Where the command starts.
     pub cwd: AbsPath,
     /// Who could say yes to what is about to be refused.
-    pub asker: Asker,
+    pub asker: ApprovalMode,
     /// How many files the command may have open, where it is not as many as whoever launches it.
     pub open_files: Option<u64>,
     /// The counter of the sandbox's memory.
@@ -90,7 +94,7 @@ pub enum MemoryCounter {
 
 /// Whether somebody can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Asker {
+pub enum ApprovalMode {
     /// What would be refused is.
     Nobody,
     /// Calls that make or write something wait for an answer.
@@ -99,7 +103,7 @@ pub enum Asker {
 
 /// A process to be started in a sandbox that stands, beside others.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Start {
+pub struct ExecSpec {
     /// Program and arguments.
     pub command: Vec<Vec<u8>>,
     /// `NAME=value` each.
@@ -110,14 +114,14 @@ pub struct Start {
     /// there is nothing to read.
     pub numbers: Vec<i32>,
     /// Whether it has a terminal of its own for standard streams.
-    pub terminal: Option<Size>,
+    pub terminal: Option<TerminalSize>,
     /// What becomes of those that its children leave behind.
-    pub orphans: Orphans,
+    pub orphans: OrphanReaping,
 }
 
 /// Whose children those become whose own parents have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Orphans {
+pub enum OrphanReaping {
     /// The sandbox's first process's.
     Left,
     /// The process's that all of them come from, which can be told by them whether anything
@@ -125,19 +129,19 @@ pub enum Orphans {
     Kept,
 }
 
-impl Orphans {
+impl OrphanReaping {
     /// How such a process is started.
-    pub fn company(self) -> Company {
+    pub fn company(self) -> SpawnIsolation {
         match self {
-            Orphans::Left => Company::Own,
-            Orphans::Kept => Company::Head,
+            OrphanReaping::Left => SpawnIsolation::Own,
+            OrphanReaping::Kept => SpawnIsolation::Head,
         }
     }
 }
 
 /// Of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Size {
+pub struct TerminalSize {
     /// How many lines it shows.
     pub rows: u16,
     /// How many characters a line has.
@@ -147,26 +151,26 @@ pub struct Size {
 /// So many descriptors can be handed over at once.
 const MOST_DESCRIPTORS: usize = 16;
 
-impl Start {
+impl ExecSpec {
     fn read(file: &OwnedFd) -> Option<Self> {
         postcard::from_bytes(&whole(file)?).ok()
     }
 }
 
 /// What a process that was started beside others is known by.
-pub type Job = u64;
+pub type ExecId = u64;
 
 /// What became of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Fate {
+enum ExecReport {
     /// It runs. A descriptor of it comes along, and one of its terminal if it has one.
     Started,
     /// It could not be executed: the error number.
     NotExecuted(i32),
     /// It ended with a status.
-    Exited(i32, Usage),
+    Exited(i32, ResourceUsage),
     /// It was ended by a signal.
-    Killed(i32, Usage),
+    Killed(i32, ResourceUsage),
 }
 
 /// What a command sees of a cache's store. The store itself it never sees: there it could
@@ -178,7 +182,7 @@ pub const WORK: &str = "work";
 /// [`WORK`] of its own: two overlays over one directory lose what is written.
 pub const BESIDE: &str = "beside";
 
-impl Launch {
+impl LaunchSpec {
     /// Out of the file it was written to, wherever its position is.
     fn read(file: &OwnedFd) -> Option<Self> {
         Self::read_with_length(file).map(|(launch, _)| launch)
@@ -213,25 +217,25 @@ pub fn pack(grants: &Grants) -> Vec<u8> {
 
 /// What holds beside a plan since it was made: it stands behind the launch in the same file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Addendum {
-    guards: Vec<Guard>,
+struct PlanUpdate {
+    guards: Vec<PinnedDir>,
     rules: Vec<Rule>,
     /// Another policy, in place of the one before and of what people have added to that.
-    revised: Option<Revised>,
+    revised: Option<PolicyReplacement>,
 }
 
 /// A policy that holds in place of the one before.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Revised {
+pub struct PolicyReplacement {
     /// What is decided by.
     pub grants: Grants,
     /// Trees in which something may appear.
     pub trees: Vec<AbsPath>,
     /// What is covered by now.
-    pub covers: Vec<(AbsPath, Cover)>,
+    pub covers: Vec<(AbsPath, Overmount)>,
 }
 
-impl Addendum {
+impl PlanUpdate {
     /// Behind whatever stands there. The kernel finds the end: several may do so at a time.
     fn append(&self, file: &OwnedFd) -> rustix::io::Result<()> {
         let bytes = postcard::to_stdvec(self).map_err(|_| rustix::io::Errno::INVAL)?;
@@ -261,7 +265,7 @@ impl Addendum {
 
 /// From the helper to its caller.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-enum Report {
+enum SandboxMessage {
     /// The sandbox could not be made: what was tried, and the error number.
     Failed(String, i32),
     /// The command could not be executed.
@@ -269,20 +273,20 @@ enum Report {
     /// It was stopped by this signal.
     Stopped(i32),
     /// It ended: with a status, or by a signal.
-    Exited(i32, Usage),
+    Exited(i32, ResourceUsage),
     /// It was ended by a signal.
-    Killed(i32, Usage),
+    Killed(i32, ResourceUsage),
     /// Something was refused.
     Denied(Box<Denial>),
     /// A call would be refused, and waits.
-    Pleads(Box<plea::Told>),
-    /// A program renames a lock file onto a protected config, and waits; the directory and the lock file
-    /// come along.
+    Pleads(Box<pending_write::PendingWriteInfo>),
+    /// A program renames a lock file onto a protected config, and waits; the directory and the lock
+    /// file come along.
     ReplacesConfig(Box<config_change::Told>),
     /// The ways out of the sandbox's network come along.
-    Doors(doors::More),
+    Doors(netns_listeners::OptionalListeners),
     /// A program connects to somewhere that is not in the sandbox; its socket comes along.
-    Connects(Box<connecting::Told>),
+    Connects(Box<pending_connect::ConnectInfo>),
     /// A socket of the sandbox's network comes along.
     Socket,
     /// Datagrams were sent to where nobody is, by this process and program.
@@ -292,7 +296,7 @@ enum Report {
     /// This process and program asks for names by itself; the other end of its socket comes along.
     Queries(u32, String),
     /// A shell opens the stream of this number, and waits for it.
-    Takes(u32, OnExecute, waiting::Told),
+    Takes(u32, CloseOnExec, parked::NotificationInfo),
     /// Something went through, as often as it says since it was last told of.
     Passed(Box<Allowance>),
     /// This many more accesses went through, each of which would have been another entry.
@@ -305,7 +309,7 @@ enum Report {
     /// Everything that was made before the order has been told.
     Settled,
     /// What only the sandbox's first process knows of what is used.
-    Account(Account),
+    Account(InitUsage),
     /// The disk space that the notify handler took for the command so far, where a limit counts it.
     TookSpace(SpaceTaken),
     /// Nobody goes on.
@@ -313,14 +317,14 @@ enum Report {
     /// The sandbox stands, and waits to be told what to start.
     Standing,
     /// Something became of a process that was started beside others.
-    Of(Job, Fate),
+    Of(ExecId, ExecReport),
     /// The command made a name of git's in the directory whose descriptor comes along.
-    Made(AbsPath, Planted, Option<Birth>),
+    Made(AbsPath, GitMarker, Option<Birth>),
 }
 
 /// What only the sandbox's first process knows of what is used there, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
+pub struct InitUsage {
     /// What those have written to disks who have ended, and whom nobody else has waited for.
     pub written: u64,
     /// Memory that is shared by a key, and stays when nobody has it.
@@ -349,7 +353,7 @@ impl SpaceTaken {
 
 /// Which name was made that the sweep looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Planted {
+pub enum GitMarker {
     /// `.git`: a repository, or a pointer to one.
     DotGit,
     /// `HEAD`: perhaps a bare repository.
@@ -362,14 +366,14 @@ pub enum Planted {
     Tree,
     /// A setting that agents or editors obey.
     Setting,
-    /// A file or directory with a denied name that the command may make or write. No directory comes
-    /// along, and the path is its own.
+    /// A file or directory with a denied name that the command may make or write. No directory
+    /// comes along, and the path is its own.
     File,
 }
 
 /// From the caller to the sandbox's first process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-enum Order {
+enum SandboxOrder {
     /// Send this signal to the command.
     Signal(i32),
     /// End everything.
@@ -385,32 +389,32 @@ enum Order {
     /// Hand out a socket of the sandbox's network.
     Socket,
     /// Start a process: what and how comes along, and its descriptors behind that.
-    Start(Job),
+    Start(ExecId),
 }
 
 /// A step of making the sandbox that failed.
 #[derive(Debug)]
-struct Fault {
+struct SetupError {
     what: String,
     errno: i32,
 }
 
 /// Names what was attempted.
-trait During<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, Fault>;
+trait SetupStep<T> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, SetupError>;
 }
 
-impl<T> During<T> for std::io::Result<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, Fault> {
-        self.map_err(|error| Fault {
+impl<T> SetupStep<T> for std::io::Result<T> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, SetupError> {
+        self.map_err(|error| SetupError {
             what: what(),
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })
     }
 }
 
-impl<T> During<T> for rustix::io::Result<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, Fault> {
-        self.map_err(|error| Fault { what: what(), errno: error.raw_os_error() })
+impl<T> SetupStep<T> for rustix::io::Result<T> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, SetupError> {
+        self.map_err(|error| SetupError { what: what(), errno: error.raw_os_error() })
     }
 }

@@ -1,24 +1,24 @@
 //! What a policy may ask for that this version cannot enforce. Asked and not had is a gap,
 //! and a gap refuses unless the policy accepts it.
 
-use ringfence_api::{Gap, Loss};
-use ringfence_policy::{Grants, Limit, NetworkMode, Ports};
+use ringfence_api::{Gap, GapKind};
+use ringfence_policy::{Grants, Limit, NetworkMode, PortSelection};
 
-use crate::support::{Accounts, Fuse, Numbers, Support};
-use crate::survey::{Folding, Survey};
+use crate::support::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
+use crate::survey::{CaseFolding, Survey};
 
 /// Everything in `grants` that would not hold.
-pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<Gap> {
+pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &HostSupport) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut gap = |what: &str, why: &str, hint: &str| {
         gaps.push(Gap {
             what: what.into(),
             why: why.into(),
             hint: hint.into(),
-            loss: Loss::Enforcement,
+            loss: GapKind::Enforcement,
         });
     };
-    if survey.folding == Folding::Hidden {
+    if survey.folding == CaseFolding::Hidden {
         gap(
             "filesystem.case",
             "this file system takes `.env` and `.ENV` for one file, and a cover holds for one spelling",
@@ -33,7 +33,7 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
             "use `--net none` or remove `deny` from [network]",
         );
     }
-    if network.bind.entries.iter().any(|entry| entry.ports == Ports::All)
+    if network.bind.entries.iter().any(|entry| entry.ports == PortSelection::All)
         && network.mode != NetworkMode::Full
     {
         gap(
@@ -69,30 +69,34 @@ pub(crate) fn gaps(grants: &Grants, survey: &Survey, support: &Support) -> Vec<G
 }
 
 /// Why a limit cannot be held, if it cannot.
-fn uncounted(limit: Limit, support: &Support) -> Option<&'static str> {
+fn uncounted(limit: Limit, support: &HostSupport) -> Option<&'static str> {
     match (limit, support.accounts) {
-        (Limit::Cpu | Limit::Memory | Limit::Processes | Limit::Disk, Accounts::Nothing) => Some(
-            "this kernel does not tell which processes there are (it was built without CONFIG_PROC_CHILDREN)",
-        ),
-        (Limit::Disk, Accounts::WithoutDisk) => Some(
+        (Limit::Cpu | Limit::Memory | Limit::Processes | Limit::Disk, ProcAccounting::Nothing) => {
+            Some(
+                "this kernel does not tell which processes there are (it was built without CONFIG_PROC_CHILDREN)",
+            )
+        }
+        (Limit::Disk, ProcAccounting::WithoutDisk) => Some(
             "this kernel does not tell what a process writes (it was built without CONFIG_TASK_IO_ACCOUNTING)",
         ),
-        (Limit::Processes, _) if support.uid == 0 && support.numbers == Numbers::Shared => Some(
-            "root may have any number of processes on kernels before 6.14, faster than they can be counted",
-        ),
+        (Limit::Processes, _) if support.uid == 0 && support.numbers == PidAllocation::Shared => {
+            Some(
+                "root may have any number of processes on kernels before 6.14, faster than they can be counted",
+            )
+        }
         _ => None,
     }
 }
 
 /// Without a tripwire the same is shut, and nobody hears who tried.
-pub(crate) fn untold(fuse: Fuse) -> Gap {
+pub(crate) fn untold(fuse: FuseSupport) -> Gap {
     let (state, hint) = match fuse {
-        Fuse::Opens => (
+        FuseSupport::Opens => (
             "the kernel lets nobody serve a file system here",
             "`ringfence doctor` shows what this host can do",
         ),
-        Fuse::Shut => ("/dev/fuse cannot be opened", "sudo chmod 666 /dev/fuse"),
-        Fuse::Absent => {
+        FuseSupport::Shut => ("/dev/fuse cannot be opened", "sudo chmod 666 /dev/fuse"),
+        FuseSupport::Absent => {
             ("there is no /dev/fuse", "sudo modprobe fuse, or for a container `--device /dev/fuse`")
         }
     };
@@ -101,7 +105,7 @@ pub(crate) fn untold(fuse: Fuse) -> Gap {
         what: "denials".into(),
         why: format!("{state}: {lost}"),
         hint: hint.into(),
-        loss: Loss::Telling,
+        loss: GapKind::Telling,
     }
 }
 
@@ -112,6 +116,6 @@ pub(crate) fn undisguised(grants: &Grants) -> Option<Gap> {
         why: "without /dev/fuse, hidden names are denied: programs that read them get EACCES"
             .into(),
         hint: "`ringfence doctor` shows what this host can do".into(),
-        loss: Loss::Telling,
+        loss: GapKind::Telling,
     })
 }

@@ -5,12 +5,12 @@
 
 #![forbid(unsafe_code)]
 
+mod fuse_nodes;
 mod gaps;
 pub mod limits;
 mod linux;
 mod plan;
 mod revision;
-mod scene;
 pub mod seccomp;
 mod support;
 mod survey;
@@ -18,13 +18,16 @@ mod survey;
 #[cfg(target_os = "linux")]
 pub mod apply;
 
-pub use linux::{Person, SettingsCopy, Trust, plan};
-pub use plan::{Access, Cover, Guard, GuardKind, Identity, Kind, Network, OwnPlaces, Plan, Step};
-pub use revision::{Act, Revision, View, revision};
-pub use scene::scene;
-pub use support::{Accounts, Fuse, Numbers, Support};
+pub use fuse_nodes::scene;
+pub use linux::{CaTrust, SandboxUser, SettingsCopy, plan};
+pub use plan::{
+    FileKind, MountAccess, NetworkNamespace, Overmount, OwnPlaces, PinReason, PinnedDir, Plan,
+    Step, UserIds,
+};
+pub use revision::{PlanRevision, PolicyView, RevisionStep, revision};
+pub use support::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 pub use survey::{
-    Builds, Folding, Found, IndexFault, Known, Linked, ObjectNames, RememberedFiles, Survey,
-    Tracked, digest_own, gitlinks, index_fault, is_index, open_tracked, remember, survey,
-    survey_beside, tracked, vendored,
+    BuildSystem, CaseFolding, HardLinks, IndexFault, Known, ObjectNames, RememberedFiles,
+    ResolvedRoot, Survey, Tracked, digest_own, gitlinks, index_fault, is_index, open_tracked,
+    remember, survey, survey_beside, tracked, vendored,
 };

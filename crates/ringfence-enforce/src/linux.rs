@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use ringfence_api::Sealed;
+use ringfence_api::SecretValue;
 use ringfence_policy::{
     AbsPath, Access as Wanted, CA_BUNDLE, Effect, Grants, NetworkMode, Observe, Verdict,
 };
 
 use crate::gaps;
-use crate::plan::{Access, Cover, Guard, Identity, Kind, Network, Plan, Step};
-use crate::support::{Fuse, Support};
-use crate::survey::{Builds, Survey};
+use crate::plan::{
+    FileKind, MountAccess, NetworkNamespace, Overmount, PinnedDir, Plan, Step, UserIds,
+};
+use crate::support::{FuseSupport, HostSupport};
+use crate::survey::{BuildSystem, Survey};
 
 /// A copy of a settings file without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +26,7 @@ pub struct SettingsCopy {
 
 /// Who the command is and what it should find in the files ringfence writes for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Person {
+pub struct SandboxUser {
     /// Login name.
     pub user: String,
     /// Login shell.
@@ -40,25 +42,25 @@ pub struct Person {
     /// Where what had to be moved away is kept.
     pub quarantine: AbsPath,
     /// Values that stay outside, by their variables. No plan has any of them.
-    pub sealed: BTreeMap<String, Sealed>,
+    pub sealed: BTreeMap<String, SecretValue>,
     /// What the person's variables say of the proxies of their network, which may have passwords.
-    pub proxies: BTreeMap<String, Sealed>,
+    pub proxies: BTreeMap<String, SecretValue>,
     /// The file of those whom the person trusts to vouch for hosts, if it is not the system's.
     pub certificates: Option<PathBuf>,
     /// Whom programs trust, where TLS is ended on the way.
-    pub trust: Option<Trust>,
+    pub trust: Option<CaTrust>,
 }
 
 /// Whom programs trust.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trust {
+pub struct CaTrust {
     /// Certificates of those who vouch for hosts, and of one who vouches for us.
     pub bundle: String,
     /// Where the host keeps its own, which these are to stand in for.
     pub places: Vec<AbsPath>,
 }
 
-impl Person {
+impl SandboxUser {
     /// Somebody of whom nothing more is known.
     pub fn plain(quarantine: AbsPath) -> Self {
         let (user, shell) = ("somebody".into(), "/bin/sh".into());
@@ -80,8 +82,8 @@ impl Person {
 }
 
 /// The plan for `grants` on a host with this `support`, where `survey` found what it found.
-pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person) -> Plan {
-    let mut draft = Draft {
+pub fn plan(grants: &Grants, survey: &Survey, support: &HostSupport, person: &SandboxUser) -> Plan {
+    let mut draft = PlanBuilder {
         grants,
         survey,
         steps: Vec::new(),
@@ -90,13 +92,16 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
         copied: BTreeSet::new(),
         gaps: gaps::gaps(grants, survey, support),
     };
-    let network =
-        if grants.network.mode == NetworkMode::Full { Network::Host } else { Network::Own };
+    let network = if grants.network.mode == NetworkMode::Full {
+        NetworkNamespace::Host
+    } else {
+        NetworkNamespace::Own
+    };
     draft.steps.push(Step::Namespaces { network });
-    draft.steps.push(Step::Identity(Identity { uid: support.uid, gid: support.gid }));
+    draft.steps.push(Step::Identity(UserIds { uid: support.uid, gid: support.gid }));
     match support.fuse {
-        Fuse::Opens => draft.steps.push(Step::Tripwire),
-        Fuse::Shut | Fuse::Absent => {
+        FuseSupport::Opens => draft.steps.push(Step::Tripwire),
+        FuseSupport::Shut | FuseSupport::Absent => {
             draft.gaps.push(gaps::untold(support.fuse));
             draft.gaps.extend(gaps::undisguised(grants));
         }
@@ -119,7 +124,7 @@ pub fn plan(grants: &Grants, survey: &Survey, support: &Support, person: &Person
 pub(crate) fn standard() -> Vec<Step> {
     let grants = Grants::of_the_system();
     let survey = crate::survey::look(&grants);
-    let mut draft = Draft {
+    let mut draft = PlanBuilder {
         grants: &grants,
         survey: &survey,
         steps: Vec::new(),
@@ -136,12 +141,12 @@ pub(crate) fn standard() -> Vec<Step> {
     draft.steps
 }
 
-struct Draft<'a> {
+struct PlanBuilder<'a> {
     grants: &'a Grants,
     survey: &'a Survey,
     steps: Vec<Step>,
     /// Trees of the host that are bound, by their real paths.
-    binds: BTreeMap<AbsPath, Access>,
+    binds: BTreeMap<AbsPath, MountAccess>,
     /// Places that are the project's own, and what shows through from the host in some.
     private: BTreeSet<AbsPath>,
     /// Files in whose place a copy stands.
@@ -153,12 +158,12 @@ fn path(text: &str) -> AbsPath {
     AbsPath::new(text).expect("written here as an absolute path")
 }
 
-impl Draft<'_> {
+impl PlanBuilder<'_> {
     /// What every sandbox has: our own files and directories.
-    fn skeleton(&mut self, person: &Person, support: &Support) {
+    fn skeleton(&mut self, person: &SandboxUser, support: &HostSupport) {
         // Files of /proc steer the kernel by the writer's user id, not by capabilities, and
         // root inside is root to them.
-        let access = if support.uid == 0 { Access::ReadOnly } else { Access::ReadWrite };
+        let access = if support.uid == 0 { MountAccess::ReadOnly } else { MountAccess::ReadWrite };
         self.steps.extend([Step::Processes { access }, Step::Devices]);
         for scratch in ["/tmp", "/dev/shm"] {
             self.steps.push(Step::Scratch { path: path(scratch) });
@@ -175,7 +180,7 @@ impl Draft<'_> {
             }
         }
         self.steps.push(Step::Directory { path: self.grants.home.clone() });
-        let Support { uid, gid, .. } = support;
+        let HostSupport { uid, gid, .. } = support;
         let (user, home, shell) = (&person.user, &self.grants.home, &person.shell);
         let others = if *uid == 0 { "" } else { "root:x:0:0:root:/:/sbin/nologin\n" };
         let other_groups = if *gid == 0 { "" } else { "root:x:0:\n" };
@@ -218,7 +223,7 @@ impl Draft<'_> {
 
     /// The opened trees, outer before inner; what an outer one already gives is not bound again.
     fn trees(&mut self) {
-        let mut opened: Vec<(AbsPath, Kind)> = self
+        let mut opened: Vec<(AbsPath, FileKind)> = self
             .grants
             .rules
             .iter()
@@ -232,11 +237,11 @@ impl Draft<'_> {
         opened.dedup();
         for (real, kind) in opened {
             let access = match self.grants.verdict(&real, Wanted::Write) {
-                Verdict::Allowed => Access::ReadWrite,
-                Verdict::ReadOnly => Access::ReadOnly,
+                Verdict::Allowed => MountAccess::ReadWrite,
+                Verdict::ReadOnly => MountAccess::ReadOnly,
                 // A socket that the policy names is opened, whatever is around it.
                 Verdict::Absent if self.grants.network.unix_sockets.contains(&real) => {
-                    Access::ReadOnly
+                    MountAccess::ReadOnly
                 }
                 Verdict::Absent | Verdict::Denied => continue,
             };
@@ -249,9 +254,9 @@ impl Draft<'_> {
     }
 
     /// What may be done at `path` because of the tree it stands in.
-    fn enclosing(&self, path: &AbsPath) -> Option<Access> {
+    fn enclosing(&self, path: &AbsPath) -> Option<MountAccess> {
         let bound = self.binds.iter().map(|(bind, access)| (bind, *access));
-        let private = self.private.iter().map(|place| (place, Access::ReadWrite));
+        let private = self.private.iter().map(|place| (place, MountAccess::ReadWrite));
         bound
             .chain(private)
             .filter(|(root, _)| path.is_within(root))
@@ -273,7 +278,7 @@ impl Draft<'_> {
     }
 
     /// What programs find where they look for those whom the host trusts, without being told.
-    fn trust(&mut self, person: &Person) {
+    fn trust(&mut self, person: &SandboxUser) {
         for place in person.trust.iter().flat_map(|trust| &trust.places) {
             if self.enclosing(place).is_some() {
                 self.steps.push(Step::Instead { path: place.clone(), with: path(CA_BUNDLE) });
@@ -282,7 +287,7 @@ impl Draft<'_> {
     }
 
     /// Copies of settings, where nothing shows the files themselves.
-    fn settings(&mut self, person: &Person) {
+    fn settings(&mut self, person: &SandboxUser) {
         for SettingsCopy { path, content } in &person.settings {
             if self.enclosing(path).is_none() {
                 self.steps.push(Step::File { path: path.clone(), content: content.clone() });
@@ -311,12 +316,12 @@ impl Draft<'_> {
             // host's own cache will do, and an overlay is not made for nothing.
             let is_idle = *host_beneath
                 && self.grants.network.mode == NetworkMode::None
-                && self.survey.builds == Builds::Nothing;
+                && self.survey.builds == BuildSystem::Nothing;
             match at.parent().and_then(|above| self.enclosing(&above)) {
                 _ if found.is_some() => {}
                 None => {}
                 // The tree gets a mount point when it is mounted.
-                Some(Access::ReadOnly) if !is_idle => {}
+                Some(MountAccess::ReadOnly) if !is_idle => {}
                 Some(_) => continue,
             }
             let beneath = found.filter(|_| *host_beneath);
@@ -326,10 +331,10 @@ impl Draft<'_> {
                 if self.enclosing(&at).is_none() || self.is_in_cache(&at) {
                     self.steps.push(Step::Bind {
                         path: at.clone(),
-                        access: Access::ReadOnly,
+                        access: MountAccess::ReadOnly,
                         kind: found.kind,
                     });
-                    self.binds.insert(at, Access::ReadOnly);
+                    self.binds.insert(at, MountAccess::ReadOnly);
                 }
                 continue;
             }
@@ -387,32 +392,32 @@ impl Draft<'_> {
                 .chain(&self.copied)
                 .any(|opened| opened != at && opened.is_within(at));
             match (self.enclosing(at), cover) {
-                (Some(_), Cover::Deny(_)) if opened_below => {
+                (Some(_), Overmount::Deny(_)) if opened_below => {
                     self.gaps.push(ringfence_api::Gap {
                         what: "filesystem.deny".into(),
                         why: format!(
                             "something below {at} is opened, and a denied directory in an opened tree cannot be passed through yet"
                         ),
                         hint: format!("deny what else is in {at} by name"),
-                        loss: ringfence_api::Loss::Enforcement,
+                        loss: ringfence_api::GapKind::Enforcement,
                     });
                 }
-                (Some(_), Cover::Deny(_)) => {
+                (Some(_), Overmount::Deny(_)) => {
                     self.steps.push(Step::Cover { path: at.clone(), cover: *cover });
                     done = Some(at.clone());
                 }
-                (Some(Access::ReadWrite), _) => {
+                (Some(MountAccess::ReadWrite), _) => {
                     self.steps.push(Step::Cover { path: at.clone(), cover: *cover })
                 }
-                (Some(Access::ReadOnly), _) => {}
-                (None, Cover::Deny(Kind::Directory)) if opened_below => {
+                (Some(MountAccess::ReadOnly), _) => {}
+                (None, Overmount::Deny(FileKind::Directory)) if opened_below => {
                     self.steps.push(Step::Passage { path: at.clone() })
                 }
-                (None, Cover::Deny(kind)) => {
+                (None, Overmount::Deny(kind)) => {
                     self.steps.push(Step::Denied { path: at.clone(), kind: *kind });
                     done = Some(at.clone());
                 }
-                (None, Cover::ReadOnly | Cover::Shallow) => {}
+                (None, Overmount::ReadOnly | Overmount::Shallow) => {}
             }
         }
     }
@@ -432,7 +437,7 @@ impl Draft<'_> {
         ] {
             self.steps.push(Step::Cover {
                 path: path("/proc").join(name),
-                cover: Cover::Deny(Kind::File),
+                cover: Overmount::Deny(FileKind::File),
             });
         }
     }
@@ -444,12 +449,12 @@ impl Draft<'_> {
             |step| matches!(step, Step::Scratch { path } if home.is_within(path) && home != path),
         );
         if is_scratch && self.enclosing(home).is_none() {
-            self.steps.push(Step::Cover { path: home.clone(), cover: Cover::Shallow });
+            self.steps.push(Step::Cover { path: home.clone(), cover: Overmount::Shallow });
         }
     }
 
     /// What stands behind the mounts.
-    fn walls(&mut self, support: &Support) {
+    fn walls(&mut self, support: &HostSupport) {
         self.home();
         if support.uid == 0 {
             self.kernel_files();
@@ -458,8 +463,8 @@ impl Draft<'_> {
             self.steps.push(Step::Lookout { trees: self.survey.walked.clone() });
         }
         self.steps.extend([Step::Seal, Step::Lock]);
-        if self.binds.values().any(|access| *access == Access::ReadWrite) {
-            let guards: Vec<Guard> = self.survey.guards.clone();
+        if self.binds.values().any(|access| *access == MountAccess::ReadWrite) {
+            let guards: Vec<PinnedDir> = self.survey.guards.clone();
             self.steps.push(Step::Guards(guards));
         }
         if support.scopes() {

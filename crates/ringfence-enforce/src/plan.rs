@@ -8,7 +8,7 @@ use ringfence_policy::{AbsPath, Grants, Limit, PROXY_PORT};
 use serde::{Deserialize, Serialize};
 
 use crate::gaps::untold;
-use crate::support::Fuse;
+use crate::support::FuseSupport;
 
 /// What will be enforced, step by step, and what cannot be.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ impl OwnPlaces {
 
 impl Plan {
     /// Directories that keep their names.
-    pub fn guards(&self) -> &[Guard] {
+    pub fn guards(&self) -> &[PinnedDir] {
         self.steps
             .iter()
             .find_map(|step| match step {
@@ -73,7 +73,7 @@ impl Plan {
     pub fn unwire(&mut self) {
         if self.is_wired() {
             self.steps.retain(|step| *step != Step::Tripwire);
-            self.gaps.push(untold(Fuse::Opens));
+            self.gaps.push(untold(FuseSupport::Opens));
         }
     }
 
@@ -106,13 +106,13 @@ impl Plan {
     }
 
     /// Which network the command is in.
-    pub fn network(&self) -> Network {
-        let is_own = self.steps.contains(&Step::Namespaces { network: Network::Own });
-        if is_own { Network::Own } else { Network::Host }
+    pub fn network(&self) -> NetworkNamespace {
+        let is_own = self.steps.contains(&Step::Namespaces { network: NetworkNamespace::Own });
+        if is_own { NetworkNamespace::Own } else { NetworkNamespace::Host }
     }
 
     /// Who the command is.
-    pub fn identity(&self) -> Option<&Identity> {
+    pub fn identity(&self) -> Option<&UserIds> {
         self.steps.iter().find_map(|step| match step {
             Step::Identity(identity) => Some(identity),
             _ => None,
@@ -126,10 +126,10 @@ pub enum Step {
     /// Namespaces of its own, owned by a user namespace that only the warden is in.
     Namespaces {
         /// Whether the network is among them.
-        network: Network,
+        network: NetworkNamespace,
     },
     /// The identity inside is the user's own.
-    Identity(Identity),
+    Identity(UserIds),
     /// A symbolic link.
     Symlink {
         /// Where.
@@ -156,9 +156,9 @@ pub enum Step {
         /// Where.
         path: AbsPath,
         /// What may be done there.
-        access: Access,
+        access: MountAccess,
         /// What it is.
-        kind: Kind,
+        kind: FileKind,
     },
     /// A writable place private to the project.
     Private {
@@ -180,7 +180,7 @@ pub enum Step {
     /// `/proc` with the sandbox's own processes.
     Processes {
         /// What may be done there.
-        access: Access,
+        access: MountAccess,
     },
     /// `/dev` with the few devices that programs need.
     Devices,
@@ -189,7 +189,7 @@ pub enum Step {
         /// Over what.
         path: AbsPath,
         /// What the cover does.
-        cover: Cover,
+        cover: Overmount,
     },
     /// A file of ours in place of the host's.
     Instead {
@@ -203,7 +203,7 @@ pub enum Step {
         /// Where.
         path: AbsPath,
         /// What stands there.
-        kind: Kind,
+        kind: FileKind,
     },
     /// A denied directory through which something opened is reached: it cannot be listed.
     Passage {
@@ -222,7 +222,7 @@ pub enum Step {
     /// A second wall: no signals and no abstract sockets out.
     Landlock,
     /// Protected and denied names cannot be made although they are absent.
-    Guards(Vec<Guard>),
+    Guards(Vec<PinnedDir>),
     /// The way to some hosts.
     Egress,
     /// A value that stays outside is put into requests on the way.
@@ -251,7 +251,7 @@ pub enum Step {
 
 /// Whether a namespace is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Network {
+pub enum NetworkNamespace {
     /// Loopback only.
     Own,
     /// The host's.
@@ -260,7 +260,7 @@ pub enum Network {
 
 /// Who the command is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct UserIds {
     /// User id, the same inside and outside.
     pub uid: u32,
     /// Group id, the same inside and outside.
@@ -269,7 +269,7 @@ pub struct Identity {
 
 /// What may be done with a bound tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Access {
+pub enum MountAccess {
     /// Read and execute.
     ReadOnly,
     /// Write as well.
@@ -278,9 +278,9 @@ pub enum Access {
 
 /// What a cover does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Cover {
+pub enum Overmount {
     /// Nothing can be opened.
-    Deny(Kind),
+    Deny(FileKind),
     /// It can be read, not written.
     ReadOnly,
     /// The same, but what is mounted below it is left alone.
@@ -289,7 +289,7 @@ pub enum Cover {
 
 /// What kind of thing stands somewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
+pub enum FileKind {
     /// A directory.
     Directory,
     /// Anything else.
@@ -301,7 +301,7 @@ pub enum Kind {
 ///
 /// Known by identity, not by path: a directory above it may be renamed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Guard {
+pub struct PinnedDir {
     /// Where it stood when the sandbox was opened.
     pub path: AbsPath,
     /// Device number.
@@ -309,12 +309,12 @@ pub struct Guard {
     /// Inode number.
     pub inode: u64,
     /// Why it is guarded.
-    pub kind: GuardKind,
+    pub kind: PinReason,
 }
 
 /// Why a directory is guarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GuardKind {
+pub enum PinReason {
     /// Git obeys what is in it.
     Git,
     /// Something denied or protected is below it.
@@ -330,18 +330,18 @@ impl fmt::Display for Step {
     /// One line for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Step::Namespaces { network: Network::Own } => {
+            Step::Namespaces { network: NetworkNamespace::Own } => {
                 f.write_str("isolate  mounts, processes, ipc, host name, cgroup, network")
             }
-            Step::Namespaces { network: Network::Host } => {
+            Step::Namespaces { network: NetworkNamespace::Host } => {
                 f.write_str("isolate  mounts, processes, ipc, host name, cgroup")
             }
             Step::Identity(id) => write!(f, "run as   uid {} gid {}", id.uid, id.gid),
             Step::Symlink { path, target } => write!(f, "link     {path} -> {}", target.display()),
             Step::File { path, .. } => write!(f, "write    {path}"),
             Step::Directory { path } => write!(f, "make     {path}"),
-            Step::Bind { path, access: Access::ReadOnly, .. } => write!(f, "read     {path}"),
-            Step::Bind { path, access: Access::ReadWrite, .. } => write!(f, "write    {path}"),
+            Step::Bind { path, access: MountAccess::ReadOnly, .. } => write!(f, "read     {path}"),
+            Step::Bind { path, access: MountAccess::ReadWrite, .. } => write!(f, "write    {path}"),
             Step::Private { path, store, beneath: None, .. } => {
                 write!(f, "private  {path} (kept in {store})")
             }
@@ -349,14 +349,14 @@ impl fmt::Display for Step {
                 write!(f, "private  {path} over the host's (kept in {store})")
             }
             Step::Scratch { path } => write!(f, "scratch  {path}"),
-            Step::Processes { access: Access::ReadWrite } => f.write_str("private  /proc"),
-            Step::Processes { access: Access::ReadOnly } => {
+            Step::Processes { access: MountAccess::ReadWrite } => f.write_str("private  /proc"),
+            Step::Processes { access: MountAccess::ReadOnly } => {
                 f.write_str("private  /proc (read-only)")
             }
             Step::Tripwire => f.write_str("watch    whatever is not opened"),
             Step::Devices => f.write_str("private  /dev"),
-            Step::Cover { path, cover: Cover::Deny(_) } => write!(f, "deny     {path}"),
-            Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => {
+            Step::Cover { path, cover: Overmount::Deny(_) } => write!(f, "deny     {path}"),
+            Step::Cover { path, cover: Overmount::ReadOnly | Overmount::Shallow } => {
                 write!(f, "protect  {path}")
             }
             Step::Instead { path, with } => write!(f, "splice   {path} (shows {with})"),

@@ -6,15 +6,16 @@
 use std::collections::BTreeSet;
 
 use ringfence_policy::{
-    AbsPath, Access, Because, Change, Direction, Effect, Grants, Rule, Source, Turn, Verdict,
+    AbsPath, Access, ChangeDirection, ChangeKind, DecidingRule, Effect, Grants, PolicyChange, Rule,
+    Source, Verdict,
 };
 
-use crate::plan::{Cover, Kind, Plan, Step};
+use crate::plan::{FileKind, Overmount, Plan, Step};
 use crate::survey::Survey;
 
 /// A policy, and what of it stands on the host.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub struct PolicyView<'a> {
     /// The rules.
     pub grants: &'a Grants,
     /// What was found by them.
@@ -23,52 +24,52 @@ pub struct View<'a> {
 
 /// What is to be done, and what cannot be.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Revision {
+pub struct PlanRevision {
     /// What can be read from now on.
-    pub open: Vec<Act<()>>,
+    pub open: Vec<RevisionStep<()>>,
     /// What can be opened no longer, or written no longer.
-    pub shut: Vec<Act<Cover>>,
+    pub shut: Vec<RevisionStep<Overmount>>,
     /// What cannot be done while things run.
-    pub left: Vec<Change>,
+    pub left: Vec<PolicyChange>,
 }
 
 /// Something that is to be done somewhere, and by which rule.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Act<T> {
+pub struct RevisionStep<T> {
     /// Where.
     pub path: AbsPath,
     /// What.
     pub what: T,
     /// What is said of it; nothing of what follows from something else.
-    pub change: Option<Change>,
+    pub change: Option<PolicyChange>,
 }
 
 /// From `old`, by which `plan` was made, to `new`.
-pub fn revision(old: View<'_>, new: View<'_>, plan: &Plan) -> Revision {
-    let turning = Turning { old, new };
-    let mut revision = Revision::default();
+pub fn revision(old: PolicyView<'_>, new: PolicyView<'_>, plan: &Plan) -> PlanRevision {
+    let turning = RevisionBuilder { old, new };
+    let mut revision = PlanRevision::default();
     turning.open(plan, &mut revision);
     turning.shut(plan, &mut revision);
     turning.unwritable(&mut revision);
     revision
 }
 
-struct Turning<'a> {
-    old: View<'a>,
-    new: View<'a>,
+struct RevisionBuilder<'a> {
+    old: PolicyView<'a>,
+    new: PolicyView<'a>,
 }
 
-impl<'a> View<'a> {
+impl<'a> PolicyView<'a> {
     fn reads(&self, path: &AbsPath) -> bool {
         self.grants.verdict(path, Access::Read) == Verdict::Allowed
     }
 
     fn denies(&self, path: &AbsPath) -> bool {
-        matches!(self.survey.covers.get(path), Some(Cover::Deny(_)))
+        matches!(self.survey.covers.get(path), Some(Overmount::Deny(_)))
     }
 
     /// What is opened as such, by its real path.
-    fn roots(&self) -> impl Iterator<Item = (&'a Rule, &'a AbsPath, Kind)> {
+    fn roots(&self) -> impl Iterator<Item = (&'a Rule, &'a AbsPath, FileKind)> {
         let survey = self.survey;
         let rules = self.grants.rules.iter().filter(|rule| rule.opens());
         rules.filter_map(|rule| {
@@ -76,13 +77,13 @@ impl<'a> View<'a> {
         })
     }
 
-    fn because(&self, path: &AbsPath) -> Option<Because> {
+    fn because(&self, path: &AbsPath) -> Option<DecidingRule> {
         self.grants.decide(path, Access::Read).rule
     }
 }
 
-impl Turning<'_> {
-    fn open(&self, plan: &Plan, revision: &mut Revision) {
+impl RevisionBuilder<'_> {
+    fn open(&self, plan: &Plan, revision: &mut PlanRevision) {
         let (old, new) = (&self.old, &self.new);
         let uncovered =
             old.survey.covers.keys().filter(|path| old.denies(path) && !new.denies(path));
@@ -107,7 +108,7 @@ impl Turning<'_> {
                         "something below {path} is there already, and would be hidden"
                     )));
                 }
-                change => revision.open.push(Act { path: path.clone(), what: (), change }),
+                change => revision.open.push(RevisionStep { path: path.clone(), what: (), change }),
             }
         }
         for rule in
@@ -115,26 +116,29 @@ impl Turning<'_> {
         {
             let is_there = new.survey.found.contains_key(&rule.root);
             if !is_there && !old.reads(&rule.root) && new.reads(&rule.root) {
-                let change =
-                    Change::of(&Because::Rule(rule.clone()), Turn::Added, Direction::Wider);
+                let change = PolicyChange::of(
+                    &DecidingRule::Rule(rule.clone()),
+                    ChangeKind::Added,
+                    ChangeDirection::Wider,
+                );
                 revision.left.push(change.pending("nothing is there yet"));
             }
         }
     }
 
-    fn shut(&self, plan: &Plan, revision: &mut Revision) {
+    fn shut(&self, plan: &Plan, revision: &mut PlanRevision) {
         let (old, new) = (&self.old, &self.new);
         let closed = old.roots().filter(|(_, real, _)| old.reads(real) && !new.reads(real));
-        let closed = closed.map(|(_, real, kind)| (real.clone(), Cover::Deny(kind)));
+        let closed = closed.map(|(_, real, kind)| (real.clone(), Overmount::Deny(kind)));
         let covered = new.survey.covers.iter().filter(|(path, cover)| match cover {
             // By a name that nothing denies, it is another name of something that is.
-            Cover::Deny(_) => !old.denies(path) && old.reads(path),
-            Cover::ReadOnly | Cover::Shallow => {
+            Overmount::Deny(_) => !old.denies(path) && old.reads(path),
+            Overmount::ReadOnly | Overmount::Shallow => {
                 !old.survey.covers.contains_key(*path)
                     && old.grants.verdict(path, Access::Write) == Verdict::Allowed
             }
         });
-        let mut all: Vec<(AbsPath, Cover)> =
+        let mut all: Vec<(AbsPath, Overmount)> =
             covered.map(|(path, cover)| (path.clone(), *cover)).chain(closed).collect();
         all.sort();
         all.dedup_by(|one, other| one.0 == other.0);
@@ -144,7 +148,7 @@ impl Turning<'_> {
                 continue;
             }
             let change = self.shutting(&path, cover);
-            if matches!(cover, Cover::Deny(_)) {
+            if matches!(cover, Overmount::Deny(_)) {
                 let is_needed =
                     |below: &AbsPath| below != &path && below.is_within(&path) && new.reads(below);
                 if new.roots().any(|(_, real, _)| is_needed(real)) || mounted(plan).any(is_needed) {
@@ -155,12 +159,12 @@ impl Turning<'_> {
                 }
                 above = Some(path.clone());
             }
-            revision.shut.push(Act { path, what: cover, change });
+            revision.shut.push(RevisionStep { path, what: cover, change });
         }
     }
 
     /// Trees that are to be readable only.
-    fn unwritable(&self, revision: &mut Revision) {
+    fn unwritable(&self, revision: &mut PlanRevision) {
         let (old, new) = (&self.old, &self.new);
         for (rule, real, _) in old.roots() {
             let was = old.grants.verdict(real, Access::Write) == Verdict::Allowed;
@@ -170,8 +174,11 @@ impl Turning<'_> {
                 && !is_covered
                 && new.grants.verdict(real, Access::Write) == Verdict::ReadOnly
             {
-                let change =
-                    Change::of(&Because::Rule(rule.clone()), Turn::Removed, Direction::Narrower);
+                let change = PolicyChange::of(
+                    &DecidingRule::Rule(rule.clone()),
+                    ChangeKind::Removed,
+                    ChangeDirection::Narrower,
+                );
                 revision.left.push(change.pending(
                     "what is open for writing cannot be made read-only under those who use it",
                 ));
@@ -180,36 +187,40 @@ impl Turning<'_> {
     }
 
     /// What is said of opening `path`: the rule that opens it, or the one that shut it.
-    fn opening(&self, path: &AbsPath) -> Option<Change> {
+    fn opening(&self, path: &AbsPath) -> Option<PolicyChange> {
         let opener = self.new.because(path).filter(|because| is_written(&because.origin().source));
         let was = self.old.because(path).filter(|_| !self.old.reads(path));
         match (opener, was) {
-            (Some(opener), None) => Some(Change::of(&opener, Turn::Added, Direction::Wider)),
+            (Some(opener), None) => {
+                Some(PolicyChange::of(&opener, ChangeKind::Added, ChangeDirection::Wider))
+            }
             (Some(opener), Some(_))
                 if self
                     .old
                     .grants
                     .rules
                     .iter()
-                    .all(|rule| Because::Rule(rule.clone()) != opener) =>
+                    .all(|rule| DecidingRule::Rule(rule.clone()) != opener) =>
             {
-                Some(Change::of(&opener, Turn::Added, Direction::Wider))
+                Some(PolicyChange::of(&opener, ChangeKind::Added, ChangeDirection::Wider))
             }
-            (_, was) => was.map(|was| Change::of(&was, Turn::Removed, Direction::Wider)),
+            (_, was) => {
+                was.map(|was| PolicyChange::of(&was, ChangeKind::Removed, ChangeDirection::Wider))
+            }
         }
     }
 
-    fn shutting(&self, path: &AbsPath, cover: Cover) -> Option<Change> {
-        let wanted = if matches!(cover, Cover::Deny(_)) { Access::Read } else { Access::Write };
+    fn shutting(&self, path: &AbsPath, cover: Overmount) -> Option<PolicyChange> {
+        let wanted = if matches!(cover, Overmount::Deny(_)) { Access::Read } else { Access::Write };
         let decision = self.new.grants.decide(path, wanted);
         match (decision.verdict, decision.rule) {
             (Verdict::Denied | Verdict::ReadOnly, Some(rule)) => {
-                Some(Change::of(&rule, Turn::Added, Direction::Narrower))
+                Some(PolicyChange::of(&rule, ChangeKind::Added, ChangeDirection::Narrower))
             }
             (Verdict::Absent, _) => self
                 .old
                 .because(path)
-                .map(|was| Change::of(&was, Turn::Removed, Direction::Narrower)),
+                .map(|was| PolicyChange::of(&was, ChangeKind::Removed, ChangeDirection::Narrower)),
             _ => None,
         }
     }

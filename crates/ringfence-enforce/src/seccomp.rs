@@ -6,32 +6,32 @@ pub(crate) mod ioctls;
 mod limited;
 mod table;
 
-pub use bpf::{Action, Instruction};
+pub use bpf::{BpfInsn, FilterAction};
 pub use ioctls::Commands;
+pub use table::{ArgCondition, FilterRule, entries};
 pub(crate) use table::{
     EXECUTE, HANDED_OVER, is_only_awaited, is_only_observed, is_only_told, is_writing, refusal,
 };
-pub use table::{Entry, When, entries};
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use ringfence_policy::Observe;
 
-use bpf::Assembler;
+use bpf::BpfAssembler;
 use calls::Arch;
 
 /// What the filter depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct FilterOptions {
     /// Whether `kill(0, …)` would reach processes outside.
     pub group_signals: GroupSignals,
     /// Whose files the command makes.
-    pub owner: Owner,
+    pub owner: FileOwner,
     /// Whether calls that go through are looked at.
     pub observe: Observe,
     /// Who connects.
-    pub connects: Connects,
+    pub connects: ConnectHandling,
     /// Calls that take disk space which the kernel counts for no process.
     pub disk: Uncounted,
     /// Calls that take memory which the kernel counts for no process.
@@ -49,7 +49,7 @@ pub enum Uncounted {
 
 /// Who connects sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Connects {
+pub enum ConnectHandling {
     /// Programs themselves.
     Free,
     /// Programs themselves, in a network that leads nowhere: whom they mean is told of.
@@ -60,17 +60,17 @@ pub enum Connects {
 
 /// Whose files the command makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum FileOwner {
     /// The superuser's.
     Root,
     /// Anybody else's.
     Person,
 }
 
-impl Owner {
+impl FileOwner {
     /// Whose they are if the command runs as this user.
     pub fn of(uid: Option<u32>) -> Self {
-        if uid == Some(0) { Owner::Root } else { Owner::Person }
+        if uid == Some(0) { FileOwner::Root } else { FileOwner::Person }
     }
 }
 
@@ -84,23 +84,24 @@ pub enum GroupSignals {
 }
 
 /// The filter as instructions for the kernel; of a shape that was made ready, it is there.
-pub(crate) fn ready_filter(shape: Shape) -> Cow<'static, [Instruction]> {
+pub(crate) fn ready_filter(shape: FilterOptions) -> Cow<'static, [BpfInsn]> {
     match READY.get().into_iter().flatten().find(|(ready, _)| *ready == shape) {
         Some((_, instructions)) => Cow::Borrowed(instructions),
         None => Cow::Owned(filter(shape)),
     }
 }
 
-/// Makes some ready, of the shapes that most sandboxes will want whose processes come from this one.
-pub(crate) fn make_ready(shapes: &[Shape]) {
+/// Makes some ready, of the shapes that most sandboxes will want whose processes come from this
+/// one.
+pub(crate) fn make_ready(shapes: &[FilterOptions]) {
     READY.get_or_init(|| shapes.iter().map(|shape| (*shape, filter(*shape))).collect());
 }
 
-static READY: OnceLock<Vec<(Shape, Vec<Instruction>)>> = OnceLock::new();
+static READY: OnceLock<Vec<(FilterOptions, Vec<BpfInsn>)>> = OnceLock::new();
 
 /// The filter as instructions for the kernel.
-pub fn filter(shape: Shape) -> Vec<Instruction> {
-    let mut assembler = Assembler::default();
+pub fn filter(shape: FilterOptions) -> Vec<BpfInsn> {
+    let mut assembler = BpfAssembler::default();
     for arch in Arch::NATIVE_FIRST {
         assembler.architecture(*arch, &entries(*arch, shape));
     }

@@ -4,16 +4,16 @@
 //! Reads the host and changes nothing. What appears after the survey is the guards' and
 //! the covers' business.
 
-mod folding;
+mod build;
+mod case_folding;
 mod git;
+mod git_config;
 mod gitlinks;
 mod index_paths;
 mod links;
 mod mounts;
 mod remembered;
-mod settings;
 mod sockets;
-mod surveyor;
 mod tools;
 mod tracked_files;
 pub(crate) mod walk;
@@ -26,14 +26,14 @@ use std::sync::LazyLock;
 
 use ringfence_policy::{AbsPath, Effect, Grants, Rule, TrackedFiles};
 
-use crate::plan::{Cover, Guard, Kind};
-pub use folding::Folding;
+use crate::plan::{FileKind, Overmount, PinnedDir};
+use build::SurveyBuilder;
+pub use case_folding::CaseFolding;
 pub(crate) use git::OBEYED as OBEYED_BY_GIT;
 pub use gitlinks::{Tracked, gitlinks, is_index, tracked};
 pub use index_paths::{IndexFault, ObjectNames, index_fault};
-use links::Links;
+use links::SymlinkCache;
 pub use remembered::{digest_own, remember};
-use surveyor::Surveyor;
 pub(crate) use tracked_files::TrackedLookup;
 pub use tracked_files::{RememberedFiles, open_tracked};
 pub use walk::vendored;
@@ -42,13 +42,13 @@ pub use walk::vendored;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Survey {
     /// Where each rule's root leads; roots that are missing are not listed.
-    pub found: BTreeMap<AbsPath, Found>,
+    pub found: BTreeMap<AbsPath, ResolvedRoot>,
     /// What must be covered in the opened trees.
-    pub covers: BTreeMap<AbsPath, Cover>,
+    pub covers: BTreeMap<AbsPath, Overmount>,
     /// Files with several names, one of which is denied or protected: by inode and device.
-    pub linked: Linked,
+    pub linked: HardLinks,
     /// Directories that keep their names and in which protects hold by identity.
-    pub guards: Vec<Guard>,
+    pub guards: Vec<PinnedDir>,
     /// Rules that follow from what was found: where protected and denied names lead, and
     /// what git is told to run. They hold beside those of the grants.
     pub rules: Vec<Rule>,
@@ -57,16 +57,16 @@ pub struct Survey {
     /// How many directories were looked through.
     pub directories: usize,
     /// Whether the project is one that tools build.
-    pub builds: Builds,
+    pub builds: BuildSystem,
     /// Whether the walked trees tell upper from lower case.
-    pub folding: Folding,
+    pub folding: CaseFolding,
     /// Files that a built-in pattern would deny and that are open because git tracks them.
     pub tracked: TrackedFiles,
 }
 
 /// Whether a project is one that tools build.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Builds {
+pub enum BuildSystem {
     /// Nothing says so.
     #[default]
     Nothing,
@@ -89,17 +89,17 @@ const MANIFESTS: &[&str] = &[
 
 /// Where a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ResolvedRoot {
     /// Symbolic links on the way, outermost first.
     pub links: Vec<(AbsPath, PathBuf)>,
     /// The path without symbolic links.
     pub real: AbsPath,
     /// What stands there.
-    pub kind: Kind,
+    pub kind: FileKind,
 }
 
 /// Files with several names, by inode and device: what covers one name must cover all.
-pub type Linked = BTreeMap<(u64, u64), Cover>;
+pub type HardLinks = BTreeMap<(u64, u64), Overmount>;
 
 /// Looks at the host through the eyes of `grants`.
 pub fn survey(grants: &Grants) -> Survey {
@@ -125,17 +125,17 @@ impl Default for Known<'_> {
 /// The same where some git directories, worktrees and `.git` files are known to be made by
 /// commands. What git obeys in them is not protected, since it is swept after every command.
 pub fn survey_beside(grants: &Grants, known: &Known<'_>) -> Survey {
-    let mut links = Links::default();
+    let mut links = SymlinkCache::default();
     let mut survey = look_by(grants, &mut links);
     if MANIFESTS.iter().any(|name| grants.workspace.as_path().join(name).exists()) {
-        survey.builds = Builds::Something;
+        survey.builds = BuildSystem::Something;
     }
-    Surveyor::new(grants, links, survey, known).survey()
+    SurveyBuilder::new(grants, links, survey, known).survey()
 }
 
 /// Where a path leads, whether or not something is there.
 pub(crate) fn end_of(path: &AbsPath) -> Option<AbsPath> {
-    Links::default().trail(path).map(|trail| trail.end)
+    SymlinkCache::default().trail(path).map(|trail| trail.end)
 }
 
 /// Surveys one repository, but for what commands made in it.
@@ -145,15 +145,16 @@ pub(crate) fn repository(
     is_made: &dyn Fn(&AbsPath) -> bool,
 ) -> Survey {
     let known = Known { is_made, ..Known::default() };
-    Surveyor::new(grants, Links::default(), Survey::default(), &known).repository(directory)
+    SurveyBuilder::new(grants, SymlinkCache::default(), Survey::default(), &known)
+        .repository(directory)
 }
 
 /// Finds what the rules stand on, and no more.
 pub(crate) fn look(grants: &Grants) -> Survey {
-    look_by(grants, &mut Links::default())
+    look_by(grants, &mut SymlinkCache::default())
 }
 
-fn look_by(grants: &Grants, links: &mut Links) -> Survey {
+fn look_by(grants: &Grants, links: &mut SymlinkCache) -> Survey {
     let mut survey = Survey::default();
     let walked: HashSet<&AbsPath> =
         grants.rules.iter().filter(|rule| is_walked(rule)).map(|rule| &rule.root).collect();
@@ -199,8 +200,8 @@ fn is_searchable(directory: &AbsPath) -> bool {
 }
 
 /// What kind of thing this is, for the purpose of covering it.
-fn kind_of(file_type: fs::FileType) -> Kind {
-    if file_type.is_dir() { Kind::Directory } else { Kind::File }
+fn kind_of(file_type: fs::FileType) -> FileKind {
+    if file_type.is_dir() { FileKind::Directory } else { FileKind::File }
 }
 
 /// A socket in an opened tree belongs to a process of the host.

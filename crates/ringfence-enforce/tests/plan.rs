@@ -5,10 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ringfence_api::{Loss, Sealed};
+use ringfence_api::{GapKind, SecretValue};
 use ringfence_enforce::{
-    Accounts, Builds, Cover, Folding, Found, Fuse, Guard, GuardKind, Kind, Numbers, Person, Plan,
-    Step, Support, Survey, Trust, plan,
+    BuildSystem, CaTrust, CaseFolding, FileKind, FuseSupport, HostSupport, Overmount,
+    PidAllocation, PinReason, PinnedDir, Plan, ProcAccounting, ResolvedRoot, SandboxUser, Step,
+    Survey, plan,
 };
 use ringfence_policy::{
     AbsPath, Facts, Flags, GitLayout, Grants, Mode, NetworkMode, Source, parse, resolve,
@@ -40,7 +41,7 @@ fn facts() -> Facts {
 /// A host that has these directories and files, and nothing else.
 fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &str)]) -> Survey {
     let mut survey = Survey {
-        builds: Builds::Something,
+        builds: BuildSystem::Something,
         walked: vec![grants.workspace.clone()],
         ..Survey::default()
     };
@@ -48,24 +49,28 @@ fn host(grants: &Grants, directories: &[&str], files: &[&str], links: &[(&str, &
         let text = rule.root.to_string();
         let found = if let Some((_, target)) = links.iter().find(|(link, _)| *link == text) {
             let real = path("/").join(rule.root.parent().unwrap().join(target).as_path());
-            Some(Found {
+            Some(ResolvedRoot {
                 links: vec![(rule.root.clone(), PathBuf::from(target))],
                 real,
-                kind: Kind::Directory,
+                kind: FileKind::Directory,
             })
         } else if directories.contains(&text.as_str()) {
-            Some(Found { links: Vec::new(), real: rule.root.clone(), kind: Kind::Directory })
+            Some(ResolvedRoot {
+                links: Vec::new(),
+                real: rule.root.clone(),
+                kind: FileKind::Directory,
+            })
         } else if files.contains(&text.as_str()) {
-            Some(Found { links: Vec::new(), real: rule.root.clone(), kind: Kind::File })
+            Some(ResolvedRoot { links: Vec::new(), real: rule.root.clone(), kind: FileKind::File })
         } else {
             None
         };
         if let Some(found) = found {
             if rule.effect == ringfence_policy::Effect::Deny {
-                survey.covers.insert(found.real.clone(), Cover::Deny(found.kind));
+                survey.covers.insert(found.real.clone(), Overmount::Deny(found.kind));
             }
             if rule.effect == ringfence_policy::Effect::Protect {
-                survey.covers.insert(found.real.clone(), Cover::ReadOnly);
+                survey.covers.insert(found.real.clone(), Overmount::ReadOnly);
             }
             survey.found.insert(rule.root.clone(), found);
         }
@@ -92,8 +97,8 @@ const FILES: &[&str] = &[
 ];
 const LINKS: &[(&str, &str)] = &[("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
 
-fn person() -> Person {
-    Person {
+fn person() -> SandboxUser {
+    SandboxUser {
         user: "me".into(),
         shell: "/bin/bash".into(),
         resolver: None,
@@ -108,13 +113,13 @@ fn person() -> Person {
     }
 }
 
-const SUPPORT: Support = Support {
+const SUPPORT: HostSupport = HostSupport {
     uid: 1000,
     gid: 1000,
     landlock: 7,
-    fuse: Fuse::Opens,
-    accounts: Accounts::Full,
-    numbers: Numbers::Own,
+    fuse: FuseSupport::Opens,
+    accounts: ProcAccounting::Full,
+    numbers: PidAllocation::Own,
 };
 
 fn planned(facts: &Facts, flags: &Flags, more: impl FnOnce(&mut Survey)) -> Plan {
@@ -158,15 +163,19 @@ fn without_fuse_all_is_enforced_and_the_loss_is_told() {
     let (grants, with) =
         (resolve(&[], &flags(), &facts()).unwrap(), planned(&facts(), &flags(), |_| {}));
     let survey = host(&grants, DIRECTORIES, FILES, LINKS);
-    for (fuse, hint) in
-        [(Fuse::Shut, "sudo chmod 666 /dev/fuse"), (Fuse::Absent, "sudo modprobe fuse")]
-    {
-        let without = plan(&grants, &survey, &Support { fuse, ..SUPPORT }, &person());
+    for (fuse, hint) in [
+        (FuseSupport::Shut, "sudo chmod 666 /dev/fuse"),
+        (FuseSupport::Absent, "sudo modprobe fuse"),
+    ] {
+        let without = plan(&grants, &survey, &HostSupport { fuse, ..SUPPORT }, &person());
         let rest: Vec<Step> =
             with.steps.iter().filter(|step| **step != Step::Tripwire).cloned().collect();
         assert_eq!(without.steps, rest);
         let [gap] = without.gaps.as_slice() else { panic!("{:?}", without.gaps) };
-        assert_eq!((gap.what.as_str(), gap.loss, gap.refuses()), ("denials", Loss::Telling, false));
+        assert_eq!(
+            (gap.what.as_str(), gap.loss, gap.refuses()),
+            ("denials", GapKind::Telling, false)
+        );
         assert!(gap.why.contains("/dev/fuse") && gap.hint.contains(hint), "{gap:?}");
     }
     // One that was planned and could not be had is owned up to.
@@ -187,15 +196,15 @@ fn read_only() {
 #[test]
 fn caught_files_are_covered_and_those_below_a_denied_directory_are_not() {
     let plan = planned(&facts(), &flags(), |survey| {
-        survey.covers.insert(path("/home/me/app/.env"), Cover::Deny(Kind::File));
-        survey.covers.insert(path("/home/me/app/secret"), Cover::Deny(Kind::Directory));
-        survey.covers.insert(path("/home/me/app/secret/x.pem"), Cover::Deny(Kind::File));
-        survey.covers.insert(path("/home/me/app/.git/config"), Cover::ReadOnly);
-        survey.guards.push(Guard {
+        survey.covers.insert(path("/home/me/app/.env"), Overmount::Deny(FileKind::File));
+        survey.covers.insert(path("/home/me/app/secret"), Overmount::Deny(FileKind::Directory));
+        survey.covers.insert(path("/home/me/app/secret/x.pem"), Overmount::Deny(FileKind::File));
+        survey.covers.insert(path("/home/me/app/.git/config"), Overmount::ReadOnly);
+        survey.guards.push(PinnedDir {
             path: path("/home/me/app/.git"),
             device: 1,
             inode: 2,
-            kind: GuardKind::Git,
+            kind: PinReason::Git,
         });
     });
     check("caught.txt", &plan);
@@ -212,7 +221,7 @@ fn opened_trees_beside_and_inside_each_other() {
         let known_hosts = path("/home/me/.ssh/known_hosts");
         survey.found.insert(
             known_hosts.clone(),
-            Found { links: Vec::new(), real: known_hosts, kind: Kind::File },
+            ResolvedRoot { links: Vec::new(), real: known_hosts, kind: FileKind::File },
         );
     });
     check("opened.txt", &plan);
@@ -252,7 +261,7 @@ fn what_cannot_be_enforced_is_a_gap() {
     let plan = plan(
         &grants,
         &host(&grants, DIRECTORIES, FILES, LINKS),
-        &Support { landlock: 0, accounts: Accounts::Nothing, ..SUPPORT },
+        &HostSupport { landlock: 0, accounts: ProcAccounting::Nothing, ..SUPPORT },
         &person(),
     );
     check("gaps.txt", &Plan { steps: Vec::new(), ..plan });
@@ -267,10 +276,10 @@ fn secrets_bring_their_own_authority_and_stay_out_of_the_plan() {
     facts.variables.insert("TOKEN".into(), "s3cret".into());
     let grants = resolve(&[layer], &flags(), &facts).unwrap();
     let places = vec![path("/etc/ssl/certs/ca-certificates.crt"), path("/opt/unseen.crt")];
-    let trust = Some(Trust { bundle: "us\n".into(), places });
-    let person = Person {
+    let trust = Some(CaTrust { bundle: "us\n".into(), places });
+    let person = SandboxUser {
         trust,
-        sealed: [("TOKEN".into(), Sealed::new("s3cret".into()))].into(),
+        sealed: [("TOKEN".into(), SecretValue::new("s3cret".into()))].into(),
         ..person()
     };
     let survey = host(&grants, DIRECTORIES, FILES, LINKS);
@@ -299,10 +308,10 @@ fn what_the_open_network_cannot_deny_is_a_gap() {
 
 #[test]
 fn a_file_system_that_hides_that_it_folds_case_is_a_gap() {
-    let gaps = |folding: Folding| {
+    let gaps = |folding: CaseFolding| {
         planned(&facts(), &flags(), |survey| survey.folding = folding).gaps.len()
     };
-    assert_eq!([Folding::None, Folding::Known, Folding::Hidden].map(gaps), [0, 0, 1]);
+    assert_eq!([CaseFolding::None, CaseFolding::Known, CaseFolding::Hidden].map(gaps), [0, 0, 1]);
 }
 
 #[test]
@@ -311,7 +320,7 @@ fn without_landlock_there_is_no_second_wall_and_the_plan_says_so() {
     let plan = plan(
         &grants,
         &host(&grants, DIRECTORIES, FILES, LINKS),
-        &Support { landlock: 0, ..SUPPORT },
+        &HostSupport { landlock: 0, ..SUPPORT },
         &person(),
     );
     assert!(!plan.steps.iter().any(|step| matches!(step, Step::Landlock)));
@@ -323,7 +332,7 @@ fn root_does_not_steer_the_kernel() {
     let plan = plan(
         &grants,
         &host(&grants, DIRECTORIES, FILES, LINKS),
-        &Support { uid: 0, gid: 0, ..SUPPORT },
+        &HostSupport { uid: 0, gid: 0, ..SUPPORT },
         &person(),
     );
     check("root.txt", &plan);
@@ -337,10 +346,10 @@ fn what_is_denied_below_a_private_cache_is_covered_there() {
     };
     let plan = planned(&facts(), &flags, |survey| {
         for (root, kind) in [
-            ("/home/me/.npm/token", Kind::File),
-            ("/home/me/.cargo/registry/index", Kind::Directory),
+            ("/home/me/.npm/token", FileKind::File),
+            ("/home/me/.cargo/registry/index", FileKind::Directory),
         ] {
-            survey.covers.insert(path(root), Cover::Deny(kind));
+            survey.covers.insert(path(root), Overmount::Deny(kind));
         }
     });
     check("denied-in-a-cache.txt", &plan);
@@ -356,10 +365,10 @@ fn what_is_denied_below_a_private_cache_is_covered_there() {
 
 #[test]
 fn without_anything_to_build_the_caches_of_the_host_will_do() {
-    let plan = planned(&facts(), &flags(), |survey| survey.builds = Builds::Nothing);
+    let plan = planned(&facts(), &flags(), |survey| survey.builds = BuildSystem::Nothing);
     assert!(!plan.steps.iter().any(|step| matches!(step, Step::Private { beneath: Some(_), .. })));
     let open = planned(&facts(), &Flags { net: Some(NetworkMode::Full), ..flags() }, |survey| {
-        survey.builds = Builds::Nothing
+        survey.builds = BuildSystem::Nothing
     });
     assert!(open.steps.iter().any(|step| matches!(step, Step::Private { beneath: Some(_), .. })));
 }

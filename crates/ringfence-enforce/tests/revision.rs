@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_enforce::{
-    Accounts, Cover, Found, Fuse, Kind, Numbers, Person, Support, Survey, View, plan, revision,
+    FileKind, FuseSupport, HostSupport, Overmount, PidAllocation, PolicyView, ProcAccounting,
+    ResolvedRoot, SandboxUser, Survey, plan, revision,
 };
 use ringfence_policy::{
-    AbsPath, Access, Effect, Facts, Flags, Grants, PatternEffect, Source, Verdict, parse, resolve,
+    AbsPath, Access, Effect, Facts, Flags, Grants, NameRuleEffect, Source, Verdict, parse, resolve,
 };
 
 fn path(text: &str) -> AbsPath {
@@ -58,21 +59,21 @@ fn survey(grants: &Grants) -> Survey {
     let mut survey = Survey::default();
     let kind = |root: &AbsPath| {
         let is_in = |list: &[&str]| list.iter().any(|known| path(known) == *root);
-        is_in(DIRECTORIES).then_some(Kind::Directory).or(is_in(FILES).then_some(Kind::File))
+        is_in(DIRECTORIES).then_some(FileKind::Directory).or(is_in(FILES).then_some(FileKind::File))
     };
     for rule in &grants.rules {
         if let Some(kind) = kind(&rule.root) {
             survey.found.insert(
                 rule.root.clone(),
-                Found { links: Vec::new(), real: rule.root.clone(), kind },
+                ResolvedRoot { links: Vec::new(), real: rule.root.clone(), kind },
             );
             if rule.effect == Effect::Deny
                 && grants.verdict(&rule.root, Access::Read) == Verdict::Denied
             {
-                survey.covers.insert(rule.root.clone(), Cover::Deny(kind));
+                survey.covers.insert(rule.root.clone(), Overmount::Deny(kind));
             }
             if rule.effect == Effect::Protect {
-                survey.covers.entry(rule.root.clone()).or_insert(Cover::ReadOnly);
+                survey.covers.entry(rule.root.clone()).or_insert(Overmount::ReadOnly);
             }
         }
     }
@@ -83,11 +84,15 @@ fn survey(grants: &Grants) -> Survey {
     {
         survey.covers.insert(
             file,
-            if pattern == PatternEffect::Deny { Cover::Deny(Kind::File) } else { Cover::ReadOnly },
+            if pattern == NameRuleEffect::Deny {
+                Overmount::Deny(FileKind::File)
+            } else {
+                Overmount::ReadOnly
+            },
         );
     }
     // Made by a command: both find it, and neither policy has a word about it.
-    survey.covers.insert(path("/home/me/app/socket"), Cover::Deny(Kind::File));
+    survey.covers.insert(path("/home/me/app/socket"), Overmount::Deny(FileKind::File));
     survey
 }
 
@@ -96,23 +101,26 @@ fn survey(grants: &Grants) -> Survey {
 fn check(old: &str, new: &str, expect: &[&str]) {
     let (old, new) = (grants(old), grants(new));
     let (was, is) = (survey(&old), survey(&new));
-    let support = Support {
+    let support = HostSupport {
         uid: 1000,
         gid: 1000,
-        fuse: Fuse::Opens,
+        fuse: FuseSupport::Opens,
         landlock: 6,
-        accounts: Accounts::Full,
-        numbers: Numbers::Own,
+        accounts: ProcAccounting::Full,
+        numbers: PidAllocation::Own,
     };
-    let plan = plan(&old, &was, &support, &Person::plain(path("/q")));
-    let revision =
-        revision(View { grants: &old, survey: &was }, View { grants: &new, survey: &is }, &plan);
-    let said = |change: &Option<ringfence_policy::Change>| {
+    let plan = plan(&old, &was, &support, &SandboxUser::plain(path("/q")));
+    let revision = revision(
+        PolicyView { grants: &old, survey: &was },
+        PolicyView { grants: &new, survey: &is },
+        &plan,
+    );
+    let said = |change: &Option<ringfence_policy::PolicyChange>| {
         change.as_ref().map_or_else(String::new, |change| format!(" {}", change.rule))
     };
     let open = revision.open.iter().map(|act| format!("+ {}{}", act.path, said(&act.change)));
     let shut = revision.shut.iter().map(|act| {
-        let word = if matches!(act.what, Cover::Deny(_)) { '-' } else { '=' };
+        let word = if matches!(act.what, Overmount::Deny(_)) { '-' } else { '=' };
         format!("{word} {}{}", act.path, said(&act.change))
     });
     let left = revision

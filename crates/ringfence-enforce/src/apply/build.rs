@@ -4,10 +4,10 @@
 //! that belongs to a lesser user namespace, so that none of this can be undone inside.
 
 mod caches;
-mod ground;
+mod fuse_root;
 mod mount_points;
 mod overlay;
-mod wired;
+mod prepared_root;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ringfence_policy::{AbsPath, Limit};
-use ringfence_sys::mount::{self, NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, Reach};
+use ringfence_sys::mount::{self, MountRecursion, NO_DEV, NO_EXEC, NO_SUID, READ_ONLY};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -24,22 +24,22 @@ use rustix::mount::{
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
-use super::{During, Fault, Launch, UPPER};
-use crate::plan::{Access, Cover, Kind, Step};
-use crate::scene::MASKS;
-pub(super) use ground::Ground;
+use super::{LaunchSpec, SetupError, SetupStep, UPPER};
+use crate::fuse_nodes::MASKS;
+use crate::plan::{FileKind, MountAccess, Overmount, Step};
+use fuse_root::FuseRoot;
 use overlay::overlay;
-use wired::Wired;
+pub(super) use prepared_root::PreparedRoot;
 
 /// Builds the root that the plan describes and makes it the root of this process.
 ///
 /// Read-only things come first and are restricted all at once, which seals the root as
 /// well; writable things and devices are put on top of that.
 pub(super) fn build(
-    launch: &Launch,
-    mut ground: Ground,
+    launch: &LaunchSpec,
+    mut ground: PreparedRoot,
     wire: Option<OwnedFd>,
-) -> Result<(), Fault> {
+) -> Result<(), SetupError> {
     let steps = &launch.plan.steps;
     if let Some(most) = launch.plan.most(Limit::Memory) {
         ground.limit(most);
@@ -48,10 +48,10 @@ pub(super) fn build(
     let wire = wire.filter(|_| steps.contains(&Step::Tripwire));
     let (mut root, done) = ground.root(wire.as_ref(), steps)?;
     ground.uncover(&root, steps)?;
-    let steps: Vec<(&Step, Source)> = steps
+    let steps: Vec<(&Step, MountSource)> = steps
         .iter()
         .map(|step| Ok((step, source(step, &mut ground)?)))
-        .collect::<Result<_, Fault>>()?;
+        .collect::<Result<_, SetupError>>()?;
     let terminal = terminal();
     let mut done = done.iter().peekable();
     for (step, source) in &steps {
@@ -59,7 +59,7 @@ pub(super) fn build(
             root.prepare(step, source)?;
         }
     }
-    restrict(&root.base, Reach::Below, READ_ONLY | NO_SUID | NO_DEV)
+    restrict(&root.base, MountRecursion::Below, READ_ONLY | NO_SUID | NO_DEV)
         .during(|| "seal the root".into())?;
     if wire.is_some() {
         // Whoever wants to write here is to be told of, by us and not by the kernel.
@@ -83,7 +83,7 @@ pub(super) fn build(
 }
 
 /// What a step puts somewhere.
-enum Source {
+enum MountSource {
     /// Nothing, or the host no longer has it.
     Nothing,
     /// Something of the host, where it still stands when it is needed.
@@ -92,30 +92,30 @@ enum Source {
     Mount(OwnedFd),
 }
 
-impl From<Option<OwnedFd>> for Source {
+impl From<Option<OwnedFd>> for MountSource {
     fn from(mount: Option<OwnedFd>) -> Self {
-        mount.map_or(Source::Nothing, Source::Mount)
+        mount.map_or(MountSource::Nothing, MountSource::Mount)
     }
 }
 
-fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
+fn source(step: &Step, ground: &mut PreparedRoot) -> Result<MountSource, SetupError> {
     match step {
-        Step::Bind { access: Access::ReadOnly, .. } => Ok(Source::There),
-        Step::Bind { path, access: Access::ReadWrite, .. } => {
+        Step::Bind { access: MountAccess::ReadOnly, .. } => Ok(MountSource::There),
+        Step::Bind { path, access: MountAccess::ReadWrite, .. } => {
             let there =
                 copy(path.as_path(), NO_SUID | NO_DEV).and_then(|tree| tree.ok_or(Errno::NOENT));
-            there.map(Source::Mount).during(|| format!("bind {path}"))
+            there.map(MountSource::Mount).during(|| format!("bind {path}"))
         }
         Step::Private { path, store, beneath, beside } => {
             let made = match beneath {
-                None => stored(store).map(Source::Mount),
-                Some(beneath) => overlay(store, beneath, *beside).map(Source::Mount),
+                None => stored(store).map(MountSource::Mount),
+                Some(beneath) => overlay(store, beneath, *beside).map(MountSource::Mount),
             };
             match made {
                 // The store is another user's, over whom root has no power in here; or it is
                 // not as we made it.
                 Err(Errno::ACCESS | Errno::LOOP | Errno::NOTDIR) => {
-                    ground.more_scratch().map(Source::Mount)
+                    ground.more_scratch().map(MountSource::Mount)
                 }
                 made => made.during(|| format!("mount {store} at {path}")),
             }
@@ -123,10 +123,10 @@ fn source(step: &Step, ground: &mut Ground) -> Result<Source, Fault> {
         Step::Processes { .. } => Ok(ground.processes.take().into()),
         Step::Devices => Ok(ground.terminals.take().into()),
         Step::Scratch { .. } => match ground.scratch.pop() {
-            Some(mount) => Ok(Source::Mount(mount)),
-            None => ground.more_scratch().map(Source::Mount),
+            Some(mount) => Ok(MountSource::Mount(mount)),
+            None => ground.more_scratch().map(MountSource::Mount),
         },
-        _ => Ok(Source::Nothing),
+        _ => Ok(MountSource::Nothing),
     }
 }
 
@@ -140,17 +140,21 @@ fn copy(path: &Path, flags: u64) -> rustix::io::Result<Option<OwnedFd>> {
         other => other?,
     };
     if flags != 0 {
-        restrict(&tree, Reach::Below, flags)?;
+        restrict(&tree, MountRecursion::Below, flags)?;
     }
     Ok(Some(tree))
 }
 
-pub(super) fn restrict(tree: &OwnedFd, reach: Reach, flags: u64) -> rustix::io::Result<()> {
+pub(super) fn restrict(
+    tree: &OwnedFd,
+    reach: MountRecursion,
+    flags: u64,
+) -> rustix::io::Result<()> {
     mount::set_attributes(tree.as_fd(), c"", reach, flags).map_err(errno)
 }
 
 fn restrict_at(directory: &OwnedFd, path: &CStr, flags: u64) -> rustix::io::Result<()> {
-    mount::set_attributes(directory.as_fd(), path, Reach::One, flags).map_err(errno)
+    mount::set_attributes(directory.as_fd(), path, MountRecursion::One, flags).map_err(errno)
 }
 
 fn errno(error: std::io::Error) -> Errno {
@@ -202,7 +206,7 @@ fn stored(store: &AbsPath) -> rustix::io::Result<OwnedFd> {
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = open_tree(&upper, "", how)?;
-    restrict(&tree, Reach::Below, NO_SUID | NO_DEV)?;
+    restrict(&tree, MountRecursion::Below, NO_SUID | NO_DEV)?;
     Ok(tree)
 }
 
@@ -218,7 +222,7 @@ fn terminal() -> Option<OwnedFd> {
     )
 }
 
-struct Root {
+struct RootBuilder {
     base: OwnedFd,
     /// Directories that are there and are ours.
     made: BTreeSet<AbsPath>,
@@ -232,12 +236,12 @@ struct Root {
     private: BTreeSet<AbsPath>,
     mask: Option<OwnedFd>,
     /// What stands in for directories and files of ours, where the tripwire is the root.
-    wired: Option<Wired>,
+    wired: Option<FuseRoot>,
 }
 
-impl Root {
+impl RootBuilder {
     /// Everything that is read-only, and something to stand on for what is not.
-    fn prepare(&mut self, step: &Step, source: &Source) -> Result<(), Fault> {
+    fn prepare(&mut self, step: &Step, source: &MountSource) -> Result<(), SetupError> {
         match step {
             Step::Symlink { path, .. }
             | Step::File { path, .. }
@@ -257,7 +261,7 @@ impl Root {
                 self.writable.insert(path.clone());
                 self.directory(path)
             }
-            Step::Bind { path, access: Access::ReadOnly, kind } if !self.is_late(path) => {
+            Step::Bind { path, access: MountAccess::ReadOnly, kind } if !self.is_late(path) => {
                 self.bind(path, *kind, source)
             }
             Step::Bind { path, kind, .. } => {
@@ -274,15 +278,15 @@ impl Root {
     }
 
     /// Something that is ours alone.
-    fn own(&mut self, step: &Step) -> Result<(), Fault> {
+    fn own(&mut self, step: &Step) -> Result<(), SetupError> {
         match step {
             Step::Symlink { path, target } => self.symlink(target, path),
             Step::File { path, content } => self.file(path, content),
             Step::Directory { path } => self.directory(path),
-            Step::Denied { path, kind: Kind::Directory } => {
+            Step::Denied { path, kind: FileKind::Directory } => {
                 self.directory(path).and_then(|()| self.mode(path, 0))
             }
-            Step::Denied { path, kind: Kind::File } => {
+            Step::Denied { path, kind: FileKind::File } => {
                 self.node(path).and_then(|()| self.mode(path, 0))
             }
             Step::Passage { path } => self.directory(path).and_then(|()| self.mode(path, 0o111)),
@@ -314,9 +318,9 @@ impl Root {
     fn complete(
         &mut self,
         step: &Step,
-        source: &Source,
+        source: &MountSource,
         terminal: Option<&OwnedFd>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SetupError> {
         match (step, source) {
             (
                 Step::Symlink { path, .. }
@@ -332,34 +336,45 @@ impl Root {
                     Ok(())
                 }
             }
-            (Step::Devices, Source::Mount(terminals)) => self.devices(terminals, terminal),
-            (Step::Processes { .. }, Source::Mount(mount)) => self.attach(mount, &here("/proc")),
+            (Step::Devices, MountSource::Mount(terminals)) => self.devices(terminals, terminal),
+            (Step::Processes { .. }, MountSource::Mount(mount)) => {
+                self.attach(mount, &here("/proc"))
+            }
             (
                 Step::Scratch { path }
                 | Step::Private { path, .. }
-                | Step::Bind { path, access: Access::ReadWrite, .. },
-                Source::Mount(mount),
+                | Step::Bind { path, access: MountAccess::ReadWrite, .. },
+                MountSource::Mount(mount),
             ) => self.attach(mount, path),
-            (Step::Bind { path, access: Access::ReadOnly, .. }, _) if self.is_late(path) => {
+            (Step::Bind { path, access: MountAccess::ReadOnly, .. }, _) if self.is_late(path) => {
                 self.bind_late(path, source)
             }
             (Step::Instead { path, with }, _) => self.instead(path, with),
-            (Step::Cover { path, cover: Cover::Deny(kind) }, _) => self.deny(path, *kind),
-            (Step::Cover { path, cover: Cover::ReadOnly }, _) => self.protect(path, Reach::Below),
-            (Step::Cover { path, cover: Cover::Shallow }, _) => self.protect(path, Reach::One),
+            (Step::Cover { path, cover: Overmount::Deny(kind) }, _) => self.deny(path, *kind),
+            (Step::Cover { path, cover: Overmount::ReadOnly }, _) => {
+                self.protect(path, MountRecursion::Below)
+            }
+            (Step::Cover { path, cover: Overmount::Shallow }, _) => {
+                self.protect(path, MountRecursion::One)
+            }
             _ => Ok(()),
         }
     }
 
     /// A read-only tree in our own root; the seal restricts it.
-    fn bind(&mut self, path: &AbsPath, kind: Kind, source: &Source) -> Result<(), Fault> {
+    fn bind(
+        &mut self,
+        path: &AbsPath,
+        kind: FileKind,
+        source: &MountSource,
+    ) -> Result<(), SetupError> {
         match source {
-            Source::Nothing => return Ok(()),
-            Source::Mount(mount) => {
+            MountSource::Nothing => return Ok(()),
+            MountSource::Mount(mount) => {
                 self.stand_for(path, kind)?;
                 self.attach(mount, path)?;
             }
-            Source::There => {
+            MountSource::There => {
                 self.stand_for(path, kind)?;
                 self.prime_above(path)?;
                 match rustix::mount::mount_bind_recursive(path.as_path(), relative(path).as_c_str())
@@ -375,29 +390,31 @@ impl Root {
     }
 
     /// A read-only tree within a writable one.
-    fn bind_late(&mut self, path: &AbsPath, source: &Source) -> Result<(), Fault> {
+    fn bind_late(&mut self, path: &AbsPath, source: &MountSource) -> Result<(), SetupError> {
         let copied;
         let mount = match source {
-            Source::Nothing => return Ok(()),
-            Source::Mount(mount) => mount,
-            Source::There => match copy(path.as_path(), 0).during(|| format!("bind {path}"))? {
-                Some(mount) => {
-                    copied = mount;
-                    &copied
+            MountSource::Nothing => return Ok(()),
+            MountSource::Mount(mount) => mount,
+            MountSource::There => {
+                match copy(path.as_path(), 0).during(|| format!("bind {path}"))? {
+                    Some(mount) => {
+                        copied = mount;
+                        &copied
+                    }
+                    None => return Ok(()),
                 }
-                None => return Ok(()),
-            },
+            }
         };
-        restrict(mount, Reach::Below, READ_ONLY | NO_SUID | NO_DEV)
+        restrict(mount, MountRecursion::Below, READ_ONLY | NO_SUID | NO_DEV)
             .during(|| format!("bind {path}"))?;
         self.attach(mount, path)
     }
 
     /// A directory or an empty file at `path`.
-    fn stand_for(&mut self, path: &AbsPath, kind: Kind) -> Result<(), Fault> {
+    fn stand_for(&mut self, path: &AbsPath, kind: FileKind) -> Result<(), SetupError> {
         match kind {
-            Kind::Directory => self.directory(path),
-            Kind::File => self.node(path),
+            FileKind::Directory => self.directory(path),
+            FileKind::File => self.node(path),
         }
     }
 
@@ -432,7 +449,7 @@ impl Root {
     }
 
     /// Makes a directory and those above it, in our own root only.
-    fn directory(&mut self, path: &AbsPath) -> Result<(), Fault> {
+    fn directory(&mut self, path: &AbsPath) -> Result<(), SetupError> {
         if self.made.contains(path) || self.is_below_bound(path) || self.is_shown(path) {
             return Ok(());
         }
@@ -447,11 +464,11 @@ impl Root {
         Ok(())
     }
 
-    fn above(&mut self, path: &AbsPath) -> Result<(), Fault> {
+    fn above(&mut self, path: &AbsPath) -> Result<(), SetupError> {
         path.parent().map_or(Ok(()), |above| self.directory(&above))
     }
 
-    fn symlink(&mut self, target: &Path, path: &AbsPath) -> Result<(), Fault> {
+    fn symlink(&mut self, target: &Path, path: &AbsPath) -> Result<(), SetupError> {
         if self.is_shown(path) {
             return Ok(());
         }
@@ -462,7 +479,7 @@ impl Root {
         }
     }
 
-    fn file(&mut self, path: &AbsPath, content: &str) -> Result<(), Fault> {
+    fn file(&mut self, path: &AbsPath, content: &str) -> Result<(), SetupError> {
         self.above(path)?;
         if self.is_bound(path) {
             return Ok(());
@@ -478,7 +495,7 @@ impl Root {
     }
 
     /// A file of ours over one of the host's, if that is still there.
-    fn instead(&mut self, path: &AbsPath, with: &AbsPath) -> Result<(), Fault> {
+    fn instead(&mut self, path: &AbsPath, with: &AbsPath) -> Result<(), SetupError> {
         if self.find(path).during(|| format!("look at {path}"))?.is_none() {
             return Ok(());
         }
@@ -490,13 +507,13 @@ impl Root {
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_EMPTY_PATH;
         let copy = open_tree(&ours, "", how).during(|| format!("copy {with}"))?;
-        restrict(&copy, Reach::One, READ_ONLY | NO_SUID | NO_DEV)
+        restrict(&copy, MountRecursion::One, READ_ONLY | NO_SUID | NO_DEV)
             .during(|| format!("copy {with}"))?;
         self.attach(&copy, path)
     }
 
     /// An empty file.
-    fn node(&mut self, path: &AbsPath) -> Result<(), Fault> {
+    fn node(&mut self, path: &AbsPath) -> Result<(), SetupError> {
         if self.is_shown(path) {
             return Ok(());
         }
@@ -513,7 +530,7 @@ impl Root {
         }
     }
 
-    fn mode(&self, path: &AbsPath, mode: u32) -> Result<(), Fault> {
+    fn mode(&self, path: &AbsPath, mode: u32) -> Result<(), SetupError> {
         if self.is_shown(path) {
             return Ok(());
         }
@@ -537,7 +554,7 @@ impl Root {
         }
     }
 
-    fn attach(&mut self, source: &OwnedFd, path: &AbsPath) -> Result<(), Fault> {
+    fn attach(&mut self, source: &OwnedFd, path: &AbsPath) -> Result<(), SetupError> {
         if self.writable.iter().any(|above| path != above && path.is_within(above))
             && !self.is_below_bound(path)
         {
@@ -560,7 +577,7 @@ impl Root {
     }
 
     /// A file or directory of ours that nobody can open, over the one that is denied.
-    fn deny(&mut self, path: &AbsPath, kind: Kind) -> Result<(), Fault> {
+    fn deny(&mut self, path: &AbsPath, kind: FileKind) -> Result<(), SetupError> {
         let telling = self.next_cover(path)?;
         // It was there a moment ago: somebody moves things about, and may move them back.
         let Some(target) = self.find(path).during(|| format!("deny {path}"))? else {
@@ -568,7 +585,7 @@ impl Root {
             return if need_not_be {
                 Ok(())
             } else {
-                Err(Fault {
+                Err(SetupError {
                     what: format!("deny {path}, which moved meanwhile,"),
                     errno: libc::ESTALE,
                 })
@@ -589,7 +606,7 @@ impl Root {
         let mask = self.mask.as_ref().expect("made just above");
         let cover = |node: &str| open_tree(mask, node, how).and_then(|node| put(&node, &target));
         let (same, other) =
-            if kind == Kind::Directory { ("directory", "file") } else { ("file", "directory") };
+            if kind == FileKind::Directory { ("directory", "file") } else { ("file", "directory") };
         match cover(same) {
             // In a cache, something else may have taken the name before it was denied.
             Err(Errno::INVAL | Errno::NOTDIR) => cover(other),
@@ -599,7 +616,7 @@ impl Root {
     }
 
     /// The same thing over itself, read-only.
-    fn protect(&mut self, path: &AbsPath, reach: Reach) -> Result<(), Fault> {
+    fn protect(&mut self, path: &AbsPath, reach: MountRecursion) -> Result<(), SetupError> {
         let Some(target) = self.find(path).during(|| format!("protect {path}"))? else {
             return Ok(());
         };
@@ -615,7 +632,7 @@ impl Root {
             .during(|| format!("protect {path}"))
     }
 
-    fn device_nodes(&mut self) -> Result<(), Fault> {
+    fn device_nodes(&mut self) -> Result<(), SetupError> {
         self.directory(&here("/dev/pts"))?;
         for name in DEVICES.iter().chain(&["console"]) {
             self.node(&here("/dev").join(name))?;
@@ -626,7 +643,11 @@ impl Root {
         Ok(())
     }
 
-    fn devices(&mut self, terminals: &OwnedFd, terminal: Option<&OwnedFd>) -> Result<(), Fault> {
+    fn devices(
+        &mut self,
+        terminals: &OwnedFd,
+        terminal: Option<&OwnedFd>,
+    ) -> Result<(), SetupError> {
         for name in DEVICES {
             let at = here("/dev").join(name);
             match rustix::mount::mount_bind(at.as_path(), relative(&at).as_c_str()) {
@@ -662,7 +683,7 @@ pub(super) fn masks() -> rustix::io::Result<OwnedFd> {
     let masks = make("tmpfs", &[("mode", "0"), ("size", "4k")], &[], MountAttrFlags::empty())?;
     rustix::fs::mkdirat(&masks, "directory", none)?;
     rustix::fs::openat(&masks, "file", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, none)?;
-    restrict(&masks, Reach::One, READ_ONLY | NO_SUID | NO_DEV | NO_EXEC)?;
+    restrict(&masks, MountRecursion::One, READ_ONLY | NO_SUID | NO_DEV | NO_EXEC)?;
     Ok(masks)
 }
 
@@ -693,8 +714,8 @@ fn relative(path: &AbsPath) -> CString {
 
 /// Makes `/proc` read-only, where the plan says so: by the first process and at the last
 /// moment, since its own ids are written there.
-pub(super) fn quiet_processes(steps: &[Step]) -> Result<(), Fault> {
-    if !steps.contains(&Step::Processes { access: Access::ReadOnly }) {
+pub(super) fn quiet_processes(steps: &[Step]) -> Result<(), SetupError> {
+    if !steps.contains(&Step::Processes { access: MountAccess::ReadOnly }) {
         return Ok(());
     }
     let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())

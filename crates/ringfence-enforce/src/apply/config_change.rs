@@ -8,8 +8,8 @@ use ringfence_api::Denial;
 use ringfence_policy::AbsPath;
 use serde::{Deserialize, Serialize};
 
-use super::launch::Event;
-use super::waiting::{self, Waiting};
+use super::handle::SandboxEvent;
+use super::parked::{self, ParkedNotification};
 
 /// Beginning of the name of a config that is about to take the place of another. No program of a
 /// sandbox can make, write, move or link a file of such a name.
@@ -18,7 +18,7 @@ pub const STAGED_CONFIG: &str = ".ringfence-config-";
 /// A change as the notify handler reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Told {
-    pub(super) call: waiting::Told,
+    pub(super) call: parked::NotificationInfo,
     pub(super) path: AbsPath,
     pub(super) denial: Denial,
 }
@@ -29,7 +29,7 @@ pub struct ConfigChange {
     told: Box<Told>,
     directory: OwnedFd,
     lock: OwnedFd,
-    waiting: Waiting,
+    waiting: ParkedNotification,
 }
 
 impl ConfigChange {
@@ -38,15 +38,17 @@ impl ConfigChange {
         told: Box<Told>,
         descriptors: Vec<OwnedFd>,
         listener: Option<&Arc<OwnedFd>>,
-    ) -> Event {
-        let Some(listener) = listener else { return Event::Closed };
-        let waiting = Waiting::of(told.call, listener.clone());
+    ) -> SandboxEvent {
+        let Some(listener) = listener else { return SandboxEvent::Closed };
+        let waiting = ParkedNotification::of(told.call, listener.clone());
         match <[OwnedFd; 2]>::try_from(descriptors) {
-            Ok([directory, lock]) => Event::ReplacesConfig(Self { told, directory, lock, waiting }),
+            Ok([directory, lock]) => {
+                SandboxEvent::ReplacesConfig(Self { told, directory, lock, waiting })
+            }
             // This process has no room for them.
             Err(_) => {
                 waiting.fail(libc::EAGAIN);
-                Event::Nothing
+                SandboxEvent::Nothing
             }
         }
     }

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ringfence_sys::process::{self, Fork};
-use ringfence_sys::signal::{self, Set};
+use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{namespace, net, privilege};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
@@ -20,13 +20,13 @@ use rustix::net::{
 use rustix::thread::CpuSet;
 use serde::Serialize;
 
-use super::group::{self, JANITOR};
-use super::lookout::relay::RELAY;
-use super::lookout::{self, LOOKOUT};
-use super::nursery::{self, NURSERY};
-use super::porter::{self, PORTER};
-use super::{CONTROL_FD, During, Fault, HELPER, Report, init, usher};
-use crate::plan::Network;
+use super::cgroup::{self, JANITOR};
+use super::mount_agent::{self, PORTER};
+use super::watcher::inotify_broker::RELAY;
+use super::watcher::{self, LOOKOUT};
+use super::zygote::{self, NURSERY};
+use super::{CONTROL_FD, HELPER, SandboxMessage, SetupError, SetupStep, init, notify};
+use crate::plan::NetworkNamespace;
 use crate::seccomp::HANDED_OVER;
 
 /// To be called on the first line of `main`: if this process was started as the helper, it
@@ -42,25 +42,28 @@ fn main() -> i32 {
     let Ok(control) = process::inherited(CONTROL_FD) else { return 125 };
     let word = std::env::args_os().nth(1);
     if word.as_deref() == Some(OsStr::new(LOOKOUT)) {
-        return lookout::main(&control);
+        return watcher::main(&control);
     }
     if word.as_deref() == Some(OsStr::new(RELAY)) {
-        return lookout::relay::main(&control);
+        return watcher::inotify_broker::main(&control);
     }
     if word.as_deref() == Some(OsStr::new(JANITOR)) {
-        return group::tidy_up(&control);
+        return cgroup::tidy_up(&control);
     }
     if word.as_deref() == Some(OsStr::new(PORTER)) {
-        return porter::main(&control);
+        return mount_agent::main(&control);
     }
     if word.as_deref() == Some(OsStr::new(NURSERY)) {
         let processor = std::env::args().nth(2).and_then(|number| number.parse().ok());
-        return nursery::main(control, processor);
+        return zygote::main(control, processor);
     }
-    let network =
-        if word.as_deref() == Some(OsStr::new(HOST_NETWORK)) { Net::Host } else { Net::New };
-    let mask = signal::block(&Set::of(&[])).expect("asking for the mask changes nothing");
-    become_warden(network, control, &mask, &Stay::Anywhere)
+    let network = if word.as_deref() == Some(OsStr::new(HOST_NETWORK)) {
+        NetnsSource::Host
+    } else {
+        NetnsSource::New
+    };
+    let mask = signal::block(&SignalSet::of(&[])).expect("asking for the mask changes nothing");
+    become_warden(network, control, &mask, &CpuPinning::Anywhere)
 }
 
 /// The argument that keeps the helper in the host's network.
@@ -68,7 +71,7 @@ pub(super) const HOST_NETWORK: &str = "--host-network";
 
 /// On which processor a helper is, and until when. The command may use all that are named here.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Stay {
+pub(super) enum CpuPinning {
     /// On whichever there is room.
     Anywhere,
     /// On one, until there is something that two can do.
@@ -78,17 +81,17 @@ pub(super) enum Stay {
     ToTheEnd(CpuSet),
 }
 
-impl Stay {
+impl CpuPinning {
     /// Two can do something.
     fn part(&self) {
-        if let Stay::Shortly(processors) = self {
+        if let CpuPinning::Shortly(processors) = self {
             spread(processors);
         }
     }
 
     /// The sandbox stands.
     pub(super) fn end(&self) {
-        if let Stay::Shortly(processors) | Stay::ToTheEnd(processors) = self {
+        if let CpuPinning::Shortly(processors) | CpuPinning::ToTheEnd(processors) = self {
             spread(processors);
         }
     }
@@ -102,7 +105,7 @@ fn spread(processors: &CpuSet) {
 
 /// Which network a sandbox has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Net {
+pub(super) enum NetnsSource {
     /// The host's.
     Host,
     /// One that its warden makes.
@@ -111,29 +114,34 @@ pub(super) enum Net {
     Found,
 }
 
-impl From<Network> for Net {
-    fn from(network: Network) -> Self {
+impl From<NetworkNamespace> for NetnsSource {
+    fn from(network: NetworkNamespace) -> Self {
         match network {
-            Network::Host => Net::Host,
-            Network::Own => Net::New,
+            NetworkNamespace::Host => NetnsSource::Host,
+            NetworkNamespace::Own => NetnsSource::New,
         }
     }
 }
 
 /// What the helper does, in whichever way it was started; answers its exit status.
-pub(super) fn become_warden(network: Net, control: OwnedFd, mask: &Set, stay: &Stay) -> i32 {
+pub(super) fn become_warden(
+    network: NetnsSource,
+    control: OwnedFd,
+    mask: &SignalSet,
+    stay: &CpuPinning,
+) -> i32 {
     let Ok(control) = process::keep_only(control) else { return 125 };
     match run(network, &control, mask, stay) {
         Ok(()) => 0,
         Err(fault) => {
-            tell(&control, &Report::Failed(fault.what, fault.errno));
+            tell(&control, &SandboxMessage::Failed(fault.what, fault.errno));
             125
         }
     }
 }
 
 /// Sends a report; a caller that is gone needs none.
-pub(super) fn tell(control: impl AsFd, report: &Report) {
+pub(super) fn tell(control: impl AsFd, report: &SandboxMessage) {
     if let Ok(bytes) = postcard::to_stdvec(report) {
         let _ = rustix::net::send(control, &bytes, SendFlags::NOSIGNAL);
     }
@@ -142,7 +150,7 @@ pub(super) fn tell(control: impl AsFd, report: &Report) {
 /// The same with descriptors; answers whether they could be sent.
 pub(super) fn tell_with(
     control: impl AsFd,
-    report: &Report,
+    report: &SandboxMessage,
     descriptors: &[BorrowedFd<'_>],
 ) -> bool {
     send_with(control, report, descriptors).is_ok()
@@ -187,12 +195,17 @@ pub(super) const NOT_FOR_US: &[i32] = &[
     libc::SIGALRM,
 ];
 
-fn run(network: Net, control: &OwnedFd, mask: &Set, stay: &Stay) -> Result<(), Fault> {
+fn run(
+    network: NetnsSource,
+    control: &OwnedFd,
+    mask: &SignalSet,
+    stay: &CpuPinning,
+) -> Result<(), SetupError> {
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     if is_gone(control) {
         process::exit_now(125);
     }
-    signal::block(&Set::of(NOT_FOR_US)).during(|| "pthread_sigmask".into())?;
+    signal::block(&SignalSet::of(NOT_FOR_US)).during(|| "pthread_sigmask".into())?;
     namespaces()?;
     let host_proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .during(|| "open /proc".into())?;
@@ -202,25 +215,25 @@ fn run(network: Net, control: &OwnedFd, mask: &Set, stay: &Stay) -> Result<(), F
     match process::fork().during(|| "fork".into())? {
         Fork::Child => {
             drop((ours, host_proc));
-            init::main(&init::Ties { control, warden: &theirs, network, mask, stay })
+            init::main(&init::InitArgs { control, warden: &theirs, network, mask, stay })
         }
         Fork::Parent(pid) => {
             drop(theirs);
             stay.part();
             let wire = hand_wire_over(control, &ours, pid)?;
-            if network == Net::New {
+            if network == NetnsSource::New {
                 own_network(&host_proc, &ours)?;
             }
             // Those who wait at pipes for the usher are reaped by the kernel.
-            let _ = signal::set_disposition(libc::SIGCHLD, signal::Disposition::Ignore);
-            usher::serve(&ours, host_proc, control, usher::Known { init: pid, wire, stay });
+            let _ = signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Ignore);
+            notify::serve(&ours, host_proc, control, notify::NotifySetup { init: pid, wire, stay });
             process::await_end(pid);
             Ok(())
         }
     }
 }
 
-fn namespaces() -> Result<(), Fault> {
+fn namespaces() -> Result<(), SetupError> {
     let flags =
         namespace::USER | namespace::MOUNT | namespace::PID | namespace::IPC | namespace::UTS;
     let (uid, gid) = process::ids();
@@ -232,9 +245,13 @@ fn namespaces() -> Result<(), Fault> {
 /// Mounts the tripwire, where there can be one: its served end goes to the caller, the
 /// mount to the sandbox's first process. Mounted from here, so that whoever trips it is
 /// told by the number that the host knows.
-fn hand_wire_over(control: &OwnedFd, init: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>, Fault> {
-    let wire =
-        tripwire().filter(|(served, _)| tell_with(control, &Report::Wired(pid), &[served.as_fd()]));
+fn hand_wire_over(
+    control: &OwnedFd,
+    init: &OwnedFd,
+    pid: i32,
+) -> Result<Option<OwnedFd>, SetupError> {
+    let wire = tripwire()
+        .filter(|(served, _)| tell_with(control, &SandboxMessage::Wired(pid), &[served.as_fd()]));
     let mount = wire.map(|(_, mount)| mount);
     let handed = match &mount {
         Some(mount) => hand_over(init, [mount.as_fd()]),
@@ -259,7 +276,7 @@ fn tripwire() -> Option<(OwnedFd, OwnedFd)> {
 /// A network with nothing but a loopback, for the sandbox's first process to join. Making
 /// one takes the kernel as long as all the rest together; that process builds meanwhile,
 /// and the root of both may be another by the time it is made.
-fn own_network(host_proc: &OwnedFd, init: &OwnedFd) -> Result<(), Fault> {
+fn own_network(host_proc: &OwnedFd, init: &OwnedFd) -> Result<(), SetupError> {
     namespace::unshare(namespace::NETWORK).during(|| "unshare(CLONE_NEWNET)".into())?;
     net::loopback_up().during(|| "set the loopback up".into())?;
     let made = rustix::fs::openat(
@@ -322,7 +339,7 @@ pub(super) fn all_handed_over_with(socket: &OwnedFd) -> Option<(u8, Vec<OwnedFd>
 }
 
 /// Names one user and one group in a user namespace just made: all that needs no privilege.
-pub(super) fn map_ids(uid: u32, gid: u32) -> Result<(), Fault> {
+pub(super) fn map_ids(uid: u32, gid: u32) -> Result<(), SetupError> {
     fs::write("/proc/self/setgroups", "deny").during(|| "write /proc/self/setgroups".into())?;
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))
         .during(|| "write /proc/self/uid_map".into())?;

@@ -6,56 +6,60 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ringfence_api::Usage;
+use ringfence_api::ResourceUsage;
 use ringfence_policy::{Limit, Observe};
-use ringfence_sys::process::{self, Ceiling, Change, Company, Counted, How, Wait};
-use ringfence_sys::signal::{self, Set};
+use ringfence_sys::process::{
+    self, ChildStatus, LimitedResource, ResourceLimit, SpawnIsolation, SpawnOptions, Wait,
+};
+use ringfence_sys::signal::{self, SignalSet};
 use ringfence_sys::{landlock, namespace, privilege, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::exec_table::ExecTable;
 use super::helper::{
-    Net, Stay, all_handed_over, hand_over_with, handed_over, is_gone, map_ids, tell,
+    CpuPinning, NetnsSource, all_handed_over, hand_over_with, handed_over, is_gone, map_ids, tell,
 };
-use super::jobs::Jobs;
 use super::socket_memory::SocketMemory;
 use super::{
-    Account, During, Fault, Launch, MOST_DESCRIPTORS, MemoryCounter, Order, Report, build, doors,
-    pause, probe, usher,
+    InitUsage, LaunchSpec, MOST_DESCRIPTORS, MemoryCounter, SandboxMessage, SandboxOrder,
+    SetupError, SetupStep, build, freeze, netns_listeners, notify, probe,
 };
-use crate::plan::{Network, Plan, Step};
-use crate::seccomp::{Connects, GroupSignals, Owner, Shape, Uncounted, ready_filter};
+use crate::plan::{NetworkNamespace, Plan, Step};
+use crate::seccomp::{
+    ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted, ready_filter,
+};
 
 /// What ties the first process to those outside.
-pub(super) struct Ties<'a> {
+pub(super) struct InitArgs<'a> {
     /// To the caller.
     pub(super) control: &'a OwnedFd,
     /// To the warden.
     pub(super) warden: &'a OwnedFd,
-    pub(super) network: Net,
+    pub(super) network: NetnsSource,
     /// The signal mask that the command is to start with.
-    pub(super) mask: &'a Set,
-    pub(super) stay: &'a Stay,
+    pub(super) mask: &'a SignalSet,
+    pub(super) stay: &'a CpuPinning,
 }
 
 /// Does not return: the process ends with the command.
-pub(super) fn main(ties: &Ties<'_>) -> ! {
+pub(super) fn main(ties: &InitArgs<'_>) -> ! {
     if let Err(fault) = run(ties) {
-        tell(ties.control, &Report::Failed(fault.what, fault.errno));
+        tell(ties.control, &SandboxMessage::Failed(fault.what, fault.errno));
     }
     process::exit_now(0)
 }
 
-fn run(ties: &Ties<'_>) -> Result<(), Fault> {
-    let Ties { control, warden, .. } = *ties;
+fn run(ties: &InitArgs<'_>) -> Result<(), SetupError> {
+    let InitArgs { control, warden, .. } = *ties;
     privilege::die_with_parent(libc::SIGKILL).during(|| "prctl(PR_SET_PDEATHSIG)".into())?;
     // Ignored by whoever started us, it would reap the command before we hear of its end.
-    signal::set_disposition(libc::SIGCHLD, signal::Disposition::Default)
+    signal::set_disposition(libc::SIGCHLD, signal::SignalDisposition::Default)
         .during(|| "sigaction(SIGCHLD)".into())?;
     // Here and not in the warden: /proc can only be mounted from among the processes it shows.
-    let ground = build::Ground::lay()?;
+    let ground = build::PreparedRoot::lay()?;
     let Some((launch, for_usher)) = told(control)? else { return Ok(()) };
     // Not before: the group that we are in by now is the root of all that are seen inside.
     namespace::unshare(namespace::CGROUP).during(|| "unshare(CLONE_NEWCGROUP)".into())?;
@@ -70,11 +74,11 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
         limit_processes(most);
     }
     own_null()?;
-    if ties.network == Net::New {
+    if ties.network == NetnsSource::New {
         join_network(warden)?;
     }
     if launch.plan.steps.contains(&Step::Egress) {
-        doors::open(control, &launch.plan)?;
+        netns_listeners::open(control, &launch.plan)?;
     }
     let sockets = limit_kernel_memory(launch);
     let mut inside = None;
@@ -90,11 +94,11 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
     drop(for_usher);
     ties.stay.end();
     // Children are told by descriptor; the mask was taken before, so the command gets its own.
-    let children = Set::of(&[libc::SIGCHLD]);
+    let children = SignalSet::of(&[libc::SIGCHLD]);
     signal::block(&children).during(|| "pthread_sigmask".into())?;
     let ended = signal::descriptor(&children).during(|| "signalfd".into())?;
     let command = if launch.command.is_empty() {
-        tell(control, &Report::Standing);
+        tell(control, &SandboxMessage::Standing);
         None
     } else {
         match start(launch, control, ties.mask, &ceilings)? {
@@ -102,13 +106,13 @@ fn run(ties: &Ties<'_>) -> Result<(), Fault> {
             None => return Ok(()),
         }
     };
-    attend(command, Jobs::new(control, ties.mask, ceilings), &ended, sockets.as_ref())
+    attend(command, ExecTable::new(control, ties.mask, ceilings), &ended, sockets.as_ref())
 }
 
-/// Waits to be told what to do, and takes over the standard streams; `None` if the caller
-/// has changed its mind. Answers what the usher gets of it, too: the plan as it came, and the project's
+/// Waits to be told what to do, and takes over the standard streams; `None` if the caller has
+/// changed its mind. Answers what the usher gets of it, too: the plan as it came, and the project's
 /// lock, where there is one.
-fn told(control: &OwnedFd) -> Result<Option<(Launch, Vec<OwnedFd>)>, Fault> {
+fn told(control: &OwnedFd) -> Result<Option<(LaunchSpec, Vec<OwnedFd>)>, SetupError> {
     let Some(mut given) = all_handed_over(control).filter(|given| given.len() >= 4) else {
         return Ok(None);
     };
@@ -118,30 +122,36 @@ fn told(control: &OwnedFd) -> Result<Option<(Launch, Vec<OwnedFd>)>, Fault> {
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
         .and_then(|()| rustix::stdio::dup2_stderr(stderr))
         .during(|| "take over the standard streams".into())?;
-    let launch = Launch::read(&for_usher[0])
-        .ok_or_else(|| Fault { what: "read the plan".into(), errno: libc::EBADMSG })?;
+    let launch = LaunchSpec::read(&for_usher[0])
+        .ok_or_else(|| SetupError { what: "read the plan".into(), errno: libc::EBADMSG })?;
     Ok(Some((launch, for_usher)))
 }
 
 /// As many files may be open from here on.
-fn limit_files(most: u64) -> Result<(), Fault> {
+fn limit_files(most: u64) -> Result<(), SetupError> {
     let limit = Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).during(|| "setrlimit(RLIMIT_NOFILE)".into())
 }
 
 /// What the kernel itself lets every process have no more of. Higher than it is now, nothing can
 /// be made from here.
-fn ceilings(plan: &Plan) -> Vec<Ceiling> {
+fn ceilings(plan: &Plan) -> Vec<ResourceLimit> {
     let counted = [
-        (Counted::OpenFiles, Resource::Nofile, plan.most(Limit::OpenFiles)),
-        (Counted::FileSize, Resource::Fsize, plan.most(Limit::FileSize)),
-        (Counted::Processes, Resource::Nproc, plan.most(Limit::Processes).map(nproc_ceiling)),
+        (LimitedResource::OpenFiles, Resource::Nofile, plan.most(Limit::OpenFiles)),
+        (LimitedResource::FileSize, Resource::Fsize, plan.most(Limit::FileSize)),
+        (
+            LimitedResource::Processes,
+            Resource::Nproc,
+            plan.most(Limit::Processes).map(nproc_ceiling),
+        ),
     ];
     let within =
         |resource, most: u64| getrlimit(resource).maximum.map_or(most, |now| most.min(now));
     counted
         .into_iter()
-        .filter_map(|(of, resource, most)| Some(Ceiling { of, most: within(resource, most?) }))
+        .filter_map(|(of, resource, most)| {
+            Some(ResourceLimit { of, most: within(resource, most?) })
+        })
         .collect()
 }
 
@@ -181,17 +191,17 @@ fn nproc_ceiling(most: u64) -> u64 {
 /// Lowers what the kernel holds for a sandbox beside its processes, where no cgroup counts it.
 /// Answers the counter for sockets, which must be opened before the filter: inside, netlink is for
 /// routes only. On the host's network it would count the host's sockets.
-fn limit_kernel_memory(launch: &Launch) -> Option<SocketMemory> {
+fn limit_kernel_memory(launch: &LaunchSpec) -> Option<SocketMemory> {
     /// With 16 KiB each, and up to 1 MiB where all messages are empty.
     const MESSAGE_QUEUES: &str = "32";
     if launch.memory == MemoryCounter::Complete {
         return None;
     }
     let _ = std::fs::write("/proc/sys/kernel/msgmni", MESSAGE_QUEUES);
-    (launch.plan.network() == Network::Own).then(SocketMemory::open).flatten()
+    (launch.plan.network() == NetworkNamespace::Own).then(SocketMemory::open).flatten()
 }
 
-fn account(sockets: Option<&SocketMemory>) -> Account {
+fn account(sockets: Option<&SocketMemory>) -> InitUsage {
     /// `struct msg_msg`, as the kernel allocates it for an empty message.
     const MESSAGE: u64 = 64;
     let sum = |of: &str, size: fn(&[u64]) -> u64| {
@@ -203,9 +213,10 @@ fn account(sockets: Option<&SocketMemory>) -> Account {
     };
     // Columns 14 and 15: what of a segment is in memory, and what was moved out of it.
     let segments = sum("shm", |line| line.iter().skip(14).sum());
-    // Columns 3 and 4: the bytes in a queue, and its messages. Only root may lower the number of queues.
+    // Columns 3 and 4: the bytes in a queue, and its messages. Only root may lower the number of
+    // queues.
     let queues = sum("msg", |line| line.get(3..5).map_or(0, |queue| queue[0] + queue[1] * MESSAGE));
-    Account {
+    InitUsage {
         written: process::written_by_children().unwrap_or_default(),
         shared: segments + queues,
         sockets: sockets.map_or(0, SocketMemory::bytes),
@@ -213,16 +224,16 @@ fn account(sockets: Option<&SocketMemory>) -> Account {
 }
 
 /// Into the network that the warden made meanwhile.
-fn join_network(warden: &OwnedFd) -> Result<(), Fault> {
+fn join_network(warden: &OwnedFd) -> Result<(), SetupError> {
     let [network] = handed_over(warden)
-        .ok_or_else(|| Fault { what: "receive the network".into(), errno: libc::EBADMSG })?;
+        .ok_or_else(|| SetupError { what: "receive the network".into(), errno: libc::EBADMSG })?;
     namespace::enter(network.as_fd(), namespace::NETWORK)
         .during(|| "enter the network namespace".into())
 }
 
 /// A standard stream that is the host's `/dev/null` becomes ours: through the host's, root
 /// could change its mode for everybody.
-fn own_null() -> Result<(), Fault> {
+fn own_null() -> Result<(), SetupError> {
     let null = rustix::fs::makedev(1, 3);
     let is_null = |stream: BorrowedFd<'_>| {
         rustix::fs::fstat(stream).is_ok_and(|status| status.st_rdev == null)
@@ -247,8 +258,8 @@ fn own_null() -> Result<(), Fault> {
 
 /// A user namespace below the warden's: the mounts copied into it are locked together, and
 /// whatever could be gained in it reaches neither them nor the other namespaces.
-fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
-    let identity = launch.plan.identity().ok_or_else(|| Fault {
+fn lock(launch: &LaunchSpec, warden: &OwnedFd) -> Result<InnerNamespaces, SetupError> {
+    let identity = launch.plan.identity().ok_or_else(|| SetupError {
         what: "find an identity in the plan".into(),
         errno: libc::EINVAL,
     })?;
@@ -265,7 +276,7 @@ fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
             Mode::empty(),
         )
     };
-    let inside = Inside {
+    let inside = InnerNamespaces {
         user: open("user").during(|| "open the user namespace".into())?,
         mount: open("mnt").during(|| "open the mount namespace".into())?,
     };
@@ -289,7 +300,7 @@ fn lock(launch: &Launch, warden: &OwnedFd) -> Result<Inside, Fault> {
 
 /// Gives up every capability for good, but for one that is of no use here: a shell that has it
 /// cannot be looked into by what it starts, which has none.
-fn give_up(kept: u64) -> Result<(), Fault> {
+fn give_up(kept: u64) -> Result<(), SetupError> {
     let needed = 1 << privilege::CAP_SETPCAP;
     privilege::set_all_capabilities(needed, needed | kept, kept).during(|| "capset".into())?;
     privilege::superuser_is_nobody().during(|| "prctl(PR_SET_SECUREBITS)".into())?;
@@ -320,14 +331,14 @@ fn limit_watches() {
 }
 
 /// The namespaces the command lives in.
-struct Inside {
+struct InnerNamespaces {
     user: OwnedFd,
     mount: OwnedFd,
 }
 
 /// Keeps signals and abstract sockets inside. File rights are left to the mounts, which are
 /// locked: to handle any of them would cost every open 5 %.
-fn restrict() -> Result<(), Fault> {
+fn restrict() -> Result<(), SetupError> {
     let scoped = landlock::scope::ABSTRACT_UNIX_SOCKET | landlock::scope::SIGNAL;
     let rules = landlock::scopes(scoped).during(|| "landlock_create_ruleset".into())?;
     landlock::restrict_self(rules.as_fd()).during(|| "landlock_restrict_self".into())
@@ -336,25 +347,25 @@ fn restrict() -> Result<(), Fault> {
 /// Installs the filter here, so that it holds for everything started later, and hands the
 /// usher its end.
 fn refuse_calls(
-    launch: &Launch,
+    launch: &LaunchSpec,
     warden: &OwnedFd,
-    inside: Option<&Inside>,
+    inside: Option<&InnerNamespaces>,
     for_usher: &[OwnedFd],
-) -> Result<(), Fault> {
+) -> Result<(), SetupError> {
     let steps = &launch.plan.steps;
     let scoped = steps.contains(&Step::Landlock);
     let group_signals = if scoped { GroupSignals::Scoped } else { GroupSignals::Refused };
-    let owner = Owner::of(launch.plan.identity().map(|identity| identity.uid));
+    let owner = FileOwner::of(launch.plan.identity().map(|identity| identity.uid));
     let observe = if steps.contains(&Step::Observe) { Observe::All } else { Observe::Denials };
     let connects = match launch.plan.network() {
-        Network::Host => Connects::Free,
-        Network::Own if steps.contains(&Step::Egress) => Connects::Asked,
-        Network::Own => Connects::Shut,
+        NetworkNamespace::Host => ConnectHandling::Free,
+        NetworkNamespace::Own if steps.contains(&Step::Egress) => ConnectHandling::Asked,
+        NetworkNamespace::Own => ConnectHandling::Shut,
     };
     let refused = |is_limited| if is_limited { Uncounted::Refused } else { Uncounted::Allowed };
     let disk = refused(launch.plan.most(Limit::Disk).is_some());
     let memory = refused(launch.memory == MemoryCounter::ByProcess);
-    let listener = seccomp::install(&ready_filter(Shape {
+    let listener = seccomp::install(&ready_filter(FilterOptions {
         group_signals,
         owner,
         observe,
@@ -363,12 +374,14 @@ fn refuse_calls(
         memory,
     }))
     .during(|| "seccomp(SECCOMP_SET_MODE_FILTER)".into())?;
-    let inside = inside
-        .ok_or_else(|| Fault { what: "find the lock in the plan".into(), errno: libc::EINVAL })?;
+    let inside = inside.ok_or_else(|| SetupError {
+        what: "find the lock in the plan".into(),
+        errno: libc::EINVAL,
+    })?;
     let word = match (observe, connects) {
-        (Observe::All, _) => usher::ALL,
-        (Observe::Denials, Connects::Asked) => usher::CONNECTIONS,
-        (Observe::Denials, Connects::Shut | Connects::Free) => usher::DENIALS,
+        (Observe::All, _) => notify::ALL,
+        (Observe::Denials, ConnectHandling::Asked) => notify::CONNECTIONS,
+        (Observe::Denials, ConnectHandling::Shut | ConnectHandling::Free) => notify::DENIALS,
     };
     let mut descriptors = vec![listener.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
     descriptors.extend(for_usher.iter().map(AsFd::as_fd));
@@ -376,30 +389,30 @@ fn refuse_calls(
 }
 
 /// Starts a program at a path with these arguments; answers its number.
-pub(super) type Spawn<'a> = dyn Fn(&CString, &[CString]) -> std::io::Result<i32> + 'a;
+pub(super) type SpawnFn<'a> = dyn Fn(&CString, &[CString]) -> std::io::Result<i32> + 'a;
 
 /// Starts the command; answers its process id, or `None` if it could not be executed.
 fn start(
-    launch: &Launch,
+    launch: &LaunchSpec,
     control: &OwnedFd,
-    mask: &Set,
-    ceilings: &[Ceiling],
-) -> Result<Option<i32>, Fault> {
+    mask: &SignalSet,
+    ceilings: &[ResourceLimit],
+) -> Result<Option<i32>, SetupError> {
     let text = |bytes: &Vec<u8>| {
         CString::new(bytes.as_slice())
-            .map_err(|_| Fault { what: "read the command".into(), errno: libc::EINVAL })
+            .map_err(|_| SetupError { what: "read the command".into(), errno: libc::EINVAL })
     };
     let arguments = launch.command.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let variables = launch.variables.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     rustix::process::chdir(launch.cwd.as_path()).during(|| format!("enter {}", launch.cwd))?;
-    let how = How { company: Company::Ours, descriptors: &[], ceilings, mask };
+    let how = SpawnOptions { company: SpawnIsolation::Ours, descriptors: &[], ceilings, mask };
     let spawn = |path: &CString, arguments: &[CString]| {
         process::spawn_as(path, arguments, &variables, &how)
     };
     match execute(&arguments, &variables, &spawn) {
         Ok(pid) => Ok(Some(pid)),
         Err(errno) => {
-            tell(control, &Report::NotExecuted(errno));
+            tell(control, &SandboxMessage::NotExecuted(errno));
             Ok(None)
         }
     }
@@ -409,7 +422,7 @@ fn start(
 pub(super) fn execute(
     arguments: &[CString],
     variables: &[CString],
-    spawn: &Spawn<'_>,
+    spawn: &SpawnFn<'_>,
 ) -> Result<i32, i32> {
     let Some(program) = arguments.first() else { return Err(libc::EINVAL) };
     let spawn = |path: &CString, arguments: &[CString]| {
@@ -453,15 +466,15 @@ pub(super) fn execute(
 /// told to end.
 fn attend(
     command: Option<i32>,
-    mut jobs: Jobs<'_>,
+    mut jobs: ExecTable<'_>,
     ended: &OwnedFd,
     sockets: Option<&SocketMemory>,
-) -> Result<(), Fault> {
+) -> Result<(), SetupError> {
     let control = jobs.control;
     let mut is_paused = false;
     loop {
         while let Ok(Some((pid, change, usage))) = process::wait(-1, Wait::Poll) {
-            let usage = Usage {
+            let usage = ResourceUsage {
                 user_us: usage.user_us,
                 system_us: usage.system_us,
                 max_rss_kb: usage.max_rss_kb,
@@ -471,14 +484,14 @@ fn attend(
                 continue;
             }
             let report = match change {
-                Change::Exited(status) => Report::Exited(status, usage),
-                Change::Killed(signal) => Report::Killed(signal, usage),
-                Change::Stopped(_) if is_paused => continue,
-                Change::Stopped(signal) => {
-                    tell(control, &Report::Stopped(signal));
+                ChildStatus::Exited(status) => SandboxMessage::Exited(status, usage),
+                ChildStatus::Killed(signal) => SandboxMessage::Killed(signal, usage),
+                ChildStatus::Stopped(_) if is_paused => continue,
+                ChildStatus::Stopped(signal) => {
+                    tell(control, &SandboxMessage::Stopped(signal));
                     continue;
                 }
-                Change::Continued => continue,
+                ChildStatus::Continued => continue,
             };
             // Told when nothing else is left, so that the caller need not wait for us to go.
             end_all();
@@ -495,32 +508,34 @@ fn attend(
         let order = waits[0].revents().contains(PollFlags::IN).then(|| receive(control)).flatten();
         match order {
             // The command may have ended meanwhile, and it may be another user's program.
-            Some((Order::Signal(signal), _)) => {
+            Some((SandboxOrder::Signal(signal), _)) => {
                 drop(command.map(|command| signal::kill(command, signal)))
             }
-            Some((Order::End, _)) => {
+            Some((SandboxOrder::End, _)) => {
                 end_all();
                 wait_for_usher();
-                tell(control, &Report::Killed(libc::SIGKILL, Usage::default()));
+                tell(control, &SandboxMessage::Killed(libc::SIGKILL, ResourceUsage::default()));
                 return Ok(());
             }
-            Some((Order::Pause, _)) => {
-                is_paused = pause::stop_all();
-                tell(control, &Report::Paused);
+            Some((SandboxOrder::Pause, _)) => {
+                is_paused = freeze::stop_all();
+                tell(control, &SandboxMessage::Paused);
             }
-            Some((Order::Resume, _)) => {
+            Some((SandboxOrder::Resume, _)) => {
                 let _ = signal::kill(-1, libc::SIGCONT);
                 is_paused = false;
             }
-            Some((Order::Settle, _)) => {
+            Some((SandboxOrder::Settle, _)) => {
                 let own = wait_for_usher();
-                tell(control, &Report::Settled);
+                tell(control, &SandboxMessage::Settled);
                 // What is started later has our mask.
                 rustix::process::umask(own);
             }
-            Some((Order::Account, _)) => tell(control, &Report::Account(account(sockets))),
-            Some((Order::Socket, _)) => doors::hand_out(control),
-            Some((Order::Start(job), descriptors)) => jobs.start(job, descriptors),
+            Some((SandboxOrder::Account, _)) => {
+                tell(control, &SandboxMessage::Account(account(sockets)))
+            }
+            Some((SandboxOrder::Socket, _)) => netns_listeners::hand_out(control),
+            Some((SandboxOrder::Start(job), descriptors)) => jobs.start(job, descriptors),
             None if gone => return Ok(()),
             None => {}
         }
@@ -546,7 +561,7 @@ fn wait_for_usher() -> Mode {
     rustix::process::umask(Mode::from_raw_mode(0o077))
 }
 
-fn receive(control: &OwnedFd) -> Option<(Order, Vec<OwnedFd>)> {
+fn receive(control: &OwnedFd) -> Option<(SandboxOrder, Vec<OwnedFd>)> {
     let mut buffer = [0; 64];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

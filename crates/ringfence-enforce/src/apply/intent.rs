@@ -22,12 +22,12 @@ pub struct Intent {
     /// For what.
     pub operation: Operation,
     /// What would become of it.
-    pub end: End,
+    pub end: IntentEffect,
 }
 
 /// What a call is going to do with what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum IntentEffect {
     /// Open it for reading, or start it as a program.
     Use,
     /// Look at it, or change it.
@@ -35,13 +35,13 @@ pub enum End {
 }
 
 /// Where the arguments of a call stand that takes a path.
-struct Form {
+struct PathArgs {
     directory: Option<usize>,
     path: usize,
-    wants: Wants,
+    wants: IntentOperation,
 }
 
-enum Wants {
+enum IntentOperation {
     Always(Operation),
     /// As the flags in this argument say.
     AsFlagged(usize),
@@ -62,22 +62,22 @@ pub fn intent(pid: u32) -> Option<Intent> {
         base(pid, form.directory.and_then(|number| arguments.get(number)).copied())?.join(&written)
     };
     let (operation, end) = match form.wants {
-        Wants::Always(Operation::Execute) => (Operation::Execute, End::Use),
-        Wants::Always(operation) => (operation, End::Other),
-        Wants::AsFlagged(number) => flagged(*arguments.get(number)?),
+        IntentOperation::Always(Operation::Execute) => (Operation::Execute, IntentEffect::Use),
+        IntentOperation::Always(operation) => (operation, IntentEffect::Other),
+        IntentOperation::AsFlagged(number) => flagged(*arguments.get(number)?),
     };
     Some(Intent { path, operation, end })
 }
 
 /// What an open with these flags is for.
-fn flagged(flags: u64) -> (Operation, End) {
+fn flagged(flags: u64) -> (Operation, IntentEffect) {
     let is = |flag: i32| flags & flag as u64 == flag as u64;
     match flags & libc::O_ACCMODE as u64 == libc::O_RDONLY as u64 {
         true if is(libc::O_PATH) || is(libc::O_CREAT) || is(libc::O_TRUNC) => {
-            (Operation::Read, End::Other)
+            (Operation::Read, IntentEffect::Other)
         }
-        true => (Operation::Read, End::Use),
-        false => (Operation::Write, End::Other),
+        true => (Operation::Read, IntentEffect::Use),
+        false => (Operation::Write, IntentEffect::Other),
     }
 }
 
@@ -91,12 +91,12 @@ fn waits_in(pid: u32) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-fn form(call: Call) -> Option<Form> {
+fn form(call: Call) -> Option<PathArgs> {
     use Operation::{Execute, Read, Write};
-    let at = |directory, path, wants| Some(Form { directory, path, wants });
+    let at = |directory, path, wants| Some(PathArgs { directory, path, wants });
     match call {
-        Call::Open => at(None, 0, Wants::AsFlagged(1)),
-        Call::Openat => at(Some(0), 1, Wants::AsFlagged(2)),
+        Call::Open => at(None, 0, IntentOperation::AsFlagged(1)),
+        Call::Openat => at(Some(0), 1, IntentOperation::AsFlagged(2)),
         Call::Stat
         | Call::Lstat
         | Call::Access
@@ -106,18 +106,18 @@ fn form(call: Call) -> Option<Form> {
         | Call::Getxattr
         | Call::Lgetxattr
         | Call::Listxattr
-        | Call::Llistxattr => at(None, 0, Wants::Always(Read)),
-        Call::InotifyAddWatch => at(None, 1, Wants::Always(Read)),
+        | Call::Llistxattr => at(None, 0, IntentOperation::Always(Read)),
+        Call::InotifyAddWatch => at(None, 1, IntentOperation::Always(Read)),
         Call::Newfstatat | Call::Statx | Call::Faccessat | Call::Faccessat2 | Call::Readlinkat => {
-            at(Some(0), 1, Wants::Always(Read))
+            at(Some(0), 1, IntentOperation::Always(Read))
         }
-        Call::Execve => at(None, 0, Wants::Always(Execute)),
-        Call::Execveat => at(Some(0), 1, Wants::Always(Execute)),
+        Call::Execve => at(None, 0, IntentOperation::Always(Execute)),
+        Call::Execveat => at(Some(0), 1, IntentOperation::Always(Execute)),
         Call::Truncate | Call::Unlink | Call::Rmdir | Call::Chmod | Call::Chown | Call::Lchown => {
-            at(None, 0, Wants::Always(Write))
+            at(None, 0, IntentOperation::Always(Write))
         }
         Call::Unlinkat | Call::Fchmodat | Call::Fchownat | Call::Utimensat => {
-            at(Some(0), 1, Wants::Always(Write))
+            at(Some(0), 1, IntentOperation::Always(Write))
         }
         _ => None,
     }

@@ -4,31 +4,31 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
-use ringfence_sys::mount::{self, Reach};
-use ringfence_sys::process::{self, Change, Fork, Wait};
+use ringfence_sys::mount::{self, MountRecursion};
+use ringfence_sys::process::{self, ChildStatus, Fork, Wait};
 use ringfence_sys::{landlock, namespace};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-use super::group;
-use crate::support::{Accounts, Fuse, Numbers, Support};
+use super::cgroup;
+use crate::support::{FuseSupport, HostSupport, PidAllocation, ProcAccounting};
 
 /// Facts that cost nothing to find out. Whether namespaces work is found out by the run itself.
-pub fn support() -> Support {
+pub fn support() -> HostSupport {
     let (uid, gid) = process::ids();
-    let Kernel { landlock, accounts, numbers } = *kernel();
-    Support { uid, gid, landlock, fuse: fuse(), accounts, numbers }
+    let KernelSupport { landlock, accounts, numbers } = *kernel();
+    HostSupport { uid, gid, landlock, fuse: fuse(), accounts, numbers }
 }
 
 /// What does not change as long as a program runs.
-struct Kernel {
+struct KernelSupport {
     landlock: u32,
-    accounts: Accounts,
-    numbers: Numbers,
+    accounts: ProcAccounting,
+    numbers: PidAllocation,
 }
 
-fn kernel() -> &'static Kernel {
-    static KERNEL: OnceLock<Kernel> = OnceLock::new();
-    KERNEL.get_or_init(|| Kernel {
+fn kernel() -> &'static KernelSupport {
+    static KERNEL: OnceLock<KernelSupport> = OnceLock::new();
+    KERNEL.get_or_init(|| KernelSupport {
         landlock: landlock::abi().unwrap_or(0),
         accounts: accounts(),
         numbers: numbered(),
@@ -36,29 +36,29 @@ fn kernel() -> &'static Kernel {
 }
 
 /// Whether processes of a sandbox are numbered for themselves.
-pub(super) fn numbers() -> Numbers {
+pub(super) fn numbers() -> PidAllocation {
     kernel().numbers
 }
 
 /// Kernels can be built to tell less.
-fn accounts() -> Accounts {
+fn accounts() -> ProcAccounting {
     let is_told = |name: &str| std::path::Path::new(name).exists();
     match (is_told("/proc/thread-self/children"), is_told("/proc/self/io")) {
-        (true, true) => Accounts::Full,
-        (true, false) => Accounts::WithoutDisk,
-        (false, _) => Accounts::Nothing,
+        (true, true) => ProcAccounting::Full,
+        (true, false) => ProcAccounting::WithoutDisk,
+        (false, _) => ProcAccounting::Nothing,
     }
 }
 
-fn numbered() -> Numbers {
+fn numbered() -> PidAllocation {
     if has_own_numbers() {
-        return Numbers::Own;
+        return PidAllocation::Own;
     }
     // Only root needs it.
-    if process::ids().0 == 0 && group::holds_processes() {
-        Numbers::Grouped
+    if process::ids().0 == 0 && cgroup::holds_processes() {
+        PidAllocation::Grouped
     } else {
-        Numbers::Shared
+        PidAllocation::Shared
     }
 }
 
@@ -71,17 +71,17 @@ pub(super) fn has_own_numbers() -> bool {
 }
 
 /// By opening it: a container may show the device with all permissions, and forbid its use.
-pub(super) fn fuse() -> Fuse {
+pub(super) fn fuse() -> FuseSupport {
     const DEVICE: &str = "/dev/fuse";
-    let Ok(status) = rustix::fs::stat(DEVICE) else { return Fuse::Absent };
+    let Ok(status) = rustix::fs::stat(DEVICE) else { return FuseSupport::Absent };
     let is_device = FileType::from_raw_mode(status.st_mode).is_char_device();
     let opens = || rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).is_ok();
-    if is_device && opens() { Fuse::Opens } else { Fuse::Shut }
+    if is_device && opens() { FuseSupport::Opens } else { FuseSupport::Shut }
 }
 
 /// Why namespaces cannot be had, and what helps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Obstacle {
+pub struct UsernsObstacle {
     /// The call that failed and how.
     pub symptom: String,
     /// Why, as far as it can be told.
@@ -93,7 +93,7 @@ pub struct Obstacle {
 /// Tries in a child what a sandbox needs; `None` if all of it works.
 ///
 /// Forks: to be called from a single thread only.
-pub fn probe() -> Option<Obstacle> {
+pub fn probe() -> Option<UsernsObstacle> {
     let wanted = namespace::USER
         | namespace::MOUNT
         | namespace::PID
@@ -112,7 +112,7 @@ pub fn probe() -> Option<Obstacle> {
             })
         }
         Ok(Fork::Parent(pid)) => match process::wait(pid, Wait::Block) {
-            Ok(Some((_, Change::Exited(status), _))) => status,
+            Ok(Some((_, ChildStatus::Exited(status), _))) => status,
             _ => libc::EIO,
         },
         Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
@@ -133,12 +133,12 @@ const TOO_OLD: i32 = 255;
 /// Changes the working directory's mount where the kernel has it: for a process in a mount
 /// namespace of its own.
 fn is_too_old() -> bool {
-    let tried = mount::set_attributes(CWD.as_fd(), c"", Reach::One, 0);
+    let tried = mount::set_attributes(CWD.as_fd(), c"", MountRecursion::One, 0);
     tried.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSYS))
 }
 
-fn too_old() -> Obstacle {
-    Obstacle {
+fn too_old() -> UsernsObstacle {
+    UsernsObstacle {
         symptom: "mount_setattr failed: Function not implemented".into(),
         cause: "the kernel is too old, or something around this process hides its newer calls"
             .into(),
@@ -151,7 +151,7 @@ fn read(path: &str) -> Option<String> {
 }
 
 /// The most specific cause that the host's settings show.
-fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
+fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> UsernsObstacle {
     let symptom =
         format!("unshare(CLONE_NEWUSER|…) failed: {}", std::io::Error::from_raw_os_error(errno));
     let setting = |name: &str| read(&format!("/proc/sys/{name}"));
@@ -159,7 +159,7 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
     // ENOSPC says that a limit is reached, and not which of several.
     if let libc::ENOSPC | libc::EUSERS = errno {
         let (cause, fix) = reached(&setting);
-        return Obstacle { symptom, cause, fix };
+        return UsernsObstacle { symptom, cause, fix };
     }
     let (cause, fix) = if errno == libc::EAGAIN {
         (
@@ -204,7 +204,7 @@ fn obstacle(errno: i32, read: &dyn Fn(&str) -> Option<String>) -> Obstacle {
             "run ringfence outside of the sandbox or service that started it",
         )
     };
-    Obstacle { symptom, cause: cause.into(), fix: fix.into() }
+    UsernsObstacle { symptom, cause: cause.into(), fix: fix.into() }
 }
 
 /// The limit on namespaces that is reached: one that is 0, or else the lowest.

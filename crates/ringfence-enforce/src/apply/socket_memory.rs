@@ -81,7 +81,8 @@ impl SocketMemory {
         let mut sum = 0_u64;
         let unix = unix_request();
         self.dump(&unix, |answer| sum = sum.saturating_add(self.unix_bytes(answer)));
-        // A dump walks through the hash table of all network namespaces, which takes about a millisecond.
+        // A dump walks through the hash table of all network namespaces, which takes about a
+        // millisecond.
         for (family, counts) in FAMILIES.into_iter().zip(&self.counts) {
             let text = counts.as_ref().map(contents);
             for (_, protocol) in PROTOCOLS
@@ -116,8 +117,8 @@ impl SocketMemory {
             }
         }
         let orphaned = match kind {
-            // The length of the queue is that of its first datagram, which may be empty. Only the peer
-            // can send to a socket that has one.
+            // The length of the queue is that of its first datagram, which may be empty. Only the
+            // peer can send to a socket that has one.
             Some(DATAGRAM) if !waits && has_peer => 0,
             Some(DATAGRAM) => self.per_sender * self.datagrams,
             _ if !waits || has_peer => 0,

@@ -5,13 +5,13 @@
 
 use super::calls::{Arch, Call};
 use super::ioctls::Commands;
-use super::table::{Entry, When};
+use super::table::{ArgCondition, FilterRule};
 
-pub use ringfence_sys::seccomp::Instruction;
+pub use ringfence_sys::seccomp::BpfInsn;
 
 /// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum FilterAction {
     /// It goes through.
     Allow,
     /// It fails with this error number.
@@ -22,13 +22,13 @@ pub enum Action {
     Told(u16),
 }
 
-impl Action {
+impl FilterAction {
     /// The kernel's word for it.
     pub fn code(self) -> u32 {
         match self {
-            Action::Allow => 0x7fff_0000,
-            Action::Errno(number) => 0x0005_0000 | u32::from(number),
-            Action::Notify | Action::Told(_) => 0x7fc0_0000,
+            FilterAction::Allow => 0x7fff_0000,
+            FilterAction::Errno(number) => 0x0005_0000 | u32::from(number),
+            FilterAction::Notify | FilterAction::Told(_) => 0x7fc0_0000,
         }
     }
 }
@@ -43,10 +43,10 @@ const RETURN: u16 = 0x06;
 
 const CALL: u32 = 0;
 const ARCH: u32 = 4;
-const NO_SUCH_CALL: Action = Action::Errno(libc::ENOSYS as u16);
-/// From here on (Linux 6.13, `setxattrat`) calls are newer than the table, and may do what it refuses
-/// or wants to be told of in another way: there are none, and programs fall back to older ones. Numbers
-/// of the x32 ABI, which nobody uses and filters forget, are greater as well.
+const NO_SUCH_CALL: FilterAction = FilterAction::Errno(libc::ENOSYS as u16);
+/// From here on (Linux 6.13, `setxattrat`) calls are newer than the table, and may do what it
+/// refuses or wants to be told of in another way: there are none, and programs fall back to older
+/// ones. Numbers of the x32 ABI, which nobody uses and filters forget, are greater as well.
 const UNKNOWN: u32 = 463;
 
 /// Low half of an argument on a little-endian machine: flags and numbers the kernel
@@ -57,27 +57,27 @@ fn argument(number: u8) -> u32 {
 
 /// Where a comparison leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum To {
+enum JumpTarget {
     /// The next line.
     Next,
     /// A label.
     Label(usize),
     /// A return, shared by all who want it.
-    Return(Action),
+    Return(FilterAction),
 }
 
 /// An instruction whose jumps are not known yet.
 #[derive(Debug, Clone, Copy)]
-enum Line {
+enum PendingInsn {
     Plain(u16, u32),
-    Compare(u16, u32, To, To),
+    Compare(u16, u32, JumpTarget, JumpTarget),
     Label(usize),
 }
 
 /// Builds the filter architecture by architecture.
 #[derive(Default)]
-pub(super) struct Assembler {
-    code: Vec<Instruction>,
+pub(super) struct BpfAssembler {
+    code: Vec<BpfInsn>,
     shared: Vec<SharedBody>,
 }
 
@@ -90,16 +90,16 @@ struct SharedBody {
 }
 
 /// The conditions of one call, in order, and their actions.
-type Body = Vec<(When, Action)>;
+type Body = Vec<(ArgCondition, FilterAction)>;
 
-impl Assembler {
+impl BpfAssembler {
     /// Adds the part for one architecture.
-    pub(super) fn architecture(&mut self, arch: Arch, entries: &[Entry]) {
-        let (block, far) = Block::new(arch, entries).finish();
-        self.code.push(Instruction { code: LOAD, jt: 0, jf: 0, k: ARCH });
+    pub(super) fn architecture(&mut self, arch: Arch, entries: &[FilterRule]) {
+        let (block, far) = ArchBlock::new(arch, entries).finish();
+        self.code.push(BpfInsn { code: LOAD, jt: 0, jf: 0, k: ARCH });
         // Conditional jumps reach 255 instructions; the unconditional one reaches all.
-        self.code.push(Instruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: arch.audit() });
-        self.code.push(Instruction { code: JUMP, jt: 0, jf: 0, k: block.len() as u32 });
+        self.code.push(BpfInsn { code: JUMP_EQUAL, jt: 1, jf: 0, k: arch.audit() });
+        self.code.push(BpfInsn { code: JUMP, jt: 0, jf: 0, k: block.len() as u32 });
         for (position, body) in far {
             let position = self.code.len() + position;
             match self.shared.iter_mut().find(|shared| shared.body == body) {
@@ -111,14 +111,14 @@ impl Assembler {
     }
 
     /// Calls of any other architecture do not exist.
-    pub(super) fn finish(mut self) -> Vec<Instruction> {
-        self.code.push(Instruction { code: RETURN, jt: 0, jf: 0, k: NO_SUCH_CALL.code() });
+    pub(super) fn finish(mut self) -> Vec<BpfInsn> {
+        self.code.push(BpfInsn { code: RETURN, jt: 0, jf: 0, k: NO_SUCH_CALL.code() });
         for SharedBody { body, jumps } in self.shared {
             let start = self.code.len();
             for position in jumps {
                 self.code[position].k = (start - position - 1) as u32;
             }
-            let mut block = Block::default();
+            let mut block = ArchBlock::default();
             block.conditions(&body);
             self.code.extend(block.finish().0);
         }
@@ -128,8 +128,8 @@ impl Assembler {
 
 /// The code of one architecture.
 #[derive(Default)]
-struct Block {
-    lines: Vec<Line>,
+struct ArchBlock {
+    lines: Vec<PendingInsn>,
     labels: usize,
     bodies: Vec<(usize, Body)>,
     /// Bodies that stand behind all blocks, in the order of the jumps to them.
@@ -138,27 +138,27 @@ struct Block {
     few: usize,
 }
 
-impl Block {
-    fn new(arch: Arch, entries: &[Entry]) -> Self {
+impl ArchBlock {
+    fn new(arch: Arch, entries: &[FilterRule]) -> Self {
         // For 32-bit programs, which are rare, the filter is short rather than quick.
         let mut block = Self { few: if arch == Arch::X86 { 10 } else { 6 }, ..Self::default() };
-        block.lines.push(Line::Plain(LOAD, CALL));
-        let mut calls: Vec<(u32, To)> = Vec::new();
+        block.lines.push(PendingInsn::Plain(LOAD, CALL));
+        let mut calls: Vec<(u32, JumpTarget)> = Vec::new();
         for entry in entries {
             if calls.iter().any(|(number, _)| *number == entry.call) {
                 continue;
             }
-            let same: Vec<&Entry> =
+            let same: Vec<&FilterRule> =
                 entries.iter().filter(|other| other.call == entry.call).collect();
             let to = match same.as_slice() {
-                [only] if only.when == When::Always => To::Return(only.action),
+                [only] if only.when == ArgCondition::Always => JumpTarget::Return(only.action),
                 _ => {
                     let label = block.label();
                     block.bodies.push((
                         label,
                         same.iter().map(|entry| (entry.when, entry.action)).collect(),
                     ));
-                    To::Label(label)
+                    JumpTarget::Label(label)
                 }
             };
             calls.push((entry.call, to));
@@ -168,13 +168,13 @@ impl Block {
         if let Some((number, to)) =
             calls.iter().find(|(number, _)| Some(*number) == Call::Openat.number(arch))
         {
-            block.lines.push(Line::Compare(JUMP_EQUAL, *number, *to, To::Next));
+            block.lines.push(PendingInsn::Compare(JUMP_EQUAL, *number, *to, JumpTarget::Next));
         }
-        block.lines.push(Line::Compare(
+        block.lines.push(PendingInsn::Compare(
             JUMP_GREATER_EQUAL,
             UNKNOWN,
-            To::Return(NO_SUCH_CALL),
-            To::Next,
+            JumpTarget::Return(NO_SUCH_CALL),
+            JumpTarget::Next,
         ));
         block.search(&calls);
         block
@@ -186,66 +186,75 @@ impl Block {
     }
 
     /// A decision tree over sorted call numbers.
-    fn search(&mut self, calls: &[(u32, To)]) {
+    fn search(&mut self, calls: &[(u32, JumpTarget)]) {
         if calls.len() <= self.few {
             for (i, (number, to)) in calls.iter().enumerate() {
                 let last = i + 1 == calls.len();
-                self.lines.push(Line::Compare(
+                self.lines.push(PendingInsn::Compare(
                     JUMP_EQUAL,
                     *number,
                     *to,
-                    if last { To::Return(Action::Allow) } else { To::Next },
+                    if last { JumpTarget::Return(FilterAction::Allow) } else { JumpTarget::Next },
                 ));
             }
             return;
         }
         let (low, high) = calls.split_at(calls.len() / 2);
         let label = self.label();
-        self.lines.push(Line::Compare(JUMP_GREATER_EQUAL, high[0].0, To::Label(label), To::Next));
+        self.lines.push(PendingInsn::Compare(
+            JUMP_GREATER_EQUAL,
+            high[0].0,
+            JumpTarget::Label(label),
+            JumpTarget::Next,
+        ));
         self.search(low);
-        self.lines.push(Line::Label(label));
+        self.lines.push(PendingInsn::Label(label));
         self.search(high);
     }
 
     /// A condition of one call: either returns its action or goes on to the next. Its
     /// [`When::sole_argument`] is loaded.
-    fn body(&mut self, when: When, action: Action, otherwise: To) {
-        let (yes, no) = (To::Return(action), otherwise);
+    fn body(&mut self, when: ArgCondition, action: FilterAction, otherwise: JumpTarget) {
+        let (yes, no) = (JumpTarget::Return(action), otherwise);
         match when {
-            When::Always => self.lines.push(Line::Plain(RETURN, action.code())),
-            When::Equals(_, value) => self.lines.push(Line::Compare(JUMP_EQUAL, value, yes, no)),
-            When::AnyBit(_, bits) => self.lines.push(Line::Compare(JUMP_SET, bits, yes, no)),
-            When::MaskedEquals(number, mask, value) => self.lines.extend([
-                Line::Plain(LOAD, argument(number)),
-                Line::Plain(AND, mask),
-                Line::Compare(JUMP_EQUAL, value, yes, no),
+            ArgCondition::Always => self.lines.push(PendingInsn::Plain(RETURN, action.code())),
+            ArgCondition::Equals(_, value) => {
+                self.lines.push(PendingInsn::Compare(JUMP_EQUAL, value, yes, no))
+            }
+            ArgCondition::AnyBit(_, bits) => {
+                self.lines.push(PendingInsn::Compare(JUMP_SET, bits, yes, no))
+            }
+            ArgCondition::MaskedEquals(number, mask, value) => self.lines.extend([
+                PendingInsn::Plain(LOAD, argument(number)),
+                PendingInsn::Plain(AND, mask),
+                PendingInsn::Compare(JUMP_EQUAL, value, yes, no),
             ]),
-            When::NotNull(number) => self.lines.extend([
-                Line::Plain(LOAD, argument(number)),
-                Line::Compare(JUMP_EQUAL, 0, To::Next, yes),
-                Line::Plain(LOAD, argument(number) + 4),
-                Line::Compare(JUMP_EQUAL, 0, no, yes),
+            ArgCondition::NotNull(number) => self.lines.extend([
+                PendingInsn::Plain(LOAD, argument(number)),
+                PendingInsn::Compare(JUMP_EQUAL, 0, JumpTarget::Next, yes),
+                PendingInsn::Plain(LOAD, argument(number) + 4),
+                PendingInsn::Compare(JUMP_EQUAL, 0, no, yes),
             ]),
-            When::NoneOf(_, values) => self.one_of(values, no, yes),
-            When::OneOf(_, values) => self.one_of(values, yes, no),
-            When::Unlisted(_, commands) => self.listed(commands, no, yes),
-            When::BothBits((first, bits), (second, others)) => self.lines.extend([
-                Line::Plain(LOAD, argument(first)),
-                Line::Compare(JUMP_SET, bits, To::Next, no),
-                Line::Plain(LOAD, argument(second)),
-                Line::Compare(JUMP_SET, others, yes, no),
+            ArgCondition::NoneOf(_, values) => self.one_of(values, no, yes),
+            ArgCondition::OneOf(_, values) => self.one_of(values, yes, no),
+            ArgCondition::Unlisted(_, commands) => self.listed(commands, no, yes),
+            ArgCondition::BothBits((first, bits), (second, others)) => self.lines.extend([
+                PendingInsn::Plain(LOAD, argument(first)),
+                PendingInsn::Compare(JUMP_SET, bits, JumpTarget::Next, no),
+                PendingInsn::Plain(LOAD, argument(second)),
+                PendingInsn::Compare(JUMP_SET, others, yes, no),
             ]),
-            When::Both((first, value), (second, not)) => self.lines.extend([
-                Line::Plain(LOAD, argument(first)),
-                Line::Compare(JUMP_EQUAL, value, To::Next, no),
-                Line::Plain(LOAD, argument(second)),
-                Line::Compare(JUMP_EQUAL, not, no, yes),
+            ArgCondition::Both((first, value), (second, not)) => self.lines.extend([
+                PendingInsn::Plain(LOAD, argument(first)),
+                PendingInsn::Compare(JUMP_EQUAL, value, JumpTarget::Next, no),
+                PendingInsn::Plain(LOAD, argument(second)),
+                PendingInsn::Compare(JUMP_EQUAL, not, no, yes),
             ]),
-            When::Among((first, value), (second, values)) => {
+            ArgCondition::Among((first, value), (second, values)) => {
                 self.lines.extend([
-                    Line::Plain(LOAD, argument(first)),
-                    Line::Compare(JUMP_EQUAL, value, To::Next, no),
-                    Line::Plain(LOAD, argument(second)),
+                    PendingInsn::Plain(LOAD, argument(first)),
+                    PendingInsn::Compare(JUMP_EQUAL, value, JumpTarget::Next, no),
+                    PendingInsn::Plain(LOAD, argument(second)),
                 ]);
                 self.one_of(values, yes, no);
             }
@@ -253,20 +262,20 @@ impl Block {
     }
 
     /// Compares what is loaded to each of `values`.
-    fn one_of(&mut self, values: &[u32], yes: To, no: To) {
+    fn one_of(&mut self, values: &[u32], yes: JumpTarget, no: JumpTarget) {
         for (i, value) in values.iter().enumerate() {
             let last = i + 1 == values.len();
-            self.lines.push(Line::Compare(
+            self.lines.push(PendingInsn::Compare(
                 JUMP_EQUAL,
                 *value,
                 yes,
-                if last { no } else { To::Next },
+                if last { no } else { JumpTarget::Next },
             ));
         }
     }
 
     /// All conditions of one call.
-    fn conditions(&mut self, body: &[(When, Action)]) {
+    fn conditions(&mut self, body: &[(ArgCondition, FilterAction)]) {
         // What is loaded stays so for the next condition.
         let mut loaded = None;
         for (i, (when, action)) in body.iter().enumerate() {
@@ -274,54 +283,64 @@ impl Block {
             if sole != loaded
                 && let Some(number) = sole
             {
-                self.lines.push(Line::Plain(LOAD, argument(number)));
+                self.lines.push(PendingInsn::Plain(LOAD, argument(number)));
             }
             loaded = sole;
             if i + 1 == body.len() {
-                self.body(*when, *action, To::Return(Action::Allow));
+                self.body(*when, *action, JumpTarget::Return(FilterAction::Allow));
             } else {
                 let next = self.label();
-                self.body(*when, *action, To::Label(next));
-                self.lines.push(Line::Label(next));
+                self.body(*when, *action, JumpTarget::Label(next));
+                self.lines.push(PendingInsn::Label(next));
             }
         }
     }
 
     /// A decision tree over commands in ascending order.
-    fn listed(&mut self, commands: &[Commands], is_listed: To, is_not: To) {
+    fn listed(&mut self, commands: &[Commands], is_listed: JumpTarget, is_not: JumpTarget) {
         const FEW: usize = 4;
         if commands.len() > FEW {
             let (low, high) = commands.split_at(commands.len() / 2);
             let label = self.label();
-            self.lines.push(Line::Compare(
+            self.lines.push(PendingInsn::Compare(
                 JUMP_GREATER_EQUAL,
                 high[0].first,
-                To::Label(label),
-                To::Next,
+                JumpTarget::Label(label),
+                JumpTarget::Next,
             ));
             self.listed(low, is_listed, is_not);
-            self.lines.push(Line::Label(label));
+            self.lines.push(PendingInsn::Label(label));
             self.listed(high, is_listed, is_not);
             return;
         }
         for (i, Commands { first, last, .. }) in commands.iter().enumerate() {
-            let beyond = if i + 1 == commands.len() { is_not } else { To::Next };
+            let beyond = if i + 1 == commands.len() { is_not } else { JumpTarget::Next };
             if first == last {
-                self.lines.push(Line::Compare(JUMP_EQUAL, *first, is_listed, beyond));
+                self.lines.push(PendingInsn::Compare(JUMP_EQUAL, *first, is_listed, beyond));
             } else {
-                self.lines.push(Line::Compare(JUMP_GREATER_EQUAL, *first, To::Next, is_not));
-                self.lines.push(Line::Compare(JUMP_GREATER_EQUAL, last + 1, beyond, is_listed));
+                self.lines.push(PendingInsn::Compare(
+                    JUMP_GREATER_EQUAL,
+                    *first,
+                    JumpTarget::Next,
+                    is_not,
+                ));
+                self.lines.push(PendingInsn::Compare(
+                    JUMP_GREATER_EQUAL,
+                    last + 1,
+                    beyond,
+                    is_listed,
+                ));
             }
         }
     }
 
     /// Puts the bodies and the shared returns behind, and the distances in. Also answers where the
     /// block jumps to which far body.
-    fn finish(mut self) -> (Vec<Instruction>, Vec<(usize, Body)>) {
+    fn finish(mut self) -> (Vec<BpfInsn>, Vec<(usize, Body)>) {
         for (label, body) in std::mem::take(&mut self.bodies) {
-            self.lines.push(Line::Label(label));
-            if body.iter().any(|(when, _)| matches!(when, When::Unlisted(..))) {
-                self.lines.push(Line::Plain(JUMP, 0));
+            self.lines.push(PendingInsn::Label(label));
+            if body.iter().any(|(when, _)| matches!(when, ArgCondition::Unlisted(..))) {
+                self.lines.push(PendingInsn::Plain(JUMP, 0));
                 self.far.push(body);
             } else {
                 self.conditions(&body);
@@ -330,9 +349,9 @@ impl Block {
         // By the kernel's word: what is asked about and what is only told of are one to it.
         let mut returns: Vec<u32> = Vec::new();
         for line in &self.lines {
-            if let Line::Compare(_, _, yes, no) = line {
+            if let PendingInsn::Compare(_, _, yes, no) = line {
                 for to in [yes, no] {
-                    if let To::Return(action) = to
+                    if let JumpTarget::Return(action) = to
                         && !returns.contains(&action.code())
                     {
                         returns.push(action.code());
@@ -340,16 +359,17 @@ impl Block {
                 }
             }
         }
-        let length = self.lines.iter().filter(|line| !matches!(line, Line::Label(_))).count();
+        let length =
+            self.lines.iter().filter(|line| !matches!(line, PendingInsn::Label(_))).count();
         let mut at = vec![0; self.labels + 1];
         let mut position = 0;
         for line in &self.lines {
-            if let Line::Label(label) = line { at[*label] = position } else { position += 1 }
+            if let PendingInsn::Label(label) = line { at[*label] = position } else { position += 1 }
         }
-        let target = |to: To, next: usize| match to {
-            To::Next => next,
-            To::Label(label) => at[label],
-            To::Return(action) => {
+        let target = |to: JumpTarget, next: usize| match to {
+            JumpTarget::Next => next,
+            JumpTarget::Label(label) => at[label],
+            JumpTarget::Return(action) => {
                 length
                     + returns
                         .iter()
@@ -360,16 +380,16 @@ impl Block {
         let mut code = Vec::with_capacity(length + returns.len());
         for line in &self.lines {
             let next = code.len() + 1;
-            let distance = |to: To| {
+            let distance = |to: JumpTarget| {
                 u8::try_from(target(to, next) - next)
                     .expect("a block is shorter than a jump is long")
             };
             match *line {
-                Line::Plain(code_, k) => code.push(Instruction { code: code_, jt: 0, jf: 0, k }),
-                Line::Compare(code_, k, yes, no) => {
-                    code.push(Instruction { code: code_, jt: distance(yes), jf: distance(no), k })
+                PendingInsn::Plain(code_, k) => code.push(BpfInsn { code: code_, jt: 0, jf: 0, k }),
+                PendingInsn::Compare(code_, k, yes, no) => {
+                    code.push(BpfInsn { code: code_, jt: distance(yes), jf: distance(no), k })
                 }
-                Line::Label(_) => {}
+                PendingInsn::Label(_) => {}
             }
         }
         let jumps = code
@@ -378,12 +398,7 @@ impl Block {
             .filter(|(_, instruction)| instruction.code == JUMP)
             .map(|(position, _)| position);
         let far = jumps.zip(self.far).collect();
-        code.extend(returns.iter().map(|word| Instruction {
-            code: RETURN,
-            jt: 0,
-            jf: 0,
-            k: *word,
-        }));
+        code.extend(returns.iter().map(|word| BpfInsn { code: RETURN, jt: 0, jf: 0, k: *word }));
         (code, far)
     }
 }

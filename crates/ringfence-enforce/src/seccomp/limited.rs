@@ -5,64 +5,64 @@
 //! `write_bytes` of `/proc/PID/io`.
 
 use super::Uncounted;
-use super::bpf::Action;
+use super::bpf::FilterAction;
 use super::calls::Call;
-use super::table::{Line, When};
+use super::table::{ArgCondition, TableRow};
 
-const UNSUPPORTED: Action = Action::Errno(libc::EOPNOTSUPP as u16);
-const OTHER_DEVICE: Action = Action::Errno(libc::EXDEV as u16);
-const ABSENT: Action = Action::Errno(libc::ENOSYS as u16);
+const UNSUPPORTED: FilterAction = FilterAction::Errno(libc::EOPNOTSUPP as u16);
+const OTHER_DEVICE: FilterAction = FilterAction::Errno(libc::EXDEV as u16);
+const ABSENT: FilterAction = FilterAction::Errno(libc::ENOSYS as u16);
 
 /// `_IOW(0x94, 9, int)` and `_IOW(0x94, 13, struct file_clone_range)`.
 const FICLONE: u32 = 0x4004_9409;
 const FICLONERANGE: u32 = 0x4020_940d;
 
-const DISK: &[Line] = &[
+const DISK: &[TableRow] = &[
     (
         Call::Fallocate,
-        When::Always,
+        ArgCondition::Always,
         UNSUPPORTED,
         "takes blocks without writing; the C library writes zeroes instead",
     ),
     (
         Call::Ioctl,
-        When::Equals(1, FICLONE),
+        ArgCondition::Equals(1, FICLONE),
         UNSUPPORTED,
         "a reflink takes no blocks until one copy changes",
     ),
     (
         Call::Ioctl,
-        When::Equals(1, FICLONERANGE),
+        ArgCondition::Equals(1, FICLONERANGE),
         UNSUPPORTED,
         "a reflink takes no blocks until one copy changes",
     ),
     (
         Call::CopyFileRange,
-        When::Always,
+        ArgCondition::Always,
         OTHER_DEVICE,
         "a reflink, or a copy by the server, where the file system can; callers copy",
     ),
 ];
 
-const MEMORY: &[Line] = &[
+const MEMORY: &[TableRow] = &[
     (
         Call::MemfdCreate,
-        When::Always,
+        ArgCondition::Always,
         ABSENT,
         "in flight between sockets, a memfd is found in no process; callers fall back to /dev/shm",
     ),
-    (Call::MemfdSecret, When::Always, ABSENT, "the same by another call"),
+    (Call::MemfdSecret, ArgCondition::Always, ABSENT, "the same by another call"),
     (
         Call::Vmsplice,
-        When::Always,
+        ArgCondition::Always,
         ABSENT,
         "a pipe holds whole huge pages that are unmapped from their process",
     ),
 ];
 
 /// The lines for limits on disk space and on memory.
-pub(super) fn lines(disk: Uncounted, memory: Uncounted) -> impl Iterator<Item = &'static Line> {
+pub(super) fn lines(disk: Uncounted, memory: Uncounted) -> impl Iterator<Item = &'static TableRow> {
     let only =
-        |lines: &'static [Line], calls| if calls == Uncounted::Refused { lines } else { &[] };
+        |lines: &'static [TableRow], calls| if calls == Uncounted::Refused { lines } else { &[] };
     only(DISK, disk).iter().chain(only(MEMORY, memory))
 }

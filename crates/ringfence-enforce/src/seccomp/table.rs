@@ -3,27 +3,27 @@
 
 use ringfence_policy::Observe;
 
-use super::bpf::Action;
+use super::bpf::FilterAction;
 use super::calls::{Arch, Call};
 use super::ioctls::{self, Commands};
-use super::{Connects, GroupSignals, Owner, Shape, limited};
+use super::{ConnectHandling, FileOwner, FilterOptions, GroupSignals, limited};
 
 /// One line: under this condition, this call is treated so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct FilterRule {
     /// Number of the call.
     pub call: u32,
     /// Under which condition.
-    pub when: When,
+    pub when: ArgCondition,
     /// What happens.
-    pub action: Action,
+    pub action: FilterAction,
     /// Why.
     pub reason: &'static str,
 }
 
 /// A condition on the arguments, each compared as 32 bits unless it says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum ArgCondition {
     /// Without condition.
     Always,
     /// The argument is this.
@@ -48,11 +48,11 @@ pub enum When {
     Among((u8, u32), (u8, &'static [u32])),
 }
 
-const PERM: Action = Action::Told(libc::EPERM as u16);
-const NONE: Action = Action::Errno(libc::ENOSYS as u16);
-const NO_FAMILY: Action = Action::Told(libc::EAFNOSUPPORT as u16);
-const NO_WAY: Action = Action::Errno(libc::EOPNOTSUPP as u16);
-const NO_COMMAND: Action = Action::Errno(libc::ENOTTY as u16);
+const PERM: FilterAction = FilterAction::Told(libc::EPERM as u16);
+const NONE: FilterAction = FilterAction::Errno(libc::ENOSYS as u16);
+const NO_FAMILY: FilterAction = FilterAction::Told(libc::EAFNOSUPPORT as u16);
+const NO_WAY: FilterAction = FilterAction::Errno(libc::EOPNOTSUPP as u16);
+const NO_COMMAND: FilterAction = FilterAction::Errno(libc::ENOTTY as u16);
 /// The flags of a message by which descriptors are handed over, before anybody listens. Whoever
 /// else uses them gets around being told of, and no further.
 pub(crate) const HANDED_OVER: u32 = (libc::MSG_NOSIGNAL | libc::MSG_EOR) as u32;
@@ -75,214 +75,264 @@ const ROUTES_6: &[u32] = &[6, 50, 54, 55, 57, 59, 76];
 /// `SO_BINDTODEVICE`, `SO_BINDTOIFINDEX`.
 const DEVICES: &[u32] = &[25, 62];
 
-pub(super) type Line = (Call, When, Action, &'static str);
+pub(super) type TableRow = (Call, ArgCondition, FilterAction, &'static str);
 
 /// Always refused.
-const REFUSED: &[Line] = &[
+const REFUSED: &[TableRow] = &[
     // Namespaces and mounts: the sandbox is made of them.
     (
         Call::Unshare,
-        When::AnyBit(0, NEW_NAMESPACES | 0x80),
+        ArgCondition::AnyBit(0, NEW_NAMESPACES | 0x80),
         PERM,
         "a user namespace gives every capability inside it, and with them most of the kernel's attack surface",
     ),
-    (Call::Clone, When::AnyBit(0, NEW_NAMESPACES), PERM, "the same by another door"),
+    (Call::Clone, ArgCondition::AnyBit(0, NEW_NAMESPACES), PERM, "the same by another door"),
     (
         Call::Clone3,
-        When::Always,
+        ArgCondition::Always,
         NONE,
         "its flags stand in memory where a filter cannot see them; the C library falls back to clone",
     ),
-    (Call::Setns, When::Always, PERM, "enters namespaces"),
-    (Call::Mount, When::Always, PERM, "changes what stands where"),
-    (Call::Umount, When::Always, PERM, "takes covers off"),
-    (Call::Umount2, When::Always, PERM, "takes covers off"),
-    (Call::PivotRoot, When::Always, PERM, "changes the root"),
-    (Call::Chroot, When::Always, PERM, "changes the root"),
-    (Call::OpenTree, When::Always, PERM, "copies mounts without their covers"),
-    (Call::MoveMount, When::Always, PERM, "moves covers away"),
-    (Call::Fsopen, When::Always, PERM, "makes file systems"),
-    (Call::Fsconfig, When::Always, PERM, "makes file systems"),
-    (Call::Fsmount, When::Always, PERM, "makes mounts"),
-    (Call::Fspick, When::Always, PERM, "reconfigures file systems"),
-    (Call::MountSetattr, When::Always, PERM, "makes mounts writable"),
+    (Call::Setns, ArgCondition::Always, PERM, "enters namespaces"),
+    (Call::Mount, ArgCondition::Always, PERM, "changes what stands where"),
+    (Call::Umount, ArgCondition::Always, PERM, "takes covers off"),
+    (Call::Umount2, ArgCondition::Always, PERM, "takes covers off"),
+    (Call::PivotRoot, ArgCondition::Always, PERM, "changes the root"),
+    (Call::Chroot, ArgCondition::Always, PERM, "changes the root"),
+    (Call::OpenTree, ArgCondition::Always, PERM, "copies mounts without their covers"),
+    (Call::MoveMount, ArgCondition::Always, PERM, "moves covers away"),
+    (Call::Fsopen, ArgCondition::Always, PERM, "makes file systems"),
+    (Call::Fsconfig, ArgCondition::Always, PERM, "makes file systems"),
+    (Call::Fsmount, ArgCondition::Always, PERM, "makes mounts"),
+    (Call::Fspick, ArgCondition::Always, PERM, "reconfigures file systems"),
+    (Call::MountSetattr, ArgCondition::Always, PERM, "makes mounts writable"),
     // Ways around what is checked by path or by call.
-    (Call::OpenByHandleAt, When::Always, PERM, "opens files without a path (the shocker escape)"),
-    (Call::IoUringSetup, When::Always, NONE, "carries out calls that no filter sees"),
-    (Call::IoUringEnter, When::Always, NONE, "carries out calls that no filter sees"),
-    (Call::IoUringRegister, When::Always, NONE, "carries out calls that no filter sees"),
-    (Call::Openat2, When::Always, NONE, "its flags stand in memory; callers fall back to openat"),
+    (
+        Call::OpenByHandleAt,
+        ArgCondition::Always,
+        PERM,
+        "opens files without a path (the shocker escape)",
+    ),
+    (Call::IoUringSetup, ArgCondition::Always, NONE, "carries out calls that no filter sees"),
+    (Call::IoUringEnter, ArgCondition::Always, NONE, "carries out calls that no filter sees"),
+    (Call::IoUringRegister, ArgCondition::Always, NONE, "carries out calls that no filter sees"),
+    (
+        Call::Openat2,
+        ArgCondition::Always,
+        NONE,
+        "its flags stand in memory; callers fall back to openat",
+    ),
     (
         Call::Seccomp,
-        When::AnyBit(1, 8),
+        ArgCondition::AnyBit(1, 8),
         PERM,
         "a listener of its own would answer calls before the usher does",
     ),
     (
         Call::LandlockCreate,
-        When::Always,
+        ArgCondition::Always,
         NONE,
         "the usher makes names for the caller and knows nothing of its rules: better none than some that do not hold",
     ),
     // The process group may have members outside.
-    (Call::Setpriority, When::Equals(0, 1), PERM, "reaches the process group's members outside"),
-    (Call::IoprioSet, When::Equals(0, 2), PERM, "reaches the process group's members outside"),
+    (
+        Call::Setpriority,
+        ArgCondition::Equals(0, 1),
+        PERM,
+        "reaches the process group's members outside",
+    ),
+    (
+        Call::IoprioSet,
+        ArgCondition::Equals(0, 2),
+        PERM,
+        "reaches the process group's members outside",
+    ),
     // Keys of the host's sessions.
-    (Call::Keyctl, When::Always, PERM, "the kernel's keyrings are not in a namespace"),
-    (Call::AddKey, When::Always, PERM, "the kernel's keyrings are not in a namespace"),
-    (Call::RequestKey, When::Always, PERM, "runs a program of the host to find a key"),
+    (Call::Keyctl, ArgCondition::Always, PERM, "the kernel's keyrings are not in a namespace"),
+    (Call::AddKey, ArgCondition::Always, PERM, "the kernel's keyrings are not in a namespace"),
+    (Call::RequestKey, ArgCondition::Always, PERM, "runs a program of the host to find a key"),
     // Attack surface that a command does not need.
-    (Call::Bpf, When::Always, PERM, "loads code into the kernel"),
-    (Call::PerfEventOpen, When::Always, PERM, "sees what others do, and was often broken"),
-    (Call::Userfaultfd, When::Always, PERM, "stops the kernel in the middle: the tool of races"),
+    (Call::Bpf, ArgCondition::Always, PERM, "loads code into the kernel"),
+    (Call::PerfEventOpen, ArgCondition::Always, PERM, "sees what others do, and was often broken"),
+    (
+        Call::Userfaultfd,
+        ArgCondition::Always,
+        PERM,
+        "stops the kernel in the middle: the tool of races",
+    ),
     (
         Call::Prlimit64,
-        When::NoneOf(0, &[0]),
+        ArgCondition::NoneOf(0, &[0]),
         PERM,
         "limits of another process, such as the sandbox's first, are not the command's",
     ),
     (
         Call::PidfdGetfd,
-        When::Always,
+        ArgCondition::Always,
         PERM,
         "takes what another process has open, such as the output of another command",
     ),
-    (Call::FanotifyInit, When::Always, PERM, "watches whole file systems"),
-    (Call::KexecLoad, When::Always, PERM, "replaces the kernel"),
-    (Call::KexecFileLoad, When::Always, PERM, "replaces the kernel"),
-    (Call::InitModule, When::Always, PERM, "loads code into the kernel"),
-    (Call::FinitModule, When::Always, PERM, "loads code into the kernel"),
-    (Call::DeleteModule, When::Always, PERM, "takes code out of the kernel"),
-    (Call::Reboot, When::Always, PERM, "ends the machine"),
-    (Call::Swapon, When::Always, PERM, "changes the machine's memory"),
-    (Call::Swapoff, When::Always, PERM, "changes the machine's memory"),
-    (Call::Iopl, When::Always, PERM, "speaks to devices directly"),
-    (Call::Ioperm, When::Always, PERM, "speaks to devices directly"),
-    (Call::Acct, When::Always, PERM, "records all processes of the machine"),
-    (Call::Settimeofday, When::Always, PERM, "changes the machine's clock"),
-    (Call::ClockSettime, When::Always, PERM, "changes the machine's clock"),
-    (Call::ClockSettime64, When::Always, PERM, "changes the machine's clock"),
-    (Call::Stime, When::Always, PERM, "changes the machine's clock"),
-    (Call::Quotactl, When::Always, PERM, "administers disks"),
-    (Call::QuotactlFd, When::Always, PERM, "administers disks"),
-    (Call::LookupDcookie, When::Always, PERM, "a profiler's leftover"),
-    (Call::Nfsservctl, When::Always, NONE, "gone since Linux 3.1"),
-    (Call::Uselib, When::Always, NONE, "gone from use since libc 5"),
-    (Call::Sysfs, When::Always, NONE, "gone from use"),
-    (Call::SysctlOld, When::Always, NONE, "gone since Linux 5.5"),
-    (Call::Syslog, When::Always, PERM, "the kernel's log tells addresses and others' doings"),
-    (Call::Vhangup, When::Always, PERM, "hangs up the terminal"),
-    (Call::Vm86, When::Always, PERM, "a mode of the processor that nothing needs"),
-    (Call::Vm86old, When::Always, PERM, "a mode of the processor that nothing needs"),
+    (Call::FanotifyInit, ArgCondition::Always, PERM, "watches whole file systems"),
+    (Call::KexecLoad, ArgCondition::Always, PERM, "replaces the kernel"),
+    (Call::KexecFileLoad, ArgCondition::Always, PERM, "replaces the kernel"),
+    (Call::InitModule, ArgCondition::Always, PERM, "loads code into the kernel"),
+    (Call::FinitModule, ArgCondition::Always, PERM, "loads code into the kernel"),
+    (Call::DeleteModule, ArgCondition::Always, PERM, "takes code out of the kernel"),
+    (Call::Reboot, ArgCondition::Always, PERM, "ends the machine"),
+    (Call::Swapon, ArgCondition::Always, PERM, "changes the machine's memory"),
+    (Call::Swapoff, ArgCondition::Always, PERM, "changes the machine's memory"),
+    (Call::Iopl, ArgCondition::Always, PERM, "speaks to devices directly"),
+    (Call::Ioperm, ArgCondition::Always, PERM, "speaks to devices directly"),
+    (Call::Acct, ArgCondition::Always, PERM, "records all processes of the machine"),
+    (Call::Settimeofday, ArgCondition::Always, PERM, "changes the machine's clock"),
+    (Call::ClockSettime, ArgCondition::Always, PERM, "changes the machine's clock"),
+    (Call::ClockSettime64, ArgCondition::Always, PERM, "changes the machine's clock"),
+    (Call::Stime, ArgCondition::Always, PERM, "changes the machine's clock"),
+    (Call::Quotactl, ArgCondition::Always, PERM, "administers disks"),
+    (Call::QuotactlFd, ArgCondition::Always, PERM, "administers disks"),
+    (Call::LookupDcookie, ArgCondition::Always, PERM, "a profiler's leftover"),
+    (Call::Nfsservctl, ArgCondition::Always, NONE, "gone since Linux 3.1"),
+    (Call::Uselib, ArgCondition::Always, NONE, "gone from use since libc 5"),
+    (Call::Sysfs, ArgCondition::Always, NONE, "gone from use"),
+    (Call::SysctlOld, ArgCondition::Always, NONE, "gone since Linux 5.5"),
+    (
+        Call::Syslog,
+        ArgCondition::Always,
+        PERM,
+        "the kernel's log tells addresses and others' doings",
+    ),
+    (Call::Vhangup, ArgCondition::Always, PERM, "hangs up the terminal"),
+    (Call::Vm86, ArgCondition::Always, PERM, "a mode of the processor that nothing needs"),
+    (Call::Vm86old, ArgCondition::Always, PERM, "a mode of the processor that nothing needs"),
     // The terminal is shared with the person.
     (
         Call::Ioctl,
-        When::Equals(1, 0x5412),
+        ArgCondition::Equals(1, 0x5412),
         PERM,
         "TIOCSTI types into the person's terminal (CVE-2017-5226)",
     ),
-    (Call::Ioctl, When::Equals(1, 0x541c), PERM, "TIOCLINUX pastes into the person's console"),
-    (Call::Ioctl, When::Equals(1, 0x541d), PERM, "TIOCCONS takes the console's output"),
-    (Call::Ioctl, When::Equals(1, 0x5423), PERM, "TIOCSETD loads line disciplines into the kernel"),
     (
         Call::Ioctl,
-        When::OneOf(1, ioctls::WHOLE_TREES),
+        ArgCondition::Equals(1, 0x541c),
+        PERM,
+        "TIOCLINUX pastes into the person's console",
+    ),
+    (Call::Ioctl, ArgCondition::Equals(1, 0x541d), PERM, "TIOCCONS takes the console's output"),
+    (
+        Call::Ioctl,
+        ArgCondition::Equals(1, 0x5423),
+        PERM,
+        "TIOCSETD loads line disciplines into the kernel",
+    ),
+    (
+        Call::Ioctl,
+        ArgCondition::OneOf(1, ioctls::WHOLE_TREES),
         PERM,
         "makes, copies or removes a whole tree without a call that is judged: denied names, hooks and files without their masks",
     ),
     (
         Call::Ioctl,
-        When::Unlisted(1, ioctls::ALLOWED),
+        ArgCondition::Unlisted(1, ioctls::ALLOWED),
         NO_COMMAND,
         "what a file system or driver does on command is not judged; see the list",
     ),
     // File handles and page cache of what cannot be opened.
     (
         Call::NameToHandleAt,
-        When::Always,
+        ArgCondition::Always,
         NO_WAY,
         "a handle names a file by its inode; without open_by_handle_at it only tells",
     ),
-    (Call::Cachestat, When::Always, NONE, "tells which parts of a file others read"),
+    (Call::Cachestat, ArgCondition::Always, NONE, "tells which parts of a file others read"),
     // Sockets: those that live in the network namespace, and netlink to ask about it.
     (
         Call::Socket,
-        When::NoneOf(0, &[1, 2, 10, 16]),
+        ArgCondition::NoneOf(0, &[1, 2, 10, 16]),
         NO_FAMILY,
         "families such as vsock and alg are in no namespace, or only attack surface",
     ),
-    (Call::Socket, When::Both((0, 16), (2, 0)), PERM, "of netlink, only routes may be asked about"),
-    (Call::Socket, When::MaskedEquals(1, 0xff, 10), PERM, "packet sockets of old"),
-    (Call::Socketpair, When::NoneOf(0, &[1]), NO_FAMILY, "only unix sockets come in pairs"),
+    (
+        Call::Socket,
+        ArgCondition::Both((0, 16), (2, 0)),
+        PERM,
+        "of netlink, only routes may be asked about",
+    ),
+    (Call::Socket, ArgCondition::MaskedEquals(1, 0xff, 10), PERM, "packet sockets of old"),
+    (Call::Socketpair, ArgCondition::NoneOf(0, &[1]), NO_FAMILY, "only unix sockets come in pairs"),
     (
         Call::Socketcall,
-        When::Equals(0, 8),
+        ArgCondition::Equals(0, 8),
         NONE,
         "a pair of any family; the C library falls back to socketpair",
     ),
     (
         Call::Socketcall,
-        When::Equals(0, 1),
-        Action::Notify,
+        ArgCondition::Equals(0, 1),
+        FilterAction::Notify,
         "the family stands in memory: the usher reads it and makes the socket",
     ),
 ];
 
 /// Calls that make names: the usher carries them out.
-const ASKED: &[Line] = &[
+const ASKED: &[TableRow] = &[
     (
         Call::Open,
-        When::AnyBit(1, MORE_THAN_READ),
-        Action::Notify,
+        ArgCondition::AnyBit(1, MORE_THAN_READ),
+        FilterAction::Notify,
         "makes a name, or is told of as below",
     ),
-    (Call::Creat, When::Always, Action::Notify, "makes a name"),
+    (Call::Creat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
     (
         Call::Openat,
-        When::AnyBit(2, MORE_THAN_READ),
-        Action::Notify,
+        ArgCondition::AnyBit(2, MORE_THAN_READ),
+        FilterAction::Notify,
         "makes a name, or is told of as below",
     ),
-    (Call::Mkdir, When::Always, Action::Notify, "makes a name"),
-    (Call::Mkdirat, When::Always, Action::Notify, "makes a name"),
-    (Call::Mknod, When::Always, Action::Notify, "makes a name"),
-    (Call::Mknodat, When::Always, Action::Notify, "makes a name"),
-    (Call::Symlink, When::Always, Action::Notify, "makes a name"),
-    (Call::Symlinkat, When::Always, Action::Notify, "makes a name"),
-    (Call::Link, When::Always, Action::Notify, "makes a name"),
-    (Call::Linkat, When::Always, Action::Notify, "makes a name"),
-    (Call::Rename, When::Always, Action::Notify, "makes a name"),
-    (Call::Renameat, When::Always, Action::Notify, "makes a name"),
-    (Call::Renameat2, When::Always, Action::Notify, "makes a name"),
-    (Call::Bind, When::Always, Action::Notify, "a unix socket is a name"),
-    (Call::Socketcall, When::Equals(0, 2), Action::Notify, "bind of 32-bit programs"),
-    (Call::Umask, When::Always, Action::Notify, "the usher makes files with the caller's mask"),
+    (Call::Mkdir, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Mkdirat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Mknod, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Mknodat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Symlink, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Symlinkat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Link, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Linkat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Rename, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Renameat, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Renameat2, ArgCondition::Always, FilterAction::Notify, "makes a name"),
+    (Call::Bind, ArgCondition::Always, FilterAction::Notify, "a unix socket is a name"),
+    (Call::Socketcall, ArgCondition::Equals(0, 2), FilterAction::Notify, "bind of 32-bit programs"),
+    (
+        Call::Umask,
+        ArgCondition::Always,
+        FilterAction::Notify,
+        "the usher makes files with the caller's mask",
+    ),
 ];
 
 /// Calls that are let through and told of, where the policy wants to know. They follow
 /// [`ASKED`], so those that make names have come by already.
-const OBSERVED: &[Line] = &[
-    (Call::Open, When::Always, Action::Notify, "opens a file"),
-    (Call::Openat, When::Always, Action::Notify, "opens a file"),
-    (Call::Execve, When::Always, Action::Notify, "starts a program"),
-    (Call::Execveat, When::Always, Action::Notify, "starts a program"),
-    (Call::Connect, When::Always, Action::Notify, "reaches a host"),
+const OBSERVED: &[TableRow] = &[
+    (Call::Open, ArgCondition::Always, FilterAction::Notify, "opens a file"),
+    (Call::Openat, ArgCondition::Always, FilterAction::Notify, "opens a file"),
+    (Call::Execve, ArgCondition::Always, FilterAction::Notify, "starts a program"),
+    (Call::Execveat, ArgCondition::Always, FilterAction::Notify, "starts a program"),
+    (Call::Connect, ArgCondition::Always, FilterAction::Notify, "reaches a host"),
 ];
 
 /// Calls that are let through at once: by then the usher has let go of what it opened before. The
 /// kernel executes nothing that anybody has open to be written. (The calls by a path come by as
 /// well, to be told of.)
-const AWAITED: &[Line] = &[
+const AWAITED: &[TableRow] = &[
     (
         Call::Fchmod,
-        When::AnyBit(1, EXECUTE),
-        Action::Notify,
+        ArgCondition::AnyBit(1, EXECUTE),
+        FilterAction::Notify,
         "can be executed from now on, and the usher may have just opened it",
     ),
     (
         Call::Fsetxattr,
-        When::Always,
-        Action::Notify,
+        ArgCondition::Always,
+        FilterAction::Notify,
         "the same by an access control list, as `cp -p` does",
     ),
 ];
@@ -293,29 +343,29 @@ pub(crate) fn is_only_awaited(call: Call) -> bool {
 }
 
 /// Where no host can be reached, and nothing is decided by it.
-const SHUT: &[Line] = &[
+const SHUT: &[TableRow] = &[
     (
         Call::Connect,
-        When::Always,
-        Action::Notify,
+        ArgCondition::Always,
+        FilterAction::Notify,
         "leads nowhere beyond the loopback, and is told of",
     ),
     (
         Call::Sendto,
-        When::NotNull(4),
-        Action::Notify,
+        ArgCondition::NotNull(4),
+        FilterAction::Notify,
         "may be meant for a socket of the host, or for a host, which is only told of",
     ),
     (
         Call::Sendmmsg,
-        When::Always,
-        Action::Notify,
+        ArgCondition::Always,
+        FilterAction::Notify,
         "the way in which the C library looks up names; only told of",
     ),
     (
         Call::Socketcall,
-        When::OneOf(0, &[11, 20]),
-        Action::Notify,
+        ArgCondition::OneOf(0, &[11, 20]),
+        FilterAction::Notify,
         "sendto and sendmmsg of 32-bit programs",
     ),
 ];
@@ -323,81 +373,86 @@ const SHUT: &[Line] = &[
 /// Where some hosts can be reached, programs have sockets of the host's network. Each is connected,
 /// and must never be connected to anything else: whatever could do so does not go through to the
 /// kernel, also if it was judged, since a thread could exchange the socket meanwhile.
-const CONNECTED: &[Line] = &[
-    (Call::Sendto, When::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
-    (Call::Sendmsg, When::AnyBit(2, FAST_OPEN), NO_WAY, "connects as it sends"),
-    (Call::Sendmmsg, When::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
+const CONNECTED: &[TableRow] = &[
+    (Call::Sendto, ArgCondition::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
+    (Call::Sendmsg, ArgCondition::AnyBit(2, FAST_OPEN), NO_WAY, "connects as it sends"),
+    (Call::Sendmmsg, ArgCondition::AnyBit(3, FAST_OPEN), NO_WAY, "connects as it sends"),
     (
         Call::Socketcall,
-        When::NoneOf(0, &[1, 2]),
+        ArgCondition::NoneOf(0, &[1, 2]),
         NONE,
         "what is meant stands in memory; the C library has a call for each",
     ),
     (
         Call::Setsockopt,
-        When::Among((1, 0), (2, ROUTES)),
+        ArgCondition::Among((1, 0), (2, ROUTES)),
         PERM,
         "a connection could be led to another host",
     ),
     (
         Call::Setsockopt,
-        When::Among((1, 41), (2, ROUTES_6)),
+        ArgCondition::Among((1, 41), (2, ROUTES_6)),
         PERM,
         "a connection could be led to another host",
     ),
     (
         Call::Setsockopt,
-        When::Among((1, 1), (2, DEVICES)),
+        ArgCondition::Among((1, 1), (2, DEVICES)),
         PERM,
         "a connection could be led into another network",
     ),
-    (Call::Connect, When::Always, Action::Notify, "reaches a host"),
-    (Call::Listen, When::Always, Action::Notify, "would let the host's network in"),
+    (Call::Connect, ArgCondition::Always, FilterAction::Notify, "reaches a host"),
+    (Call::Listen, ArgCondition::Always, FilterAction::Notify, "would let the host's network in"),
     (
         Call::Sendto,
-        When::NotNull(4),
-        Action::Notify,
+        ArgCondition::NotNull(4),
+        FilterAction::Notify,
         "may be meant for a socket of the host, or for a host, which is only told of",
     ),
     (
         Call::Sendmsg,
-        When::NoneOf(2, &[HANDED_OVER]),
-        Action::Notify,
+        ArgCondition::NoneOf(2, &[HANDED_OVER]),
+        FilterAction::Notify,
         "may be meant for a host; only told of",
     ),
-    (Call::Sendmmsg, When::Always, Action::Notify, "may be meant for a host; only told of"),
+    (
+        Call::Sendmmsg,
+        ArgCondition::Always,
+        FilterAction::Notify,
+        "may be meant for a host; only told of",
+    ),
 ];
 
 /// A program that runs as its owner, whoever starts it, is a way out for later.
-const fn set_ids(bits: u32) -> [Line; 4] {
+const fn set_ids(bits: u32) -> [TableRow; 4] {
     const WHY: &str = "whoever runs the file would be its owner";
     [
-        (Call::Chmod, When::AnyBit(1, bits), PERM, WHY),
-        (Call::Fchmod, When::AnyBit(1, bits), PERM, WHY),
-        (Call::Fchmodat, When::AnyBit(2, bits), PERM, WHY),
-        (Call::Fchmodat2, When::AnyBit(2, bits), PERM, WHY),
+        (Call::Chmod, ArgCondition::AnyBit(1, bits), PERM, WHY),
+        (Call::Fchmod, ArgCondition::AnyBit(1, bits), PERM, WHY),
+        (Call::Fchmodat, ArgCondition::AnyBit(2, bits), PERM, WHY),
+        (Call::Fchmodat2, ArgCondition::AnyBit(2, bits), PERM, WHY),
     ]
 }
 
 /// The bit of the group is for directories, too, and git sets it.
-const OF_A_PERSON: &[Line] = &set_ids(libc::S_ISUID);
-const OF_ROOT: &[Line] = &set_ids(libc::S_ISUID | libc::S_ISGID);
+const OF_A_PERSON: &[TableRow] = &set_ids(libc::S_ISUID);
+const OF_ROOT: &[TableRow] = &set_ids(libc::S_ISUID | libc::S_ISGID);
 
 /// Refused by the notify handler, which is asked about them anyway: the filter stays short where
 /// every open passes. Both arguments stand in registers, so nothing can change in between.
-const REFUSED_BY_HANDLER: &[Line] = &[
-    (Call::Open, When::BothBits((1, NAMELESS), (2, SET_ID)), PERM, NAMELESS_SET_ID),
-    (Call::Openat, When::BothBits((2, NAMELESS), (3, SET_ID)), PERM, NAMELESS_SET_ID),
+const REFUSED_BY_HANDLER: &[TableRow] = &[
+    (Call::Open, ArgCondition::BothBits((1, NAMELESS), (2, SET_ID)), PERM, NAMELESS_SET_ID),
+    (Call::Openat, ArgCondition::BothBits((2, NAMELESS), (3, SET_ID)), PERM, NAMELESS_SET_ID),
 ];
 /// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
 const NAMELESS: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 const NAMELESS_SET_ID: &str = "linked to a name, the file would run as its owner or group";
 
-fn owned_by(owner: Owner) -> &'static [Line] {
+fn owned_by(owner: FileOwner) -> &'static [TableRow] {
     match owner {
-        Owner::Root => OF_ROOT,
-        Owner::Person => OF_A_PERSON,
+        FileOwner::Root => OF_ROOT,
+        FileOwner::Person => OF_A_PERSON,
     }
 }
 
@@ -405,73 +460,78 @@ fn owned_by(owner: Owner) -> &'static [Line] {
 /// to fail and lets them through. Not those by a descriptor (`fchmod`, `fchown`, `futimens`), but
 /// for what is [`AWAITED`]: an archiver makes two of them for every file, and what was opened for
 /// writing cannot be read-only.
-const TOLD: &[Line] = &[
-    (Call::Truncate, When::Always, Action::Notify, "writes a file"),
-    (Call::Truncate64, When::Always, Action::Notify, "writes a file"),
-    (Call::Unlink, When::Always, Action::Notify, "takes a name away"),
-    (Call::Unlinkat, When::Always, Action::Notify, "takes a name away"),
-    (Call::Rmdir, When::Always, Action::Notify, "takes a name away"),
-    (Call::Chmod, When::Always, Action::Notify, "changes a mode"),
-    (Call::Fchmodat, When::Always, Action::Notify, "changes a mode"),
-    (Call::Fchmodat2, When::Always, Action::Notify, "changes a mode"),
-    (Call::Chown, When::Always, Action::Notify, "changes an owner"),
-    (Call::Lchown, When::Always, Action::Notify, "changes an owner"),
-    (Call::Chown16, When::Always, Action::Notify, "the same of old 32-bit programs"),
-    (Call::Lchown16, When::Always, Action::Notify, "the same of old 32-bit programs"),
-    (Call::Fchownat, When::Always, Action::Notify, "changes an owner"),
-    (Call::Utime, When::Always, Action::Notify, "changes times"),
-    (Call::Utimes, When::Always, Action::Notify, "changes times"),
-    (Call::Futimesat, When::Always, Action::Notify, "changes times"),
+const TOLD: &[TableRow] = &[
+    (Call::Truncate, ArgCondition::Always, FilterAction::Notify, "writes a file"),
+    (Call::Truncate64, ArgCondition::Always, FilterAction::Notify, "writes a file"),
+    (Call::Unlink, ArgCondition::Always, FilterAction::Notify, "takes a name away"),
+    (Call::Unlinkat, ArgCondition::Always, FilterAction::Notify, "takes a name away"),
+    (Call::Rmdir, ArgCondition::Always, FilterAction::Notify, "takes a name away"),
+    (Call::Chmod, ArgCondition::Always, FilterAction::Notify, "changes a mode"),
+    (Call::Fchmodat, ArgCondition::Always, FilterAction::Notify, "changes a mode"),
+    (Call::Fchmodat2, ArgCondition::Always, FilterAction::Notify, "changes a mode"),
+    (Call::Chown, ArgCondition::Always, FilterAction::Notify, "changes an owner"),
+    (Call::Lchown, ArgCondition::Always, FilterAction::Notify, "changes an owner"),
+    (Call::Chown16, ArgCondition::Always, FilterAction::Notify, "the same of old 32-bit programs"),
+    (Call::Lchown16, ArgCondition::Always, FilterAction::Notify, "the same of old 32-bit programs"),
+    (Call::Fchownat, ArgCondition::Always, FilterAction::Notify, "changes an owner"),
+    (Call::Utime, ArgCondition::Always, FilterAction::Notify, "changes times"),
+    (Call::Utimes, ArgCondition::Always, FilterAction::Notify, "changes times"),
+    (Call::Futimesat, ArgCondition::Always, FilterAction::Notify, "changes times"),
     (
         Call::Utimensat,
-        When::NotNull(1),
-        Action::Notify,
+        ArgCondition::NotNull(1),
+        FilterAction::Notify,
         "changes times; without a path, those of a descriptor",
     ),
-    (Call::Utimensat64, When::NotNull(1), Action::Notify, "the same of 32-bit programs"),
-    (Call::Setxattr, When::Always, Action::Notify, "changes attributes"),
-    (Call::Lsetxattr, When::Always, Action::Notify, "changes attributes"),
-    (Call::Removexattr, When::Always, Action::Notify, "changes attributes"),
-    (Call::Lremovexattr, When::Always, Action::Notify, "changes attributes"),
+    (
+        Call::Utimensat64,
+        ArgCondition::NotNull(1),
+        FilterAction::Notify,
+        "the same of 32-bit programs",
+    ),
+    (Call::Setxattr, ArgCondition::Always, FilterAction::Notify, "changes attributes"),
+    (Call::Lsetxattr, ArgCondition::Always, FilterAction::Notify, "changes attributes"),
+    (Call::Removexattr, ArgCondition::Always, FilterAction::Notify, "changes attributes"),
+    (Call::Lremovexattr, ArgCondition::Always, FilterAction::Notify, "changes attributes"),
     (
         Call::Connect,
-        When::NoneOf(2, &[16, 28]),
-        Action::Notify,
+        ArgCondition::NoneOf(2, &[16, 28]),
+        FilterAction::Notify,
         "by their length, the addresses that can be a file's and not the internet's",
     ),
     (
         Call::Socketcall,
-        When::Equals(0, 3),
-        Action::Notify,
+        ArgCondition::Equals(0, 3),
+        FilterAction::Notify,
         "connect of 32-bit programs, whose address stands in memory",
     ),
     (
         Call::Ioctl,
-        When::OneOf(1, &[ioctls::SET_FLAGS_32, ioctls::SET_FLAGS]),
-        Action::Notify,
+        ArgCondition::OneOf(1, &[ioctls::SET_FLAGS_32, ioctls::SET_FLAGS]),
+        FilterAction::Notify,
         "FS_IOC_SETFLAGS changes attributes",
     ),
 ];
 
 /// Without Landlock's scope, the own process group reaches out of the sandbox.
-const GROUP_SIGNALS: &[Line] =
-    &[(Call::Kill, When::Equals(0, 0), PERM, "the process group may have members outside")];
+const GROUP_SIGNALS: &[TableRow] =
+    &[(Call::Kill, ArgCondition::Equals(0, 0), PERM, "the process group may have members outside")];
 
-impl When {
+impl ArgCondition {
     /// The argument that it compares, where that is one and is left as it is.
     pub(super) fn sole_argument(self) -> Option<u8> {
         match self {
-            When::Equals(number, _)
-            | When::AnyBit(number, _)
-            | When::NoneOf(number, _)
-            | When::OneOf(number, _)
-            | When::Unlisted(number, _) => Some(number),
-            When::Always
-            | When::NotNull(_)
-            | When::MaskedEquals(..)
-            | When::BothBits(..)
-            | When::Both(..)
-            | When::Among(..) => None,
+            ArgCondition::Equals(number, _)
+            | ArgCondition::AnyBit(number, _)
+            | ArgCondition::NoneOf(number, _)
+            | ArgCondition::OneOf(number, _)
+            | ArgCondition::Unlisted(number, _) => Some(number),
+            ArgCondition::Always
+            | ArgCondition::NotNull(_)
+            | ArgCondition::MaskedEquals(..)
+            | ArgCondition::BothBits(..)
+            | ArgCondition::Both(..)
+            | ArgCondition::Among(..) => None,
         }
     }
 
@@ -479,19 +539,21 @@ impl When {
     fn holds(self, arguments: &[u64; 6]) -> bool {
         let word = |number: u8| arguments[usize::from(number)] as u32;
         match self {
-            When::Always => true,
-            When::Equals(number, value) => word(number) == value,
-            When::AnyBit(number, bits) => word(number) & bits != 0,
-            When::MaskedEquals(number, mask, value) => word(number) & mask == value,
-            When::NotNull(number) => arguments[usize::from(number)] != 0,
-            When::NoneOf(number, values) => !values.contains(&word(number)),
-            When::OneOf(number, values) => values.contains(&word(number)),
-            When::Unlisted(number, commands) => !ioctls::is_allowed(commands, word(number)),
-            When::BothBits((one, bits), (other, others)) => {
+            ArgCondition::Always => true,
+            ArgCondition::Equals(number, value) => word(number) == value,
+            ArgCondition::AnyBit(number, bits) => word(number) & bits != 0,
+            ArgCondition::MaskedEquals(number, mask, value) => word(number) & mask == value,
+            ArgCondition::NotNull(number) => arguments[usize::from(number)] != 0,
+            ArgCondition::NoneOf(number, values) => !values.contains(&word(number)),
+            ArgCondition::OneOf(number, values) => values.contains(&word(number)),
+            ArgCondition::Unlisted(number, commands) => !ioctls::is_allowed(commands, word(number)),
+            ArgCondition::BothBits((one, bits), (other, others)) => {
                 word(one) & bits != 0 && word(other) & others != 0
             }
-            When::Both((one, value), (other, none)) => word(one) == value && word(other) != none,
-            When::Among((one, value), (other, values)) => {
+            ArgCondition::Both((one, value), (other, none)) => {
+                word(one) == value && word(other) != none
+            }
+            ArgCondition::Among((one, value), (other, values)) => {
                 word(one) == value && values.contains(&word(other))
             }
         }
@@ -503,7 +565,7 @@ impl When {
 pub(crate) fn refusal(
     call: Call,
     arguments: &[u64; 6],
-    owner: Owner,
+    owner: FileOwner,
 ) -> Option<(i32, &'static str)> {
     let lines = REFUSED
         .iter()
@@ -513,7 +575,7 @@ pub(crate) fn refusal(
         .chain(CONNECTED);
     lines.filter(|line| line.0 == call && line.1.holds(arguments)).find_map(
         |(_, _, action, reason)| match action {
-            Action::Told(number) => Some((i32::from(*number), *reason)),
+            FilterAction::Told(number) => Some((i32::from(*number), *reason)),
             _ => None,
         },
     )
@@ -525,7 +587,7 @@ pub(crate) fn is_only_observed(call: Call, arguments: &[u64; 6]) -> bool {
     if call == Call::Connect {
         return false;
     }
-    let speaks = |line: &Line| line.0 == call && line.1.holds(arguments);
+    let speaks = |line: &TableRow| line.0 == call && line.1.holds(arguments);
     let mut others = REFUSED.iter().chain(OF_ROOT).chain(GROUP_SIGNALS).chain(ASKED).chain(TOLD);
     OBSERVED.iter().any(speaks) && !others.any(speaks)
 }
@@ -553,13 +615,13 @@ pub(crate) fn is_only_told(call: Call, arguments: &[u64; 6]) -> bool {
 }
 
 /// The table for one architecture.
-pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
+pub fn entries(arch: Arch, shape: FilterOptions) -> Vec<FilterRule> {
     let observed = if shape.observe == Observe::All { OBSERVED } else { &[] };
     let signals = if shape.group_signals == GroupSignals::Refused { GROUP_SIGNALS } else { &[] };
     let connected = match shape.connects {
-        Connects::Free => &[],
-        Connects::Shut => SHUT,
-        Connects::Asked => CONNECTED,
+        ConnectHandling::Free => &[],
+        ConnectHandling::Shut => SHUT,
+        ConnectHandling::Asked => CONNECTED,
     };
     REFUSED
         .iter()
@@ -573,7 +635,7 @@ pub fn entries(arch: Arch, shape: Shape) -> Vec<Entry> {
         .chain(observed)
         .filter_map(|(call, when, action, reason)| {
             let call = call.number(arch)?;
-            Some(Entry { call, when: *when, action: *action, reason })
+            Some(FilterRule { call, when: *when, action: *action, reason })
         })
         .collect()
 }

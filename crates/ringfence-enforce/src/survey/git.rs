@@ -4,9 +4,9 @@ use std::fs;
 
 use ringfence_policy::AbsPath;
 
-use super::settings;
-use super::surveyor::Surveyor;
-use crate::plan::{Cover, GuardKind, Kind};
+use super::build::SurveyBuilder;
+use super::git_config;
+use crate::plan::{FileKind, Overmount, PinReason};
 
 /// Settings and programs that git obeys, below a git directory, and those of Sapling and lazygit,
 /// which keep their own there. The files in `remotes` and `branches` say where `git push` goes.
@@ -42,7 +42,7 @@ pub(crate) const OBEYED: [&str; 11] = [
 const MANY: usize = 24;
 
 /// Covers what exists of them and pins the directories around.
-pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
+pub(super) fn survey(directory: &AbsPath, surveyor: &mut SurveyBuilder<'_>) {
     let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
     if surveyor.is_made(directory) {
         return;
@@ -51,7 +51,7 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
         // Git follows it. Another in its place would be obeyed just so, and so would the
         // directory that git finds further up once it is gone.
         surveyor.keep(directory);
-        surveyor.pin(directory, GuardKind::Link);
+        surveyor.pin(directory, PinReason::Link);
         if let Some(target) = followed(directory).filter(|target| !surveyor.is_pinned(target)) {
             self::survey(&target, surveyor);
             around(directory, &target, surveyor);
@@ -60,7 +60,7 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     }
     if metadata.is_file() {
         // A pointer to a git directory elsewhere: another target would be obeyed just so.
-        surveyor.found.covers.entry(directory.clone()).or_insert(Cover::ReadOnly);
+        surveyor.found.covers.entry(directory.clone()).or_insert(Overmount::ReadOnly);
         if let Some(target) = pointed_at(directory).filter(|target| target != directory) {
             if !surveyor.is_pinned(&target) {
                 self::survey(&target, surveyor);
@@ -70,27 +70,27 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
         return;
     }
     if !metadata.is_dir() {
-        surveyor.found.covers.entry(directory.clone()).or_insert(Cover::Deny(Kind::File));
+        surveyor.found.covers.entry(directory.clone()).or_insert(Overmount::Deny(FileKind::File));
         return;
     }
-    surveyor.pin(directory, GuardKind::Git);
+    surveyor.pin(directory, PinReason::Git);
     if !super::is_searchable(directory) {
-        surveyor.found.covers.insert(directory.clone(), Cover::Deny(Kind::Directory));
+        surveyor.found.covers.insert(directory.clone(), Overmount::Deny(FileKind::Directory));
         return;
     }
-    surveyor.pin(&directory.join("info"), GuardKind::Git);
-    surveyor.pin(&directory.join("hooks"), GuardKind::Git);
+    surveyor.pin(&directory.join("info"), PinReason::Git);
+    surveyor.pin(&directory.join("hooks"), PinReason::Git);
     for name in PROTECTED {
         surveyor.protect(&directory.join(name));
     }
     around(directory, directory, surveyor);
     submodules(directory, surveyor);
-    surveyor.pin(&directory.join("worktrees"), GuardKind::Git);
+    surveyor.pin(&directory.join("worktrees"), PinReason::Git);
     for worktree in directories(&directory.join("worktrees"), surveyor) {
         if surveyor.is_made(&worktree) {
             continue;
         }
-        surveyor.pin(&worktree, GuardKind::Git);
+        surveyor.pin(&worktree, PinReason::Git);
         for name in ["config.worktree", "commondir", "gitdir"] {
             surveyor.protect(&worktree.join(name));
         }
@@ -100,20 +100,20 @@ pub(super) fn survey(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
 
 /// Protects the git directories of submodules, which git keeps in that of the working tree they
 /// stand in: a linked worktree has its own.
-fn submodules(directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
+fn submodules(directory: &AbsPath, surveyor: &mut SurveyBuilder<'_>) {
     let modules = directory.join("modules");
-    surveyor.pin(&modules, GuardKind::Git);
+    surveyor.pin(&modules, PinReason::Git);
     nested(&modules, 0, surveyor);
 }
 
 /// Protects the hooks that git is told to run from the working tree around `dot_git`, whose
 /// files are in `directory`.
-fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
+fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut SurveyBuilder<'_>) {
     let common =
         super::read_small(&directory.join("commondir")).map(|common| directory.join(common.trim()));
     let files =
         [common.as_ref().unwrap_or(directory).join("config"), directory.join("config.worktree")];
-    let said = settings::of(&files, &surveyor.grants.home);
+    let said = git_config::of(&files, &surveyor.grants.home);
     // A bare repository has no working tree, and git runs its hooks in itself.
     let tree = if dot_git.name().is_some_and(|name| name == ".git") {
         dot_git.parent()
@@ -126,7 +126,7 @@ fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     let hooks = said.hooks.iter().rev().take(MANY).chain(surveyor.hooks_everywhere());
     let places: Vec<AbsPath> = hooks
         .flat_map(|hooks| {
-            trees.iter().map(|tree| settings::expanded(hooks, tree, &surveyor.grants.home))
+            trees.iter().map(|tree| git_config::expanded(hooks, tree, &surveyor.grants.home))
         })
         .collect();
     let own = directory.join("hooks");
@@ -142,7 +142,7 @@ fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
     {
         // In a git directory, a single word such as `HEAD` names a file that git itself writes.
         let is_in_tree = word.contains('/') || tree != directory;
-        let place = settings::expanded(word, tree, &surveyor.grants.home);
+        let place = git_config::expanded(word, tree, &surveyor.grants.home);
         if is_in_tree && place.as_path().is_file() {
             surveyor.protect(&place);
         }
@@ -150,7 +150,7 @@ fn around(dot_git: &AbsPath, directory: &AbsPath, surveyor: &mut Surveyor<'_>) {
 }
 
 /// What hooks are made of: links are followed, and those of husky run what lies beside them.
-fn scripts(hooks: &AbsPath, trees: &[AbsPath], surveyor: &mut Surveyor<'_>) {
+fn scripts(hooks: &AbsPath, trees: &[AbsPath], surveyor: &mut SurveyBuilder<'_>) {
     for entry in fs::read_dir(hooks.as_path()).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
             surveyor.protect(&hooks.join(entry.file_name()));
@@ -176,7 +176,7 @@ pub(super) fn pointed_at(pointer: &AbsPath) -> Option<AbsPath> {
 }
 
 /// Submodules' git directories, which may lie several directories deep.
-fn nested(modules: &AbsPath, depth: usize, found: &mut Surveyor<'_>) {
+fn nested(modules: &AbsPath, depth: usize, found: &mut SurveyBuilder<'_>) {
     const DEEP: usize = 16;
     if depth == DEEP {
         return;
@@ -189,16 +189,16 @@ fn nested(modules: &AbsPath, depth: usize, found: &mut Surveyor<'_>) {
         {
             survey(&directory, found);
         } else if !found.is_made(&directory) {
-            found.pin(&directory, GuardKind::Git);
+            found.pin(&directory, PinReason::Git);
             nested(&directory, depth + 1, found);
         }
     }
 }
 
 /// The directories in one of git's; one that cannot be looked into is shut.
-fn directories(path: &AbsPath, surveyor: &mut Surveyor<'_>) -> Vec<AbsPath> {
+fn directories(path: &AbsPath, surveyor: &mut SurveyBuilder<'_>) -> Vec<AbsPath> {
     if !super::is_searchable(path) {
-        surveyor.found.covers.insert(path.clone(), Cover::Deny(Kind::Directory));
+        surveyor.found.covers.insert(path.clone(), Overmount::Deny(FileKind::Directory));
         return Vec::new();
     }
     fs::read_dir(path.as_path())

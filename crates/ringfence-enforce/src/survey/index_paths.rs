@@ -1,8 +1,9 @@
 //! Paths in an index.
 //!
 //! Git checks a path when it adds it to the index, and not when it reads the index (read-cache.c,
-//! `verify_path`). By an index that a command wrote, `git restore` on the host would write hooks and
-//! files outside, `git commit -a` would read them, and `git status` would enter repositories anywhere.
+//! `verify_path`). By an index that a command wrote, `git restore` on the host would write hooks
+//! and files outside, `git commit -a` would read them, and `git status` would enter repositories
+//! anywhere.
 
 use super::gitlinks::{each, number};
 
@@ -67,8 +68,8 @@ fn fault(index: &[u8], hash: usize) -> Option<IndexFault> {
     }
 }
 
-/// Answers whether git would add a name: all but the empty one, `.`, `..` and the spellings of `.git`
-/// on file systems that ignore case, blanks and dots at the end.
+/// Answers whether git would add a name: all but the empty one, `.`, `..` and the spellings of
+/// `.git` on file systems that ignore case, blanks and dots at the end.
 fn is_plain(name: &[u8]) -> bool {
     let stem = name.split(|byte| *byte == b':').next().unwrap_or(name);
     let trimmed = stem

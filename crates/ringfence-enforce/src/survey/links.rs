@@ -7,54 +7,54 @@ use std::path::{Component, Path, PathBuf};
 
 use ringfence_policy::AbsPath;
 
-use super::{Found, kind_of};
-use crate::plan::Kind;
+use super::{ResolvedRoot, kind_of};
+use crate::plan::FileKind;
 
 /// What stands at paths that were looked at before: rules share their upper directories.
 #[derive(Default)]
-pub(super) struct Links {
-    seen: HashMap<AbsPath, Option<Node>>,
-    plain: HashMap<AbsPath, Above>,
+pub(super) struct SymlinkCache {
+    seen: HashMap<AbsPath, Option<PathNode>>,
+    plain: HashMap<AbsPath, ParentState>,
 }
 
 /// What is known of the directory above a path.
 #[derive(Clone, Copy)]
-enum Above {
+enum ParentState {
     Missing,
     Linked,
     Plain,
 }
 
 /// The way that a path takes.
-pub(super) struct Trail {
+pub(super) struct SymlinkTrail {
     /// Symbolic links on the way, outermost first.
     pub(super) links: Vec<(AbsPath, PathBuf)>,
     /// Where it leads.
     pub(super) end: AbsPath,
     /// What stands there; `None` if nothing does.
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: Option<FileKind>,
 }
 
 #[derive(Clone)]
-enum Node {
+enum PathNode {
     Link(PathBuf),
     Other(fs::FileType),
 }
 
-impl Node {
+impl PathNode {
     fn at(path: &AbsPath) -> Option<Self> {
         let metadata = fs::symlink_metadata(path.as_path()).ok()?;
         if metadata.is_symlink() {
-            fs::read_link(path.as_path()).ok().map(Node::Link)
+            fs::read_link(path.as_path()).ok().map(PathNode::Link)
         } else {
-            Some(Node::Other(metadata.file_type()))
+            Some(PathNode::Other(metadata.file_type()))
         }
     }
 }
 
-impl Links {
+impl SymlinkCache {
     /// Where `path` leads; `None` if it leads nowhere.
-    pub(super) fn follow(&mut self, path: &AbsPath) -> Option<Found> {
+    pub(super) fn follow(&mut self, path: &AbsPath) -> Option<ResolvedRoot> {
         // Most rules stand in a handful of directories, which are looked at once.
         let above = path.parent()?;
         let plain = match self.plain.get(&above) {
@@ -62,39 +62,41 @@ impl Links {
             None => {
                 let found = self.walk(&above);
                 let plain = match &found {
-                    None => Above::Missing,
-                    Some(found) if found.links.is_empty() => Above::Plain,
-                    Some(_) => Above::Linked,
+                    None => ParentState::Missing,
+                    Some(found) if found.links.is_empty() => ParentState::Plain,
+                    Some(_) => ParentState::Linked,
                 };
                 self.plain.insert(above, plain);
                 plain
             }
         };
         match plain {
-            Above::Missing => None,
-            Above::Linked => self.walk(path),
-            Above::Plain => match Node::at(path)? {
-                Node::Other(file_type) => {
-                    Some(Found { links: Vec::new(), real: path.clone(), kind: kind_of(file_type) })
-                }
-                Node::Link(_) => self.walk(path),
+            ParentState::Missing => None,
+            ParentState::Linked => self.walk(path),
+            ParentState::Plain => match PathNode::at(path)? {
+                PathNode::Other(file_type) => Some(ResolvedRoot {
+                    links: Vec::new(),
+                    real: path.clone(),
+                    kind: kind_of(file_type),
+                }),
+                PathNode::Link(_) => self.walk(path),
             },
         }
     }
 
-    fn walk(&mut self, path: &AbsPath) -> Option<Found> {
-        let Trail { links, end, kind } = self.trail(path)?;
-        Some(Found { links, real: end, kind: kind? })
+    fn walk(&mut self, path: &AbsPath) -> Option<ResolvedRoot> {
+        let SymlinkTrail { links, end, kind } = self.trail(path)?;
+        Some(ResolvedRoot { links, real: end, kind: kind? })
     }
 
     /// The way that `path` takes, whether or not something is at its end; `None` if it
     /// turns in a circle.
-    pub(super) fn trail(&mut self, path: &AbsPath) -> Option<Trail> {
+    pub(super) fn trail(&mut self, path: &AbsPath) -> Option<SymlinkTrail> {
         const ENOUGH: usize = 40;
         let mut links = Vec::new();
         let mut real = AbsPath::root();
         let mut rest: VecDeque<OsString> = parts(path.as_path());
-        let mut kind = Kind::Directory;
+        let mut kind = FileKind::Directory;
         while let Some(name) = rest.pop_front() {
             if name == ".." {
                 real = real.parent().unwrap_or_else(AbsPath::root);
@@ -104,9 +106,9 @@ impl Links {
             match self.look(&next) {
                 None => {
                     let end = rest.iter().fold(next, |end, name| end.join(name));
-                    return Some(Trail { links, end, kind: None });
+                    return Some(SymlinkTrail { links, end, kind: None });
                 }
-                Some(Node::Link(target)) => {
+                Some(PathNode::Link(target)) => {
                     if links.len() == ENOUGH {
                         return None;
                     }
@@ -118,23 +120,23 @@ impl Links {
                     }
                     links.push((next, target));
                 }
-                Some(Node::Other(file_type)) => {
+                Some(PathNode::Other(file_type)) => {
                     kind = kind_of(file_type);
                     real = next;
                 }
             }
         }
-        Some(Trail { links, end: real, kind: Some(kind) })
+        Some(SymlinkTrail { links, end: real, kind: Some(kind) })
     }
 
-    fn look(&mut self, path: &AbsPath) -> Option<Node> {
+    fn look(&mut self, path: &AbsPath) -> Option<PathNode> {
         if let Some(known) = self.seen.get(path) {
             return known.clone();
         }
         // Where the directory above is missing there is nothing to ask the kernel about.
         let node = match path.parent().and_then(|above| self.seen.get(&above)) {
             Some(None) => None,
-            _ => Node::at(path),
+            _ => PathNode::at(path),
         };
         self.seen.insert(path.clone(), node.clone());
         node

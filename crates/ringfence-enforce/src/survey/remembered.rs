@@ -1,9 +1,9 @@
 //! Contents that commands left in files with a denied name.
 //!
 //! A file that git tracks is open to commands, and they may change it. The changed content is no
-//! longer the one in git's index, but it holds nothing that commands did not know: the next run finds
-//! it open as long as the content is still this one. The list lies in the project's store, where no
-//! command can write.
+//! longer the one in git's index, but it holds nothing that commands did not know: the next run
+//! finds it open as long as the content is still this one. The list lies in the project's store,
+//! where no command can write.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -16,7 +16,7 @@ use super::is_socket;
 
 /// What sockets of this network namespace are called.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Bound {
+pub(super) struct BoundSockets {
     /// Names that say where they are.
     pub(super) absolute: BTreeSet<AbsPath>,
     /// Names relative to working directories that the kernel does not tell.
@@ -24,13 +24,13 @@ pub(super) struct Bound {
 }
 
 /// Asks the kernel.
-pub(super) fn bound() -> Bound {
+pub(super) fn bound() -> BoundSockets {
     fs::read("/proc/net/unix").map(|table| read(&table)).unwrap_or_default()
 }
 
 /// `Num RefCount Protocol Flags Type St Inode Path`, and a line of headings first.
-fn read(table: &[u8]) -> Bound {
-    let mut found = Bound::default();
+fn read(table: &[u8]) -> BoundSockets {
+    let mut found = BoundSockets::default();
     for line in table.split(|byte| *byte == b'\n').skip(1) {
         let Some(name) = name(line) else { continue };
         match AbsPath::new(OsStr::from_bytes(name)) {

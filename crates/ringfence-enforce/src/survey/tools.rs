@@ -8,14 +8,14 @@ use std::fs;
 use ringfence_policy::presets::SECRET_WORDS;
 use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source, Verdict};
 
-use super::surveyor::{Surveyor, note_linked};
-use super::{Linked, kind_of, read_small};
-use crate::plan::Cover;
+use super::build::{SurveyBuilder, note_linked};
+use super::{HardLinks, kind_of, read_small};
+use crate::plan::Overmount;
 
-impl Surveyor<'_> {
+impl SurveyBuilder<'_> {
     /// Denies what looks like a secret directly below the directory of a tool, and known files in
     /// which a secret was found.
-    pub(super) fn secrets_of_tools(&mut self, linked: &mut Linked) {
+    pub(super) fn secrets_of_tools(&mut self, linked: &mut HardLinks) {
         let grants = self.grants;
         let is_tool = |rule: &&Rule| {
             let is_shown =
@@ -58,7 +58,13 @@ impl Surveyor<'_> {
     }
 
     /// Denies what stands at `path`, which is `real`, unless a person opened it by name.
-    fn deny_found(&mut self, path: &AbsPath, real: &AbsPath, origin: Origin, linked: &mut Linked) {
+    fn deny_found(
+        &mut self,
+        path: &AbsPath,
+        real: &AbsPath,
+        origin: Origin,
+        linked: &mut HardLinks,
+    ) {
         let is_named = self
             .grants
             .opener(path)
@@ -71,7 +77,7 @@ impl Surveyor<'_> {
         };
         let kind = kind_of(metadata.file_type());
         note_linked(real, linked);
-        self.found.covers.insert(real.clone(), Cover::Deny(kind));
+        self.found.covers.insert(real.clone(), Overmount::Deny(kind));
         let mut deny = |root: &AbsPath| {
             self.found.rules.push(Rule {
                 root: root.clone(),

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use ringfence_policy::builtin::is_source_name;
 use ringfence_policy::{
-    AbsPath, Access, Because, Grants, TrackedFile, TrackedFiles, TrackedMode, Verdict,
+    AbsPath, Access, DecidingRule, Grants, TrackedFile, TrackedFiles, TrackedMode, Verdict,
 };
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use sha1::{Digest, Sha1};
@@ -108,7 +108,7 @@ impl<'a> TrackedLookup<'a> {
         let denied =
             [path.clone(), path.join("x")].map(|path| self.grants.decide(&path, Access::Read));
         let denied = denied.iter().find(|decision| decision.verdict == Verdict::Denied);
-        matches!(denied.and_then(|decision| decision.rule.as_ref()), Some(Because::Pattern(pattern)) if pattern.spares_tracked())
+        matches!(denied.and_then(|decision| decision.rule.as_ref()), Some(DecidingRule::Pattern(pattern)) if pattern.spares_tracked())
     }
 
     /// Files below a directory that the index, or a command's memory, names.
@@ -329,7 +329,8 @@ pub(super) fn content_digest(path: &AbsPath) -> Option<ContentDigest> {
     Content::read(path, LARGEST).map(|content| content.digest())
 }
 
-/// Adds `path` to the tracked files of `grants` if it is one: for a single question, without a survey.
+/// Adds `path` to the tracked files of `grants` if it is one: for a single question, without a
+/// survey.
 pub fn open_tracked(grants: &mut Grants, path: &AbsPath) {
     let mut found = TrackedFiles::default();
     let roots: Vec<AbsPath> = grants

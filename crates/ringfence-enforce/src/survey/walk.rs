@@ -11,14 +11,14 @@ use std::thread;
 use ringfence_policy::builtin::{Setting, pointer_at, setting_at};
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NameIndex, Rule, Source, Verdict};
 
-use super::folding::Folding;
-use super::{Linked, is_searchable, is_socket, kind_of};
-use crate::plan::{Cover, Kind};
+use super::case_folding::CaseFolding;
+use super::{HardLinks, is_searchable, is_socket, kind_of};
+use crate::plan::{FileKind, Overmount};
 
 /// What a walk found.
 #[derive(Default)]
-pub(crate) struct Found {
-    pub(crate) caught: Vec<Caught>,
+pub(crate) struct WalkFindings {
+    pub(crate) caught: Vec<CaughtEntry>,
     /// Links with protected names.
     pub(crate) protected_links: Vec<AbsPath>,
     /// Links with denied names: with them would go the knowledge that what they lead to is
@@ -37,9 +37,9 @@ pub(crate) struct Found {
 }
 
 /// An entry that must be covered.
-pub(crate) struct Caught {
+pub(crate) struct CaughtEntry {
     pub(crate) path: AbsPath,
-    pub(crate) cover: Cover,
+    pub(crate) cover: Overmount,
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) links: u64,
@@ -47,9 +47,9 @@ pub(crate) struct Caught {
     pub(crate) through: Option<AbsPath>,
 }
 
-impl Found {
+impl WalkFindings {
     /// Adds what another part of the walk found.
-    pub(crate) fn merge(&mut self, part: Found) {
+    pub(crate) fn merge(&mut self, part: WalkFindings) {
         self.caught.extend(part.caught);
         self.protected_links.extend(part.protected_links);
         self.denied_links.extend(part.denied_links);
@@ -63,8 +63,8 @@ impl Found {
     /// Denies a directory as a whole.
     fn shut(&mut self, directory: &AbsPath) {
         let Ok(metadata) = fs::symlink_metadata(directory.as_path()) else { return };
-        let cover = Cover::Deny(Kind::Directory);
-        self.caught.push(Caught {
+        let cover = Overmount::Deny(FileKind::Directory);
+        self.caught.push(CaughtEntry {
             path: directory.clone(),
             cover,
             device: metadata.dev(),
@@ -75,19 +75,19 @@ impl Found {
     }
 }
 
-pub(crate) struct Walk<'a> {
+pub(crate) struct TreeWalk<'a> {
     grants: &'a Grants,
     index: &'a NameIndex,
     skipped: BTreeSet<OsString>,
-    folding: Folding,
-    eyes: Eyes,
+    folding: CaseFolding,
+    eyes: WalkPurpose,
     /// Directories with a denied name that git made while the command runs.
     own_directories: HashSet<AbsPath>,
 }
 
 /// Who looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Eyes {
+pub(crate) enum WalkPurpose {
     /// The person, before the command is started: what cannot be looked into is shut.
     Person,
     /// Somebody with rights over whatever the command makes, while it runs.
@@ -96,23 +96,23 @@ pub(crate) enum Eyes {
 
 /// What became of an entry.
 #[derive(PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum EntryOutcome {
     Denied,
     Left,
 }
 
 /// Directories that wait, and how many threads are in the middle of one.
-struct Queue {
+struct WalkQueue {
     waiting: Vec<AbsPath>,
     busy: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> TreeWalk<'a> {
     pub(crate) fn new(
         grants: &'a Grants,
         index: &'a NameIndex,
-        folding: Folding,
-        eyes: Eyes,
+        folding: CaseFolding,
+        eyes: WalkPurpose,
     ) -> Self {
         Self {
             grants,
@@ -124,16 +124,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(crate) fn run(&self, roots: &[AbsPath]) -> Found {
+    pub(crate) fn run(&self, roots: &[AbsPath]) -> WalkFindings {
         // Most projects are small: threads are started for those that are not.
         const SMALL: usize = 64;
-        let mut found = Found::default();
+        let mut found = WalkFindings::default();
         let mut waiting: Vec<AbsPath> = roots.to_vec();
         while found.directories < SMALL {
             let Some(directory) = waiting.pop() else { return found };
             self.directory(&directory, &mut found, &mut waiting);
         }
-        let queue = Mutex::new(Queue { waiting, busy: 0 });
+        let queue = Mutex::new(WalkQueue { waiting, busy: 0 });
         let changed = Condvar::new();
         let threads = thread::available_parallelism().map_or(1, |n| n.get().min(8));
         let parts = thread::scope(|scope| {
@@ -148,8 +148,8 @@ impl<'a> Walk<'a> {
         found
     }
 
-    fn work(&self, queue: &Mutex<Queue>, changed: &Condvar) -> Found {
-        let mut found = Found::default();
+    fn work(&self, queue: &Mutex<WalkQueue>, changed: &Condvar) -> WalkFindings {
+        let mut found = WalkFindings::default();
         let mut below = Vec::new();
         let mut state = queue.lock().expect("no walker panics with the queue");
         loop {
@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
     pub(crate) fn directory(
         &self,
         directory: &AbsPath,
-        found: &mut Found,
+        found: &mut WalkFindings,
         below: &mut Vec<AbsPath>,
     ) {
         found.directories += 1;
@@ -191,8 +191,9 @@ impl<'a> Walk<'a> {
             };
             // What else makes a bare repository could be added to it without a word.
             is_repository |= is_head(&name, self.folding) && !file_type.is_dir();
-            denied +=
-                usize::from(self.entry(directory, &name, file_type, found, below) == Taken::Denied);
+            denied += usize::from(
+                self.entry(directory, &name, file_type, found, below) == EntryOutcome::Denied,
+            );
         }
         if is_repository {
             found.repositories.push(directory.clone());
@@ -203,17 +204,19 @@ impl<'a> Walk<'a> {
     }
 
     /// What a directory holds; `None` if it is gone, or shut as a whole.
-    fn open(&self, directory: &AbsPath, found: &mut Found) -> Option<fs::ReadDir> {
+    fn open(&self, directory: &AbsPath, found: &mut WalkFindings) -> Option<fs::ReadDir> {
         // What cannot be looked into may hold anything. A path that is nearly too long is as
         // good as one: what is below it could not be covered.
         const LONG: usize = 3000;
         let is_long = directory.as_bytes().len() >= LONG;
         match (fs::read_dir(directory.as_path()), self.eyes) {
             // The command makes such directories and takes them away again.
-            (_, Eyes::Lookout) if is_long => None,
-            (Ok(entries), Eyes::Lookout) => Some(entries),
+            (_, WalkPurpose::Lookout) if is_long => None,
+            (Ok(entries), WalkPurpose::Lookout) => Some(entries),
             // Its names could be listed, and what they stand for not be asked.
-            (Ok(entries), Eyes::Person) if !is_long && is_searchable(directory) => Some(entries),
+            (Ok(entries), WalkPurpose::Person) if !is_long && is_searchable(directory) => {
+                Some(entries)
+            }
             (Err(error), _)
                 if matches!(
                     error.kind(),
@@ -240,28 +243,29 @@ impl<'a> Walk<'a> {
         directory: &AbsPath,
         name: &OsStr,
         file_type: fs::FileType,
-        found: &mut Found,
+        found: &mut WalkFindings,
         below: &mut Vec<AbsPath>,
-    ) -> Taken {
+    ) -> EntryOutcome {
         // Git's own, in whatever case, are looked at before the command; while it runs, the
         // usher tells of those that git would take for its own.
-        if name == ".git" || (self.eyes == Eyes::Person && name.eq_ignore_ascii_case(".git")) {
+        if name == ".git" || (self.eyes == WalkPurpose::Person && name.eq_ignore_ascii_case(".git"))
+        {
             let path = directory.join(name);
             if file_type.is_dir() {
                 found.unseen.push(path.clone());
             }
             found.repositories.push(path);
-            return Taken::Left;
+            return EntryOutcome::Left;
         }
         let interesting = self.index.interesting(name) || self.is_opened_by_git(directory);
         if interesting || is_socket(file_type) {
             let path = directory.join(name);
             if let Some(cover) = self.cover(&path, file_type) {
                 self.catch(&path, file_type, cover, found);
-                if matches!(cover, Cover::Deny(_)) {
-                    return Taken::Denied;
+                if matches!(cover, Overmount::Deny(_)) {
+                    return EntryOutcome::Denied;
                 }
-            } else if self.eyes == Eyes::Person
+            } else if self.eyes == WalkPurpose::Person
                 && let Some(setting) = self.setting(&path, file_type)
             {
                 found.settings.push((path, setting));
@@ -271,11 +275,11 @@ impl<'a> Walk<'a> {
             let seen = if self.skipped.contains(name) { &mut found.unseen } else { below };
             seen.push(directory.join(name));
         }
-        Taken::Left
+        EntryOutcome::Left
     }
 
-    /// Tells whether a directory has a denied name and is open for the tracked files in it: any other
-    /// name in it is denied.
+    /// Tells whether a directory has a denied name and is open for the tracked files in it: any
+    /// other name in it is denied.
     pub(crate) fn is_opened_by_git(&self, directory: &AbsPath) -> bool {
         let is_listed = || {
             !self.grants.tracked.directories.is_empty()
@@ -290,9 +294,9 @@ impl<'a> Walk<'a> {
         self.own_directories.insert(directory);
     }
 
-    fn cover(&self, path: &AbsPath, file_type: fs::FileType) -> Option<Cover> {
+    fn cover(&self, path: &AbsPath, file_type: fs::FileType) -> Option<Overmount> {
         if self.grants.verdict(path, Access::Read) == Verdict::Denied {
-            return Some(Cover::Deny(kind_of(file_type)));
+            return Some(Overmount::Deny(kind_of(file_type)));
         }
         // A name that is left open of a file, and denied of a directory: `secrets.d`. What a
         // rule opens below it is mounted above the cover.
@@ -301,18 +305,18 @@ impl<'a> Walk<'a> {
                 && !self.is_opened_by_git(path)
         };
         if file_type.is_dir() && is_shut() {
-            return Some(Cover::Deny(Kind::Directory));
+            return Some(Overmount::Deny(FileKind::Directory));
         }
         // One that appears may be the command's own.
-        if self.eyes == Eyes::Person
+        if self.eyes == WalkPurpose::Person
             && is_socket(file_type)
             && !self.grants.network.unix_sockets.contains(path)
         {
-            return Some(Cover::Deny(Kind::File));
+            return Some(Overmount::Deny(FileKind::File));
         }
         let writable = self.grants.opener(path).is_some_and(|rule| rule.effect != Effect::Read);
         (writable && self.grants.verdict(path, Access::Write) == Verdict::ReadOnly)
-            .then_some(Cover::ReadOnly)
+            .then_some(Overmount::ReadOnly)
     }
 
     /// The setting that stands here, if it could be written and no rule opens it by name.
@@ -337,11 +341,17 @@ impl<'a> Walk<'a> {
             && !self.grants.workspace.is_within(path)
     }
 
-    fn catch(&self, path: &AbsPath, file_type: fs::FileType, cover: Cover, found: &mut Found) {
+    fn catch(
+        &self,
+        path: &AbsPath,
+        file_type: fs::FileType,
+        cover: Overmount,
+        found: &mut WalkFindings,
+    ) {
         // Nothing can be mounted on a link itself: what it leads to is what must be covered.
         let through = file_type.is_symlink().then(|| path.clone());
         let path = if file_type.is_symlink() {
-            if !matches!(cover, Cover::Deny(_)) {
+            if !matches!(cover, Overmount::Deny(_)) {
                 found.protected_links.push(path.clone());
                 return;
             }
@@ -358,14 +368,14 @@ impl<'a> Walk<'a> {
         };
         let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
         let cover = match cover {
-            Cover::Deny(_) => Cover::Deny(kind_of(metadata.file_type())),
+            Overmount::Deny(_) => Overmount::Deny(kind_of(metadata.file_type())),
             other => other,
         };
         if self.grants.verdict(&path, Access::Read) == Verdict::Absent {
             return;
         }
         let links = if metadata.is_file() { metadata.nlink() } else { 1 };
-        found.caught.push(Caught {
+        found.caught.push(CaughtEntry {
             path,
             cover,
             device: metadata.dev(),
@@ -378,8 +388,8 @@ impl<'a> Walk<'a> {
 
 /// Whether git would take the name for `HEAD`. Elsewhere than on a file system that does not
 /// tell case apart, a file `head` is nothing special.
-fn is_head(name: &OsStr, folding: Folding) -> bool {
-    name == "HEAD" || (folding != Folding::None && name.eq_ignore_ascii_case("HEAD"))
+fn is_head(name: &OsStr, folding: CaseFolding) -> bool {
+    name == "HEAD" || (folding != CaseFolding::None && name.eq_ignore_ascii_case("HEAD"))
 }
 
 /// Names of directories in which no pattern holds, so that nobody need look into them.
@@ -402,15 +412,16 @@ pub fn vendored(grants: &Grants) -> BTreeSet<OsString> {
 /// Other names of the same files: a hard link is the file itself.
 pub(super) fn aliases(
     roots: &[AbsPath],
-    linked: &Linked,
-    covers: &BTreeMap<AbsPath, Cover>,
-) -> Vec<(AbsPath, Cover)> {
+    linked: &HardLinks,
+    covers: &BTreeMap<AbsPath, Overmount>,
+) -> Vec<(AbsPath, Overmount)> {
     let mut found = Vec::new();
     let mut waiting: Vec<AbsPath> = roots.to_vec();
     while let Some(directory) = waiting.pop() {
-        let is_shut = covers.get(&directory).is_some_and(|cover| matches!(cover, Cover::Deny(_)));
+        let is_shut =
+            covers.get(&directory).is_some_and(|cover| matches!(cover, Overmount::Deny(_)));
         if is_shut || !is_searchable(&directory) {
-            found.push((directory, Cover::Deny(Kind::Directory)));
+            found.push((directory, Overmount::Deny(FileKind::Directory)));
             continue;
         }
         found.extend(
@@ -425,9 +436,9 @@ pub(super) fn aliases(
 /// Other names of the same files in one directory; directories in it go to `below`.
 pub(crate) fn aliases_in(
     directory: &AbsPath,
-    linked: &Linked,
+    linked: &HardLinks,
     below: &mut Vec<AbsPath>,
-) -> Vec<(AbsPath, Cover)> {
+) -> Vec<(AbsPath, Overmount)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory.as_path()).into_iter().flatten().flatten() {
         let Ok(file_type) = entry.file_type() else { continue };

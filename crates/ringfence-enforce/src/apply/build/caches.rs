@@ -7,16 +7,17 @@ use ringfence_policy::AbsPath;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{During, Fault, Root, put, relative};
+use super::{RootBuilder, SetupError, SetupStep, put, relative};
 
-impl Root {
-    /// Mounts something of the host in a private cache. An earlier command has written the cache, so
-    /// every directory on the way is opened without following links, and made where it is missing.
+impl RootBuilder {
+    /// Mounts something of the host in a private cache. An earlier command has written the cache,
+    /// so every directory on the way is opened without following links, and made where it is
+    /// missing.
     pub(super) fn attach_in_cache(
         &mut self,
         source: &OwnedFd,
         path: &AbsPath,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SetupError> {
         let caches = self.private.iter().filter(|cache| *cache != path && path.is_within(cache));
         let Some(cache) = caches.max_by_key(|cache| cache.depth()).cloned() else { return Ok(()) };
         let kind = rustix::fs::fstat(source).map(|status| FileType::from_raw_mode(status.st_mode));

@@ -9,13 +9,13 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
 use ringfence_policy::AbsPath;
-use ringfence_sys::mount::{NO_DEV, NO_SUID, READ_ONLY, Reach};
+use ringfence_sys::mount::{MountRecursion, NO_DEV, NO_SUID, READ_ONLY};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
-use super::{During, Fault, Root, make, plain, put, restrict};
-use crate::plan::{Access, Kind, Step};
+use super::{RootBuilder, SetupError, SetupStep, make, plain, put, restrict};
+use crate::plan::{FileKind, MountAccess, Step};
 
 /// A directory with more entries than this stays as it is: each of them is a mount.
 const MOST_ENTRIES: usize = 1000;
@@ -29,7 +29,7 @@ pub(super) fn caches_in_bound_trees<'a>(
         let Step::Private { path, .. } = step else { continue };
         let around = steps.clone().filter_map(|step| match step {
             Step::Bind { path: tree, access, kind } => {
-                Some((tree, *access == Access::ReadOnly && *kind == Kind::Directory))
+                Some((tree, *access == MountAccess::ReadOnly && *kind == FileKind::Directory))
             }
             Step::Scratch { path: tree } | Step::Private { path: tree, .. } => Some((tree, false)),
             _ => None,
@@ -44,10 +44,10 @@ pub(super) fn caches_in_bound_trees<'a>(
     caches
 }
 
-impl Root {
+impl RootBuilder {
     /// Makes mount points for those of `caches` that are absent below a bound tree. Nothing must be
     /// mounted in that tree yet.
-    pub(super) fn add_mount_points(&mut self, caches: &[AbsPath]) -> Result<(), Fault> {
+    pub(super) fn add_mount_points(&mut self, caches: &[AbsPath]) -> Result<(), SetupError> {
         let mut absent: BTreeMap<AbsPath, Vec<&AbsPath>> = BTreeMap::new();
         for path in caches {
             if self.find(path).during(|| format!("find {path}"))?.is_some() {
@@ -101,7 +101,7 @@ impl Root {
                 at = plain(&at, name)?;
             }
         }
-        restrict(&copy, Reach::One, READ_ONLY | NO_SUID | NO_DEV)
+        restrict(&copy, MountRecursion::One, READ_ONLY | NO_SUID | NO_DEV)
     }
 }
 
@@ -131,7 +131,8 @@ fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(std::ffi::CString, Fi
     Ok(entries)
 }
 
-/// Shows one entry in the copy: a link as a copy, everything else as a mount, read-only as the tree is.
+/// Shows one entry in the copy: a link as a copy, everything else as a mount, read-only as the tree
+/// is.
 fn bind_entry(
     directory: &OwnedFd,
     copy: &OwnedFd,
@@ -147,7 +148,7 @@ fn bind_entry(
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
     let tree = open_tree(directory, name, how)?;
-    restrict(&tree, Reach::Below, READ_ONLY | NO_SUID | NO_DEV)?;
+    restrict(&tree, MountRecursion::Below, READ_ONLY | NO_SUID | NO_DEV)?;
     // Looked at anew: the name may have become another thing.
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode);
     match kind {

@@ -2,23 +2,24 @@
 
 use ringfence_policy::Observe;
 
-use super::{Action, Instruction};
+use super::{BpfInsn, FilterAction};
 use crate::seccomp::calls::{Arch, Call};
 use crate::seccomp::{
-    Connects, GroupSignals, Owner, Shape, Uncounted, entries, filter, ioctls, refusal,
+    ConnectHandling, FileOwner, FilterOptions, GroupSignals, Uncounted, entries, filter, ioctls,
+    refusal,
 };
 
-const SHAPE: Shape = Shape {
+const SHAPE: FilterOptions = FilterOptions {
     group_signals: GroupSignals::Scoped,
-    owner: Owner::Root,
+    owner: FileOwner::Root,
     observe: Observe::Denials,
-    connects: Connects::Free,
+    connects: ConnectHandling::Free,
     disk: Uncounted::Allowed,
     memory: Uncounted::Allowed,
 };
 
 /// Runs a filter as the kernel would; answers what it returns.
-fn run(code: &[Instruction], arch: u32, call: u32, arguments: [u64; 6]) -> u32 {
+fn run(code: &[BpfInsn], arch: u32, call: u32, arguments: [u64; 6]) -> u32 {
     let load = |offset: u32| match offset {
         0 => call,
         4 => arch,
@@ -27,7 +28,7 @@ fn run(code: &[Instruction], arch: u32, call: u32, arguments: [u64; 6]) -> u32 {
     };
     let (mut at, mut a) = (0usize, 0u32);
     loop {
-        let Instruction { code: op, jt, jf, k } = code[at];
+        let BpfInsn { code: op, jt, jf, k } = code[at];
         at += 1;
         let taken = match op {
             0x20 => {
@@ -53,12 +54,18 @@ fn run(code: &[Instruction], arch: u32, call: u32, arguments: [u64; 6]) -> u32 {
 }
 
 #[track_caller]
-fn check(arch: Arch, call: Call, arguments: [u64; 6], expect: Action) {
+fn check(arch: Arch, call: Call, arguments: [u64; 6], expect: FilterAction) {
     check_in(SHAPE, arch, call, arguments, expect);
 }
 
 #[track_caller]
-fn check_in(shape: Shape, arch: Arch, call: Call, arguments: [u64; 6], expect: Action) {
+fn check_in(
+    shape: FilterOptions,
+    arch: Arch,
+    call: Call,
+    arguments: [u64; 6],
+    expect: FilterAction,
+) {
     let number = call.number(arch).expect("the architecture has the call");
     assert_eq!(
         run(&filter(shape), arch.audit(), number, arguments),
@@ -67,16 +74,17 @@ fn check_in(shape: Shape, arch: Arch, call: Call, arguments: [u64; 6], expect: A
     );
 }
 
-const PERM: Action = Action::Told(libc::EPERM as u16);
-const NONE: Action = Action::Errno(libc::ENOSYS as u16);
-const FAMILY: Action = Action::Told(libc::EAFNOSUPPORT as u16);
+const PERM: FilterAction = FilterAction::Told(libc::EPERM as u16);
+const NONE: FilterAction = FilterAction::Errno(libc::ENOSYS as u16);
+const FAMILY: FilterAction = FilterAction::Told(libc::EAFNOSUPPORT as u16);
 
 #[test]
 fn every_unconditional_line_of_the_table_holds() {
     for arch in Arch::NATIVE_FIRST {
         let code = filter(SHAPE);
-        for entry in
-            entries(*arch, SHAPE).iter().filter(|entry| entry.when == crate::seccomp::When::Always)
+        for entry in entries(*arch, SHAPE)
+            .iter()
+            .filter(|entry| entry.when == crate::seccomp::ArgCondition::Always)
         {
             assert_eq!(
                 run(&code, arch.audit(), entry.call, [0; 6]),
@@ -96,7 +104,7 @@ fn calls_that_no_line_names_go_through() {
         for call in (0..463).filter(|call| !named.contains(call)) {
             assert_eq!(
                 run(&code, arch.audit(), call, [u64::MAX; 6]),
-                Action::Allow.code(),
+                FilterAction::Allow.code(),
                 "{arch:?} {call}"
             );
         }
@@ -111,55 +119,55 @@ fn conditions_look_at_the_right_argument() {
             arch,
             Call::Openat,
             [0, 0, (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_DIRECTORY) as u64, 0, 0, 0],
-            Action::Allow,
+            FilterAction::Allow,
         );
         for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_TRUNC] {
-            check(arch, Call::Openat, [0, 0, flags as u64, 0, 0, 0], Action::Notify);
-            check(arch, Call::Open, [0, flags as u64, 0, 0, 0, 0], Action::Notify);
+            check(arch, Call::Openat, [0, 0, flags as u64, 0, 0, 0], FilterAction::Notify);
+            check(arch, Call::Open, [0, flags as u64, 0, 0, 0, 0], FilterAction::Notify);
         }
-        check(arch, Call::Utimensat, [3, 0, 1, 0, 0, 0], Action::Allow);
-        check(arch, Call::Utimensat, [3, 1, 1, 0, 0, 0], Action::Notify);
-        check(arch, Call::Connect, [3, 1, 16, 0, 0, 0], Action::Allow);
-        check(arch, Call::Connect, [3, 1, 28, 0, 0, 0], Action::Allow);
-        check(arch, Call::Connect, [3, 1, 110, 0, 0, 0], Action::Notify);
-        check(arch, Call::Fchmod, [3, 0o644, 0, 0, 0, 0], Action::Allow);
-        check(arch, Call::Chmod, [1, 0o644, 0, 0, 0, 0], Action::Notify);
+        check(arch, Call::Utimensat, [3, 0, 1, 0, 0, 0], FilterAction::Allow);
+        check(arch, Call::Utimensat, [3, 1, 1, 0, 0, 0], FilterAction::Notify);
+        check(arch, Call::Connect, [3, 1, 16, 0, 0, 0], FilterAction::Allow);
+        check(arch, Call::Connect, [3, 1, 28, 0, 0, 0], FilterAction::Allow);
+        check(arch, Call::Connect, [3, 1, 110, 0, 0, 0], FilterAction::Notify);
+        check(arch, Call::Fchmod, [3, 0o644, 0, 0, 0, 0], FilterAction::Allow);
+        check(arch, Call::Chmod, [1, 0o644, 0, 0, 0, 0], FilterAction::Notify);
         check(
             arch,
             Call::Openat,
             [0, 0, (libc::O_WRONLY | libc::O_CREAT) as u64, 0, 0, 0],
-            Action::Notify,
+            FilterAction::Notify,
         );
-        check(arch, Call::Open, [0, libc::O_CREAT as u64, 0, 0, 0, 0], Action::Notify);
-        check(arch, Call::Open, [libc::O_CREAT as u64, 0, 0, 0, 0, 0], Action::Allow);
-        check(arch, Call::Clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Open, [0, libc::O_CREAT as u64, 0, 0, 0, 0], FilterAction::Notify);
+        check(arch, Call::Open, [libc::O_CREAT as u64, 0, 0, 0, 0, 0], FilterAction::Allow);
+        check(arch, Call::Clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0], FilterAction::Allow);
         check(arch, Call::Clone, [libc::CLONE_NEWUSER as u64, 0, 0, 0, 0, 0], PERM);
-        check(arch, Call::Unshare, [libc::CLONE_FILES as u64, 0, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Unshare, [libc::CLONE_FILES as u64, 0, 0, 0, 0, 0], FilterAction::Allow);
         check(arch, Call::Unshare, [libc::CLONE_NEWNET as u64, 0, 0, 0, 0, 0], PERM);
         check(arch, Call::Unshare, [0x80, 0, 0, 0, 0, 0], PERM);
         check(arch, Call::Ioctl, [0, 0x5412, 0, 0, 0, 0], PERM);
         check(arch, Call::Ioctl, [0, 0x541c, 0, 0, 0, 0], PERM);
-        check(arch, Call::Ioctl, [0x5412, 0x5401, 0, 0, 0, 0], Action::Allow);
-        check(arch, Call::Socket, [1, 1, 0, 0, 0, 0], Action::Allow);
-        check(arch, Call::Socket, [2, 1, 0, 0, 0, 0], Action::Allow);
-        check(arch, Call::Socket, [10, 2, 17, 0, 0, 0], Action::Allow);
+        check(arch, Call::Ioctl, [0x5412, 0x5401, 0, 0, 0, 0], FilterAction::Allow);
+        check(arch, Call::Socket, [1, 1, 0, 0, 0, 0], FilterAction::Allow);
+        check(arch, Call::Socket, [2, 1, 0, 0, 0, 0], FilterAction::Allow);
+        check(arch, Call::Socket, [10, 2, 17, 0, 0, 0], FilterAction::Allow);
         check(arch, Call::Socket, [40, 1, 0, 0, 0, 0], FAMILY);
         check(arch, Call::Socket, [38, 5, 0, 0, 0, 0], FAMILY);
-        check(arch, Call::Socket, [16, 3, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Socket, [16, 3, 0, 0, 0, 0], FilterAction::Allow);
         check(arch, Call::Socket, [16, 3, 15, 0, 0, 0], PERM);
-        check(arch, Call::Socketpair, [1, 1, 0, 0, 0, 0], Action::Allow);
+        check(arch, Call::Socketpair, [1, 1, 0, 0, 0, 0], FilterAction::Allow);
         check(arch, Call::Socketpair, [30, 1, 0, 0, 0, 0], FAMILY);
     }
-    check(Arch::X86, Call::Socketcall, [1, 0, 0, 0, 0, 0], Action::Notify);
-    check(Arch::X86, Call::Socketcall, [2, 0, 0, 0, 0, 0], Action::Notify);
-    check(Arch::X86, Call::Socketcall, [3, 0, 0, 0, 0, 0], Action::Notify);
-    check(Arch::X86, Call::Socketcall, [9, 0, 0, 0, 0, 0], Action::Allow);
-    check(Arch::X86, Call::Socketcall, [11, 0, 0, 0, 0, 0], Action::Allow);
-    let shut = Shape { connects: Connects::Shut, ..SHAPE };
+    check(Arch::X86, Call::Socketcall, [1, 0, 0, 0, 0, 0], FilterAction::Notify);
+    check(Arch::X86, Call::Socketcall, [2, 0, 0, 0, 0, 0], FilterAction::Notify);
+    check(Arch::X86, Call::Socketcall, [3, 0, 0, 0, 0, 0], FilterAction::Notify);
+    check(Arch::X86, Call::Socketcall, [9, 0, 0, 0, 0, 0], FilterAction::Allow);
+    check(Arch::X86, Call::Socketcall, [11, 0, 0, 0, 0, 0], FilterAction::Allow);
+    let shut = FilterOptions { connects: ConnectHandling::Shut, ..SHAPE };
     for call in [3, 11, 20] {
-        check_in(shut, Arch::X86, Call::Socketcall, [call, 0, 0, 0, 0, 0], Action::Notify);
+        check_in(shut, Arch::X86, Call::Socketcall, [call, 0, 0, 0, 0, 0], FilterAction::Notify);
     }
-    check_in(shut, Arch::X86, Call::Socketcall, [9, 0, 0, 0, 0, 0], Action::Allow);
+    check_in(shut, Arch::X86, Call::Socketcall, [9, 0, 0, 0, 0, 0], FilterAction::Allow);
 }
 
 #[test]
@@ -168,18 +176,23 @@ fn garbage_in_the_high_half_changes_nothing() {
     const HIGH: u64 = 0xdead_beef_0000_0000;
     check(Arch::X86_64, Call::Ioctl, [0, HIGH | 0x5412, 0, 0, 0, 0], PERM);
     check(Arch::X86_64, Call::Socket, [HIGH | 40, 1, 0, 0, 0, 0], FAMILY);
-    check(Arch::X86_64, Call::Openat, [0, 0, HIGH | libc::O_CREAT as u64, 0, 0, 0], Action::Notify);
+    check(
+        Arch::X86_64,
+        Call::Openat,
+        [0, 0, HIGH | libc::O_CREAT as u64, 0, 0, 0],
+        FilterAction::Notify,
+    );
 }
 
 #[test]
 fn pointers_are_compared_in_all_their_bits() {
     const LOW_HALF_ZERO: u64 = 1 << 32;
     let arch = Arch::NATIVE_FIRST[0];
-    check(arch, Call::Utimensat, [3, LOW_HALF_ZERO, 0, 0, 0, 0], Action::Notify);
-    for connects in [Connects::Shut, Connects::Asked] {
-        let shape = Shape { connects, ..SHAPE };
-        check_in(shape, arch, Call::Sendto, [3, 0, 0, 0, LOW_HALF_ZERO, 16], Action::Notify);
-        check_in(shape, arch, Call::Sendto, [3, 0, 0, 0, 0, 0], Action::Allow);
+    check(arch, Call::Utimensat, [3, LOW_HALF_ZERO, 0, 0, 0, 0], FilterAction::Notify);
+    for connects in [ConnectHandling::Shut, ConnectHandling::Asked] {
+        let shape = FilterOptions { connects, ..SHAPE };
+        check_in(shape, arch, Call::Sendto, [3, 0, 0, 0, LOW_HALF_ZERO, 16], FilterAction::Notify);
+        check_in(shape, arch, Call::Sendto, [3, 0, 0, 0, 0, 0], FilterAction::Allow);
     }
 }
 
@@ -194,17 +207,18 @@ fn other_abis_do_not_exist() {
 
 #[test]
 fn the_own_process_group_is_refused_where_nobody_else_keeps_it_inside() {
-    let shape = Shape { group_signals: GroupSignals::Refused, owner: Owner::Person, ..SHAPE };
+    let shape =
+        FilterOptions { group_signals: GroupSignals::Refused, owner: FileOwner::Person, ..SHAPE };
     let arch = Arch::NATIVE_FIRST[0];
     check_in(shape, arch, Call::Kill, [0, 9, 0, 0, 0, 0], PERM);
-    check_in(shape, arch, Call::Kill, [1, 9, 0, 0, 0, 0], Action::Allow);
-    check(arch, Call::Kill, [0, 9, 0, 0, 0, 0], Action::Allow);
+    check_in(shape, arch, Call::Kill, [1, 9, 0, 0, 0, 0], FilterAction::Allow);
+    check(arch, Call::Kill, [0, 9, 0, 0, 0, 0], FilterAction::Allow);
 }
 
 #[test]
 fn what_goes_through_comes_by_only_where_it_is_observed() {
     let arch = Arch::NATIVE_FIRST[0];
-    let all = Shape { observe: Observe::All, ..SHAPE };
+    let all = FilterOptions { observe: Observe::All, ..SHAPE };
     for (call, arguments) in [
         (Call::Openat, [0, 0, libc::O_RDONLY as u64, 0, 0, 0]),
         (Call::Openat, [0, 0, libc::O_CREAT as u64, 0, 0, 0]),
@@ -213,29 +227,29 @@ fn what_goes_through_comes_by_only_where_it_is_observed() {
         (Call::Connect, [0; 6]),
         (Call::Umask, [0; 6]),
     ] {
-        check_in(all, arch, call, arguments, Action::Notify);
+        check_in(all, arch, call, arguments, FilterAction::Notify);
     }
-    check(arch, Call::Openat, [0; 6], Action::Allow);
-    check(arch, Call::Connect, [0, 0, 16, 0, 0, 0], Action::Allow);
+    check(arch, Call::Openat, [0; 6], FilterAction::Allow);
+    check(arch, Call::Connect, [0, 0, 16, 0, 0, 0], FilterAction::Allow);
     // Nothing else changes.
     check_in(all, arch, Call::Mount, [0; 6], PERM);
     check_in(all, arch, Call::Openat2, [0; 6], NONE);
-    check_in(all, arch, Call::Unlinkat, [0; 6], Action::Notify);
+    check_in(all, arch, Call::Unlinkat, [0; 6], FilterAction::Notify);
 }
 
-/// Whoever opens files for others has to have let go of them by then. Programs themselves are started
-/// without waiting for anybody.
+/// Whoever opens files for others has to have let go of them by then. Programs themselves are
+/// started without waiting for anybody.
 #[test]
 fn what_can_be_executed_from_now_on_comes_by() {
     for arch in Arch::NATIVE_FIRST {
         for mode in [0o755, 0o100, 0o010, 0o001] {
-            check(*arch, Call::Fchmod, [3, mode, 0, 0, 0, 0], Action::Notify);
+            check(*arch, Call::Fchmod, [3, mode, 0, 0, 0, 0], FilterAction::Notify);
         }
-        check(*arch, Call::Fchmod, [3, 0o644, 0, 0, 0, 0], Action::Allow);
+        check(*arch, Call::Fchmod, [3, 0o644, 0, 0, 0, 0], FilterAction::Allow);
         check(*arch, Call::Fchmod, [3, 0o4755, 0, 0, 0, 0], PERM);
-        check(*arch, Call::Fsetxattr, [3, 0, 0, 0, 0, 0], Action::Notify);
-        check(*arch, Call::Execve, [0; 6], Action::Allow);
-        check(*arch, Call::Execveat, [0; 6], Action::Allow);
+        check(*arch, Call::Fsetxattr, [3, 0, 0, 0, 0, 0], FilterAction::Notify);
+        check(*arch, Call::Execve, [0; 6], FilterAction::Allow);
+        check(*arch, Call::Execveat, [0; 6], FilterAction::Allow);
     }
 }
 
@@ -243,35 +257,35 @@ fn what_can_be_executed_from_now_on_comes_by() {
 #[test]
 fn the_bit_of_the_group_is_refused_to_the_superuser_only() {
     let arch = Arch::NATIVE_FIRST[0];
-    let person = Shape { owner: Owner::Person, ..SHAPE };
+    let person = FilterOptions { owner: FileOwner::Person, ..SHAPE };
     for (call, arguments) in
         [(Call::Chmod, [0, 0o2755, 0, 0, 0, 0]), (Call::Fchmodat, [0, 0, 0o2755, 0, 0, 0])]
     {
         check(arch, call, arguments, PERM);
-        assert!(refusal(call, &arguments, Owner::Root).is_some());
-        check_in(person, arch, call, arguments, Action::Notify);
-        assert!(refusal(call, &arguments, Owner::Person).is_none());
+        assert!(refusal(call, &arguments, FileOwner::Root).is_some());
+        check_in(person, arch, call, arguments, FilterAction::Notify);
+        assert!(refusal(call, &arguments, FileOwner::Person).is_none());
     }
 }
 
 #[test]
 fn uncounted_calls_are_refused_only_under_a_limit() {
-    let unsupported = Action::Errno(libc::EOPNOTSUPP as u16);
-    let disk = Shape { disk: Uncounted::Refused, ..SHAPE };
-    let memory = Shape { memory: Uncounted::Refused, ..SHAPE };
+    let unsupported = FilterAction::Errno(libc::EOPNOTSUPP as u16);
+    let disk = FilterOptions { disk: Uncounted::Refused, ..SHAPE };
+    let memory = FilterOptions { memory: Uncounted::Refused, ..SHAPE };
     for arch in Arch::NATIVE_FIRST {
         for (shape, call, arguments, expect) in [
             (disk, Call::Fallocate, [0; 6], unsupported),
             (disk, Call::Ioctl, [0, 0x4004_9409, 0, 0, 0, 0], unsupported),
-            (disk, Call::CopyFileRange, [0; 6], Action::Errno(libc::EXDEV as u16)),
+            (disk, Call::CopyFileRange, [0; 6], FilterAction::Errno(libc::EXDEV as u16)),
             (memory, Call::MemfdCreate, [0; 6], NONE),
             (memory, Call::Vmsplice, [0; 6], NONE),
         ] {
             check_in(shape, *arch, call, arguments, expect);
-            check(*arch, call, arguments, Action::Allow);
+            check(*arch, call, arguments, FilterAction::Allow);
         }
-        check_in(disk, *arch, Call::MemfdCreate, [0; 6], Action::Allow);
-        check_in(memory, *arch, Call::Fallocate, [0; 6], Action::Allow);
+        check_in(disk, *arch, Call::MemfdCreate, [0; 6], FilterAction::Allow);
+        check_in(memory, *arch, Call::Fallocate, [0; 6], FilterAction::Allow);
     }
 }
 
@@ -280,14 +294,14 @@ fn uncounted_calls_are_refused_only_under_a_limit() {
 fn calls_that_are_newer_than_the_table_are_not_there() {
     let code = filter(SHAPE);
     for arch in Arch::NATIVE_FIRST {
-        assert_eq!(run(&code, arch.audit(), 462, [0; 6]), Action::Allow.code());
+        assert_eq!(run(&code, arch.audit(), 462, [0; 6]), FilterAction::Allow.code());
         for call in 463..=1000 {
             assert_eq!(run(&code, arch.audit(), call, [0; 6]), NONE.code(), "{call}");
         }
     }
 }
 
-const NO_COMMAND: Action = Action::Errno(libc::ENOTTY as u16);
+const NO_COMMAND: FilterAction = FilterAction::Errno(libc::ENOTTY as u16);
 
 fn ioctl(command: u64) -> [u64; 6] {
     [3, command, 0, 0, 0, 0]
@@ -320,9 +334,9 @@ fn only_listed_ioctls_go_through() {
         let high = numbers.flat_map(|number| directions.map(|high| high | number));
         for command in edges.chain(low).chain(high).chain([u32::MAX]) {
             let expect = match command {
-                _ if set_flags.contains(&command) => Action::Notify,
+                _ if set_flags.contains(&command) => FilterAction::Notify,
                 _ if told.contains(&command) || ioctls::WHOLE_TREES.contains(&command) => PERM,
-                _ if ioctls::is_allowed(ioctls::ALLOWED, command) => Action::Allow,
+                _ if ioctls::is_allowed(ioctls::ALLOWED, command) => FilterAction::Allow,
                 _ => NO_COMMAND,
             };
             let answer = run(&code, arch.audit(), number, ioctl(command.into()));
@@ -423,16 +437,21 @@ fn everyday_ioctls_go_through() {
             libc::SIOCGIFMTU,
             libc::TIOCGSID,
         ] {
-            check(*arch, Call::Ioctl, ioctl(u64::from(command as u32)), Action::Allow);
+            check(*arch, Call::Ioctl, ioctl(u64::from(command as u32)), FilterAction::Allow);
         }
-        check(*arch, Call::Ioctl, ioctl(u64::from(libc::FS_IOC_SETFLAGS as u32)), Action::Notify);
+        check(
+            *arch,
+            Call::Ioctl,
+            ioctl(u64::from(libc::FS_IOC_SETFLAGS as u32)),
+            FilterAction::Notify,
+        );
     }
 }
 
 #[test]
 fn files_without_a_name_are_not_made_to_run_as_their_owner() {
     let flags = (libc::O_TMPFILE | libc::O_RDWR) as u64;
-    for owner in [Owner::Root, Owner::Person] {
+    for owner in [FileOwner::Root, FileOwner::Person] {
         for mode in [0o4755, 0o2755, 0o6755] {
             assert!(refusal(Call::Openat, &[0, 0, flags, mode, 0, 0], owner).is_some());
             assert!(refusal(Call::Open, &[0, flags, mode, 0, 0, 0], owner).is_some());

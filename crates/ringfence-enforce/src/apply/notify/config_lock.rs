@@ -1,0 +1,156 @@
+//! Renames of `config.lock` onto a protected config.
+//!
+//! Git changes a config by writing a lock file and renaming it. The config has a cover, so the
+//! notify handler could not rename onto it: it hands the lock file to the trusted side, which
+//! compares both files and replaces the config on the host.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use ringfence_api::{Denial, Operation};
+use ringfence_policy::{Access, Decision, Source, Verdict};
+use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::NotifyReply;
+use super::caller::NotifyCaller;
+use super::creation_rules::{CreationRules, path_of, path_of_directory};
+use super::execute::SyscallProxy;
+use super::report::denial;
+use super::resolve::{PathSuffix, ResolvedParent};
+use crate::apply::config_change::{STAGED_CONFIG, Told};
+use crate::apply::helper::tell_with;
+use crate::apply::{SandboxMessage, parked};
+
+/// Files that git replaces in this way.
+const REPLACED: [&str; 3] = ["config", "config.worktree", ".gitmodules"];
+
+/// A change that the caller of the sandbox is to be told of.
+pub(super) struct Handed {
+    told: Told,
+    directory: OwnedFd,
+    lock: OwnedFd,
+}
+
+impl Handed {
+    /// Hands it over; the reply to the program.
+    pub(super) fn report(self, control: &OwnedFd) -> NotifyReply {
+        let (errno, descriptors) =
+            (self.told.call.errno, [self.directory.as_fd(), self.lock.as_fd()]);
+        let is_told =
+            tell_with(control, &SandboxMessage::ReplacesConfig(Box::new(self.told)), &descriptors);
+        if is_told { NotifyReply::Later } else { NotifyReply::Error(errno) }
+    }
+}
+
+/// Answers whether a name is reserved for a config that is about to take the place of another.
+pub(super) fn is_staged(name: &OsStr) -> bool {
+    let start = STAGED_CONFIG.as_bytes();
+    name.as_bytes().get(..start.len()).is_some_and(|first| first.eq_ignore_ascii_case(start))
+}
+
+impl CreationRules {
+    /// The decision against replacing the config at `target` by its lock file `source`, if a
+    /// built-in protect is all that is against it.
+    fn config_decision(
+        &self,
+        caller: &NotifyCaller<'_>,
+        source: &ResolvedParent,
+        target: &ResolvedParent,
+    ) -> Result<Option<Decision>, Errno> {
+        let lock =
+            |name: &&str| source.name.as_bytes().strip_suffix(b".lock") == Some(name.as_bytes());
+        let is_lock = REPLACED.iter().any(|name| target.name == *name && lock(name));
+        let is_plain = source.end == PathSuffix::Plain && target.end == PathSuffix::Plain;
+        if !is_lock || !is_plain || identity(&source.directory)? != identity(&target.directory)? {
+            return Ok(None);
+        }
+        let decision = self.making(caller, target)?;
+        let is_built_in =
+            decision.rule.as_ref().is_some_and(|rule| rule.origin().source == Source::BuiltIn)
+                && self.grants.is_writable_but_for_built_ins(&decision.path);
+        let is_protected =
+            decision.verdict == Verdict::ReadOnly && self.is_protected(&decision, target)?;
+        Ok((is_built_in && is_protected).then_some(decision))
+    }
+
+    /// The decision that protects a file by its name, so that no command may give it another.
+    pub(super) fn protecting(&self, host_proc: BorrowedFd<'_>, file: &OwnedFd) -> Option<Decision> {
+        let path = path_of_directory(host_proc, file.as_fd()).ok()?;
+        let (directory, name) = (path.parent()?, path.name()?);
+        let decision = self.decide(&path, Access::Write);
+        if is_staged(name) {
+            return Some(decision);
+        }
+        if !self.is_interesting(name) || decision.verdict != Verdict::ReadOnly {
+            return None;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(directory.as_path(), flags, Mode::empty()).ok()?;
+        let place = ResolvedParent { directory, name: name.to_owned(), end: PathSuffix::Plain };
+        self.is_protected(&decision, &place).unwrap_or(false).then_some(decision)
+    }
+}
+
+impl SyscallProxy<'_, '_> {
+    /// Hands the lock file of a protected config over; `None` if the rename is about anything else.
+    pub(super) fn replace_config(
+        &mut self,
+        source: &ResolvedParent,
+        target: &ResolvedParent,
+        flags: RenameFlags,
+    ) -> Result<Option<NotifyReply>, Errno> {
+        if !flags.is_empty() {
+            return Ok(None);
+        }
+        let Some(decision) = self.judge.config_decision(self.caller, source, target)? else {
+            return Ok(None);
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let lock = match rustix::fs::openat(
+            &source.directory,
+            source.name.as_os_str(),
+            flags,
+            Mode::empty(),
+        ) {
+            Err(Errno::NOENT) => return Err(Errno::NOENT),
+            lock => lock.ok().filter(is_lone_file),
+        };
+        let Some(lock) = lock else {
+            self.judge.refuse(self.caller, Operation::Rename, &decision);
+            return Err(Errno::ACCESS);
+        };
+        let (rule, origin, explicit) = Denial::because(&decision);
+        let path = path_of(self.caller, target)?;
+        let because = (rule, origin);
+        let denial = denial(
+            self.caller,
+            Operation::Rename,
+            path.to_string_lossy().into_owned(),
+            because,
+            explicit,
+        );
+        let notification = self.caller.notification;
+        let call = parked::NotificationInfo {
+            id: notification.id,
+            pid: notification.pid,
+            errno: libc::EACCES,
+        };
+        let directory = rustix::io::fcntl_dupfd_cloexec(&target.directory, 3)?;
+        self.judge.handed = Some(Handed { told: Told { call, path, denial }, directory, lock });
+        Ok(Some(NotifyReply::Later))
+    }
+}
+
+fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
+    rustix::fs::fstat(directory).map(|status| (status.st_dev, status.st_ino))
+}
+
+/// Answers whether it is a plain file with one name, as git makes it.
+fn is_lone_file(file: &OwnedFd) -> bool {
+    let status = rustix::fs::fstat(file);
+    status.is_ok_and(|status| {
+        FileType::from_raw_mode(status.st_mode) == FileType::RegularFile && status.st_nlink == 1
+    })
+}

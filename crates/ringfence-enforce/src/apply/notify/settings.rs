@@ -1,0 +1,128 @@
+//! Settings that programs of the user obey: where one must not be made, and which ones the command
+//! makes for itself.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use ringfence_api::Operation;
+use ringfence_policy::builtin::{pointer_at, setting_at, settings_below};
+use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Effect, Rule, Verdict};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::caller::NotifyCaller;
+use super::creation_rules::{CreationRules, path_of};
+use super::resolve::ResolvedParent;
+
+/// The names of a path.
+fn names(path: &AbsPath) -> impl DoubleEndedIterator<Item = &[u8]> + Clone {
+    path.as_path().iter().map(OsStr::as_bytes)
+}
+
+impl CreationRules {
+    /// The rule against a setting at the top of a repository that was there before, if `decision`
+    /// would let it be made and no rule opens it by name.
+    pub(super) fn setting_of_tree(
+        &self,
+        decision: &Decision,
+        place: &ResolvedParent,
+    ) -> Result<Option<Rule>, Errno> {
+        let named =
+            matches!(&decision.rule, Some(DecidingRule::Rule(rule)) if rule.root == decision.path);
+        if self.trees.is_empty() || named || decision.verdict != Verdict::Allowed {
+            return Ok(None);
+        }
+        let path = &decision.path;
+        let Some((setting, count)) = setting_at(names(path)) else { return Ok(None) };
+        let tree = if self.is_in_tree(place, count)? { path.ancestors().nth(count) } else { None };
+        Ok(tree.map(|tree| setting.rule_in(&tree)))
+    }
+
+    /// Tells whether the last `count` names of `place` begin at the top of a repository that was
+    /// there before: by identity, so that no renaming above it changes the answer.
+    fn is_in_tree(&self, place: &ResolvedParent, count: usize) -> Result<bool, Errno> {
+        let mut above = rustix::io::fcntl_dupfd_cloexec(&place.directory, 3)?;
+        for _ in 1..count {
+            above =
+                rustix::fs::openat(&above, "..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        }
+        let status = rustix::fs::fstat(&above)?;
+        Ok(self.trees.contains(&(status.st_dev, status.st_ino)))
+    }
+
+    /// Tells whether a setting of several names would lie below `path` at the top of a repository
+    /// that was there before. A directory or link that is put there may hold it under its last
+    /// name.
+    pub(super) fn is_above_setting(
+        &self,
+        place: &ResolvedParent,
+        path: &AbsPath,
+    ) -> Result<bool, Errno> {
+        if self.trees.is_empty() {
+            return Ok(false);
+        }
+        let counts = settings_below(names(path)).map(|(_, count)| count);
+        for count in counts {
+            if self.is_in_tree(place, count)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Judges making a file at `place` which a program would follow to settings elsewhere, where
+    /// settings are protected.
+    pub(super) fn point(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        place: &ResolvedParent,
+    ) -> Result<(), Errno> {
+        if !self.is_interesting(&place.name) {
+            return Ok(());
+        }
+        let path = path_of(caller, place)?;
+        let Some((_, count)) = pointer_at(names(&path)) else { return Ok(()) };
+        if self.is_above_rule(&path) || self.is_in_tree(place, count)? {
+            return self.keep_out(caller, path);
+        }
+        Ok(())
+    }
+
+    /// Judges making a directory at `place`: what is made in it must not be denied, which a pattern
+    /// may say of a directory and leave open of a file of the same name.
+    pub(super) fn make_directory(
+        &mut self,
+        caller: &NotifyCaller<'_>,
+        place: &ResolvedParent,
+    ) -> Result<(), Errno> {
+        if !self.is_interesting(&place.name) {
+            return Ok(());
+        }
+        let path = path_of(caller, place)?;
+        let decision = self.grants.decide(&path.join("x"), Access::Write);
+        if decision.verdict == Verdict::Denied
+            && matches!(decision.rule, Some(DecidingRule::Pattern(_)))
+        {
+            let directory = Decision { path, ..decision.clone() };
+            if self.may_make_denied(caller, place, &directory) {
+                return Ok(());
+            }
+            self.refuse(caller, Operation::Create, &decision);
+            return Err(Errno::ACCESS);
+        }
+        Ok(())
+    }
+
+    /// Tells whether a path is that of a setting, or of a directory in which one may come along, in
+    /// a tree that is worked in, and that no rule opens by name.
+    pub(super) fn is_own_setting(&self, path: &AbsPath) -> bool {
+        let whole = setting_at(names(path)).or_else(|| pointer_at(names(path)));
+        let Some((_, count)) = whole.or_else(|| settings_below(names(path)).next()) else {
+            return false;
+        };
+        // A rule on a directory within the setting's own path names it.
+        let is_work =
+            |rule: &Rule| rule.effect == Effect::Write && rule.root.depth() + count <= path.depth();
+        self.grants.opener(path).is_some_and(is_work) && !self.excepted.holds(&self.grants, path)
+    }
+}

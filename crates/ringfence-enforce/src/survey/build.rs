@@ -1,0 +1,658 @@
+//! From rules and found files to covers, pins and further rules.
+
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use ringfence_policy::builtin::{self, Setting};
+use ringfence_policy::{
+    AbsPath, Access, Effect, Grants, NameIndex, Origin, Rule, Source, TrackedFiles, Verdict,
+};
+
+use super::case_folding::CaseFolding;
+use super::links::SymlinkCache;
+use super::mounts::HostMounts;
+use super::tracked_files::TrackedLookup;
+use super::walk::{self, TreeWalk, WalkPurpose};
+use super::{
+    HardLinks, Known, Survey, git, git_config, gitlinks, is_socket, is_walked, kind_of, sockets,
+};
+use crate::plan::{FileKind, Overmount, PinReason, PinnedDir};
+
+/// A survey on its way.
+pub(super) struct SurveyBuilder<'a> {
+    pub(super) grants: &'a Grants,
+    pub(super) links: SymlinkCache,
+    pub(super) found: Survey,
+    /// What git is told to run from every repository, by the person's own settings.
+    hooks: OnceCell<Vec<String>>,
+    writable: Vec<&'a AbsPath>,
+    pinned: HashSet<AbsPath>,
+    /// Traces of earlier commands.
+    known: &'a Known<'a>,
+}
+
+impl<'a> SurveyBuilder<'a> {
+    pub(super) fn new(
+        grants: &'a Grants,
+        links: SymlinkCache,
+        found: Survey,
+        known: &'a Known<'a>,
+    ) -> Self {
+        let writable = grants
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == Effect::Write)
+            .map(|rule| &rule.root)
+            .collect();
+        Self {
+            grants,
+            links,
+            found,
+            hooks: OnceCell::new(),
+            writable,
+            pinned: HashSet::new(),
+            known,
+        }
+    }
+
+    pub(super) fn survey(mut self) -> Survey {
+        let mut linked = HardLinks::new();
+        let mounts = HostMounts::read();
+        for rule in &self.grants.rules {
+            match rule.effect {
+                Effect::Deny => {
+                    self.deny(rule, &mut linked);
+                    self.deny_mounted(rule, &mounts);
+                }
+                Effect::Protect => self.protect_by(rule),
+                Effect::Read | Effect::Write | Effect::Private { .. } => {}
+            }
+        }
+        self.settings_of_the_home();
+        self.secrets_of_tools(&mut linked);
+        self.trees(linked);
+        self.found
+    }
+
+    /// One repository and those in it.
+    pub(super) fn repository(mut self, directory: &AbsPath) -> Survey {
+        self.pin_ancestors(directory);
+        self.pin_tree(directory);
+        git::survey(directory, &mut self);
+        self.found
+    }
+
+    /// Guards the working tree around `dot_git`: agents and editors that are started there obey
+    /// the settings at its top.
+    fn pin_tree(&mut self, dot_git: &AbsPath) {
+        let is_dot_git = dot_git.name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
+        let Some(tree) =
+            dot_git.parent().filter(|tree| is_dot_git && self.writable_root(tree).is_some())
+        else {
+            return;
+        };
+        // A writable root has rules for each of the names.
+        if !self.writable.contains(&&tree) {
+            self.pin(&tree, PinReason::Tree);
+        }
+    }
+
+    /// Covers what a rule denies, by whatever name it is reached.
+    fn deny(&mut self, rule: &Rule, linked: &mut HardLinks) {
+        let Some(found) = self.found.found.get(&rule.root) else { return self.deny_absent(rule) };
+        let (real, kind) = (found.real.clone(), found.kind);
+        note_linked(&real, linked);
+        let verdict = |path: &AbsPath| self.grants.verdict(path, Access::Read);
+        if verdict(&real) == Verdict::Denied {
+            self.found.covers.insert(real.clone(), Overmount::Deny(kind));
+        } else if real != rule.root
+            && verdict(&real) == Verdict::Allowed
+            && verdict(&rule.root) == Verdict::Denied
+            && !self.is_named(&real)
+        {
+            // A link that leads into an opened tree: the file is denied there as well.
+            self.found.covers.insert(real.clone(), Overmount::Deny(kind));
+            self.found.rules.push(Rule { root: real.clone(), ..rule.clone() });
+        }
+        self.pin_ancestors(&real);
+    }
+
+    /// Covers what a rule denies where the host has mounted it a second time, in an opened tree.
+    fn deny_mounted(&mut self, rule: &Rule, mounts: &HostMounts) {
+        let Some(real) = self.found.found.get(&rule.root).map(|found| found.real.clone()) else {
+            return;
+        };
+        for alias in mounts.aliases(&real) {
+            // The user means the directory that the command is started in.
+            let is_open = self.grants.verdict(&alias, Access::Read) == Verdict::Allowed
+                && !self.grants.workspace.is_within(&alias);
+            let Ok(metadata) = fs::symlink_metadata(alias.as_path()) else { continue };
+            if !is_open || self.is_named(&alias) {
+                continue;
+            }
+            self.found.covers.insert(alias.clone(), Overmount::Deny(kind_of(metadata.file_type())));
+            self.found.rules.push(Rule { root: alias.clone(), ..rule.clone() });
+            self.pin_ancestors(&alias);
+        }
+    }
+
+    /// What is denied and absent must not be made, where a link on the way leads to either.
+    fn deny_absent(&mut self, rule: &Rule) {
+        let Some(trail) = self.links.trail(&rule.root).filter(|_| !self.writable.is_empty()) else {
+            return;
+        };
+        if trail.end != rule.root
+            && self.grants.verdict(&trail.end, Access::Write) == Verdict::Allowed
+        {
+            self.found.rules.push(Rule { root: trail.end.clone(), ..rule.clone() });
+        }
+        self.pin_ancestors(&trail.end);
+    }
+
+    /// Settings of the person that are kept in the project: shells and git obey them where
+    /// links in the home lead there.
+    fn settings_of_the_home(&mut self) {
+        let home = &self.grants.home;
+        let places: Vec<AbsPath> = builtin::SETTINGS
+            .iter()
+            .map(|setting| setting.text)
+            .chain([".config/git/config"])
+            .map(|name| home.join(name))
+            .collect();
+        // Settings whose place the environment names.
+        let named = std::env::var_os("XDG_CONFIG_HOME").and_then(AbsPath::new);
+        let leads_here = |config: &AbsPath| {
+            let end = self.links.trail(config).map(|trail| trail.end);
+            [Some(config.clone()), end]
+                .iter()
+                .flatten()
+                .any(|config| self.writable_root(config).is_some())
+        };
+        let config = named.filter(leads_here);
+        for name in config
+            .iter()
+            .flat_map(|config| ["git", "ringfence"].map(|name| config.join(name)))
+            .collect::<Vec<_>>()
+        {
+            self.protect(&name);
+        }
+        for place in places {
+            if let Some(trail) = self.links.trail(&place)
+                && !trail.links.is_empty()
+                && self.writable_root(&trail.end).is_some()
+            {
+                self.protect(&place);
+            }
+        }
+    }
+
+    /// Whether a person opened this very path.
+    fn is_named(&self, path: &AbsPath) -> bool {
+        self.grants
+            .opener(path)
+            .is_some_and(|rule| rule.root == *path && rule.origin.source.is_person())
+    }
+
+    /// Covers what a rule protects; what is directly below a tree that is walked is found
+    /// there by its name.
+    fn protect_by(&mut self, rule: &Rule) {
+        if self
+            .writable_root(&rule.root)
+            .is_some_and(|root| rule.root.parent().as_ref() != Some(root))
+            || self.found.found.contains_key(&rule.root)
+        {
+            self.protect(&rule.root);
+        }
+    }
+
+    /// Makes read-only what `path` leads to, and keeps each link on the way, and what is not
+    /// there yet, from being made: another in its place would lead elsewhere.
+    pub(super) fn protect(&mut self, path: &AbsPath) {
+        let Some(trail) = self.links.trail(path) else { return };
+        if trail.kind.is_some() {
+            self.found.covers.entry(trail.end.clone()).or_insert(Overmount::ReadOnly);
+        }
+        for place in trail.links.iter().map(|(at, _)| at).chain([&trail.end]) {
+            self.keep(place);
+        }
+    }
+
+    /// Protects a setting that exists where no rule speaks of it. The directories above may be
+    /// renamed: the cover moves with the file, and the rule keeps another from its place.
+    fn setting(&mut self, path: AbsPath, setting: &Setting) {
+        // Commands may change and remove what they made together with a repository: the sweep looks
+        // through it after each. Git itself writes `.gitmodules`, and runs nothing that only stands
+        // there.
+        let is_gitmodules = path.name().is_some_and(|name| name == ".gitmodules");
+        if (is_gitmodules || self.is_made(&path)) && self.is_in_made_repository(&path) {
+            return;
+        }
+        if fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink()) {
+            return self.protect_link(&path);
+        }
+        let origin = Origin::new(Source::BuiltIn, setting.text);
+        self.found.covers.entry(path.clone()).or_insert(Overmount::ReadOnly);
+        self.found.rules.push(Rule { root: path, effect: Effect::Protect, origin, locked: false });
+    }
+
+    /// Keeps a link that has the name of a setting, and protects what it leads to, unless a command
+    /// made the link or it leads to a directory around what is worked in.
+    fn protect_link(&mut self, link: &AbsPath) {
+        self.pin(link, PinReason::Link);
+        let Some(trail) = self.links.trail(link) else { return };
+        let is_around = link.is_within(&trail.end) || self.grants.workspace.is_within(&trail.end);
+        if is_around || self.is_made(link) {
+            trail.links.iter().for_each(|(at, _)| self.keep(at));
+        } else {
+            self.protect(link);
+        }
+    }
+
+    /// Tells whether the innermost repository around `path` is one that commands made: they may
+    /// change and remove all of it.
+    fn is_in_made_repository(&self, path: &AbsPath) -> bool {
+        let mut around = path
+            .ancestors()
+            .skip(1)
+            .map(|above| above.join(".git"))
+            .take_while(|git| self.writable_root(git).is_some());
+        around
+            .find(|git| fs::symlink_metadata(git.as_path()).is_ok())
+            .is_some_and(|git| self.is_made(&git))
+    }
+
+    /// Nothing may be made here.
+    pub(super) fn keep(&mut self, path: &AbsPath) {
+        if self.grants.verdict(path, Access::Write) == Verdict::Allowed {
+            let origin = Origin::new(Source::BuiltIn, path.to_string());
+            self.found.rules.push(Rule {
+                root: path.clone(),
+                effect: Effect::Protect,
+                origin,
+                locked: false,
+            });
+        }
+        self.pin_ancestors(path);
+    }
+
+    /// A directory between a writable root and a rule keeps its name: moved away and back
+    /// again, it would bring along what was made in it meanwhile.
+    fn pin_ancestors(&mut self, path: &AbsPath) {
+        let Some(root) = self.writable_root(path).cloned() else { return };
+        for above in
+            path.ancestors().skip(1).take_while(|above| *above != root && above.is_within(&root))
+        {
+            if self.is_pinned(&above) {
+                break;
+            }
+            self.pin(&above, PinReason::Above);
+        }
+    }
+
+    pub(super) fn hooks_everywhere(&self) -> &[String] {
+        self.hooks.get_or_init(|| git_config::hooks_everywhere(&self.grants.home))
+    }
+
+    /// The deepest writable root that `path` stands in.
+    fn writable_root(&self, path: &AbsPath) -> Option<&'a AbsPath> {
+        self.writable
+            .iter()
+            .copied()
+            .filter(|root| path.is_within(root))
+            .max_by_key(|root| root.depth())
+    }
+
+    /// Answers whether commands made what stands at `path`.
+    pub(super) fn is_made(&self, path: &AbsPath) -> bool {
+        (self.known.is_made)(path)
+    }
+
+    pub(super) fn is_pinned(&self, path: &AbsPath) -> bool {
+        self.pinned.contains(path)
+    }
+
+    pub(super) fn pin(&mut self, path: &AbsPath, kind: PinReason) {
+        if !self.pinned.insert(path.clone()) {
+            if matches!(kind, PinReason::Git | PinReason::Tree) {
+                self.found
+                    .guards
+                    .iter_mut()
+                    .filter(|guard| guard.path == *path)
+                    .for_each(|guard| guard.kind = kind);
+            }
+            return;
+        }
+        if let Ok(metadata) = fs::symlink_metadata(path.as_path()) {
+            self.found.guards.push(PinnedDir {
+                path: path.clone(),
+                device: metadata.dev(),
+                inode: metadata.ino(),
+                kind,
+            });
+        }
+    }
+
+    /// Walks the trees in which patterns hold.
+    fn trees(&mut self, mut linked: HardLinks) {
+        let grants = self.grants;
+        let roots: Vec<AbsPath> = grants
+            .rules
+            .iter()
+            .filter(|rule| is_walked(rule))
+            .filter_map(|rule| self.found.found.get(&rule.root))
+            .map(|found| found.real.clone())
+            .collect();
+        let roots = outermost(roots);
+        let index = NameIndex::new(grants);
+        self.found.folding = roots.iter().map(CaseFolding::of).max().unwrap_or_default();
+        self.found.walked = self.with_workspace(&roots);
+        let mut walk = TreeWalk::new(grants, &index, self.found.folding, WalkPurpose::Person)
+            .run(&self.found.walked);
+        self.open_tracked(&mut walk, &index);
+        self.found.directories = walk.directories;
+        for entry in walk.caught {
+            if entry.links > 1 {
+                linked.insert((entry.inode, entry.device), entry.cover);
+            }
+            // Moved into a tree that is not looked through, it would be open the next time.
+            self.pin_ancestors(&entry.path);
+            self.found.covers.insert(entry.path, entry.cover);
+        }
+        for (path, setting) in walk.settings {
+            self.setting(path, setting);
+        }
+        for link in &walk.protected_links {
+            self.protect_link(link);
+        }
+        for link in &walk.denied_links {
+            self.pin(link, PinReason::Link);
+            self.pin_ancestors(link);
+        }
+        self.sockets(&walk.unseen, &mut linked);
+        self.found.fold(&walk.full, &roots);
+        let mut repositories = walk.repositories;
+        let mut done = HashSet::new();
+        while let Some(directory) = repositories.pop() {
+            if !done.insert(directory.clone()) {
+                continue;
+            }
+            if !self.is_made(&directory) {
+                self.pin_ancestors(&directory);
+                // A submodule that is not checked out has no working tree yet.
+                if fs::symlink_metadata(directory.as_path()).is_ok() {
+                    self.pin_tree(&directory);
+                }
+            }
+            git::survey(&directory, self);
+            self.sockets_in(&directory, &mut linked);
+            repositories.extend(gitlinks::of(&directory).iter().map(|tree| tree.join(".git")));
+        }
+        self.mounted_again();
+        self.found.note_linked(&mut linked);
+        if !linked.is_empty() {
+            for (path, cover) in walk::aliases(&roots, &linked, &self.found.covers) {
+                self.found.covers.insert(path, cover);
+            }
+        }
+        self.found.linked = linked;
+    }
+}
+
+impl SurveyBuilder<'_> {
+    /// Takes off the walk what is open because git tracks it. Directories that are open for a
+    /// tracked file are walked, since all else in them stays denied.
+    fn open_tracked(&mut self, walk: &mut walk::WalkFindings, index: &NameIndex) {
+        let mut tracked = TrackedFiles::default();
+        let mut lookup = TrackedLookup::new(self.grants, &self.found.walked, self.known.remembered);
+        let caught = walk
+            .caught
+            .iter()
+            .filter(|entry| entry.through.is_none() && matches!(entry.cover, Overmount::Deny(_)));
+        caught.for_each(|entry| lookup.find(&entry.path, &mut tracked));
+        // With a link that leads to an open file would go the knowledge that its target is denied.
+        let (grants, open) = (self.grants, tracked.clone());
+        let is_kept = |link: &AbsPath| {
+            let end = fs::canonicalize(link.as_path()).ok().and_then(AbsPath::new);
+            end.is_some_and(|end| {
+                grants.verdict(&end, Access::Read) == Verdict::Allowed && !open.opens(&end)
+            })
+        };
+        walk.denied_links
+            .iter()
+            .filter(|link| !is_kept(link))
+            .for_each(|link| lookup.find(link, &mut tracked));
+        if tracked.is_empty() {
+            return;
+        }
+        let mut judged = grants.clone();
+        judged.tracked.extend(tracked.clone());
+        let tops = judged
+            .tracked
+            .directories
+            .iter()
+            .filter(|path| walk.caught.iter().any(|entry| entry.path == **path));
+        let tops: Vec<AbsPath> = tops.cloned().collect();
+        let is_denied = |path: &AbsPath| judged.verdict(path, Access::Read) == Verdict::Denied;
+        walk.caught.retain(|entry| match &entry.through {
+            Some(link) => is_denied(link) && !judged.tracked.opens(&entry.path),
+            None => !judged.tracked.opens(&entry.path) || is_denied(&entry.path),
+        });
+        walk.denied_links.retain(is_denied);
+        walk.merge(
+            TreeWalk::new(&judged, index, self.found.folding, WalkPurpose::Person).run(&tops),
+        );
+        self.found.tracked = tracked;
+    }
+
+    /// The trees to walk: a project below `~/vendor` is none that the walk of `~` leaves out.
+    fn with_workspace(&self, roots: &[AbsPath]) -> Vec<AbsPath> {
+        let skipped = walk::vendored(self.grants);
+        let workspace = self.found.found.get(&self.grants.workspace).map(|found| &found.real);
+        let is_left_out = |workspace: &&AbsPath| {
+            let mut ways = roots.iter().filter_map(|root| workspace.relative_to(root));
+            ways.any(|way| way.iter().any(|name| skipped.contains(name)))
+        };
+        roots.iter().chain(workspace.filter(is_left_out)).cloned().collect()
+    }
+
+    /// Covers what is covered also where the host has mounted it a second time, in an opened tree.
+    fn mounted_again(&mut self) {
+        let opened = |point: &AbsPath| {
+            self.found.walked.iter().any(|root| point.is_within(root) || root.is_within(point))
+        };
+        let mounts = HostMounts::read().doubled(opened);
+        if mounts.is_empty() {
+            return;
+        }
+        // Denied directories elsewhere were looked at with their rules.
+        let covers = self.found.covers.iter().filter(|(path, _)| self.found.is_walked(path));
+        for (path, cover) in covers.map(|(path, cover)| (path.clone(), *cover)).collect::<Vec<_>>()
+        {
+            for alias in mounts.aliases(&path) {
+                self.cover_alias(alias, cover);
+            }
+        }
+    }
+
+    /// Covers another name of something that is covered, unless a person opened that name.
+    fn cover_alias(&mut self, alias: AbsPath, cover: Overmount) {
+        let (effect, access) = match cover {
+            Overmount::Deny(_) => (Effect::Deny, Access::Read),
+            Overmount::ReadOnly | Overmount::Shallow => (Effect::Protect, Access::Write),
+        };
+        let is_open = self.grants.verdict(&alias, access) == Verdict::Allowed
+            && !self.grants.workspace.is_within(&alias);
+        if !is_open || self.is_named(&alias) || self.found.covers.contains_key(&alias) {
+            return;
+        }
+        let Ok(metadata) = fs::symlink_metadata(alias.as_path()) else { return };
+        let cover = if let Overmount::Deny(_) = cover {
+            Overmount::Deny(kind_of(metadata.file_type()))
+        } else {
+            cover
+        };
+        let origin = Origin::new(Source::BuiltIn, alias.to_string());
+        self.found.covers.insert(alias.clone(), cover);
+        self.found.rules.push(Rule { root: alias.clone(), effect, origin, locked: false });
+        self.pin_ancestors(&alias);
+    }
+
+    /// Covers sockets of the host in opened trees that are not walked: vendored ones, the system's,
+    /// and those of tools.
+    fn sockets(&mut self, unseen: &[AbsPath], linked: &mut HardLinks) {
+        let bound = sockets::bound();
+        let mut places: Vec<AbsPath> =
+            if bound.relative.is_empty() { Vec::new() } else { sockets::search(unseen) };
+        places.extend(sockets::from_working_directories(&bound.relative));
+        let opened = self
+            .grants
+            .rules
+            .iter()
+            .filter(|rule| rule.opens())
+            .filter_map(|rule| self.found.found.get(&rule.root));
+        let opened = outermost(opened.map(|found| found.real.clone()).collect());
+        places.extend(bound.absolute);
+        let ends: Vec<AbsPath> = places
+            .iter()
+            .filter_map(|path| self.links.trail(path))
+            .map(|trail| trail.end)
+            .collect();
+        for place in ends.iter().filter(|place| opened.iter().any(|root| place.is_within(root))) {
+            self.socket(place, linked);
+        }
+    }
+
+    /// Covers the sockets of git's own helpers, which live directly in its directory.
+    fn sockets_in(&mut self, git: &AbsPath, linked: &mut HardLinks) {
+        for entry in fs::read_dir(git.as_path()).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(is_socket) {
+                self.socket(&git.join(entry.file_name()), linked);
+            }
+        }
+    }
+
+    /// Covers what stands at `path` if it is a socket that no rule opens.
+    fn socket(&mut self, path: &AbsPath, linked: &mut HardLinks) {
+        let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
+        if !is_socket(metadata.file_type()) || self.grants.network.unix_sockets.contains(path) {
+            return;
+        }
+        if metadata.nlink() > 1 {
+            linked.insert((metadata.ino(), metadata.dev()), Overmount::Deny(FileKind::File));
+        }
+        self.pin_ancestors(path);
+        self.found.covers.insert(path.clone(), Overmount::Deny(FileKind::File));
+    }
+}
+
+impl Survey {
+    /// Tells whether a path lies in one of the trees that were walked.
+    fn is_walked(&self, path: &AbsPath) -> bool {
+        self.walked.iter().any(|root| path.is_within(root))
+    }
+
+    /// Notes covered files that have other names: what is read or written by one name is so by all.
+    fn note_linked(&self, linked: &mut HardLinks) {
+        for (path, cover) in &self.covers {
+            match cover {
+                // The walk has noted single files, and those elsewhere were noted with their rules.
+                Overmount::Deny(FileKind::File) => {}
+                Overmount::Deny(FileKind::Directory) if !self.is_walked(path) => {}
+                Overmount::Deny(FileKind::Directory) => {
+                    each_linked(path, MANY_LINKED, &mut |identity| {
+                        linked.insert(identity, Overmount::Deny(FileKind::File));
+                    })
+                }
+                Overmount::ReadOnly | Overmount::Shallow => {
+                    each_linked(path, MANY_LINKED, &mut |identity| {
+                        linked.entry(identity).or_insert(Overmount::ReadOnly);
+                    })
+                }
+            }
+        }
+    }
+
+    /// The kernel allows 100,000 mounts: where there would be more than half of that, a
+    /// directory in which everything is denied is denied as a whole.
+    fn fold(&mut self, full: &[AbsPath], roots: &[AbsPath]) {
+        const MANY: usize = 50_000;
+        const CROWD: usize = 10_000;
+        if self.covers.len() <= MANY {
+            return;
+        }
+        // Sockets are left behind by the thousand: where they are, nothing else is missed.
+        let mut crowds: HashMap<AbsPath, usize> = HashMap::new();
+        for path in self.covers.keys() {
+            *crowds.entry(path.parent().unwrap_or_else(AbsPath::root)).or_default() += 1;
+        }
+        let crowded: Vec<AbsPath> = crowds
+            .into_iter()
+            .filter(|(_, count)| *count > CROWD)
+            .map(|(directory, _)| directory)
+            .collect();
+        let full: HashSet<&AbsPath> =
+            full.iter().chain(&crowded).filter(|directory| !roots.contains(directory)).collect();
+        self.covers.retain(|path, _| path.parent().is_none_or(|above| !full.contains(&above)));
+        self.covers.extend(
+            full.into_iter()
+                .map(|directory| (directory.clone(), Overmount::Deny(FileKind::Directory))),
+        );
+    }
+}
+
+/// The roots that are not within another one.
+fn outermost(mut roots: Vec<AbsPath>) -> Vec<AbsPath> {
+    roots.sort();
+    let mut kept: Vec<AbsPath> = Vec::new();
+    for root in roots {
+        if !kept.iter().any(|above| root.is_within(above)) {
+            kept.push(root);
+        }
+    }
+    kept
+}
+
+/// Number of entries in a directory outside that are looked at for files with several names.
+const ENOUGH: usize = 512;
+
+/// The same of a directory in an opened tree.
+const MANY_LINKED: usize = 4096;
+
+/// Remembers denied files that have other names: a hard link in the workspace would open them.
+pub(super) fn note_linked(path: &AbsPath, linked: &mut HardLinks) {
+    each_linked(path, ENOUGH, &mut |identity| {
+        linked.insert(identity, Overmount::Deny(FileKind::File));
+    });
+}
+
+/// Tells of inode and device of each file with several names that is at or below `path`, among the
+/// first `most` entries, those of the upper directories first.
+fn each_linked(path: &AbsPath, mut most: usize, note: &mut dyn FnMut((u64, u64))) {
+    let mut tell = |metadata: &fs::Metadata| {
+        if metadata.is_file() && metadata.nlink() > 1 {
+            note((metadata.ino(), metadata.dev()));
+        }
+    };
+    let Ok(metadata) = fs::symlink_metadata(path.as_path()) else { return };
+    tell(&metadata);
+    let mut waiting = VecDeque::from(if metadata.is_dir() {
+        vec![path.as_path().to_owned()]
+    } else {
+        Vec::new()
+    });
+    while let Some(directory) = waiting.pop_front() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let Some(rest) = most.checked_sub(1) else { return };
+            most = rest;
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => waiting.push_back(entry.path()),
+                Ok(kind) if kind.is_file() => {
+                    drop(entry.metadata().map(|metadata| tell(&metadata)))
+                }
+                _ => {}
+            }
+        }
+    }
+}
