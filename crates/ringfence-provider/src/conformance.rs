@@ -23,7 +23,7 @@ mod streams;
 mod telling;
 mod trial;
 
-pub use place::{Place, SECRET};
+pub use place::{Fixture, SECRET};
 
 use std::fmt;
 use std::io;
@@ -31,7 +31,7 @@ use std::io;
 use ringfence_policy::PolicyError;
 
 use crate::{Provider, ProviderError};
-use trial::Trial;
+use trial::CheckRun;
 
 /// What stands on the standard input of the process that runs a check.
 pub const INPUT: &[u8] = b"first line\n\x00\xff not text\nno end of line";
@@ -41,17 +41,17 @@ pub const VARIABLE: (&str, &str) = ("CONFORMANCE_TOKEN", "plugh-never-to-be-seen
 
 /// One thing that every place must do.
 #[derive(Clone, Copy)]
-pub struct Check {
+pub struct ConformanceCheck {
     /// Its name, which says what is so in a place that passes.
     pub name: &'static str,
     /// What it is about.
-    pub about: About,
-    act: fn(&Trial<'_>) -> Verdict,
+    pub about: CheckTopic,
+    act: fn(&CheckRun<'_>) -> CheckResult,
 }
 
 /// What a check is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum About {
+pub enum CheckTopic {
     /// A command runs and is told of as if it ran bare: so it is without any confinement.
     Running,
     /// A shell lives on from one command to the next, confined or not.
@@ -61,10 +61,10 @@ pub enum About {
 }
 
 /// What a check comes to.
-type Verdict = Result<(), Failure>;
+type CheckResult = Result<(), CheckFailure>;
 
 /// Every check.
-pub fn checks() -> impl Iterator<Item = &'static Check> {
+pub fn checks() -> impl Iterator<Item = &'static ConformanceCheck> {
     [
         ending::CHECKS,
         streams::CHECKS,
@@ -78,26 +78,26 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
     .flatten()
 }
 
-impl Check {
-    const fn running(name: &'static str, act: fn(&Trial<'_>) -> Verdict) -> Self {
-        Self { name, about: About::Running, act }
+impl ConformanceCheck {
+    const fn running(name: &'static str, act: fn(&CheckRun<'_>) -> CheckResult) -> Self {
+        Self { name, about: CheckTopic::Running, act }
     }
 
-    const fn shells(name: &'static str, act: fn(&Trial<'_>) -> Verdict) -> Self {
-        Self { name, about: About::Shells, act }
+    const fn shells(name: &'static str, act: fn(&CheckRun<'_>) -> CheckResult) -> Self {
+        Self { name, about: CheckTopic::Shells, act }
     }
 
-    const fn confinement(name: &'static str, act: fn(&Trial<'_>) -> Verdict) -> Self {
-        Self { name, about: About::Confinement, act }
+    const fn confinement(name: &'static str, act: fn(&CheckRun<'_>) -> CheckResult) -> Self {
+        Self { name, about: CheckTopic::Confinement, act }
     }
 
     /// Puts `provider` to it, in a `place` made for this check.
-    pub fn run(&self, provider: &dyn Provider, place: &Place) -> Result<(), Failure> {
-        (self.act)(&Trial { provider, place })
+    pub fn run(&self, provider: &dyn Provider, place: &Fixture) -> Result<(), CheckFailure> {
+        (self.act)(&CheckRun { provider, place })
     }
 }
 
-impl fmt::Debug for Check {
+impl fmt::Debug for ConformanceCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({:?})", self.name, self.about)
     }
@@ -105,7 +105,7 @@ impl fmt::Debug for Check {
 
 /// How a place falls short.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CheckFailure {
     /// Something is not as it must be.
     #[error("{what}: wanted {wanted}, found {found}")]
     Differs {

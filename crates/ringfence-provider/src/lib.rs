@@ -14,10 +14,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Asker, Denial, Gap, Input, Line, Outcome, Quarantined, Ran, Request, Stream};
-pub use ringfence_enforce::apply::Size;
-use ringfence_enforce::{Person, Plan, limits};
-use ringfence_policy::{AbsPath, Change, Grants};
+use ringfence_api::{
+    Asker, CommandRequest, Denial, Gap, Outcome, OutputStream, QuarantinedFile, ShellCommand,
+    ShellCommandResult, StdinInput,
+};
+pub use ringfence_enforce::apply::TerminalSize;
+use ringfence_enforce::{Plan, SandboxUser, limits};
+use ringfence_policy::{AbsPath, Grants, PolicyChange};
 
 /// A kind of place.
 pub trait Provider {
@@ -25,11 +28,15 @@ pub trait Provider {
     fn name(&self) -> &'static str;
 
     /// Makes ready what `grants` ask for. Nothing runs yet.
-    fn open(&self, grants: &Grants, person: &Person) -> Result<Box<dyn Session>, ProviderError>;
+    fn open(
+        &self,
+        grants: &Grants,
+        person: &SandboxUser,
+    ) -> Result<Box<dyn PreparedSandbox>, ProviderError>;
 }
 
 /// A sandbox that was opened.
-pub trait Session {
+pub trait PreparedSandbox {
     /// What will be enforced, and the gaps.
     fn plan(&self) -> &Plan;
 
@@ -38,10 +45,10 @@ pub trait Session {
     fn ask(&mut self, asker: Arc<dyn Asker>);
 
     /// Runs one command to its end.
-    fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError>;
+    fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError>;
 
     /// Raises a sandbox that stands until it is ended, for many commands.
-    fn raise(&mut self, cwd: &AbsPath) -> Result<Box<dyn Standing>, ProviderError>;
+    fn raise(&mut self, cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError>;
 
     /// What was refused to a command that ended in an error, and so has no outcome: for the
     /// record. The second number is that of [`Outcome::denials_dropped`].
@@ -49,15 +56,15 @@ pub trait Session {
 }
 
 /// A sandbox that stands until it is ended, and runs many commands. Dropping it ends it too.
-pub trait Standing: Send {
+pub trait Sandbox: Send {
     /// What is enforced, and the gaps.
     fn plan(&self) -> &Plan;
 
     /// Starts a shell in it.
-    fn shell(&self, start: &ShellStart) -> Result<Box<dyn Shell>, ProviderError>;
+    fn shell(&self, start: &ShellSpec) -> Result<Box<dyn SandboxShell>, ProviderError>;
 
     /// Starts a process beside the shells.
-    fn start(&self, start: &ProcessStart) -> Result<Box<dyn Process>, ProviderError>;
+    fn start(&self, start: &ProcessSpec) -> Result<Box<dyn SandboxedProcess>, ProviderError>;
 
     /// What was refused since this was asked for last, to whomever.
     fn refused(&self) -> (Vec<Denial>, u64);
@@ -72,8 +79,8 @@ pub trait Standing: Send {
         true
     }
 
-    /// Takes programs away that commands left in unfinished operations, until the next one begins: the
-    /// user may continue the operation outside meanwhile.
+    /// Takes programs away that commands left in unfinished operations, until the next one begins:
+    /// the user may continue the operation outside meanwhile.
     fn suspend_programs(&self) {}
 
     /// Puts back what [`Standing::suspend_programs`] took away.
@@ -81,24 +88,24 @@ pub trait Standing: Send {
 
     /// Lets another policy hold, as far as that can be done while things run. What stays as
     /// it was is among the changes, with the reason.
-    fn revise(&self, grants: &Grants) -> Result<Revised, ProviderError>;
+    fn revise(&self, grants: &Grants) -> Result<PolicyRevision, ProviderError>;
 
     /// Ends everything in it, and moves away what was planted.
-    fn end(self: Box<Self>) -> Result<Vec<Quarantined>, ProviderError>;
+    fn end(self: Box<Self>) -> Result<Vec<QuarantinedFile>, ProviderError>;
 }
 
 /// What became of a policy that was changed.
 #[derive(Debug, Clone, Default)]
-pub struct Revised {
+pub struct PolicyRevision {
     /// Each rule that came or went.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PolicyChange>,
     /// What is enforced by now, and the gaps.
     pub plan: Plan,
 }
 
 /// How a shell is to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShellStart {
+pub struct ShellSpec {
     /// The program: `bash`, `sh` or another that speaks as they do.
     pub program: OsString,
     /// Its variables, already filtered.
@@ -109,7 +116,7 @@ pub struct ShellStart {
 
 /// How a process is to be started beside the shells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessStart {
+pub struct ProcessSpec {
     /// The program and its arguments; never empty.
     pub command: Vec<OsString>,
     /// Its variables, already filtered.
@@ -117,34 +124,34 @@ pub struct ProcessStart {
     /// Where it starts.
     pub cwd: AbsPath,
     /// What it has for standard streams.
-    pub streams: Streams,
+    pub streams: ProcessStdio,
     /// How long it may take.
     pub deadline: Option<Duration>,
 }
 
 /// What a process has for standard streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Streams {
+pub enum ProcessStdio {
     /// It reads this; of what it writes to each stream so many bytes are kept.
     Pipes {
         /// What it reads.
-        input: Input,
+        input: StdinInput,
         /// How many bytes are kept.
         limit: usize,
     },
     /// The same, with standard error in standard output, so that both keep their order.
     Merged {
         /// What it reads.
-        input: Input,
+        input: StdinInput,
         /// How many bytes are kept.
         limit: usize,
     },
     /// A terminal of its own, of this size.
-    Terminal(Size),
+    Terminal(TerminalSize),
 }
 
 /// A process beside the shells.
-pub trait Process: Send {
+pub trait SandboxedProcess: Send {
     /// Our end of its terminal, if it has one: whoever has it reads, writes and resizes it.
     fn terminal(&self) -> Option<BorrowedFd<'_>>;
 
@@ -152,23 +159,30 @@ pub trait Process: Send {
     fn interrupter(&self) -> Box<dyn Interrupter>;
 
     /// For somebody else, who has what it reads, if it is to be fed.
-    fn feeder(&self) -> Option<Arc<dyn Feeder>>;
+    fn feeder(&self) -> Option<Arc<dyn StdinFeeder>>;
 
     /// Stays with it to its end, and passes on what it writes as it comes.
-    fn wait(self: Box<Self>, sink: &mut Sink<'_>) -> Result<Ran, ProviderError>;
+    fn wait(
+        self: Box<Self>,
+        sink: &mut OutputSink<'_>,
+    ) -> Result<ShellCommandResult, ProviderError>;
 }
 
 /// A shell that lives on from one command to the next. Dropping it ends it, and leaves what
 /// it started to itself.
-pub trait Shell: Send {
+pub trait SandboxShell: Send {
     /// Runs a command to its end, and passes on what it writes as it comes.
-    fn execute(&mut self, line: &Line, sink: &mut Sink<'_>) -> Result<Ran, ProviderError>;
+    fn execute(
+        &mut self,
+        line: &ShellCommand,
+        sink: &mut OutputSink<'_>,
+    ) -> Result<ShellCommandResult, ProviderError>;
 
     /// For somebody else, who does not want to wait.
     fn interrupter(&self) -> Box<dyn Interrupter>;
 
     /// For somebody else, who has what the next command reads that is to be fed.
-    fn feeder(&mut self) -> io::Result<Arc<dyn Feeder>>;
+    fn feeder(&mut self) -> io::Result<Arc<dyn StdinFeeder>>;
 
     /// Its number on the host.
     fn pid(&self) -> i32;
@@ -183,7 +197,7 @@ pub trait Shell: Send {
 }
 
 /// Whoever wants to see output as it comes.
-pub type Sink<'a> = dyn FnMut(Stream, &[u8]) + 'a;
+pub type OutputSink<'a> = dyn FnMut(OutputStream, &[u8]) + 'a;
 
 /// Interrupts what a shell is doing, from any thread: the command that runs, or else the next
 /// one, so whoever has one uses it only until their own command has ended.
@@ -197,7 +211,7 @@ pub trait Interrupter: Send + Sync {
 }
 
 /// Feeds a command with what it reads, from any thread.
-pub trait Feeder: Send + Sync {
+pub trait StdinFeeder: Send + Sync {
     /// Gives it more, also before it has begun. Fails once it has ended or nobody reads it any
     /// more, and with `WouldBlock` while it has not yet read enough of what it was given.
     fn feed(&self, bytes: &[u8]) -> io::Result<()>;

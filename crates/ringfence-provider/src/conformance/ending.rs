@@ -4,37 +4,37 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::trial::{During, Trial, differs, host_lacks, same};
-use super::{Check, Verdict};
+use super::trial::{CheckRun, CheckStep, differs, host_lacks, same};
+use super::{CheckResult, ConformanceCheck};
 use crate::ProviderError;
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::running("statuses_pass_through", statuses_pass_through),
-    Check::running(
+pub(super) const CHECKS: &[ConformanceCheck] = &[
+    ConformanceCheck::running("statuses_pass_through", statuses_pass_through),
+    ConformanceCheck::running(
         "a_program_that_is_not_there_is_an_error",
         a_program_that_is_not_there_is_an_error,
     ),
-    Check::running(
+    ConformanceCheck::running(
         "a_program_that_cannot_be_executed_is_an_error",
         a_program_that_cannot_be_executed_is_an_error,
     ),
-    Check::confinement(
+    ConformanceCheck::confinement(
         "a_directory_that_is_not_opened_is_no_place_to_start",
         a_directory_that_is_not_opened_is_no_place_to_start,
     ),
-    Check::running(
+    ConformanceCheck::running(
         "a_deadline_ends_the_command_and_is_told",
         a_deadline_ends_the_command_and_is_told,
     ),
-    Check::confinement(
+    ConformanceCheck::confinement(
         "a_deadline_ends_all_that_was_started",
         a_deadline_ends_all_that_was_started,
     ),
-    Check::confinement("nothing_outlives_the_command", nothing_outlives_the_command),
-    Check::running("what_it_used_is_told", what_it_used_is_told),
+    ConformanceCheck::confinement("nothing_outlives_the_command", nothing_outlives_the_command),
+    ConformanceCheck::running("what_it_used_is_told", what_it_used_is_told),
 ];
 
-fn statuses_pass_through(trial: &Trial<'_>) -> Verdict {
+fn statuses_pass_through(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     for (line, status) in [
         ("exit 0", 0),
@@ -49,12 +49,12 @@ fn statuses_pass_through(trial: &Trial<'_>) -> Verdict {
 }
 
 /// Everything that an error has to say.
-fn told(error: &ProviderError, code: &str, status: i32) -> Verdict {
+fn told(error: &ProviderError, code: &str, status: i32) -> CheckResult {
     same("the error's code", error.code(), code)?;
     same("the error's status", error.status(), status)
 }
 
-fn a_program_that_is_not_there_is_an_error(trial: &Trial<'_>) -> Verdict {
+fn a_program_that_is_not_there_is_an_error(trial: &CheckRun<'_>) -> CheckResult {
     for name in ["no-such-program", "./no-such-program", "/no-such-directory/program"] {
         let mut session = trial.open()?;
         let error = session.refused(&session.request([name]))?;
@@ -68,7 +68,7 @@ fn a_program_that_is_not_there_is_an_error(trial: &Trial<'_>) -> Verdict {
     Ok(())
 }
 
-fn a_program_that_cannot_be_executed_is_an_error(trial: &Trial<'_>) -> Verdict {
+fn a_program_that_cannot_be_executed_is_an_error(trial: &CheckRun<'_>) -> CheckResult {
     for name in ["./not-executable", "./sub"] {
         let mut session = trial.open()?;
         told(&session.refused(&session.request([name]))?, "command-not-executed", 126)?;
@@ -76,7 +76,7 @@ fn a_program_that_cannot_be_executed_is_an_error(trial: &Trial<'_>) -> Verdict {
     Ok(())
 }
 
-fn a_directory_that_is_not_opened_is_no_place_to_start(trial: &Trial<'_>) -> Verdict {
+fn a_directory_that_is_not_opened_is_no_place_to_start(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     let mut request = session.line("echo x > made");
     request.cwd = trial.place.outside.clone();
@@ -89,7 +89,7 @@ fn a_directory_that_is_not_opened_is_no_place_to_start(trial: &Trial<'_>) -> Ver
 /// How long a place may take over what takes no time.
 const PROMPT: Duration = Duration::from_secs(5);
 
-fn within(begun: Instant, limit: Duration) -> Verdict {
+fn within(begun: Instant, limit: Duration) -> CheckResult {
     let took = begun.elapsed();
     if took < limit {
         Ok(())
@@ -98,7 +98,7 @@ fn within(begun: Instant, limit: Duration) -> Verdict {
     }
 }
 
-fn a_deadline_ends_the_command_and_is_told(trial: &Trial<'_>) -> Verdict {
+fn a_deadline_ends_the_command_and_is_told(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     let mut request = session.line("echo before; sleep 7; echo after");
     request.deadline = Some(Duration::from_millis(400));
@@ -114,7 +114,7 @@ fn a_deadline_ends_the_command_and_is_told(trial: &Trial<'_>) -> Verdict {
     ran.ends(3)?.says("in time").map(drop)
 }
 
-fn a_deadline_ends_all_that_was_started(trial: &Trial<'_>) -> Verdict {
+fn a_deadline_ends_all_that_was_started(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     let line = "trap '' TERM HUP; setsid sh beat away </dev/null >/dev/null 2>&1 & (sh beat deep >/dev/null 2>&1 &)
         i=0; while [ $i -lt 100 ]; do i=$((i+1)); sleep 0.1; done";
@@ -125,7 +125,7 @@ fn a_deadline_ends_all_that_was_started(trial: &Trial<'_>) -> Verdict {
     at_rest(trial, ["away", "deep"])
 }
 
-fn nothing_outlives_the_command(trial: &Trial<'_>) -> Verdict {
+fn nothing_outlives_the_command(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     session
         .sh("setsid sh beat away </dev/null >/dev/null 2>&1 & sh beat near >/dev/null 2>&1 & sleep 0.5; echo over")?
@@ -139,7 +139,7 @@ fn nothing_outlives_the_command(trial: &Trial<'_>) -> Verdict {
 }
 
 /// Fails unless each of these was written to, and no longer is.
-fn at_rest(trial: &Trial<'_>, names: [&str; 2]) -> Verdict {
+fn at_rest(trial: &CheckRun<'_>, names: [&str; 2]) -> CheckResult {
     let lengths = || {
         names
             .map(|name| fs::metadata(trial.at(name).as_path()).map_or(0, |metadata| metadata.len()))
@@ -154,7 +154,7 @@ fn at_rest(trial: &Trial<'_>, names: [&str; 2]) -> Verdict {
     same("the lengths of files a while after their writers should have ended", after, before)
 }
 
-fn what_it_used_is_told(trial: &Trial<'_>) -> Verdict {
+fn what_it_used_is_told(trial: &CheckRun<'_>) -> CheckResult {
     let outcome =
         trial.open()?.sh("sleep 0.2; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")?.outcome;
     same("whether the duration is told", (200..20_000).contains(&outcome.duration_ms), true)?;

@@ -5,40 +5,48 @@ use std::fs;
 use ringfence_policy::{AbsPath, Mode};
 
 use super::place::SECRET;
-use super::trial::{During, Opened, Temporary, Trial, host_has, host_lacks, quoted, same};
-use super::{Check, Verdict};
+use super::trial::{
+    CheckRun, CheckSession, CheckStep, TmpName, host_has, host_lacks, quoted, same,
+};
+use super::{CheckResult, ConformanceCheck};
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::running("the_workspace_is_worked_in", the_workspace_is_worked_in),
-    Check::running("what_is_opened_is_open", what_is_opened_is_open),
-    Check::confinement("an_opened_tree_is_opened_no_further", an_opened_tree_is_opened_no_further),
-    Check::confinement(
+pub(super) const CHECKS: &[ConformanceCheck] = &[
+    ConformanceCheck::running("the_workspace_is_worked_in", the_workspace_is_worked_in),
+    ConformanceCheck::running("what_is_opened_is_open", what_is_opened_is_open),
+    ConformanceCheck::confinement(
+        "an_opened_tree_is_opened_no_further",
+        an_opened_tree_is_opened_no_further,
+    ),
+    ConformanceCheck::confinement(
         "a_read_only_workspace_is_not_written",
         a_read_only_workspace_is_not_written,
     ),
-    Check::confinement("secrets_are_not_read", secrets_are_not_read),
-    Check::confinement("what_is_outside_is_not_there", what_is_outside_is_not_there),
-    Check::confinement("a_write_outside_is_refused", a_write_outside_is_refused),
-    Check::confinement("a_protected_name_cannot_be_made", a_protected_name_cannot_be_made),
-    Check::confinement("a_denied_name_cannot_be_made", a_denied_name_cannot_be_made),
-    Check::confinement("what_git_obeys_is_not_changed", what_git_obeys_is_not_changed),
-    Check::confinement(
+    ConformanceCheck::confinement("secrets_are_not_read", secrets_are_not_read),
+    ConformanceCheck::confinement("what_is_outside_is_not_there", what_is_outside_is_not_there),
+    ConformanceCheck::confinement("a_write_outside_is_refused", a_write_outside_is_refused),
+    ConformanceCheck::confinement(
+        "a_protected_name_cannot_be_made",
+        a_protected_name_cannot_be_made,
+    ),
+    ConformanceCheck::confinement("a_denied_name_cannot_be_made", a_denied_name_cannot_be_made),
+    ConformanceCheck::confinement("what_git_obeys_is_not_changed", what_git_obeys_is_not_changed),
+    ConformanceCheck::confinement(
         "nothing_appears_that_the_command_did_not_make",
         nothing_appears_that_the_command_did_not_make,
     ),
-    Check::confinement("temporary_files_are_its_own", temporary_files_are_its_own),
-    Check::confinement("caches_are_private_and_last", caches_are_private_and_last),
+    ConformanceCheck::confinement("temporary_files_are_its_own", temporary_files_are_its_own),
+    ConformanceCheck::confinement("caches_are_private_and_last", caches_are_private_and_last),
 ];
 
 /// Tries every line; none may succeed, and none may end the others.
-fn all_fail(session: &mut Opened<'_>, lines: &[String]) -> Verdict {
+fn all_fail(session: &mut CheckSession<'_>, lines: &[String]) -> CheckResult {
     for line in lines {
         session.sh(&format!("({line}) 2>/dev/null && echo done; echo over"))?.says("over")?;
     }
     Ok(())
 }
 
-fn the_workspace_is_worked_in(trial: &Trial<'_>) -> Verdict {
+fn the_workspace_is_worked_in(trial: &CheckRun<'_>) -> CheckResult {
     let line = "cat README && echo made > new && mkdir -p a/b && echo deep > a/b/c && echo more >> README && mv sub/plain sub/moved && rm not-executable";
     trial.open()?.sh(line)?.ends(0)?.says("hello")?;
     for (name, content) in [
@@ -53,7 +61,7 @@ fn the_workspace_is_worked_in(trial: &Trial<'_>) -> Verdict {
     host_lacks(&trial.at("not-executable"))
 }
 
-fn what_is_opened_is_open(trial: &Trial<'_>) -> Verdict {
+fn what_is_opened_is_open(trial: &CheckRun<'_>) -> CheckResult {
     let (open, drop_box, named) =
         (trial.place.outside.join("open"), trial.place.outside.join("drop"), trial.at(".env"));
     let mut session = trial.open_with(|flags| {
@@ -69,7 +77,7 @@ fn what_is_opened_is_open(trial: &Trial<'_>) -> Verdict {
     host_has(&drop_box.join("made"), "made\n")
 }
 
-fn an_opened_tree_is_opened_no_further(trial: &Trial<'_>) -> Verdict {
+fn an_opened_tree_is_opened_no_further(trial: &CheckRun<'_>) -> CheckResult {
     let (open, shut) = (trial.place.outside.join("open"), trial.place.outside.join("open/shut"));
     let mut session = trial.open_with(|flags| {
         flags.read = vec![open.to_string()];
@@ -95,7 +103,7 @@ fn an_opened_tree_is_opened_no_further(trial: &Trial<'_>) -> Verdict {
     host_has(&open.join("data"), "open\n")
 }
 
-fn a_read_only_workspace_is_not_written(trial: &Trial<'_>) -> Verdict {
+fn a_read_only_workspace_is_not_written(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
     session.sh("cat README")?.ends(0)?.says("hello")?;
     let lines = [
@@ -111,7 +119,7 @@ fn a_read_only_workspace_is_not_written(trial: &Trial<'_>) -> Verdict {
     host_has(&trial.at("README"), "hello\n")
 }
 
-fn secrets_are_not_read(trial: &Trial<'_>) -> Verdict {
+fn secrets_are_not_read(trial: &CheckRun<'_>) -> CheckResult {
     let place = trial.place;
     let secrets = [
         place.home.join(".ssh/id_rsa"),
@@ -128,7 +136,7 @@ fn secrets_are_not_read(trial: &Trial<'_>) -> Verdict {
     for path in &secrets {
         session.sh(&format!("cat {} 2>/dev/null; cat README", quoted(path)))?.says("hello")?;
     }
-    let copy = Temporary::new("copy");
+    let copy = TmpName::new("copy");
     let line = format!(
         "cp -r . {0} 2>/dev/null; cat {0}/.env {0}/sub/x.pem {0}/link 2>/dev/null; cat README",
         quoted(&copy.0)
@@ -136,7 +144,7 @@ fn secrets_are_not_read(trial: &Trial<'_>) -> Verdict {
     session.sh(&line)?.says("hello").map(drop)
 }
 
-fn what_is_outside_is_not_there(trial: &Trial<'_>) -> Verdict {
+fn what_is_outside_is_not_there(trial: &CheckRun<'_>) -> CheckResult {
     let place = trial.place;
     let absent = [
         place.other.clone(),
@@ -153,7 +161,7 @@ fn what_is_outside_is_not_there(trial: &Trial<'_>) -> Verdict {
     trial.open()?.sh(&line)?.says("app").map(drop)
 }
 
-fn a_write_outside_is_refused(trial: &Trial<'_>) -> Verdict {
+fn a_write_outside_is_refused(trial: &CheckRun<'_>) -> CheckResult {
     let place = trial.place;
     let mut session = trial.open()?;
     let paths = [&place.home, &place.other, &place.outside, &place.home.join(".ssh")]
@@ -166,7 +174,7 @@ fn a_write_outside_is_refused(trial: &Trial<'_>) -> Verdict {
 }
 
 /// Every usual way to give something one of these names.
-fn cannot_be_made(trial: &Trial<'_>, names: &[&str]) -> Verdict {
+fn cannot_be_made(trial: &CheckRun<'_>, names: &[&str]) -> CheckResult {
     let mut session = trial.open()?;
     session
         .sh("mkdir -p from && echo x > from/x && echo x > plain && cat plain")?
@@ -189,7 +197,7 @@ fn cannot_be_made(trial: &Trial<'_>, names: &[&str]) -> Verdict {
     host_has(&trial.at("from/x"), "x\n")
 }
 
-fn a_protected_name_cannot_be_made(trial: &Trial<'_>) -> Verdict {
+fn a_protected_name_cannot_be_made(trial: &CheckRun<'_>) -> CheckResult {
     cannot_be_made(
         trial,
         &[
@@ -203,11 +211,11 @@ fn a_protected_name_cannot_be_made(trial: &Trial<'_>) -> Verdict {
     )
 }
 
-fn a_denied_name_cannot_be_made(trial: &Trial<'_>) -> Verdict {
+fn a_denied_name_cannot_be_made(trial: &CheckRun<'_>) -> CheckResult {
     cannot_be_made(trial, &[".env.local", "sub/server.key", "my-secret.json"])
 }
 
-fn what_git_obeys_is_not_changed(trial: &Trial<'_>) -> Verdict {
+fn what_git_obeys_is_not_changed(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     // The rest of it is git's to work with.
     session
@@ -228,7 +236,7 @@ fn what_git_obeys_is_not_changed(trial: &Trial<'_>) -> Verdict {
     host_has(&trial.at(".git/hooks/pre-commit"), "#!/bin/sh\n")
 }
 
-fn nothing_appears_that_the_command_did_not_make(trial: &Trial<'_>) -> Verdict {
+fn nothing_appears_that_the_command_did_not_make(trial: &CheckRun<'_>) -> CheckResult {
     let look = || trial.place.entries().during("look through the place");
     let before = look()?;
     // Opened and left again, which makes nothing either.
@@ -247,8 +255,8 @@ fn nothing_appears_that_the_command_did_not_make(trial: &Trial<'_>) -> Verdict {
     same("what is gone", before.keys().find(|path| !after.contains_key(*path)), None)
 }
 
-fn temporary_files_are_its_own(trial: &Trial<'_>) -> Verdict {
-    let (ours, theirs) = (Temporary::new("host"), Temporary::new("inside"));
+fn temporary_files_are_its_own(trial: &CheckRun<'_>) -> CheckResult {
+    let (ours, theirs) = (TmpName::new("host"), TmpName::new("inside"));
     fs::write(ours.0.as_path(), "x").during("write to /tmp")?;
     let line = format!(
         "echo x > {0} && cat {0}; [ -e {1} ] && echo seen; echo over",
@@ -259,7 +267,7 @@ fn temporary_files_are_its_own(trial: &Trial<'_>) -> Verdict {
     host_lacks(&theirs.0)
 }
 
-fn caches_are_private_and_last(trial: &Trial<'_>) -> Verdict {
+fn caches_are_private_and_last(trial: &CheckRun<'_>) -> CheckResult {
     trial
         .open()?
         .sh("mkdir -p ~/.cache/mine && echo kept > ~/.cache/mine/x && cat ~/.cache/mine/x")?

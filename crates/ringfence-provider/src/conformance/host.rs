@@ -7,26 +7,29 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
-use super::trial::{During, Opened, Trial, differs, same};
-use super::{Check, VARIABLE, Verdict};
+use super::trial::{CheckRun, CheckSession, CheckStep, differs, same};
+use super::{CheckResult, ConformanceCheck, VARIABLE};
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::running("loopback_works_inside", loopback_works_inside),
-    Check::confinement("the_network_is_shut", the_network_is_shut),
-    Check::confinement(
+pub(super) const CHECKS: &[ConformanceCheck] = &[
+    ConformanceCheck::running("loopback_works_inside", loopback_works_inside),
+    ConformanceCheck::confinement("the_network_is_shut", the_network_is_shut),
+    ConformanceCheck::confinement(
         "processes_of_the_host_are_not_reached",
         processes_of_the_host_are_not_reached,
     ),
-    Check::confinement(
+    ConformanceCheck::confinement(
         "variables_of_the_caller_are_not_seen",
         variables_of_the_caller_are_not_seen,
     ),
-    Check::running("the_user_inside_is_the_user_outside", the_user_inside_is_the_user_outside),
-    Check::confinement("the_person_has_the_name_given", the_person_has_the_name_given),
+    ConformanceCheck::running(
+        "the_user_inside_is_the_user_outside",
+        the_user_inside_is_the_user_outside,
+    ),
+    ConformanceCheck::confinement("the_person_has_the_name_given", the_person_has_the_name_given),
 ];
 
 /// Refused by an own loopback that is up: where there is none, the network is unreachable.
-fn loopback_works_inside(trial: &Trial<'_>) -> Verdict {
+fn loopback_works_inside(trial: &CheckRun<'_>) -> CheckResult {
     let ran = trial.open()?.sh("bash -c 'exec 3<>/dev/tcp/127.0.0.1/1'")?;
     let is_refused = ran.talk().contains("Connection refused");
     if is_refused {
@@ -40,20 +43,20 @@ fn loopback_works_inside(trial: &Trial<'_>) -> Verdict {
     }
 }
 
-fn the_network_is_shut(trial: &Trial<'_>) -> Verdict {
-    let ears = Ears::open().during("listen on the host's network")?;
+fn the_network_is_shut(trial: &CheckRun<'_>) -> CheckResult {
+    let ears = HostListeners::open().during("listen on the host's network")?;
     ears.call(&mut trial.open()?)?;
     same("what reached the host", ears.heard(), Vec::new())
 }
 
 /// Sockets of the host that hear who comes.
-pub(super) struct Ears {
+pub(super) struct HostListeners {
     stream: TcpListener,
     datagram: UdpSocket,
     addresses: Vec<Ipv4Addr>,
 }
 
-impl Ears {
+impl HostListeners {
     pub(super) fn open() -> io::Result<Self> {
         let (stream, datagram) = (
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?,
@@ -73,7 +76,7 @@ impl Ears {
     }
 
     /// Calls them from inside, at every address of the host.
-    pub(super) fn call(&self, session: &mut Opened<'_>) -> Verdict {
+    pub(super) fn call(&self, session: &mut CheckSession<'_>) -> CheckResult {
         let port = |address: io::Result<SocketAddr>| {
             address.map(|address| address.port()).during("ask for a port")
         };
@@ -98,20 +101,20 @@ impl Ears {
 }
 
 /// A process of the host, ended when dropped.
-struct Bystander(Child);
+struct HostProcess(Child);
 
-impl Drop for Bystander {
+impl Drop for HostProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn processes_of_the_host_are_not_reached(trial: &Trial<'_>) -> Verdict {
+fn processes_of_the_host_are_not_reached(trial: &CheckRun<'_>) -> CheckResult {
     let mark = format!("61.{}", std::process::id());
     let mut sleep = Command::new("sleep");
     sleep.arg(&mark).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut bystander = Bystander(sleep.spawn().during("start a process")?);
+    let mut bystander = HostProcess(sleep.spawn().during("start a process")?);
     let ran = trial.open()?.sh(&format!(
         "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; kill -KILL {}; echo over",
         bystander.0.id()
@@ -125,7 +128,7 @@ fn processes_of_the_host_are_not_reached(trial: &Trial<'_>) -> Verdict {
     )
 }
 
-fn variables_of_the_caller_are_not_seen(trial: &Trial<'_>) -> Verdict {
+fn variables_of_the_caller_are_not_seen(trial: &CheckRun<'_>) -> CheckResult {
     let (name, value) = VARIABLE;
     same(format!("the runner's own variable {name}"), env::var(name).ok().as_deref(), Some(value))?;
     let ran = trial
@@ -135,7 +138,7 @@ fn variables_of_the_caller_are_not_seen(trial: &Trial<'_>) -> Verdict {
     same("whether a variable of the caller is seen", ran.text().contains(value), false)
 }
 
-fn the_user_inside_is_the_user_outside(trial: &Trial<'_>) -> Verdict {
+fn the_user_inside_is_the_user_outside(trial: &CheckRun<'_>) -> CheckResult {
     let owner = fs::metadata(trial.place.workspace.as_path()).during("look at the workspace")?;
     trial.open()?.sh("id -u; id -g; echo x > made; test -O made")?.ends(0)?.says(&format!(
         "{}\n{}",
@@ -146,6 +149,6 @@ fn the_user_inside_is_the_user_outside(trial: &Trial<'_>) -> Verdict {
     same("who owns what was made", (made.uid(), made.gid()), (owner.uid(), owner.gid()))
 }
 
-fn the_person_has_the_name_given(trial: &Trial<'_>) -> Verdict {
+fn the_person_has_the_name_given(trial: &CheckRun<'_>) -> CheckResult {
     trial.open()?.sh("id -un")?.ends(0)?.says(&trial.place.person().user).map(drop)
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use ringfence_enforce::Person;
+use ringfence_enforce::SandboxUser;
 use ringfence_policy::{AbsPath, Facts};
 
 /// Stands in every file that no command may read.
@@ -14,7 +14,7 @@ pub const SECRET: &str = "xyzzy-never-to-be-seen";
 /// A home with a project in it, another project beside it, and a directory that nobody
 /// opened; in all of them something that must not be read.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Fixture {
     /// The project that is worked on.
     pub workspace: AbsPath,
     /// Another project of the same person.
@@ -60,7 +60,7 @@ const DIRECTORIES: &[&str] = &[
 /// place that does not end it, nothing is left of it for long.
 const BEAT: &str = "i=0; while [ $i -lt 120 ] && [ ! -e \"$1.stop\" ]; do i=$((i+1)); echo x >> \"$1\"; sleep 0.05; done\n";
 
-impl Place {
+impl Fixture {
     /// Makes one in `base`, a directory that is there and has nothing in it. It must not
     /// stand below `/tmp`, which is the command's own inside.
     pub fn prepare(base: &AbsPath) -> io::Result<Self> {
@@ -90,8 +90,8 @@ impl Place {
         Facts::plain(self.workspace.clone(), self.home.clone(), self.store.clone())
     }
 
-    pub(super) fn person(&self) -> Person {
-        Person::plain(self.store.join("quarantine"))
+    pub(super) fn person(&self) -> SandboxUser {
+        SandboxUser::plain(self.store.join("quarantine"))
     }
 
     /// All that stands here but what the place keeps for itself, with what is in each file.

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use ringfence_policy::Mode;
 
-use super::trial::{During, Temporary, Trial, host_has, host_lacks, quoted};
-use super::{Check, SECRET, Verdict};
+use super::trial::{CheckRun, CheckStep, TmpName, host_has, host_lacks, quoted};
+use super::{CheckResult, ConformanceCheck, SECRET};
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::running("a_session_runs_several_commands", a_session_runs_several_commands),
-    Check::running("what_the_host_changes_is_seen", what_the_host_changes_is_seen),
-    Check::confinement(
+pub(super) const CHECKS: &[ConformanceCheck] = &[
+    ConformanceCheck::running("a_session_runs_several_commands", a_session_runs_several_commands),
+    ConformanceCheck::running("what_the_host_changes_is_seen", what_the_host_changes_is_seen),
+    ConformanceCheck::confinement(
         "a_secret_that_appears_later_is_not_read",
         a_secret_that_appears_later_is_not_read,
     ),
-    Check::confinement("two_sessions_are_independent", two_sessions_are_independent),
+    ConformanceCheck::confinement("two_sessions_are_independent", two_sessions_are_independent),
 ];
 
 /// Also after one that could not be executed, and after one that was ended.
-fn a_session_runs_several_commands(trial: &Trial<'_>) -> Verdict {
+fn a_session_runs_several_commands(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     session.sh("echo one > made; cat made")?.ends(0)?.says("one")?;
     session.sh("echo two >> made; cat made; exit 4")?.ends(4)?.says("one\ntwo")?;
@@ -31,7 +31,7 @@ fn a_session_runs_several_commands(trial: &Trial<'_>) -> Verdict {
     session.sh("cat made")?.ends(0)?.says("one\ntwo\nthree\nfour").map(drop)
 }
 
-fn what_the_host_changes_is_seen(trial: &Trial<'_>) -> Verdict {
+fn what_the_host_changes_is_seen(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     session.sh("cat README")?.says("hello")?;
     fs::write(trial.at("new").as_path(), "new\n").during("write a file")?;
@@ -45,7 +45,7 @@ fn what_the_host_changes_is_seen(trial: &Trial<'_>) -> Verdict {
 }
 
 /// Rules on names hold for what the host makes while a session is open, too.
-fn a_secret_that_appears_later_is_not_read(trial: &Trial<'_>) -> Verdict {
+fn a_secret_that_appears_later_is_not_read(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     session.sh("cat README")?.says("hello")?;
     for name in ["late.pem", "sub/.env.local"] {
@@ -59,10 +59,10 @@ fn a_secret_that_appears_later_is_not_read(trial: &Trial<'_>) -> Verdict {
     session.sh("cat sub/x.pem 2>/dev/null; cat README")?.says("hello").map(drop)
 }
 
-fn two_sessions_are_independent(trial: &Trial<'_>) -> Verdict {
+fn two_sessions_are_independent(trial: &CheckRun<'_>) -> CheckResult {
     let mut writes = trial.open()?;
     let mut reads = trial.open_with(|flags| flags.mode = Some(Mode::ReadOnly))?;
-    let mine = Temporary::new("mine");
+    let mine = TmpName::new("mine");
     writes
         .sh(&format!("echo a > from-one; echo x > {}; cat from-one", quoted(&mine.0)))?
         .says("a")?;

@@ -3,88 +3,105 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Afterwards, Input, Line, Ran, Status, Stream};
+use ringfence_api::{
+    ExitStatus, OutputStream, ShellCommand, ShellCommandResult, ShellState, StdinInput,
+};
 
-use super::trial::{Trial, differs, same};
-use super::{Check, Failure, SECRET, Verdict};
-use crate::{ProviderError, Shell, ShellStart, Standing};
+use super::trial::{CheckRun, differs, same};
+use super::{CheckFailure, CheckResult, ConformanceCheck, SECRET};
+use crate::{ProviderError, Sandbox, SandboxShell, ShellSpec};
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::shells(
+pub(super) const CHECKS: &[ConformanceCheck] = &[
+    ConformanceCheck::shells(
         "what_a_command_leaves_in_its_shell_stays",
         what_a_command_leaves_in_its_shell_stays,
     ),
-    Check::shells("a_shell_tells_how_each_command_ended", a_shell_tells_how_each_command_ended),
-    Check::shells(
+    ConformanceCheck::shells(
+        "a_shell_tells_how_each_command_ended",
+        a_shell_tells_how_each_command_ended,
+    ),
+    ConformanceCheck::shells(
         "a_shell_tells_of_ends_whatever_it_was_told",
         a_shell_tells_of_ends_whatever_it_was_told,
     ),
-    Check::shells("a_shell_keeps_its_streams_apart", a_shell_keeps_its_streams_apart),
-    Check::shells(
+    ConformanceCheck::shells("a_shell_keeps_its_streams_apart", a_shell_keeps_its_streams_apart),
+    ConformanceCheck::shells(
         "a_command_of_a_shell_reads_its_input_only",
         a_command_of_a_shell_reads_its_input_only,
     ),
-    Check::shells("a_shell_that_was_interrupted_lives_on", a_shell_that_was_interrupted_lives_on),
-    Check::shells("somebody_else_interrupts_a_command", somebody_else_interrupts_a_command),
-    Check::shells("a_command_that_ends_its_shell_is_told", a_command_that_ends_its_shell_is_told),
-    Check::shells("no_text_is_taken_for_an_end", no_text_is_taken_for_an_end),
-    Check::shells(
+    ConformanceCheck::shells(
+        "a_shell_that_was_interrupted_lives_on",
+        a_shell_that_was_interrupted_lives_on,
+    ),
+    ConformanceCheck::shells(
+        "somebody_else_interrupts_a_command",
+        somebody_else_interrupts_a_command,
+    ),
+    ConformanceCheck::shells(
+        "a_command_that_ends_its_shell_is_told",
+        a_command_that_ends_its_shell_is_told,
+    ),
+    ConformanceCheck::shells("no_text_is_taken_for_an_end", no_text_is_taken_for_an_end),
+    ConformanceCheck::shells(
         "whoever_writes_to_every_descriptor_fakes_nothing",
         whoever_writes_to_every_descriptor_fakes_nothing,
     ),
-    Check::shells(
+    ConformanceCheck::shells(
         "a_shell_that_can_no_longer_tell_is_given_up",
         a_shell_that_can_no_longer_tell_is_given_up,
     ),
-    Check::shells("much_output_is_counted_to_the_byte", much_output_is_counted_to_the_byte),
-    Check::shells(
+    ConformanceCheck::shells(
+        "much_output_is_counted_to_the_byte",
+        much_output_is_counted_to_the_byte,
+    ),
+    ConformanceCheck::shells(
         "what_goes_on_behind_a_command_is_nobody_elses",
         what_goes_on_behind_a_command_is_nobody_elses,
     ),
-    Check::shells(
+    ConformanceCheck::shells(
         "a_command_of_a_shell_is_fed_while_it_runs",
         a_command_of_a_shell_is_fed_while_it_runs,
     ),
-    Check::shells("a_long_command_is_one_command", a_long_command_is_one_command),
-    Check::shells(
+    ConformanceCheck::shells("a_long_command_is_one_command", a_long_command_is_one_command),
+    ConformanceCheck::shells(
         "a_line_with_a_nul_is_refused_and_harms_nothing",
         a_line_with_a_nul_is_refused_and_harms_nothing,
     ),
-    Check::shells(
+    ConformanceCheck::shells(
         "two_shells_of_a_sandbox_are_independent",
         two_shells_of_a_sandbox_are_independent,
     ),
-    Check::shells(
+    ConformanceCheck::shells(
         "nothing_goes_on_when_a_sandbox_has_ended",
         nothing_goes_on_when_a_sandbox_has_ended,
     ),
-    Check::confinement(
+    ConformanceCheck::confinement(
         "what_a_shell_is_refused_is_told_with_the_command",
         what_a_shell_is_refused_is_told_with_the_command,
     ),
-    Check::confinement(
+    ConformanceCheck::confinement(
         "what_a_shell_planted_is_moved_away_at_the_end",
         what_a_shell_planted_is_moved_away_at_the_end,
     ),
 ];
 
 /// A sandbox that stands, and a shell in it.
-struct Raised {
-    shell: Box<dyn Shell>,
-    standing: Box<dyn Standing>,
-    start: ShellStart,
+struct RunningShell {
+    shell: Box<dyn SandboxShell>,
+    standing: Box<dyn Sandbox>,
+    start: ShellSpec,
 }
 
-impl Trial<'_> {
-    fn raise(&self) -> Result<Raised, Failure> {
+impl CheckRun<'_> {
+    fn raise(&self) -> Result<RunningShell, CheckFailure> {
         let mut opened = self.open()?;
         let request = opened.request(["bash"]);
         let start =
-            ShellStart { program: "bash".into(), variables: request.variables, cwd: request.cwd };
-        let failed = |source| Failure::NotRun { command: "raise".into(), source };
+            ShellSpec { program: "bash".into(), variables: request.variables, cwd: request.cwd };
+        let failed = |source| CheckFailure::NotRun { command: "raise".into(), source };
         let standing = opened.session.raise(&start.cwd).map_err(failed)?;
         let shell = standing.shell(&start).map_err(failed)?;
-        Ok(Raised { shell, standing, start })
+        Ok(RunningShell { shell, standing, start })
     }
 }
 
@@ -93,21 +110,21 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// The number of SIGUSR1.
 const USR1: i32 = 10;
 
-impl Raised {
-    fn run(&mut self, line: &Line) -> Result<Ran, Failure> {
-        let failed = |source| Failure::NotRun {
+impl RunningShell {
+    fn run(&mut self, line: &ShellCommand) -> Result<ShellCommandResult, CheckFailure> {
+        let failed = |source| CheckFailure::NotRun {
             command: String::from_utf8_lossy(&line.text).into_owned(),
             source,
         };
         self.shell.execute(line, &mut |_, _| {}).map_err(failed)
     }
 
-    fn sh(&mut self, text: &str) -> Result<Ran, Failure> {
-        self.run(&Line { deadline: Some(LIMIT), ..Line::new(text) })
+    fn sh(&mut self, text: &str) -> Result<ShellCommandResult, CheckFailure> {
+        self.run(&ShellCommand { deadline: Some(LIMIT), ..ShellCommand::new(text) })
     }
 
     /// What `text` says and how it ends.
-    fn says(&mut self, text: &str, wanted: (&str, i32)) -> Verdict {
+    fn says(&mut self, text: &str, wanted: (&str, i32)) -> CheckResult {
         let ran = self.sh(text)?;
         same(
             format!("the output and status of `{text}`"),
@@ -116,18 +133,18 @@ impl Raised {
         )
     }
 
-    fn renew(&mut self) -> Verdict {
-        let failed = |source| Failure::NotRun { command: "bash".into(), source };
+    fn renew(&mut self) -> CheckResult {
+        let failed = |source| CheckFailure::NotRun { command: "bash".into(), source };
         self.shell = self.standing.shell(&self.start).map_err(failed)?;
         Ok(())
     }
 }
 
-fn said(ran: &Ran) -> String {
+fn said(ran: &ShellCommandResult) -> String {
     String::from_utf8_lossy(&ran.stdout.bytes()).trim_end_matches('\n').to_owned()
 }
 
-fn what_a_command_leaves_in_its_shell_stays(trial: &Trial<'_>) -> Verdict {
+fn what_a_command_leaves_in_its_shell_stays(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.sh(
         "cd sub; export EXPORTED=one; plain=two; declare -A map=([k]=three); f() { echo four; }",
@@ -150,7 +167,7 @@ fn what_a_command_leaves_in_its_shell_stays(trial: &Trial<'_>) -> Verdict {
     same("the shell's number", raised.shell.pid(), pid)
 }
 
-fn a_shell_tells_how_each_command_ended(trial: &Trial<'_>) -> Verdict {
+fn a_shell_tells_how_each_command_ended(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     for (text, wanted) in [
         ("true", 0),
@@ -175,7 +192,7 @@ fn a_shell_tells_how_each_command_ended(trial: &Trial<'_>) -> Verdict {
 }
 
 /// Also where somebody has changed what a shell understands.
-fn a_shell_tells_of_ends_whatever_it_was_told(trial: &Trial<'_>) -> Verdict {
+fn a_shell_tells_of_ends_whatever_it_was_told(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     for text in [
         "unalias -a",
@@ -197,7 +214,10 @@ fn a_shell_tells_of_ends_whatever_it_was_told(trial: &Trial<'_>) -> Verdict {
     same("what a shell says that cannot be told", (said(&ran).as_str(), ran.exit_code()), ("", 1))?;
     raised.renew()?;
     // What is told as it is can be interrupted as well.
-    let line = Line { deadline: Some(Duration::from_millis(200)), ..Line::new("sleep 15") };
+    let line = ShellCommand {
+        deadline: Some(Duration::from_millis(200)),
+        ..ShellCommand::new("sleep 15")
+    };
     let ran = raised.run(&line)?;
     same("the time limit and the errors", (ran.timed_out, ran.stderr.bytes()), (true, Vec::new()))?;
     raised.says("echo on", ("on", 0))?;
@@ -205,7 +225,7 @@ fn a_shell_tells_of_ends_whatever_it_was_told(trial: &Trial<'_>) -> Verdict {
     for program in ["sh", "zsh"] {
         raised.start.program = program.into();
         match raised.renew() {
-            Err(Failure::NotRun { source: ProviderError::NotExecuted { .. }, .. })
+            Err(CheckFailure::NotRun { source: ProviderError::NotExecuted { .. }, .. })
                 if program == "zsh" =>
             {
                 continue;
@@ -226,12 +246,15 @@ fn a_shell_tells_of_ends_whatever_it_was_told(trial: &Trial<'_>) -> Verdict {
             )?;
         }
         raised.says("echo $x; basename $PWD; sleep 5 & :", ("a b\nsub", 0))?;
-        let line =
-            Line { input: b"to read".to_vec().into(), deadline: Some(LIMIT), ..Line::new("cat") };
+        let line = ShellCommand {
+            input: b"to read".to_vec().into(),
+            deadline: Some(LIMIT),
+            ..ShellCommand::new("cat")
+        };
         same("what was read", said(&raised.run(&line)?).as_str(), "to read")?;
-        let line = Line {
+        let line = ShellCommand {
             deadline: Some(Duration::from_millis(300)),
-            ..Line::new("while :; do :; done; echo after")
+            ..ShellCommand::new("while :; do :; done; echo after")
         };
         let ran = raised.run(&line)?;
         same("whether the time limit ended it", (ran.timed_out, said(&ran).as_str()), (true, ""))?;
@@ -240,13 +263,13 @@ fn a_shell_tells_of_ends_whatever_it_was_told(trial: &Trial<'_>) -> Verdict {
     Ok(())
 }
 
-fn a_shell_keeps_its_streams_apart(trial: &Trial<'_>) -> Verdict {
+fn a_shell_keeps_its_streams_apart(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     let mut heard = Vec::new();
-    let line = Line::new("printf 'a\\0\\377'; echo b >&2; printf c");
+    let line = ShellCommand::new("printf 'a\\0\\377'; echo b >&2; printf c");
     let ran =
         raised.shell.execute(&line, &mut |stream, bytes| heard.push((stream, bytes.to_vec())));
-    let ran = ran.map_err(|source| Failure::NotRun { command: "printf".into(), source })?;
+    let ran = ran.map_err(|source| CheckFailure::NotRun { command: "printf".into(), source })?;
     same("standard output", ran.stdout.bytes(), b"a\0\xffc".to_vec())?;
     same("standard error", ran.stderr.bytes(), b"b\n".to_vec())?;
     let streamed = |wanted| {
@@ -256,8 +279,8 @@ fn a_shell_keeps_its_streams_apart(trial: &Trial<'_>) -> Verdict {
             .flat_map(|(_, bytes)| bytes.clone())
             .collect::<Vec<u8>>()
     };
-    same("output as it came", streamed(Stream::Out), b"a\0\xffc".to_vec())?;
-    same("errors as they came", streamed(Stream::Err), b"b\n".to_vec())?;
+    same("output as it came", streamed(OutputStream::Out), b"a\0\xffc".to_vec())?;
+    same("errors as they came", streamed(OutputStream::Err), b"b\n".to_vec())?;
     // What a command redirects in the shell itself stays so.
     raised.says("exec 9>&1 >there", ("", 0))?;
     raised.says("echo into a file", ("", 0))?;
@@ -268,29 +291,29 @@ fn a_shell_keeps_its_streams_apart(trial: &Trial<'_>) -> Verdict {
     same("what stands in the file", host(&trial.at("there"))?.as_str(), "unheard\n")
 }
 
-fn host(path: &ringfence_policy::AbsPath) -> Result<String, Failure> {
+fn host(path: &ringfence_policy::AbsPath) -> Result<String, CheckFailure> {
     std::fs::read_to_string(path.as_path())
-        .map_err(|source| Failure::Host { what: format!("read {path}"), source })
+        .map_err(|source| CheckFailure::Host { what: format!("read {path}"), source })
 }
 
-fn a_command_of_a_shell_reads_its_input_only(trial: &Trial<'_>) -> Verdict {
+fn a_command_of_a_shell_reads_its_input_only(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
-    let line = Line {
+    let line = ShellCommand {
         input: b"one\ntwo\nthree".to_vec().into(),
         deadline: Some(LIMIT),
-        ..Line::new("read first; echo $first; cat")
+        ..ShellCommand::new("read first; echo $first; cat")
     };
     same("what was read", said(&raised.run(&line)?), "one\ntwo\nthree".to_owned())?;
-    let line = Line {
+    let line = ShellCommand {
         input: b"left\nbehind\n".to_vec().into(),
         deadline: Some(LIMIT),
-        ..Line::new("read first; echo $first")
+        ..ShellCommand::new("read first; echo $first")
     };
     same("what was read", said(&raised.run(&line)?), "left".to_owned())?;
     raised.says("cat; read x; echo $? [$x]", ("1 []", 0))
 }
 
-fn a_shell_that_was_interrupted_lives_on(trial: &Trial<'_>) -> Verdict {
+fn a_shell_that_was_interrupted_lives_on(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.says("kept=yes; sleep 50 & echo $kept", ("yes", 0))?;
     let pid = raised.shell.pid();
@@ -300,20 +323,21 @@ fn a_shell_that_was_interrupted_lives_on(trial: &Trial<'_>) -> Verdict {
         "sleep 40 | cat; echo after",
         "f() { sleep 40; echo in; }; f",
     ] {
-        let line = Line { deadline: Some(Duration::from_millis(300)), ..Line::new(text) };
+        let line =
+            ShellCommand { deadline: Some(Duration::from_millis(300)), ..ShellCommand::new(text) };
         let ran = raised.run(&line)?;
         same(
             format!("the status of `{text}`"),
             (ran.timed_out, ran.exit_code(), said(&ran).as_str()),
             (true, 124, ""),
         )?;
-        same("what became of the shell", ran.shell, Afterwards::LivesOn)?;
+        same("what became of the shell", ran.shell, ShellState::LivesOn)?;
         raised.says("echo $kept; jobs -r | wc -l", ("yes\n1", 0))?;
     }
     // One that minds no interruption is ended, and the shell lives on all the same.
-    let line = Line {
+    let line = ShellCommand {
         deadline: Some(Duration::from_millis(200)),
-        ..Line::new("sh -c 'trap \"\" INT; sleep 41; sleep 42'; echo after")
+        ..ShellCommand::new("sh -c 'trap \"\" INT; sleep 41; sleep 42'; echo after")
     };
     let ran = raised.run(&line)?;
     same(
@@ -325,13 +349,14 @@ fn a_shell_that_was_interrupted_lives_on(trial: &Trial<'_>) -> Verdict {
     // Nor does one that calls itself what is no text.
     raised.sh("name=$(printf 'w\\377'); cp $(command -v bash) ./$name")?;
     let text = "./$name -c 'trap \"\" INT TERM; sleep 43; sleep 44; sleep 45'; echo after";
-    let line = Line { deadline: Some(Duration::from_millis(200)), ..Line::new(text) };
+    let line =
+        ShellCommand { deadline: Some(Duration::from_millis(200)), ..ShellCommand::new(text) };
     let ran = raised.run(&line)?;
-    same("whether it was ended", (ran.timed_out, ran.shell), (true, Afterwards::LivesOn))?;
+    same("whether it was ended", (ran.timed_out, ran.shell), (true, ShellState::LivesOn))?;
     same("the shell's number", raised.shell.pid(), pid)
 }
 
-fn somebody_else_interrupts_a_command(trial: &Trial<'_>) -> Verdict {
+fn somebody_else_interrupts_a_command(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     let interrupter = raised.shell.interrupter();
     let begun = Instant::now();
@@ -356,17 +381,17 @@ fn somebody_else_interrupts_a_command(trial: &Trial<'_>) -> Verdict {
     raised.says("echo on", ("on", 0))
 }
 
-fn a_command_that_ends_its_shell_is_told(trial: &Trial<'_>) -> Verdict {
+fn a_command_that_ends_its_shell_is_told(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     for (text, wanted) in [
-        ("echo bye; exit 3", Status::Exited(3)),
-        ("kill -9 $$", Status::Killed(9)),
-        ("exec sh -c 'exit 5'", Status::Exited(5)),
-        ("set -e; false; echo not reached", Status::Exited(1)),
+        ("echo bye; exit 3", ExitStatus::Exited(3)),
+        ("kill -9 $$", ExitStatus::Killed(9)),
+        ("exec sh -c 'exit 5'", ExitStatus::Exited(5)),
+        ("set -e; false; echo not reached", ExitStatus::Exited(1)),
     ] {
         let ran = raised.sh(text)?;
-        same(format!("how `{text}` ended"), (ran.status, ran.shell), (wanted, Afterwards::Ended))?;
-        match raised.shell.execute(&Line::new("echo"), &mut |_, _| {}) {
+        same(format!("how `{text}` ended"), (ran.status, ran.shell), (wanted, ShellState::Ended))?;
+        match raised.shell.execute(&ShellCommand::new("echo"), &mut |_, _| {}) {
             Err(ProviderError::Gone { .. }) => {}
             other => {
                 return Err(differs("a shell that has ended", "an error", format!("{other:?}")));
@@ -377,14 +402,14 @@ fn a_command_that_ends_its_shell_is_told(trial: &Trial<'_>) -> Verdict {
     raised.says("echo anew", ("anew", 0))
 }
 
-fn no_text_is_taken_for_an_end(trial: &Trial<'_>) -> Verdict {
+fn no_text_is_taken_for_an_end(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     let text = "for i in 1 2 3; do echo '0123456789abcdef0123456789abcdef 0'; echo \"__ringfence_line='x'\"; done | wc -l; (exit 6)";
     raised.says(text, ("6", 6))?;
     raised.says("set | grep -c '[0-9a-f]\\{32\\}'; history | wc -l; false", ("0\n0", 1))
 }
 
-fn whoever_writes_to_every_descriptor_fakes_nothing(trial: &Trial<'_>) -> Verdict {
+fn whoever_writes_to_every_descriptor_fakes_nothing(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     // In the shell itself, and in a program that it starts.
     let all = "for fd in $(ls /proc/$$/fd); do for s in '0' ' 0' 'x 0'; do { printf '%s' \"$s\" >&$fd; } 2>/dev/null; done; done; (exit 8)";
@@ -396,11 +421,11 @@ fn whoever_writes_to_every_descriptor_fakes_nothing(trial: &Trial<'_>) -> Verdic
     raised.says("echo on", ("on", 0))
 }
 
-fn a_shell_that_can_no_longer_tell_is_given_up(trial: &Trial<'_>) -> Verdict {
+fn a_shell_that_can_no_longer_tell_is_given_up(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
-    let line = Line {
+    let line = ShellCommand {
         deadline: Some(LIMIT),
-        ..Line::new("for fd in {3..99}; do eval \"exec $fd>&- $fd<&-\"; done")
+        ..ShellCommand::new("for fd in {3..99}; do eval \"exec $fd>&- $fd<&-\"; done")
     };
     match raised.shell.execute(&line, &mut |_, _| {}) {
         Err(ProviderError::Mute) => {}
@@ -412,12 +437,12 @@ fn a_shell_that_can_no_longer_tell_is_given_up(trial: &Trial<'_>) -> Verdict {
     raised.says("echo anew", ("anew", 0))
 }
 
-fn much_output_is_counted_to_the_byte(trial: &Trial<'_>) -> Verdict {
+fn much_output_is_counted_to_the_byte(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
-    let line = Line {
+    let line = ShellCommand {
         limit: 1000,
         deadline: Some(LIMIT),
-        ..Line::new("head -c 30000000 /dev/zero; printf end; echo e >&2")
+        ..ShellCommand::new("head -c 30000000 /dev/zero; printf end; echo e >&2")
     };
     let ran = raised.run(&line)?;
     same("what was dropped", ran.stdout.dropped, 30_000_003 - 1000)?;
@@ -425,7 +450,7 @@ fn much_output_is_counted_to_the_byte(trial: &Trial<'_>) -> Verdict {
     same("errors", ran.stderr.bytes(), b"e\n".to_vec())
 }
 
-fn what_goes_on_behind_a_command_is_nobody_elses(trial: &Trial<'_>) -> Verdict {
+fn what_goes_on_behind_a_command_is_nobody_elses(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     let begun = Instant::now();
     let pid = raised.shell.pid();
@@ -474,15 +499,15 @@ fn what_goes_on_behind_a_command_is_nobody_elses(trial: &Trial<'_>) -> Verdict {
     same("the shell's number", raised.shell.pid(), pid)
 }
 
-fn a_command_of_a_shell_is_fed_while_it_runs(trial: &Trial<'_>) -> Verdict {
+fn a_command_of_a_shell_is_fed_while_it_runs(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
-    let failed = |source| Failure::Host { what: "feed a command".into(), source };
+    let failed = |source| CheckFailure::Host { what: "feed a command".into(), source };
     let feeder = raised.shell.feeder().map_err(failed)?;
     feeder.feed(b"first\n").map_err(failed)?;
-    let line = Line {
-        input: Input::Fed,
+    let line = ShellCommand {
+        input: StdinInput::Fed,
         deadline: Some(LIMIT),
-        ..Line::new("read a; echo got $a; read b; echo got $b; cat")
+        ..ShellCommand::new("read a; echo got $a; read b; echo got $b; cat")
     };
     let mut heard = 0;
     let ran = raised.shell.execute(&line, &mut |_, bytes| {
@@ -494,63 +519,67 @@ fn a_command_of_a_shell_is_fed_while_it_runs(trial: &Trial<'_>) -> Verdict {
             _ => Ok(()),
         };
     });
-    let ran = ran.map_err(|source| Failure::NotRun { command: "read".into(), source })?;
+    let ran = ran.map_err(|source| CheckFailure::NotRun { command: "read".into(), source })?;
     same("what it said", said(&ran).as_str(), "got first\ngot second\nrest")?;
     same("whether it is fed after its end", feeder.feed(b"more").is_err(), true)?;
     // One that does not read is not waited for, and nothing is left for the next.
     let feeder = raised.shell.feeder().map_err(failed)?;
     feeder.feed(&vec![b'x'; 900_000]).map_err(failed)?;
-    let line = Line { input: Input::Fed, deadline: Some(LIMIT), ..Line::new("head -c 3; echo") };
+    let line = ShellCommand {
+        input: StdinInput::Fed,
+        deadline: Some(LIMIT),
+        ..ShellCommand::new("head -c 3; echo")
+    };
     same("what it said", said(&raised.run(&line)?).as_str(), "xxx")?;
     raised.says("cat; ls -l /proc/self/fd | grep -c ' 62 '; echo on", ("0\non", 0))?;
     raised.start.program = "sh".into();
     raised.renew()?;
-    let line = Line {
+    let line = ShellCommand {
         input: b"to sh".to_vec().into(),
         deadline: Some(LIMIT),
-        ..Line::new("cat; sleep 5 &")
+        ..ShellCommand::new("cat; sleep 5 &")
     };
     same("what it said", said(&raised.run(&line)?).as_str(), "to sh")?;
     raised.says("cat; echo on", ("on", 0))
 }
 
-fn a_long_command_is_one_command(trial: &Trial<'_>) -> Verdict {
+fn a_long_command_is_one_command(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     let long = "it's ".repeat(60_000);
     raised.says(&format!("cat > long <<'END'\n{long}\nEND\nwc -c < long"), ("300001", 0))
 }
 
-fn a_line_with_a_nul_is_refused_and_harms_nothing(trial: &Trial<'_>) -> Verdict {
+fn a_line_with_a_nul_is_refused_and_harms_nothing(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.says("x=1", ("", 0))?;
-    match raised.shell.execute(&Line::new("echo a\0b"), &mut |_, _| {}) {
+    match raised.shell.execute(&ShellCommand::new("echo a\0b"), &mut |_, _| {}) {
         Err(ProviderError::NoLine { .. }) => {}
         other => return Err(differs("a line with a NUL", "an error", format!("{other:?}"))),
     }
     raised.says("echo $x", ("1", 0))
 }
 
-fn two_shells_of_a_sandbox_are_independent(trial: &Trial<'_>) -> Verdict {
+fn two_shells_of_a_sandbox_are_independent(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
-    let failed = |source| Failure::NotRun { command: "bash".into(), source };
+    let failed = |source| CheckFailure::NotRun { command: "bash".into(), source };
     let mut other = raised.standing.shell(&raised.start).map_err(failed)?;
     raised.says("x=mine; cd sub; echo shared > /tmp/shared", ("", 0))?;
     let ran = other
-        .execute(&Line::new("echo [$x]; basename $PWD; cat /tmp/shared"), &mut |_, _| {})
+        .execute(&ShellCommand::new("echo [$x]; basename $PWD; cat /tmp/shared"), &mut |_, _| {})
         .map_err(failed)?;
     same("what the other has", said(&ran).as_str(), "[]\napp\nshared")?;
-    other.execute(&Line::new("exit"), &mut |_, _| {}).map_err(failed)?;
+    other.execute(&ShellCommand::new("exit"), &mut |_, _| {}).map_err(failed)?;
     raised.says("echo $x", ("mine", 0))
 }
 
-fn nothing_goes_on_when_a_sandbox_has_ended(trial: &Trial<'_>) -> Verdict {
+fn nothing_goes_on_when_a_sandbox_has_ended(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.says(
         "sh beat grows > /dev/null 2>&1 & while [ ! -s grows ]; do sleep 0.02; done; echo grows",
         ("grows", 0),
     )?;
-    let Raised { standing, shell, .. } = raised;
-    standing.end().map_err(|source| Failure::NotRun { command: "end".into(), source })?;
+    let RunningShell { standing, shell, .. } = raised;
+    standing.end().map_err(|source| CheckFailure::NotRun { command: "end".into(), source })?;
     drop(shell);
     let length = || {
         std::fs::metadata(trial.at("grows").as_path())
@@ -562,7 +591,7 @@ fn nothing_goes_on_when_a_sandbox_has_ended(trial: &Trial<'_>) -> Verdict {
     same("how long the file is", length(), before)
 }
 
-fn what_a_shell_is_refused_is_told_with_the_command(trial: &Trial<'_>) -> Verdict {
+fn what_a_shell_is_refused_is_told_with_the_command(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.says("echo before", ("before", 0))?;
     let ran = raised.sh("cat .env ~/.ssh/id_rsa; echo $?")?;
@@ -586,7 +615,7 @@ fn what_a_shell_is_refused_is_told_with_the_command(trial: &Trial<'_>) -> Verdic
     )
 }
 
-fn what_a_shell_planted_is_moved_away_at_the_end(trial: &Trial<'_>) -> Verdict {
+fn what_a_shell_planted_is_moved_away_at_the_end(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.sh("mkdir -p made/.git/hooks made/.git/objects made/.git/refs && echo 'ref: refs/heads/x' > made/.git/HEAD")?;
     raised.sh("printf '#!/bin/sh\\n' > made/.git/hooks/pre-commit && chmod +x made/.git/hooks/pre-commit && printf '[core]\\n' > made/.git/config")?;
@@ -595,7 +624,7 @@ fn what_a_shell_planted_is_moved_away_at_the_end(trial: &Trial<'_>) -> Verdict {
     let moved = raised
         .standing
         .end()
-        .map_err(|source| Failure::NotRun { command: "end".into(), source })?;
+        .map_err(|source| CheckFailure::NotRun { command: "end".into(), source })?;
     same("whether the hook still stands", hook.as_path().exists(), false)?;
     same("whether that is told", moved.iter().any(|moved| moved.path == hook.to_string()), true)
 }

@@ -4,30 +4,36 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use ringfence_api::Stdio;
+use ringfence_api::StdioMode;
 
-use super::trial::{Trial, differs, host_has, same};
-use super::{Check, INPUT, Verdict};
+use super::trial::{CheckRun, differs, host_has, same};
+use super::{CheckResult, ConformanceCheck, INPUT};
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::running("streams_are_separate", streams_are_separate),
-    Check::running("bytes_are_bytes", bytes_are_bytes),
-    Check::running("long_output_is_complete", long_output_is_complete),
-    Check::running("output_beyond_the_limit_is_counted", output_beyond_the_limit_is_counted),
-    Check::running("inherited_streams_are_not_kept", inherited_streams_are_not_kept),
-    Check::running("input_is_the_callers", input_is_the_callers),
-    Check::running("words_arrive_as_they_are", words_arrive_as_they_are),
-    Check::running("variables_are_those_given", variables_are_those_given),
-    Check::running("the_command_starts_where_it_is_told", the_command_starts_where_it_is_told),
+pub(super) const CHECKS: &[ConformanceCheck] = &[
+    ConformanceCheck::running("streams_are_separate", streams_are_separate),
+    ConformanceCheck::running("bytes_are_bytes", bytes_are_bytes),
+    ConformanceCheck::running("long_output_is_complete", long_output_is_complete),
+    ConformanceCheck::running(
+        "output_beyond_the_limit_is_counted",
+        output_beyond_the_limit_is_counted,
+    ),
+    ConformanceCheck::running("inherited_streams_are_not_kept", inherited_streams_are_not_kept),
+    ConformanceCheck::running("input_is_the_callers", input_is_the_callers),
+    ConformanceCheck::running("words_arrive_as_they_are", words_arrive_as_they_are),
+    ConformanceCheck::running("variables_are_those_given", variables_are_those_given),
+    ConformanceCheck::running(
+        "the_command_starts_where_it_is_told",
+        the_command_starts_where_it_is_told,
+    ),
 ];
 
-fn streams_are_separate(trial: &Trial<'_>) -> Verdict {
+fn streams_are_separate(trial: &CheckRun<'_>) -> CheckResult {
     let ran = trial.open()?.sh("echo out; echo err >&2; echo more")?;
     ran.says("out\nmore")?;
     same("standard error", ran.talk().as_str(), "err")
 }
 
-fn bytes_are_bytes(trial: &Trial<'_>) -> Verdict {
+fn bytes_are_bytes(trial: &CheckRun<'_>) -> CheckResult {
     let ran = trial.open()?.sh(r"printf '\000\377\r\n\001 no end'; printf '\376' >&2")?;
     same("standard output", ran.outcome.stdout.bytes().as_slice(), b"\x00\xff\r\n\x01 no end")?;
     same("standard error", ran.outcome.stderr.bytes().as_slice(), b"\xfe")
@@ -35,7 +41,7 @@ fn bytes_are_bytes(trial: &Trial<'_>) -> Verdict {
 
 /// Of both streams more than any pipe holds, at the same time: whoever reads one of them to
 /// its end before the other never gets there.
-fn long_output_is_complete(trial: &Trial<'_>) -> Verdict {
+fn long_output_is_complete(trial: &CheckRun<'_>) -> CheckResult {
     const LENGTH: usize = 3_000_000;
     let line = format!(
         "head -c {LENGTH} /dev/zero | tr '\\0' o & head -c {LENGTH} /dev/zero | tr '\\0' e >&2; wait"
@@ -55,12 +61,12 @@ fn long_output_is_complete(trial: &Trial<'_>) -> Verdict {
     Ok(())
 }
 
-fn output_beyond_the_limit_is_counted(trial: &Trial<'_>) -> Verdict {
+fn output_beyond_the_limit_is_counted(trial: &CheckRun<'_>) -> CheckResult {
     const LIMIT: usize = 8192;
     let mut session = trial.open()?;
     let mut request =
         session.line("printf start; head -c 100000 /dev/zero | tr '\\0' x; printf end");
-    request.stdio = Stdio::Capture { limit: LIMIT };
+    request.stdio = StdioMode::Capture { limit: LIMIT };
     let output = session.run(&request)?.outcome.stdout;
     same("bytes kept and dropped", output.bytes().len() as u64 + output.dropped, 100_008)?;
     if output.bytes().len() > LIMIT {
@@ -74,23 +80,23 @@ fn output_beyond_the_limit_is_counted(trial: &Trial<'_>) -> Verdict {
     same("the last bytes", output.tail.last_chunk(), Some(b"end"))
 }
 
-fn inherited_streams_are_not_kept(trial: &Trial<'_>) -> Verdict {
+fn inherited_streams_are_not_kept(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     let mut request = session.line("echo heard; echo heard >&2; echo ran > made; exit 5");
-    request.stdio = Stdio::Inherit;
+    request.stdio = StdioMode::Inherit;
     let ran = session.run(&request)?;
     ran.ends(5)?.says("")?;
     same("standard error", ran.talk().as_str(), "")?;
     host_has(&trial.at("made"), "ran\n")
 }
 
-fn input_is_the_callers(trial: &Trial<'_>) -> Verdict {
+fn input_is_the_callers(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     let ran = session.run(&session.request(["cat"]))?;
     same("what the command read", ran.outcome.stdout.bytes().as_slice(), INPUT)
 }
 
-fn words_arrive_as_they_are(trial: &Trial<'_>) -> Verdict {
+fn words_arrive_as_they_are(trial: &CheckRun<'_>) -> CheckResult {
     let words = ["a b", "", "*", "'\"$HOME`", "line\nend", "-n", "--", "\\0"].map(OsString::from);
     let words: Vec<OsString> =
         words.into_iter().chain([OsString::from_vec(vec![0xff, b'x', 0xfe])]).collect();
@@ -104,7 +110,7 @@ fn words_arrive_as_they_are(trial: &Trial<'_>) -> Verdict {
 }
 
 /// Exactly those: what passes was decided before, and a place adds nothing of its own.
-fn variables_are_those_given(trial: &Trial<'_>) -> Verdict {
+fn variables_are_those_given(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     let mut request = session.request(["env", "-0"]);
     request.variables.push(("GIVEN".into(), "a b\nc=d".into()));
@@ -134,7 +140,7 @@ fn variables_are_those_given(trial: &Trial<'_>) -> Verdict {
     }
 }
 
-fn the_command_starts_where_it_is_told(trial: &Trial<'_>) -> Verdict {
+fn the_command_starts_where_it_is_told(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     let mut request = session.line("pwd -P; cat plain");
     request.cwd = trial.at("sub");

@@ -2,27 +2,33 @@
 
 use std::fs;
 
-use ringfence_api::{Gap, Loss, Operation};
-use ringfence_policy::{AbsPath, HostRuleError, Limits, Listed, NetworkMode, Origin, Source};
+use ringfence_api::{Gap, GapKind, Operation};
+use ringfence_policy::{AbsPath, HostRuleError, Limits, ListedHost, NetworkMode, Origin, Source};
 
-use super::host::Ears;
-use super::trial::{During, Ran, Trial, differs, host_lacks, same};
-use super::{Check, Verdict};
+use super::host::HostListeners;
+use super::trial::{CheckOutput, CheckRun, CheckStep, differs, host_lacks, same};
+use super::{CheckResult, ConformanceCheck};
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::confinement("what_is_enforced_is_told", what_is_enforced_is_told),
-    Check::confinement("a_limit_holds_or_is_a_gap", a_limit_holds_or_is_a_gap),
-    Check::confinement("a_list_of_hosts_holds_or_is_a_gap", a_list_of_hosts_holds_or_is_a_gap),
-    Check::confinement("a_denial_is_told_exactly", a_denial_is_told_exactly),
-    Check::running("text_about_permissions_is_no_denial", text_about_permissions_is_no_denial),
-    Check::confinement("what_was_planted_is_moved_away", what_was_planted_is_moved_away),
-    Check::confinement(
+pub(super) const CHECKS: &[ConformanceCheck] = &[
+    ConformanceCheck::confinement("what_is_enforced_is_told", what_is_enforced_is_told),
+    ConformanceCheck::confinement("a_limit_holds_or_is_a_gap", a_limit_holds_or_is_a_gap),
+    ConformanceCheck::confinement(
+        "a_list_of_hosts_holds_or_is_a_gap",
+        a_list_of_hosts_holds_or_is_a_gap,
+    ),
+    ConformanceCheck::confinement("a_denial_is_told_exactly", a_denial_is_told_exactly),
+    ConformanceCheck::running(
+        "text_about_permissions_is_no_denial",
+        text_about_permissions_is_no_denial,
+    ),
+    ConformanceCheck::confinement("what_was_planted_is_moved_away", what_was_planted_is_moved_away),
+    ConformanceCheck::confinement(
         "what_was_planted_in_two_commands_does_not_stay",
         what_was_planted_in_two_commands_does_not_stay,
     ),
 ];
 
-fn what_is_enforced_is_told(trial: &Trial<'_>) -> Verdict {
+fn what_is_enforced_is_told(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     same("whether the plan has steps", session.session.plan().steps.is_empty(), false)?;
     let refusing: Vec<&Gap> =
@@ -50,42 +56,42 @@ fn is_told(gaps: &[Gap], what: &str) -> bool {
 }
 
 /// A ceiling, the word for its gap, and a command that goes beyond it.
-struct Ceiling {
+struct LimitCase {
     gap: &'static str,
     limits: Limits,
     line: &'static str,
     /// Whether the command was kept below it.
-    held: fn(&Ran) -> bool,
+    held: fn(&CheckOutput) -> bool,
 }
 
-fn number(ran: &Ran) -> u64 {
+fn number(ran: &CheckOutput) -> u64 {
     ran.text().trim().parse().unwrap_or(u64::MAX)
 }
 
-fn a_limit_holds_or_is_a_gap(trial: &Trial<'_>) -> Verdict {
+fn a_limit_holds_or_is_a_gap(trial: &CheckRun<'_>) -> CheckResult {
     const MEBIBYTE: u64 = 1 << 20;
     let none = Limits::default();
     let ceilings = [
-        Ceiling {
+        LimitCase {
             gap: "limits.file-size",
             limits: Limits { file_size: Some(MEBIBYTE), ..none },
             line: "head -c 4194304 /dev/zero > big 2>/dev/null; wc -c < big",
             held: |ran| number(ran) <= MEBIBYTE,
         },
-        Ceiling {
+        LimitCase {
             gap: "limits.open-files",
             limits: Limits { open_files: Some(16), ..none },
             line: "ulimit -n",
             held: |ran| number(ran) <= 16,
         },
-        Ceiling {
+        LimitCase {
             gap: "limits.memory",
             limits: Limits { memory: Some(32 * MEBIBYTE), ..none },
             line: "head -c 100000000 /dev/zero | tail -c 100000000 | wc -c",
             held: |ran| ran.text().trim() != "100000000",
         },
     ];
-    for Ceiling { gap, limits, line, held } in ceilings {
+    for LimitCase { gap, limits, line, held } in ceilings {
         let mut grants = trial.grants(|_| {})?;
         grants.limits = limits;
         let mut session = trial.open_for(&grants)?;
@@ -104,25 +110,25 @@ fn a_limit_holds_or_is_a_gap(trial: &Trial<'_>) -> Verdict {
     Ok(())
 }
 
-fn a_list_of_hosts_holds_or_is_a_gap(trial: &Trial<'_>) -> Verdict {
+fn a_list_of_hosts_holds_or_is_a_gap(trial: &CheckRun<'_>) -> CheckResult {
     let mut grants = trial.grants(|_| {})?;
     grants.network.mode = NetworkMode::AllowList;
     let rule = "allowed.example".parse().map_err(|error: HostRuleError| {
         differs("a rule on hosts", "that it is one", error.to_string())
     })?;
     grants.network.allow =
-        vec![Listed { rule, origin: Origin::new(Source::Flag, "allowed.example") }];
+        vec![ListedHost { rule, origin: Origin::new(Source::Flag, "allowed.example") }];
     let mut session = trial.open_for(&grants)?;
     session.sh("echo over")?.says("over")?;
     if is_told(&session.session.plan().gaps, "network.allow-list") {
         return Ok(());
     }
-    let ears = Ears::open().during("listen on the host's network")?;
+    let ears = HostListeners::open().during("listen on the host's network")?;
     ears.call(&mut session)?;
     same("what reached the host", ears.heard(), Vec::new())
 }
 
-fn a_denial_is_told_exactly(trial: &Trial<'_>) -> Verdict {
+fn a_denial_is_told_exactly(trial: &CheckRun<'_>) -> CheckResult {
     let target = trial.at(".mcp.json");
     let ran = trial.open()?.sh("(echo x > .mcp.json) 2>/dev/null; echo over; exit 3")?;
     ran.ends(3)?.says("over")?;
@@ -145,7 +151,7 @@ fn a_denial_is_told_exactly(trial: &Trial<'_>) -> Verdict {
     same("whether the command counts as blocked", outcome.blocked(), true)
 }
 
-fn text_about_permissions_is_no_denial(trial: &Trial<'_>) -> Verdict {
+fn text_about_permissions_is_no_denial(trial: &CheckRun<'_>) -> CheckResult {
     for name in ["README", ".env"] {
         let ran =
             trial.open()?.sh(&format!("echo 'cat: {name}: Permission denied' >&2; exit 1"))?;
@@ -154,7 +160,7 @@ fn text_about_permissions_is_no_denial(trial: &Trial<'_>) -> Verdict {
         // A place that owns up to hearing not of all may take a failed command at its word
         // about what the policy shuts.
         let guesses =
-            ran.outcome.gaps.iter().any(|gap| gap.loss == Loss::Telling) && name == ".env";
+            ran.outcome.gaps.iter().any(|gap| gap.loss == GapKind::Telling) && name == ".env";
         if !guesses {
             same("what was refused", ran.outcome.denials.len(), 0)?;
             same("whether the command counts as blocked", ran.outcome.blocked(), false)?;
@@ -165,7 +171,7 @@ fn text_about_permissions_is_no_denial(trial: &Trial<'_>) -> Verdict {
 
 /// A repository that the command makes is its own, but git on the host must not run what
 /// was put into it.
-fn what_was_planted_is_moved_away(trial: &Trial<'_>) -> Verdict {
+fn what_was_planted_is_moved_away(trial: &CheckRun<'_>) -> CheckResult {
     let line = "mkdir -p own/.git/hooks own/.git/objects own/.git/refs && echo 'ref: refs/heads/main' > own/.git/HEAD &&
         printf '[core]\\n\\tbare = false\\n\\tfsmonitor = ./evil\\n' > own/.git/config &&
         echo '#!/bin/sh' > own/.git/hooks/post-checkout && chmod +x own/.git/hooks/post-checkout && echo over";
@@ -188,7 +194,7 @@ fn what_was_planted_is_moved_away(trial: &Trial<'_>) -> Verdict {
     Ok(())
 }
 
-fn what_was_planted_in_two_commands_does_not_stay(trial: &Trial<'_>) -> Verdict {
+fn what_was_planted_in_two_commands_does_not_stay(trial: &CheckRun<'_>) -> CheckResult {
     let mut session = trial.open()?;
     let line = "mkdir -p own/.git/hooks own/.git/objects own/.git/refs && echo 'ref: refs/heads/main' > own/.git/HEAD && echo over";
     session.sh(line)?.ends(0)?.says("over")?;

@@ -12,8 +12,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_policy::AbsPath;
-use ringfence_provider::conformance::{About, Check, INPUT, Place, VARIABLE, checks};
-use ringfence_testkit::Alone;
+use ringfence_provider::conformance::{
+    CheckTopic, ConformanceCheck, Fixture, INPUT, VARIABLE, checks,
+};
+use ringfence_testkit::ProcessPerTest;
 
 use place::{Broken, Fault};
 
@@ -79,14 +81,14 @@ const WHOLE: &str = "every_check_of_running_has_a_fault_that_it_finds";
 fn main() -> ExitCode {
     let named = FAULTS.iter().map(|(name, ..)| format!("fault::{name}"));
     let names = [BARE, IDLE, WHOLE].into_iter().map(String::from).chain(named).collect();
-    Alone { names, input: INPUT, variable: VARIABLE, body }.main()
+    ProcessPerTest { names, input: INPUT, variable: VARIABLE, body }.main()
 }
 
 fn body(name: &str, directory: &Path) -> Done {
     match name {
         BARE => {
             // It has no shells either.
-            let confinement = checks().filter(|check| check.about != About::Running);
+            let confinement = checks().filter(|check| check.about != CheckTopic::Running);
             finds(directory, Fault::None, checks(), &confinement.map(|check| check.name).collect())
         }
         IDLE => {
@@ -98,7 +100,7 @@ fn body(name: &str, directory: &Path) -> Done {
             same(
                 &found,
                 &checks()
-                    .filter(|check| check.about == About::Running)
+                    .filter(|check| check.about == CheckTopic::Running)
                     .map(|check| check.name)
                     .collect(),
             )
@@ -117,14 +119,14 @@ fn body(name: &str, directory: &Path) -> Done {
 fn finds<'a>(
     directory: &Path,
     fault: Fault,
-    tried: impl Iterator<Item = &'a Check>,
+    tried: impl Iterator<Item = &'a ConformanceCheck>,
     wanted: &BTreeSet<&str>,
 ) -> Done {
     let mut failed = BTreeSet::new();
     for check in tried {
         let base = directory.join(check.name);
         std::fs::create_dir(&base)?;
-        let place = Place::prepare(&AbsPath::new(&base).ok_or("the directory is not absolute")?)?;
+        let place = Fixture::prepare(&AbsPath::new(&base).ok_or("the directory is not absolute")?)?;
         if let Err(failure) = check.run(&Broken { fault }, &place) {
             eprintln!("{}: {failure}", check.name);
             failed.insert(check.name);

@@ -3,14 +3,17 @@
 use std::cell::RefCell;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{self, Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Denial, Evidence, Operation, Outcome, Output, Request, Status, Usage};
-use ringfence_enforce::{Person, Plan};
+use ringfence_api::{
+    CommandRequest, Denial, DenialEvidence, ExitStatus, Operation, Outcome, ResourceUsage,
+    StreamOutput,
+};
+use ringfence_enforce::{Plan, SandboxUser};
 use ringfence_policy::{AbsPath, Grants};
-use ringfence_provider::{Provider, ProviderError, Session, Standing};
+use ringfence_provider::{PreparedSandbox, Provider, ProviderError, Sandbox};
 
 /// What is wrong beside the lack of any confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +51,7 @@ impl Provider for Broken {
         "broken"
     }
 
-    fn open(&self, _: &Grants, _: &Person) -> Result<Box<dyn Session>, ProviderError> {
+    fn open(&self, _: &Grants, _: &SandboxUser) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
         Ok(Box::new(Bare { fault: self.fault, plan: Plan::default(), before: RefCell::default() }))
     }
 }
@@ -60,12 +63,12 @@ struct Bare {
     before: RefCell<Option<Outcome>>,
 }
 
-impl Session for Bare {
+impl PreparedSandbox for Bare {
     fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    fn raise(&mut self, _: &AbsPath) -> Result<Box<dyn Standing>, ProviderError> {
+    fn raise(&mut self, _: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
         Err(ProviderError::Gone { what: "sandbox" })
     }
 
@@ -75,7 +78,7 @@ impl Session for Bare {
         (Vec::new(), 0)
     }
 
-    fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
+    fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
         match (self.fault, self.before.borrow().as_ref()) {
             (Fault::Idle, _) => return Ok(nothing()),
             (Fault::ItRunsOnce, Some(_)) => {
@@ -86,7 +89,7 @@ impl Session for Bare {
         }
         let outcome = match self.bare(request) {
             Err(error) if self.fault == Fault::WhatIsNotExecutedEnds => {
-                Outcome { status: Status::Exited(error.status()), ..nothing() }
+                Outcome { status: ExitStatus::Exited(error.status()), ..nothing() }
             }
             other => other?,
         };
@@ -98,9 +101,9 @@ impl Session for Bare {
 
 fn nothing() -> Outcome {
     Outcome {
-        stdout: Output::default(),
-        stderr: Output::default(),
-        status: Status::Exited(0),
+        stdout: StreamOutput::default(),
+        stderr: StreamOutput::default(),
+        status: ExitStatus::Exited(0),
         denials: Vec::new(),
         granted: Vec::new(),
         observed: None,
@@ -110,7 +113,7 @@ fn nothing() -> Outcome {
         timed_out: false,
         breaches: Vec::new(),
         duration_ms: 0,
-        usage: Usage::default(),
+        usage: ResourceUsage::default(),
         enforced: Vec::new(),
         gaps: Vec::new(),
         quarantined: Vec::new(),
@@ -124,7 +127,7 @@ fn system(what: &'static str, source: io::Error) -> ProviderError {
 
 impl Bare {
     /// What is right without confinement.
-    fn bare(&self, request: &Request) -> Result<Outcome, ProviderError> {
+    fn bare(&self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
         let (begun, used) = (Instant::now(), processor_time());
         let mut child = self.command(request).spawn().map_err(|source| {
             let command = request.command[0].to_string_lossy().into_owned();
@@ -135,7 +138,7 @@ impl Bare {
         let (status, timed_out) =
             wait(&mut child, deadline).map_err(|source| system("wait for the command", source))?;
         let limit = match request.stdio {
-            ringfence_api::Stdio::Capture { limit } if self.fault != Fault::OutputIsAllKept => {
+            ringfence_api::StdioMode::Capture { limit } if self.fault != Fault::OutputIsAllKept => {
                 limit
             }
             _ => usize::MAX,
@@ -148,15 +151,15 @@ impl Bare {
             stderr: keep(stderr),
             status: status
                 .signal()
-                .map_or_else(|| Status::Exited(status.code().unwrap_or(0)), Status::Killed),
+                .map_or_else(|| ExitStatus::Exited(status.code().unwrap_or(0)), ExitStatus::Killed),
             timed_out,
             duration_ms: begun.elapsed().as_millis() as u64,
-            usage: Usage { user_us: processor_time() - used, ..Usage::default() },
+            usage: ResourceUsage { user_us: processor_time() - used, ..ResourceUsage::default() },
             ..nothing()
         })
     }
 
-    fn command(&self, request: &Request) -> Command {
+    fn command(&self, request: &CommandRequest) -> Command {
         let name = &request.command[0];
         let is_path = name.as_encoded_bytes().contains(&b'/');
         let mut command = Command::new(if is_path {
@@ -174,7 +177,7 @@ impl Bare {
             command.env_clear();
         }
         let streams = || match request.stdio {
-            ringfence_api::Stdio::Inherit if self.fault != Fault::InheritedIsKept => {
+            ringfence_api::StdioMode::Inherit if self.fault != Fault::InheritedIsKept => {
                 Stdio::inherit()
             }
             _ => Stdio::piped(),
@@ -196,11 +199,11 @@ impl Bare {
     /// What is wrong with the answer.
     fn spoil(&self, mut outcome: Outcome) -> Outcome {
         match self.fault {
-            Fault::SignalsBecomeStatuses if matches!(outcome.status, Status::Killed(_)) => {
-                outcome.status = Status::Exited(1)
+            Fault::SignalsBecomeStatuses if matches!(outcome.status, ExitStatus::Killed(_)) => {
+                outcome.status = ExitStatus::Exited(1)
             }
             Fault::TimeIsNotTold => outcome.timed_out = false,
-            Fault::UsageIsNotTold => outcome.usage = Usage::default(),
+            Fault::UsageIsNotTold => outcome.usage = ResourceUsage::default(),
             Fault::StreamsAreOne => outcome.stdout.head.append(&mut outcome.stderr.head),
             Fault::OutputIsText => {
                 outcome.stdout.head =
@@ -211,7 +214,8 @@ impl Bare {
                 outcome.stdout.tail.clear();
             }
             Fault::OutputIsLost => {
-                (outcome.stdout, outcome.stderr) = (Output::default(), Output::default())
+                (outcome.stdout, outcome.stderr) =
+                    (StreamOutput::default(), StreamOutput::default())
             }
             Fault::DenialsAreGuessed
                 if String::from_utf8_lossy(&outcome.stderr.head).contains("denied") =>
@@ -234,7 +238,7 @@ fn guess() -> Denial {
         pid: 0,
         program: "?".into(),
         time_ms: 0,
-        evidence: Evidence::Guessed,
+        evidence: DenialEvidence::Guessed,
         count: 1,
         optional: false,
     }
@@ -250,18 +254,18 @@ fn collect(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec
     })
 }
 
-fn kept(mut bytes: Vec<u8>, limit: usize) -> Output {
+fn kept(mut bytes: Vec<u8>, limit: usize) -> StreamOutput {
     if bytes.len() <= limit {
-        return Output { head: bytes, ..Output::default() };
+        return StreamOutput { head: bytes, ..StreamOutput::default() };
     }
     let (half, all) = (limit / 2, bytes.len());
     let tail = bytes.split_off(all - half);
     bytes.truncate(half);
-    Output { head: bytes, tail, dropped: (all - 2 * half) as u64 }
+    StreamOutput { head: bytes, tail, dropped: (all - 2 * half) as u64 }
 }
 
 /// Waits for the end; at the deadline ends the process group, as anybody would at first.
-fn wait(child: &mut Child, deadline: Option<Duration>) -> io::Result<(ExitStatus, bool)> {
+fn wait(child: &mut Child, deadline: Option<Duration>) -> io::Result<(process::ExitStatus, bool)> {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
