@@ -9,11 +9,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfence_api::Line;
-use ringfence_enforce::Person;
-use ringfence_local::Local;
+use ringfence_api::ShellCommand;
+use ringfence_enforce::SandboxUser;
+use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Facts, Flags, resolve};
-use ringfence_provider::{Provider, Shell, ShellStart, Standing};
+use ringfence_provider::{Provider, Sandbox, SandboxShell, ShellSpec};
 
 /// Turns before it counts.
 const WARM: u32 = 200;
@@ -118,9 +118,9 @@ impl Drop for Bare {
 
 /// A shell of a sandbox. The shell goes first.
 struct Ours {
-    shell: Box<dyn Shell>,
-    _standing: Box<dyn Standing>,
-    line: Line,
+    shell: Box<dyn SandboxShell>,
+    _standing: Box<dyn Sandbox>,
+    line: ShellCommand,
 }
 
 impl Ours {
@@ -131,12 +131,13 @@ impl Ours {
         let store = cwd.join(".rounds");
         let facts =
             Facts { state: store.join("state"), ..Facts::plain(cwd.clone(), home, store.clone()) };
-        let person = Person::plain(store.join("quarantine"));
+        let person = SandboxUser::plain(store.join("quarantine"));
         let grants = resolve(&[], &Flags::none(cwd.clone()), &facts)?;
-        let standing = Local::default().open(&grants, &person)?.raise(&cwd)?;
+        let standing = LocalProvider::default().open(&grants, &person)?.raise(&cwd)?;
         let variables = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-        let shell = standing.shell(&ShellStart { program: "bash".into(), variables, cwd })?;
-        let line = Line { deadline: Some(Duration::from_secs(60)), ..Line::new("true") };
+        let shell = standing.shell(&ShellSpec { program: "bash".into(), variables, cwd })?;
+        let line =
+            ShellCommand { deadline: Some(Duration::from_secs(60)), ..ShellCommand::new("true") };
         Ok(Self { shell, _standing: standing, line })
     }
 }
@@ -150,9 +151,10 @@ impl Speaks for Ours {
     }
 
     fn output(&mut self, bytes: u64) -> Result<(), Box<dyn Error>> {
-        let ran = self
-            .shell
-            .execute(&Line { text: pour(bytes).into(), ..self.line.clone() }, &mut |_, _| {})?;
+        let ran = self.shell.execute(
+            &ShellCommand { text: pour(bytes).into(), ..self.line.clone() },
+            &mut |_, _| {},
+        )?;
         let all = ran.stdout.dropped + ran.stdout.bytes().len() as u64;
         (all == bytes).then_some(()).ok_or_else(|| format!("{all} bytes came of {bytes}").into())
     }

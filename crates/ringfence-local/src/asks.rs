@@ -5,11 +5,11 @@
 //! could be asked.
 
 mod connect;
-mod grant;
-mod matter;
-mod place;
-mod target;
-mod worth;
+mod eligible;
+mod live_policy;
+mod read_target;
+mod subject;
+mod write_target;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -19,17 +19,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Answer, Ask, Asker, Denial, Granted, Operation};
-use ringfence_enforce::apply::Deed;
+use ringfence_api::{Ask, AskAnswer, Asker, Denial, GrantedAccess, Operation};
+use ringfence_enforce::apply::WriteIntent;
 
-use crate::denials::Denials;
+use crate::denial_log::DenialLog;
 
-pub(crate) use connect::{Halted, Wanted};
-pub(crate) use grant::{Ground, InForce};
-pub(crate) use matter::{Held, Matter};
-pub(crate) use place::Place;
-pub(crate) use target::Target;
-pub(crate) use worth::{is_granted, is_worth_asking, is_worth_asking_to_write};
+pub(crate) use connect::{HostPort, ParkedConnect};
+pub(crate) use eligible::{is_granted, is_worth_asking, is_worth_asking_to_write};
+pub(crate) use live_policy::{ActivePolicy, LivePolicy};
+pub(crate) use read_target::ReadTarget;
+pub(crate) use subject::{AskSubject, ParkedRequest};
+pub(crate) use write_target::WriteTarget;
 
 /// So many different questions may wait for an answer at a time.
 const QUESTIONS: usize = 16;
@@ -42,48 +42,48 @@ const COMPANIONS: usize = 64;
 const REST: Duration = Duration::from_secs(2);
 
 /// The same question has the same answer while it is asked.
-type Key = (OsString, &'static str);
+type QuestionKey = (OsString, &'static str);
 
 /// The questions of one sandbox.
-pub(crate) struct Asks {
+pub(crate) struct QuestionBroker {
     asker: Arc<dyn Asker>,
-    book: Mutex<Book>,
-    granted: Mutex<Vec<Granted>>,
-    ground: Arc<Ground>,
-    denials: Arc<Mutex<Denials>>,
+    book: Mutex<QuestionState>,
+    granted: Mutex<Vec<GrantedAccess>>,
+    ground: Arc<LivePolicy>,
+    denials: Arc<Mutex<DenialLog>>,
     /// Where threads are begun. Not by whoever asks: that one may be kept to a processor, and
     /// those it begins would be as well.
     clerk: OnceLock<Sender<Box<dyn FnOnce() + Send>>>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct QuestionState {
     /// Who waits for which answer.
-    waiting: HashMap<Key, Vec<Waiting>>,
+    waiting: HashMap<QuestionKey, Vec<QuestionWaiter>>,
     /// Whether somebody looks after those who may have to be called away.
     is_minded: bool,
     /// What was refused not long ago.
-    refused: HashMap<Key, Instant>,
+    refused: HashMap<QuestionKey, Instant>,
 }
 
 /// Somebody who waits.
 #[derive(Debug)]
-struct Waiting {
+struct QuestionWaiter {
     denial: Denial,
-    held: Held,
+    held: ParkedRequest,
 }
 
-impl fmt::Debug for Asks {
+impl fmt::Debug for QuestionBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Asks").field("asker", &self.asker).finish_non_exhaustive()
     }
 }
 
-impl Asks {
+impl QuestionBroker {
     pub(crate) fn of(
         asker: Arc<dyn Asker>,
-        ground: Arc<Ground>,
-        denials: Arc<Mutex<Denials>>,
+        ground: Arc<LivePolicy>,
+        denials: Arc<Mutex<DenialLog>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             asker,
@@ -113,15 +113,15 @@ impl Asks {
         }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, QuestionState> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks about `matter`, unless it is asked about already or was refused just now.
-    pub(crate) fn ask(self: &Arc<Self>, denial: Denial, matter: Matter, held: Held) {
+    pub(crate) fn ask(self: &Arc<Self>, denial: Denial, matter: AskSubject, held: ParkedRequest) {
         let key = (matter.name(), denial.operation.word());
         let is_minded = held.is_to_be_minded();
-        let waiting = Waiting { denial: denial.clone(), held };
+        let waiting = QuestionWaiter { denial: denial.clone(), held };
         let mut book = self.book();
         book.refused.retain(|_, since| since.elapsed() < REST);
         let (known, is_refused) = (book.waiting.len(), book.refused.contains_key(&key));
@@ -140,11 +140,11 @@ impl Asks {
         let is_to_be_minded =
             is_minded && refused.is_none() && !std::mem::replace(&mut book.is_minded, true);
         drop(book);
-        if let Some(Waiting { denial, held }) = refused {
+        if let Some(QuestionWaiter { denial, held }) = refused {
             self.refused(denial);
             return drop(held);
         }
-        let turn = Turn { asks: self.clone(), key: Some(key), matter };
+        let turn = QuestionTurn { asks: self.clone(), key: Some(key), matter };
         // Where there is nobody to take it, it is dropped here.
         let _ = self.clerk.get().map(|clerk| clerk.send(Box::new(move || turn.take(denial))));
         if is_to_be_minded {
@@ -174,7 +174,13 @@ impl Asks {
 
     /// Lets one through, because of an answer that was given before or just now; refused if
     /// what was asked about is no longer there.
-    pub(crate) fn let_through(&self, denial: Denial, answer: Answer, matter: &Matter, held: Held) {
+    pub(crate) fn let_through(
+        &self,
+        denial: Denial,
+        answer: AskAnswer,
+        matter: &AskSubject,
+        held: ParkedRequest,
+    ) {
         // Either is recorded first: what whoever waits does next may be its end, and ours.
         match matter.through(held) {
             Ok(through) => {
@@ -188,10 +194,10 @@ impl Asks {
         }
     }
 
-    fn note(&self, denial: Denial, answer: Answer, count: u64) {
+    fn note(&self, denial: Denial, answer: AskAnswer, count: u64) {
         const READABLE: usize = 1000;
         let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = |one: &Granted| {
+        let is_same = |one: &GrantedAccess| {
             let (one, other) = ((&one.denial, one.answer), (&denial, answer));
             one.1 == other.1
                 && one.0.target == other.0.target
@@ -201,7 +207,7 @@ impl Asks {
         match granted.iter().position(is_same) {
             Some(at) => granted[at].denial.count += count,
             None if granted.len() < READABLE => {
-                granted.push(Granted { denial: Denial { count, ..denial }, answer })
+                granted.push(GrantedAccess { denial: Denial { count, ..denial }, answer })
             }
             None => {}
         }
@@ -213,44 +219,44 @@ impl Asks {
     }
 
     /// What went through so far because somebody said so.
-    pub(crate) fn granted(&self) -> Vec<Granted> {
+    pub(crate) fn granted(&self) -> Vec<GrantedAccess> {
         std::mem::take(&mut self.granted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// One question on its way. However it ends, nobody is left waiting for it.
-struct Turn {
-    asks: Arc<Asks>,
+struct QuestionTurn {
+    asks: Arc<QuestionBroker>,
     /// Until those who wait were taken: whoever asks the same after that is another's.
-    key: Option<Key>,
-    matter: Matter,
+    key: Option<QuestionKey>,
+    matter: AskSubject,
 }
 
-impl Turn {
+impl QuestionTurn {
     fn take(mut self, denial: Denial) {
         let mut options = self.asks.ground.offers(&self.matter);
-        options.push(Answer::Deny);
+        options.push(AskAnswer::Deny);
         let ask = Ask { denial, options };
         let mut answer = Some(self.asks.asker.ask(&ask))
             .filter(|answer| ask.options.contains(answer))
-            .unwrap_or(Answer::Deny);
+            .unwrap_or(AskAnswer::Deny);
         match answer {
-            Answer::Deny => {
+            AskAnswer::Deny => {
                 self.asks.book().refused.extend(self.key.clone().map(|key| (key, Instant::now())));
                 return;
             }
-            Answer::AllowOnce => {}
-            Answer::AllowSession | Answer::AllowPermanent => {
+            AskAnswer::AllowOnce => {}
+            AskAnswer::AllowSession | AskAnswer::AllowPermanent => {
                 if self.open() {
                     // Also where nobody waits any more: it is open from now on.
                     self.asks.note(ask.denial, answer, 0);
                 } else {
                     // What could not be opened for good is open this once, if it can be.
-                    answer = Answer::AllowOnce;
+                    answer = AskAnswer::AllowOnce;
                 }
             }
         }
-        for Waiting { denial, held } in self.waiting() {
+        for QuestionWaiter { denial, held } in self.waiting() {
             if held.is_waiting() {
                 self.asks.let_through(denial, answer, &self.matter, held);
             }
@@ -260,11 +266,11 @@ impl Turn {
     /// Opens it for the rest of the session.
     fn open(&self) -> bool {
         match &self.matter {
-            Matter::Read(target) => self.asks.ground.open_to_read(target),
-            Matter::Write(place) => {
+            AskSubject::Read(target) => self.asks.ground.open_to_read(target),
+            AskSubject::Write(place) => {
                 self.asks.ground.open_to_write(place, || place.ready(self.deed()))
             }
-            Matter::Connect(wanted) => {
+            AskSubject::Connect(wanted) => {
                 self.asks.ground.open_host(&wanted.rule);
                 true
             }
@@ -272,25 +278,25 @@ impl Turn {
     }
 
     /// What the first of those who still wait in a call wants done.
-    fn deed(&self) -> Option<Deed> {
+    fn deed(&self) -> Option<WriteIntent> {
         let book = self.asks.book();
         let waiting =
             book.waiting.get(self.key.as_ref()?)?.iter().filter(|one| one.held.is_waiting());
         waiting
-            .filter_map(
-                |one| if let Held::Call(plea) = &one.held { Some(plea.deed()) } else { None },
-            )
+            .filter_map(|one| {
+                if let ParkedRequest::Call(plea) = &one.held { Some(plea.deed()) } else { None }
+            })
             .next()
     }
 
-    fn waiting(&mut self) -> Vec<Waiting> {
+    fn waiting(&mut self) -> Vec<QuestionWaiter> {
         self.key.take().and_then(|key| self.asks.book().waiting.remove(&key)).unwrap_or_default()
     }
 }
 
-impl Drop for Turn {
+impl Drop for QuestionTurn {
     fn drop(&mut self) {
-        for Waiting { denial, held } in self.waiting() {
+        for QuestionWaiter { denial, held } in self.waiting() {
             // Whoever was called away was not refused.
             if held.is_waiting() {
                 self.asks.refused(denial);

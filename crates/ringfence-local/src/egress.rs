@@ -5,23 +5,23 @@
 //! that, it is dialed on the host's side, and the program gets the very connection; or, where
 //! what is said on it has to name the host as well, its own socket is connected to a relay.
 
+mod dial_goal;
 mod gate;
-mod goal;
+mod guard;
 mod loopback;
-mod minds;
-mod opened;
-mod outer;
 mod pending;
+mod proxy_gate;
 mod publish;
-mod seal;
+mod secrets;
+mod signal_poller;
 mod slots;
-mod state;
-mod window;
+mod socket_state;
+mod upstream;
 
-pub(crate) use gate::Gate;
-pub(crate) use opened::Opened;
-pub(crate) use outer::outer;
-pub(crate) use seal::Seal;
+pub(crate) use gate::EgressGate;
+pub(crate) use guard::EgressGuard;
+pub(crate) use secrets::SecretInjector;
+pub(crate) use upstream::outer;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -30,29 +30,31 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_egress::dial::{Dialer, Failure, Host, Options, Reached, Waiting};
-use ringfence_egress::dns::{Server, Sockets};
-use ringfence_egress::pool::Pool;
-use ringfence_egress::proxy::{Proxy, Speaks};
-use ringfence_egress::relay::{Inlet, Limits, Pair, Relay};
-use ringfence_enforce::apply::{Carries, Connecting, Doors, Reins};
-use ringfence_policy::{Host as Whom, Passage, Way};
+use ringfence_egress::dial::{
+    BlockingMode, DialFailure, DialHost, DialedSocket, Dialer, SocketOptions,
+};
+use ringfence_egress::dns::{DnsServer, DnsSockets};
+use ringfence_egress::fake_ip::FakeIpPool;
+use ringfence_egress::proxy::{ListenerProtocol, ProxyServer};
+use ringfence_egress::relay::{LoopbackInlet, RelayLimits, RelayPair, SpliceRelay};
+use ringfence_enforce::apply::{NetnsListeners, PendingConnect, Reins, SocketKind};
+use ringfence_policy::{ConnectRoute, HostDecision, HostTarget as Whom};
 use ringfence_sys::net;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
-use crate::room;
-use gate::{Admitted, Caller};
-use goal::{Goal, Look, look};
-use minds::Minds;
-use opened::lock;
-use pending::{Attempt, Pending};
-use publish::Published;
-pub(crate) use publish::Reserved;
+use crate::fd_limit;
+use dial_goal::{DialGoal, OutboundCheck, look};
+use gate::{AllowedConnect, EgressCaller};
+use guard::lock;
+use pending::{DialAttempt, PendingDials};
+use proxy_gate::ProxyGate;
+use publish::PublishedPorts;
+pub(crate) use publish::ReservedPorts;
 use ringfence_provider::ProviderError;
-use slots::Slots;
-use state::Deadline;
-use window::Window;
+use signal_poller::SignalPoller;
+use slots::ConnectSlots;
+use socket_state::ConnectDeadline;
 
 /// Enough for a thread that connects.
 const STACK: usize = 256 * 1024;
@@ -62,58 +64,59 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const IMPATIENCE: Duration = Duration::from_millis(200);
 
 /// The ways out of one sandbox, until they are closed.
-pub(crate) struct Egress {
-    gate: Arc<Gate>,
-    pool: Arc<Pool>,
-    inlet: Inlet,
-    relay: Arc<Relay>,
+pub(crate) struct EgressServer {
+    gate: Arc<EgressGate>,
+    pool: Arc<FakeIpPool>,
+    inlet: LoopbackInlet,
+    relay: Arc<SpliceRelay>,
     dialer: Dialer,
     /// For those who do not want to wait.
     quick: Dialer,
     /// For those who connect within the sandbox, and for those who leave it: neither keeps the
     /// other out.
-    within: Slots,
-    beyond: Slots,
-    pending: Arc<Pending>,
-    published: Mutex<Option<Published>>,
-    minds: Minds,
-    proxy: Mutex<Option<Proxy>>,
-    _names: Server,
+    within: ConnectSlots,
+    beyond: ConnectSlots,
+    pending: Arc<PendingDials>,
+    published: Mutex<Option<PublishedPorts>>,
+    minds: SignalPoller,
+    proxy: Mutex<Option<ProxyServer>>,
+    _names: DnsServer,
 }
 
-impl std::fmt::Debug for Egress {
+impl std::fmt::Debug for EgressServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Egress").field("gate", &self.gate).finish_non_exhaustive()
     }
 }
 
-impl Egress {
+impl EgressServer {
     /// Serves these, and lets those in who come to `ports`.
     pub(crate) fn open(
-        doors: Doors,
-        gate: Arc<Gate>,
-        ports: Reserved,
+        doors: NetnsListeners,
+        gate: Arc<EgressGate>,
+        ports: ReservedPorts,
         reins: Reins,
-    ) -> Result<Opened, ProviderError> {
+    ) -> Result<EgressGuard, ProviderError> {
         let system = |source| ProviderError::System { what: "open the way to hosts", source };
-        let pool = Arc::new(Pool::new());
-        let sockets = Sockets { datagrams: doors.names, streams: doors.long_names };
+        let pool = Arc::new(FakeIpPool::new());
+        let sockets = DnsSockets { datagrams: doors.names, streams: doors.long_names };
         let names =
-            Server::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
-        let inlet = Inlet::new(doors.v4, doors.v6).map_err(system)?;
-        let relay = Arc::new(Relay::start(Limits::default()).map_err(system)?);
-        let pending = Arc::<Pending>::default();
-        let window = || Arc::new(Window::of(gate.clone(), pool.clone(), pending.clone()));
-        let proxy = doors
-            .proxy
-            .map(|listener| Proxy::serve(listener, Speaks::Either, window(), relay.clone()));
+            DnsServer::start(sockets, gate.clone(), pool.clone(), Vec::new()).map_err(system)?;
+        let inlet = LoopbackInlet::new(doors.v4, doors.v6).map_err(system)?;
+        let relay = Arc::new(SpliceRelay::start(RelayLimits::default()).map_err(system)?);
+        let pending = Arc::<PendingDials>::default();
+        let window = || Arc::new(ProxyGate::of(gate.clone(), pool.clone(), pending.clone()));
+        let proxy = doors.proxy.map(|listener| {
+            ProxyServer::serve(listener, ListenerProtocol::Either, window(), relay.clone())
+        });
         let proxy = proxy.transpose().map_err(system)?;
-        let published = Published::open(ports, publish::PATIENCE, move || reins.ask_for_socket())
-            .map_err(system)?;
+        let published =
+            PublishedPorts::open(ports, publish::PATIENCE, move || reins.ask_for_socket())
+                .map_err(system)?;
         let (dialer, quick) = (gate.dialer(PATIENCE), gate.dialer(IMPATIENCE));
-        Ok(Opened::of(Self {
+        Ok(EgressGuard::of(Self {
             published: Mutex::new(Some(published)),
-            minds: Minds::start().map_err(system)?,
+            minds: SignalPoller::start().map_err(system)?,
             proxy: Mutex::new(proxy),
             pending,
             gate,
@@ -122,30 +125,32 @@ impl Egress {
             relay,
             dialer,
             quick,
-            within: Slots::default(),
-            beyond: Slots::default(),
+            within: ConnectSlots::default(),
+            beyond: ConnectSlots::default(),
             _names: names,
         }))
     }
 
     /// A socket of the sandbox's network is there, for somebody who has come from the host.
     fn arrived(&self, socket: OwnedFd) {
-        let Some(guest) = lock(&self.published).as_ref().and_then(Published::next) else { return };
+        let Some(guest) = lock(&self.published).as_ref().and_then(PublishedPorts::next) else {
+            return;
+        };
         let relay = self.relay.clone();
         // Whoever is to let it in may not do so for a long time, or at all.
         let _ =
             thread::Builder::new().name("published".into()).stack_size(STACK).spawn(move || {
                 if let Some((inside, outside)) = guest.let_in(socket) {
-                    relay.carry(Pair::new(inside, outside));
+                    relay.carry(RelayPair::new(inside, outside));
                 }
             });
     }
 
     /// Connects a program, or refuses to, on a thread of its own.
-    fn connects(self: &Arc<Self>, program: Connecting) {
+    fn connects(self: &Arc<Self>, program: PendingConnect) {
         let slot = match self.stays(program.to()) {
             true => self.within.take(),
-            false if self.relay.count() >= room::for_connections() => None,
+            false if self.relay.count() >= fd_limit::for_connections() => None,
             false => self.beyond.take(),
         };
         let Some(slot) = slot else { return program.fail(libc::EAGAIN) };
@@ -163,49 +168,49 @@ impl Egress {
     fn stays(&self, to: SocketAddr) -> bool {
         let address = to.ip().to_canonical();
         let is_loopback = address.is_loopback() || address.is_unspecified();
-        Pool::is_own(address)
+        FakeIpPool::is_own(address)
             || is_loopback && !self.gate.hosts_loopback(address, to.port()).is_open()
     }
 
-    fn connect(&self, program: Connecting) {
+    fn connect(&self, program: PendingConnect) {
         let (address, port) = (program.to().ip().to_canonical(), program.to().port());
-        if program.carries() == Carries::Datagrams {
+        if program.carries() == SocketKind::Datagrams {
             return self.datagrams(program, address);
         }
         if address.is_loopback() || address.is_unspecified() {
             return self.loopback(program, port);
         }
-        if Pool::is_own(address) {
+        if FakeIpPool::is_own(address) {
             return loopback::within(program);
         }
         match self.pool.name_of(address, Instant::now()) {
             Some(name) => self.dial(program, &Whom::Name(name), port),
             // It stood for a name once.
-            None if Pool::covers(address) => program.fail(libc::ENETUNREACH),
+            None if FakeIpPool::covers(address) => program.fail(libc::ENETUNREACH),
             None => self.dial(program, &Whom::Address(address), port),
         }
     }
 
     /// None leave the sandbox. The C library asks in this way which of several addresses is near,
     /// of those that stand for names as well, and takes no for an answer.
-    fn datagrams(&self, program: Connecting, address: IpAddr) {
-        if !Pool::covers(address) {
-            self.gate.refuse_datagrams(program.to(), &Caller::of(&program));
+    fn datagrams(&self, program: PendingConnect, address: IpAddr) {
+        if !FakeIpPool::covers(address) {
+            self.gate.refuse_datagrams(program.to(), &EgressCaller::of(&program));
         }
         program.fail(libc::ENETUNREACH);
     }
 
     /// Reaches somebody, as far as that is open or somebody who is asked opens it.
-    fn dial(&self, program: Connecting, whom: &Whom, port: u16) {
-        if let Some(number) = state::refusal(program.socket()) {
+    fn dial(&self, program: PendingConnect, whom: &Whom, port: u16) {
+        if let Some(number) = socket_state::refusal(program.socket()) {
             return program.fail(number);
         }
-        let caller = Caller::of(&program);
+        let caller = EgressCaller::of(&program);
         let admitted = self.gate.admit(self.gate.host(whom, port, None), Some(program), &caller);
-        let Ok(Admitted { program: Some(program), passage, also }) = admitted else { return };
+        let Ok(AllowedConnect { program: Some(program), passage, also }) = admitted else { return };
         let (host, named) = match whom {
-            Whom::Name(name) => (Host::Name(name.to_string()), Some(name)),
-            Whom::Address(address) => (Host::Address(*address), None),
+            Whom::Name(name) => (DialHost::Name(name.to_string()), Some(name)),
+            Whom::Address(address) => (DialHost::Address(*address), None),
         };
         let judge = |address: IpAddr| {
             let named = named.map(|name| self.gate.address_of(name, address, port, also.as_ref()));
@@ -214,11 +219,11 @@ impl Egress {
                 .map_or(Ok(()), |passage| Err(Box::new(passage)))
         };
         let sealing = named.and_then(|name| self.gate.sealing(name, port));
-        let goal = Goal { host, port, judge: &judge, caller, passage: &passage, sealing };
+        let goal = DialGoal { host, port, judge: &judge, caller, passage: &passage, sealing };
         match (passage.way, named) {
             // What is said inside of TLS is looked at, so its hello need not be.
             _ if goal.sealing.is_some() => self.relay(program, None, &goal),
-            (Some(Way::Checked(check)), Some(name)) => {
+            (Some(ConnectRoute::Checked(check)), Some(name)) => {
                 self.relay(program, Some(look(check, name, port)), &goal)
             }
             _ => self.hand_over(program, &goal),
@@ -230,18 +235,18 @@ impl Egress {
     ///
     /// Nor is it of any use to one that waits for events of its own socket already; and one that
     /// does not wait is not kept waiting for long.
-    fn hand_over(&self, program: Connecting, goal: &Goal<'_>) {
+    fn hand_over(&self, program: PendingConnect, goal: &DialGoal<'_>) {
         if program.is_watched() {
             return self.relay(program, None, goal);
         }
-        let options = match Options::of(program.socket()) {
+        let options = match SocketOptions::of(program.socket()) {
             Ok(options) => options,
             Err(error) => return program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
         };
-        let is_impatient = options.waiting() == Waiting::Never;
+        let is_impatient = options.waiting() == BlockingMode::Never;
         let dialer = if is_impatient { &self.quick } else { &self.dialer };
         let attempt = self.pending.begin(goal.unfinished());
-        let deadline = Deadline::of(program.socket());
+        let deadline = ConnectDeadline::of(program.socket());
         let is_wanted = || program.is_waiting() && !self.pending.is_closed() && !deadline.is_over();
         match dialer.connect_while(&is_wanted, &goal.host, goal.port, &options, goal.judge) {
             Ok(reached) => match options.finish(reached.socket.as_fd()) {
@@ -252,8 +257,9 @@ impl Egress {
                 }
                 Err(error) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
             },
-            // A socket is not replaced by one whose addresses are longer than the program has room for.
-            Err(Failure::OtherFamily) => {
+            // A socket is not replaced by one whose addresses are longer than the program has room
+            // for.
+            Err(DialFailure::OtherFamily) => {
                 drop(attempt);
                 self.relay(program, None, goal);
             }
@@ -270,15 +276,15 @@ impl Egress {
 
     /// The program's own socket is connected to the relay, and the relay to the host. Whoever does
     /// not wait is connected before it is known whether anybody is there.
-    fn relay(&self, program: Connecting, check: Option<Look>, goal: &Goal<'_>) {
-        let options = Options::of(program.socket()).unwrap_or_default();
+    fn relay(&self, program: PendingConnect, check: Option<OutboundCheck>, goal: &DialGoal<'_>) {
+        let options = SocketOptions::of(program.socket()).unwrap_or_default();
         let (waiting, far) = (options.waiting(), options.for_the_way());
         let dial = |is_wanted: &dyn Fn() -> bool| {
             self.dialer.connect_while(is_wanted, &goal.host, goal.port, &far, goal.judge)
         };
         let attempt = self.pending.begin(goal.unfinished());
         let is_open = || !self.pending.is_closed();
-        if waiting == Waiting::Never {
+        if waiting == BlockingMode::Never {
             let Some(inside) = self.let_in(program) else { return };
             match dial(&|| !is_broken_off(&inside) && is_open()) {
                 Ok(reached) => self.carry(inside, reached, check, goal, attempt),
@@ -289,7 +295,7 @@ impl Egress {
             }
             return;
         }
-        let deadline = Deadline::of(program.socket());
+        let deadline = ConnectDeadline::of(program.socket());
         match dial(&|| program.is_waiting() && is_open() && !deadline.is_over()) {
             Ok(reached) => {
                 if let Some(inside) = self.let_in(program) {
@@ -304,7 +310,7 @@ impl Egress {
     }
 
     /// Connects a program's own socket, and answers the other end.
-    fn let_in(&self, program: Connecting) -> Option<OwnedFd> {
+    fn let_in(&self, program: PendingConnect) -> Option<OwnedFd> {
         match self.inlet.connect(program.socket(), &|| program.is_waiting()) {
             Ok(inside) => program.done().ok().map(|()| inside),
             Err(error) => {
@@ -317,14 +323,14 @@ impl Egress {
     fn carry(
         &self,
         inside: OwnedFd,
-        outside: Reached,
-        check: Option<Look>,
-        goal: &Goal<'_>,
-        attempt: Attempt<'_>,
+        outside: DialedSocket,
+        check: Option<OutboundCheck>,
+        goal: &DialGoal<'_>,
+        attempt: DialAttempt<'_>,
     ) {
         match attempt.settle(|| goal.carried(&self.gate, outside)) {
             Some(Ok((outside, ended))) => {
-                self.relay.carry(Pair { inside, outside, said: Vec::new(), check, ended })
+                self.relay.carry(RelayPair { inside, outside, said: Vec::new(), check, ended })
             }
             Some(Err(_)) | None => reset(&inside),
         }
@@ -333,8 +339,8 @@ impl Egress {
 
 /// What a program is told that was not connected. One whose own time is over is told what the
 /// kernel says then.
-fn number(failure: &Failure<Box<Passage>>, deadline: Deadline) -> i32 {
-    if matches!(failure, Failure::Unwanted) && deadline.is_over() {
+fn number(failure: &DialFailure<Box<HostDecision>>, deadline: ConnectDeadline) -> i32 {
+    if matches!(failure, DialFailure::Unwanted) && deadline.is_over() {
         libc::EINPROGRESS
     } else {
         failure.errno()

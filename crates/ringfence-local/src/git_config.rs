@@ -46,7 +46,8 @@ impl Entry {
     }
 }
 
-/// All settings of a file in their order; `None` if git would not read it, or could read it in two ways.
+/// All settings of a file in their order; `None` if git would not read it, or could read it in two
+/// ways.
 pub(crate) fn parse(text: &[u8]) -> Option<Vec<Entry>> {
     let text = std::str::from_utf8(text).ok()?;
     if text.chars().any(|c| (c.is_control() && !matches!(c, '\n' | '\t')) || c == '\u{feff}') {

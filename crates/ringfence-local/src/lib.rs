@@ -2,31 +2,31 @@
 
 #![forbid(unsafe_code)]
 
-mod allowances;
+mod allowance_log;
 mod asks;
-mod attend;
-mod bare;
-mod beside;
-mod connections;
-mod cradle;
-mod crew;
+mod cache_dirs;
+mod command_loop;
+mod connection_log;
 mod deadline;
-mod denials;
+mod denial_log;
 mod egress;
+mod fd_limit;
 mod git_config;
-mod guess;
-mod live;
+mod git_sweep;
+mod guess_denials;
+mod limit_monitor;
 mod lookups;
 mod optional;
 mod orphans;
-mod room;
-mod runs;
+mod process;
+mod run_registry;
+mod sandbox;
 mod shell;
-mod stand;
-mod steward;
-mod stores;
-mod sweep;
-mod watch;
+mod thread_pool;
+mod tripwire_server;
+mod unconfined;
+mod watcher_thread;
+mod zygote_pool;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -35,39 +35,43 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Asker, Denial, Gap, Outcome, Output, Quarantined, Request, Stdio};
-use ringfence_egress::dial::Outer;
-use ringfence_enforce::apply::{self, Ahead, Birth, Launch, MemoryCounter};
-use ringfence_enforce::{Known, Network, Person, Plan, Step, plan, scene, survey_beside, vendored};
+use ringfence_api::{
+    Asker, CommandRequest, Denial, Gap, Outcome, QuarantinedFile, StdioMode, StreamOutput,
+};
+use ringfence_egress::dial::UpstreamProxies;
+use ringfence_enforce::apply::{self, Birth, LaunchSpec, MemoryCounter, PrestartedSandbox};
+use ringfence_enforce::{
+    Known, NetworkNamespace, Plan, SandboxUser, Step, plan, scene, survey_beside, vendored,
+};
 use ringfence_policy::{AbsPath, Grants};
-use ringfence_provider::{Provider, ProviderError, Session, Standing};
-use ringfence_sys::signal::{self, Set};
+use ringfence_provider::{PreparedSandbox, Provider, ProviderError, Sandbox};
+use ringfence_sys::signal::{self, SignalSet};
 use rustix::fs::CWD;
 
-use attend::Masked;
-use cradle::Cradle;
+use command_loop::Masked;
 pub use egress::own_addresses;
-use egress::{Gate, Reserved, Seal};
+use egress::{EgressGate, ReservedPorts, SecretInjector};
+use fd_limit::OpenFileLimit;
 use git_config::KnownConfigs;
-use guess::Guess;
-use live::LookingOut;
+use git_sweep::{FsTimestamp, SweepBaseline, SweepScope};
+use guess_denials::DenialGuesser;
 use orphans::Farewell;
 pub use orphans::reap_children;
-use room::Files;
-use runs::{Listed, Mark, Runs};
-use sweep::{Ground, Look, Moment};
-use watch::Watch;
+use run_registry::{CreatedRepos, RunMarker, RunRegistry};
+use tripwire_server::TripwireServer;
+use watcher_thread::WatcherStage;
+use zygote_pool::ZygotePool;
 
 /// This machine's own sandbox.
 #[derive(Debug, Default)]
-pub struct Local {
+pub struct LocalProvider {
     farewell: Farewell,
-    ahead: RefCell<Option<Ahead>>,
-    files: Files,
-    cradle: Cradle,
+    ahead: RefCell<Option<PrestartedSandbox>>,
+    files: OpenFileLimit,
+    cradle: ZygotePool,
 }
 
-impl Local {
+impl LocalProvider {
     /// For a program that runs one command and ends with it: what every sandbox needs is
     /// begun at once, while the policy is still being read, and nobody waits for the
     /// kernel to take the sandbox down.
@@ -76,14 +80,14 @@ impl Local {
     pub fn for_one_command() -> Self {
         // The mask of this moment is the one the command is to start with. What fails
         // here fails again, and is told, when the command is run.
-        let ahead = signal::block(&Set::of(&[]))
+        let ahead = signal::block(&SignalSet::of(&[]))
             .ok()
-            .and_then(|mask| Ahead::start_early(Network::Own, &mask).ok());
+            .and_then(|mask| PrestartedSandbox::start_early(NetworkNamespace::Own, &mask).ok());
         Self {
             farewell: Farewell::Leave,
             ahead: RefCell::new(ahead),
-            files: Files::ours(),
-            cradle: Cradle::default(),
+            files: OpenFileLimit::ours(),
+            cradle: ZygotePool::default(),
         }
     }
 
@@ -91,36 +95,44 @@ impl Local {
     /// its limit of open files is raised, since every connection that is carried takes two. What
     /// runs inside has the limit that the program had.
     pub fn for_one_sandbox() -> Self {
-        Self { files: Files::ours(), ..Self::default() }
+        Self { files: OpenFileLimit::ours(), ..Self::default() }
     }
 }
 
 /// For a program that has very many sandboxes at the same time: makes the places of all of them.
 /// Its limit of open files is raised now; what runs inside has the limit that the program had.
-pub fn places() -> impl Fn() -> Local {
-    let files = Files::ours();
+pub fn places() -> impl Fn() -> LocalProvider {
+    let files = OpenFileLimit::ours();
     files.raise();
-    let cradle = Cradle::shared();
-    crew::keep();
-    steward::share_cpus();
-    move || Local { files: files.clone(), cradle: cradle.clone(), ..Local::default() }
+    let cradle = ZygotePool::shared();
+    thread_pool::keep();
+    limit_monitor::share_cpus();
+    move || LocalProvider {
+        files: files.clone(),
+        cradle: cradle.clone(),
+        ..LocalProvider::default()
+    }
 }
 
-impl Provider for Local {
+impl Provider for LocalProvider {
     fn name(&self) -> &'static str {
         "local"
     }
 
-    fn open(&self, grants: &Grants, person: &Person) -> Result<Box<dyn Session>, ProviderError> {
+    fn open(
+        &self,
+        grants: &Grants,
+        person: &SandboxUser,
+    ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
         if !grants.is_confined() {
-            return Ok(Box::new(bare::Bare::new(grants)));
+            return Ok(Box::new(unconfined::PreparedUnconfined::new(grants)));
         }
         let mut person = person.clone();
-        let seal = Seal::of(grants, &mut person)?;
+        let seal = SecretInjector::of(grants, &mut person)?;
         let outer = egress::outer(grants, &person)?;
         let grants = Arc::new(grants.clone());
-        let Planned { plan, held, begun, listed } = planned(&grants, &person);
-        Ok(Box::new(Confined {
+        let PlannedSandbox { plan, held, begun, listed } = planned(&grants, &person);
+        Ok(Box::new(PreparedNamespaceSandbox {
             plan,
             looked: Some(Instant::now()),
             begun,
@@ -141,18 +153,19 @@ impl Provider for Local {
 }
 
 /// A plan, the grants it holds by, and a moment before the host was looked at for it.
-struct Planned {
+struct PlannedSandbox {
     plan: Plan,
     held: Arc<Grants>,
-    begun: Moment,
+    begun: FsTimestamp,
     /// What commands had made.
-    listed: Listed,
+    listed: CreatedRepos,
 }
 
 /// The plan for the host as it is now.
-fn planned(grants: &Arc<Grants>, person: &Person) -> Planned {
-    let begun = Moment::now();
-    let listed = Runs::open(&person.quarantine).map(|runs| runs.listed(grants)).unwrap_or_default();
+fn planned(grants: &Arc<Grants>, person: &SandboxUser) -> PlannedSandbox {
+    let begun = FsTimestamp::now();
+    let listed =
+        RunRegistry::open(&person.quarantine).map(|runs| runs.listed(grants)).unwrap_or_default();
     let is_made = |path: &AbsPath| {
         Birth::of(CWD, path.as_path()).is_some_and(|birth| listed.made().contains(&birth))
     };
@@ -164,35 +177,35 @@ fn planned(grants: &Arc<Grants>, person: &Person) -> Planned {
     if !found.rules.is_empty() {
         Arc::make_mut(&mut held).rules.extend(found.rules.iter().cloned());
     }
-    Planned { plan: plan(&held, &found, &apply::support(), person), held, begun, listed }
+    PlannedSandbox { plan: plan(&held, &found, &apply::support(), person), held, begun, listed }
 }
 
 /// Dies as a command dies that was interrupted at the terminal, so that a script around it
 /// stops too; a status of 130 alone would let it go on. Returns only if that is impossible.
 pub fn die_of_interrupt() {
-    use ringfence_sys::signal::{self, Disposition};
-    let _ = signal::set_disposition(libc::SIGINT, Disposition::Default);
+    use ringfence_sys::signal::{self, SignalDisposition};
+    let _ = signal::set_disposition(libc::SIGINT, SignalDisposition::Default);
     let _ = signal::raise(libc::SIGINT);
 }
 
 /// A sandbox made of namespaces.
-struct Confined {
+struct PreparedNamespaceSandbox {
     plan: Plan,
     /// When the host was looked at for `plan`, if no command has run since.
     looked: Option<Instant>,
-    begun: Moment,
-    listed: Listed,
+    begun: FsTimestamp,
+    listed: CreatedRepos,
     grants: Arc<Grants>,
     /// The same with what the host's own settings add.
     held: Arc<Grants>,
-    person: Person,
-    seal: Option<Arc<Seal>>,
+    person: SandboxUser,
+    seal: Option<Arc<SecretInjector>>,
     /// The proxy by which hosts are reached, where that takes one.
-    outer: Outer,
+    outer: UpstreamProxies,
     farewell: Farewell,
-    ahead: Option<Ahead>,
-    files: Files,
-    cradle: Cradle,
+    ahead: Option<PrestartedSandbox>,
+    files: OpenFileLimit,
+    cradle: ZygotePool,
     asker: Option<Arc<dyn Asker>>,
     /// What was refused to a command that ended in an error.
     refused: (Vec<Denial>, u64),
@@ -201,7 +214,7 @@ struct Confined {
 /// For so long the host is taken to be as it was when it was looked at.
 const FRESH: Duration = Duration::from_millis(50);
 
-impl Session for Confined {
+impl PreparedSandbox for PreparedNamespaceSandbox {
     fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -210,7 +223,7 @@ impl Session for Confined {
         self.asker = Some(asker);
     }
 
-    fn run(&mut self, request: &Request) -> Result<Outcome, ProviderError> {
+    fn run(&mut self, request: &CommandRequest) -> Result<Outcome, ProviderError> {
         refuse_directories()?;
         let ports = self.ports()?;
         // Until what was planted is moved away.
@@ -222,21 +235,22 @@ impl Session for Confined {
         let network = launch.plan.network();
         let mut ahead = self.ahead.take().filter(|ahead| ahead.network() == network);
         let mut seen = self.seen(&launch.plan, ports, &campaign);
-        seen.is_guessed = Guess::is_needed(&launch.plan, &self.held);
-        let attended = attend::run(request, self.farewell, &mut seen, &masked, |streams, mask| {
-            let ahead = ahead.take().map_or_else(
-                || {
-                    self.cradle
-                        .start(&launch.plan, &self.person.quarantine, mask)
-                        .map(|(ahead, _)| ahead)
-                },
-                Ok,
-            )?;
-            let lock = campaign.lock();
-            ahead
-                .launch(&launch, streams, lock.as_ref().map(AsFd::as_fd))
-                .map(|running| Box::new(running) as Box<dyn attend::Subject>)
-        });
+        seen.is_guessed = DenialGuesser::is_needed(&launch.plan, &self.held);
+        let attended =
+            command_loop::run(request, self.farewell, &mut seen, &masked, |streams, mask| {
+                let ahead = ahead.take().map_or_else(
+                    || {
+                        self.cradle
+                            .start(&launch.plan, &self.person.quarantine, mask)
+                            .map(|(ahead, _)| ahead)
+                    },
+                    Ok,
+                )?;
+                let lock = campaign.lock();
+                ahead
+                    .launch(&launch, streams, lock.as_ref().map(AsFd::as_fd))
+                    .map(|running| Box::new(running) as Box<dyn command_loop::SupervisedCommand>)
+            });
         self.plan = launch.plan;
         seen.foreign = seen.live.foreign();
         let unseen = std::mem::take(&mut seen.live).end(self.farewell);
@@ -255,8 +269,8 @@ impl Session for Confined {
         Ok(Outcome { quarantined, observed, ..self.told(request, attended?, unseen?) })
     }
 
-    fn raise(&mut self, cwd: &AbsPath) -> Result<Box<dyn Standing>, ProviderError> {
-        Ok(Box::new(stand::Sandbox::raise(self, cwd)?))
+    fn raise(&mut self, cwd: &AbsPath) -> Result<Box<dyn Sandbox>, ProviderError> {
+        Ok(Box::new(sandbox::NamespaceSandbox::raise(self, cwd)?))
     }
 
     fn refused(&mut self) -> (Vec<Denial>, u64) {
@@ -264,30 +278,35 @@ impl Session for Confined {
     }
 }
 
-impl Confined {
+impl PreparedNamespaceSandbox {
     /// What to launch, with the host as it is now, and what is to be done about it later.
     fn prepare(
         &mut self,
         command: Vec<Vec<u8>>,
         variables: Vec<Vec<u8>>,
         cwd: &AbsPath,
-    ) -> (Launch, Campaign) {
+    ) -> (LaunchSpec, PostRunCleanup) {
         // What a killed run planted must not be found by the survey: it would be protected.
-        let runs = Runs::make(&self.person.quarantine);
-        let left_over = runs.as_ref().and_then(Runs::sweep_for_the_killed);
+        let runs = RunRegistry::make(&self.person.quarantine);
+        let left_over = runs.as_ref().and_then(RunRegistry::sweep_for_the_killed);
         // A secret that appeared since is covered like those that stood there before.
         let looked = self.looked.take().filter(|_| left_over.is_none());
         if looked.is_none_or(|looked| looked.elapsed() > FRESH) {
-            Planned { plan: self.plan, held: self.held, begun: self.begun, listed: self.listed } =
-                planned(&self.grants, &self.person);
+            PlannedSandbox {
+                plan: self.plan,
+                held: self.held,
+                begun: self.begun,
+                listed: self.listed,
+            } = planned(&self.grants, &self.person);
         }
-        let stores = stores::make(&mut self.plan);
+        let stores = cache_dirs::make(&mut self.plan);
         let plan = std::mem::take(&mut self.plan);
-        let ground = Ground::of(&plan, self.begun, self.listed.heads(), vendored(&self.held))
-            .beside(self.listed.made());
+        let ground =
+            SweepBaseline::of(&plan, self.begun, self.listed.heads(), vendored(&self.held))
+                .beside(self.listed.made());
         let mark = runs.as_ref().and_then(|runs| runs.mark(&ground).ok());
         let listed = std::mem::take(&mut self.listed);
-        let campaign = Campaign {
+        let campaign = PostRunCleanup {
             runs,
             left_over,
             mark,
@@ -296,11 +315,14 @@ impl Confined {
             quarantine: self.person.quarantine.clone(),
             stores,
         };
-        let asker =
-            if self.asker.is_some() { apply::Asker::Somebody } else { apply::Asker::Nobody };
+        let asker = if self.asker.is_some() {
+            apply::ApprovalMode::Somebody
+        } else {
+            apply::ApprovalMode::Nobody
+        };
         let open_files = plan.steps.contains(&Step::Egress).then(|| self.files.raise()).flatten();
         (
-            Launch {
+            LaunchSpec {
                 plan,
                 grants: apply::pack(&self.held),
                 command,
@@ -315,70 +337,86 @@ impl Confined {
     }
 
     /// The host's ports that are to lead into the sandbox, as long as this one has them.
-    fn ports(&self) -> Result<Reserved, ProviderError> {
+    fn ports(&self) -> Result<ReservedPorts, ProviderError> {
         let network = &self.grants.network;
-        if network.has_a_border() { Reserved::of(&network.bind) } else { Ok(Reserved::default()) }
+        if network.has_a_border() {
+            ReservedPorts::of(&network.bind)
+        } else {
+            Ok(ReservedPorts::default())
+        }
     }
 
-    fn seen(&self, plan: &Plan, ports: Reserved, campaign: &Campaign) -> attend::Seen {
-        let ground =
-            Arc::new(asks::Ground::new(self.held.clone(), plan.is_wired().then(|| scene(plan))));
-        let watch = Watch::over(plan, &ground, self.asker.as_ref());
+    fn seen(
+        &self,
+        plan: &Plan,
+        ports: ReservedPorts,
+        campaign: &PostRunCleanup,
+    ) -> command_loop::SandboxMonitor {
+        let ground = Arc::new(asks::LivePolicy::new(
+            self.held.clone(),
+            plan.is_wired().then(|| scene(plan)),
+        ));
+        let watch = TripwireServer::over(plan, &ground, self.asker.as_ref());
         let gate = plan.steps.contains(&Step::Egress).then(|| {
-            let asks = watch.as_ref().and_then(Watch::asks);
-            Arc::new(Gate::new(ground.clone(), asks, self.seal.clone(), self.outer.clone()))
+            let asks = watch.as_ref().and_then(TripwireServer::asks);
+            Arc::new(EgressGate::new(ground.clone(), asks, self.seal.clone(), self.outer.clone()))
         });
-        attend::Seen {
+        command_loop::SandboxMonitor {
             limits: self.grants.limits,
             watch,
             gate,
             ports,
             ground: Some(ground),
-            live: LookingOut::over(plan, campaign.listed.made()),
+            live: WatcherStage::over(plan, campaign.listed.made()),
             configs: KnownConfigs::at_start(
                 plan,
                 campaign.runs.as_ref().map(|_| campaign.quarantine.clone()),
             ),
-            ..attend::Seen::default()
+            ..command_loop::SandboxMonitor::default()
         }
     }
 
     /// With what held, what did not, and what was refused and nobody told of.
-    fn told(&self, request: &Request, mut outcome: Outcome, unseen: Vec<Gap>) -> Outcome {
+    fn told(&self, request: &CommandRequest, mut outcome: Outcome, unseen: Vec<Gap>) -> Outcome {
         outcome.enforced = self.plan.steps.iter().map(ToString::to_string).collect();
         outcome.gaps = self.plan.gaps.iter().cloned().chain(unseen).collect();
-        if Guess::is_needed(&self.plan, &self.held) && outcome.exit_code() != 0 {
-            let guess = Guess::new(&self.plan, &self.held, &request.cwd);
+        if DenialGuesser::is_needed(&self.plan, &self.held) && outcome.exit_code() != 0 {
+            let guess = DenialGuesser::new(&self.plan, &self.held, &request.cwd);
             outcome.denials.extend(guess.at(&outcome.stderr, &outcome.denials));
         }
-        if request.stdio == Stdio::Inherit {
+        if request.stdio == StdioMode::Inherit {
             // The caller has it.
-            outcome.stderr = Output::default();
+            outcome.stderr = StreamOutput::default();
         }
         outcome
     }
 }
 
 /// What is to be done when a sandbox has ended.
-struct Campaign {
-    runs: Option<Runs>,
-    left_over: Option<Vec<Quarantined>>,
-    mark: Option<Mark>,
-    ground: Ground,
-    listed: Listed,
+struct PostRunCleanup {
+    runs: Option<RunRegistry>,
+    left_over: Option<Vec<QuarantinedFile>>,
+    mark: Option<RunMarker>,
+    ground: SweepBaseline,
+    listed: CreatedRepos,
     quarantine: AbsPath,
     /// Held until the sandbox has ended.
-    stores: stores::Locks,
+    stores: cache_dirs::Locks,
 }
 
-impl Campaign {
-    /// The project's lock for a sandbox. It ends with that sandbox, so that the caller must not keep it.
+impl PostRunCleanup {
+    /// The project's lock for a sandbox. It ends with that sandbox, so that the caller must not
+    /// keep it.
     fn lock(&self) -> Option<OwnedFd> {
-        self.runs.as_ref().and_then(Runs::lock)
+        self.runs.as_ref().and_then(RunRegistry::lock)
     }
 
     /// Moves away what was planted. Unless `is_known`, more may have been made than was told.
-    fn conclude(self, seen: &mut attend::Seen, is_known: bool) -> Vec<Quarantined> {
+    fn conclude(
+        self,
+        seen: &mut command_loop::SandboxMonitor,
+        is_known: bool,
+    ) -> Vec<QuarantinedFile> {
         let Self { runs, left_over, mark, mut ground, listed, quarantine, stores } = self;
         drop(stores);
         let is_all_known = is_known && !seen.has_unknown;
@@ -396,14 +434,14 @@ impl Campaign {
         made.extend(others);
         more.extend(moved);
         let look = match (is_all_known || !seen.is_started, more.is_empty()) {
-            (false, _) => Look::Everywhere,
-            (true, false) => Look::Known(more),
-            (true, true) => Look::Made,
+            (false, _) => SweepScope::Everywhere,
+            (true, false) => SweepScope::Known(more),
+            (true, true) => SweepScope::Made,
         };
         // Somebody impatient would leave the rest unseen; the work is bounded.
         let masked = Masked::begin();
         let mut quarantined = left_over.unwrap_or_default();
-        let swept = sweep::sweep(made, look, &ground, &quarantine);
+        let swept = git_sweep::sweep(made, look, &ground, &quarantine);
         quarantined.extend(swept.moved);
         if let Some(runs) = runs {
             runs.note(swept.spotted, &listed, mark.as_ref());
@@ -415,7 +453,7 @@ impl Campaign {
                 let (mut again, _) = runs.made(&listed);
                 again.retain(|made| !ground.is_covered(made));
                 ground.forget_foreign(&again);
-                let swept = sweep::sweep(again, Look::Made, &ground, &quarantine);
+                let swept = git_sweep::sweep(again, SweepScope::Made, &ground, &quarantine);
                 if !swept.moved.is_empty() {
                     runs.note(swept.spotted, &listed, mark.as_ref());
                 }

@@ -6,11 +6,11 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_api::{Denial, DenialEvidence, Operation};
 use ringfence_egress::dns::{looked_up, no_such_name};
 
-use crate::asks::Ground;
-use crate::denials::Denials;
+use crate::asks::LivePolicy;
+use crate::denial_log::DenialLog;
 use crate::optional::marked;
 
 /// Sockets that are answered at a time; lookups beyond it get no answer.
@@ -24,11 +24,11 @@ const LONGEST: usize = 512;
 
 /// The denials of names that programs looked up by themselves.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lookups(Arc<Mutex<Denials>>);
+pub(crate) struct Lookups(Arc<Mutex<DenialLog>>);
 
 impl Lookups {
     /// Takes the denials noted so far.
-    pub(crate) fn take(&self) -> Denials {
+    pub(crate) fn take(&self) -> DenialLog {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -37,7 +37,7 @@ impl Lookups {
         &self,
         socket: UdpSocket,
         asker: (u32, String),
-        ground: Option<Arc<Ground>>,
+        ground: Option<Arc<LivePolicy>>,
     ) {
         // Each thread holds a clone.
         if Arc::strong_count(&self.0) > MOST_SOCKETS {
@@ -50,7 +50,7 @@ impl Lookups {
             .spawn(move || lookups.serve(&socket, &asker, ground.as_deref()));
     }
 
-    fn serve(&self, socket: &UdpSocket, asker: &(u32, String), ground: Option<&Ground>) {
+    fn serve(&self, socket: &UdpSocket, asker: &(u32, String), ground: Option<&LivePolicy>) {
         let mut message = [0; LONGEST];
         if socket.set_read_timeout(Some(IDLE)).is_err() {
             return;
@@ -67,7 +67,7 @@ impl Lookups {
         }
     }
 
-    fn note(&self, denial: Denial, ground: Option<&Ground>) {
+    fn note(&self, denial: Denial, ground: Option<&LivePolicy>) {
         let denial = match ground {
             Some(ground) => ground.read(|grants| marked(denial, grants)),
             None => denial,
@@ -89,7 +89,7 @@ fn denial(target: String, (pid, program): &(u32, String)) -> Denial {
         pid: *pid,
         program: program.clone(),
         time_ms,
-        evidence: Evidence::Kernel,
+        evidence: DenialEvidence::Kernel,
         count: 1,
         optional: false,
     }

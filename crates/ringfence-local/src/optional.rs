@@ -40,8 +40,8 @@ fn is_disguised_read(denial: &Denial, grants: &Grants) -> bool {
         && path().is_some_and(|path| grants.disguise(&path) != Disguise::Deny)
 }
 
-/// Tells whether the program was refused to make something in a cache of its own. The policy lets it
-/// write there, so it counts on that.
+/// Tells whether the program was refused to make something in a cache of its own. The policy lets
+/// it write there, so it counts on that.
 fn is_made_in_cache(denial: &Denial, grants: &Grants) -> bool {
     let is_cache = |path: AbsPath| {
         grants.opener(&path).is_some_and(|rule| matches!(rule.effect, Effect::Private { .. }))
@@ -64,7 +64,7 @@ fn command_line(pid: u32) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_api::{Denial, Evidence, Operation};
+    use ringfence_api::{Denial, DenialEvidence, Operation};
     use ringfence_policy::{AbsPath, Effect, Facts, Flags, Grants, Origin, Rule, Source, resolve};
 
     use super::marked;
@@ -97,7 +97,7 @@ mod tests {
             pid: 0,
             program: "/usr/bin/cargo".into(),
             time_ms: 0,
-            evidence: Evidence::Kernel,
+            evidence: DenialEvidence::Kernel,
             count: 1,
             optional: false,
         };

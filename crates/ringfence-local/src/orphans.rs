@@ -1,8 +1,8 @@
 //! Processes around a sandbox that outlive `ringfence run` by a moment.
 //!
-//! The supervisor ends soon after the command, the watcher up to 20 ms later: the kernel removes its
-//! inotify watches first. An init reaps both. Most containers have another program as PID 1, which
-//! reaps nothing, and each run would leave zombies there.
+//! The supervisor ends soon after the command, the watcher up to 20 ms later: the kernel removes
+//! its inotify watches first. An init reaps both. Most containers have another program as PID 1,
+//! which reaps nothing, and each run would leave zombies there.
 
 use std::fs;
 use std::sync::OnceLock;

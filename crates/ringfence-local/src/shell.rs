@@ -1,11 +1,11 @@
 //! A shell that lives on from one command to the next, from this side.
 
-mod bearer;
-mod course;
-pub(crate) mod family;
-pub(crate) mod feed;
-mod fresh;
-mod left;
+mod background;
+mod command_run;
+mod fd_carrier;
+pub(crate) mod process_tree;
+pub(crate) mod stdin;
+mod streams;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,35 +14,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ringfence_api::{
-    Afterwards, Breach, Connection, Denial, Granted, Line, Output, Ran, Status, Usage,
+    ConnectionRecord, Denial, ExitStatus, GrantedAccess, LimitBreach, ResourceUsage, ShellCommand,
+    ShellCommandResult, ShellState, StreamOutput,
 };
-use ringfence_enforce::apply::{Job, Orphans, Start};
+use ringfence_enforce::apply::{ExecId, ExecSpec, OrphanReaping};
 use ringfence_policy::{AbsPath, Limits};
-use ringfence_provider::{Feeder, Interrupter, ProviderError, Shell, ShellStart, Sink};
-use ringfence_shell::{Capture, Kind, Word, prelude};
+use ringfence_provider::{
+    Interrupter, OutputSink, ProviderError, SandboxShell, ShellSpec, StdinFeeder,
+};
+use ringfence_shell::{BoundedCapture, EndMarker, ShellKind, prelude};
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use crate::limit_monitor::CommandUsage;
 use crate::packed;
-use crate::steward::Spent;
-use course::Course;
-use family::Beginning;
-use feed::Feed;
-use fresh::{Shared, stream};
-use left::{Late, Left};
+use background::{BackgroundOutput, BackgroundProcesses};
+use command_run::ShellRun;
+use process_tree::CommandStart;
+use stdin::StdinFeed;
+use streams::{SharedStreams, stream};
 
 /// Where shells run.
-pub(crate) trait Place: Send + Sync {
+pub(crate) trait ShellHost: Send + Sync {
     /// The file that every command goes through.
     fn runner(&self) -> &str;
 
     /// Starts a process with these descriptors.
     fn start(
         &self,
-        start: &Start,
+        start: &ExecSpec,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(Job, Started), ProviderError>;
+    ) -> Result<(ExecId, StartedProcess), ProviderError>;
 
     /// Lets process `pid`, and nobody else, open these, each by what is answered with its number
     /// behind, until they are taken back; `None` where another process must have them for it.
@@ -54,19 +57,19 @@ pub(crate) trait Place: Send + Sync {
     fn take_back(&self, _pid: i32) {}
 
     /// How a process ended of which it is known that it has.
-    fn ended(&self, job: Job) -> Option<(Status, Usage)>;
+    fn ended(&self, job: ExecId) -> Option<(ExitStatus, ResourceUsage)>;
 
     /// Nobody asks about it any more.
-    fn forget(&self, job: Job);
+    fn forget(&self, job: ExecId);
 
     /// What was refused since this was asked for last.
     fn refused(&self) -> (Vec<Denial>, u64);
 
     /// What went through since this was asked for last, because somebody said so.
-    fn granted(&self) -> Vec<Granted>;
+    fn granted(&self) -> Vec<GrantedAccess>;
 
     /// Who was connected to since this was asked for last, and how many more there were.
-    fn connections(&self) -> (Vec<Connection>, u64) {
+    fn connections(&self) -> (Vec<ConnectionRecord>, u64) {
         Default::default()
     }
 
@@ -79,12 +82,12 @@ pub(crate) trait Place: Send + Sync {
     fn begin(&self) {}
 
     /// The limits that were gone beyond since this was asked for last.
-    fn breaches(&self) -> Vec<Breach> {
+    fn breaches(&self) -> Vec<LimitBreach> {
         Vec::new()
     }
 
     /// What else was refused to a command that failed in `cwd`, where nobody tells of it.
-    fn guess(&self, _cwd: &AbsPath, _stderr: &Output, _told: &[Denial]) -> Vec<Denial> {
+    fn guess(&self, _cwd: &AbsPath, _stderr: &StreamOutput, _told: &[Denial]) -> Vec<Denial> {
         Vec::new()
     }
 }
@@ -92,10 +95,10 @@ pub(crate) trait Place: Send + Sync {
 /// How a process ended of which it is known that it has. The whole sandbox may have, because of
 /// something that was used too much.
 pub(crate) fn ended(
-    place: &dyn Place,
-    job: Job,
-    spent: &mut Spent,
-) -> Result<(Status, Usage), ProviderError> {
+    place: &dyn ShellHost,
+    job: ExecId,
+    spent: &mut CommandUsage,
+) -> Result<(ExitStatus, ResourceUsage), ProviderError> {
     if let Some(ended) = place.ended(job) {
         return Ok(ended);
     }
@@ -104,27 +107,27 @@ pub(crate) fn ended(
         return Err(ProviderError::Gone { what: "sandbox" });
     }
     spent.note(breaches);
-    Ok((Status::Killed(libc::SIGKILL), Usage::default()))
+    Ok((ExitStatus::Killed(libc::SIGKILL), ResourceUsage::default()))
 }
 
 /// What whoever waited for a command knows of its end.
-pub(crate) struct Over {
-    pub(crate) status: Status,
-    pub(crate) usage: Usage,
+pub(crate) struct CommandEnd {
+    pub(crate) status: ExitStatus,
+    pub(crate) usage: ResourceUsage,
     pub(crate) duration: Duration,
     pub(crate) timed_out: bool,
-    pub(crate) kept: [Capture; 2],
-    pub(crate) spent: Spent,
+    pub(crate) kept: [BoundedCapture; 2],
+    pub(crate) spent: CommandUsage,
 }
 
 /// A command that is over, with what its place has to tell of it.
 pub(crate) fn ran(
-    place: &dyn Place,
-    Over { status, usage, duration, timed_out, kept, spent }: Over,
-) -> Ran {
-    let [stdout, stderr] = kept.map(Capture::finish);
+    place: &dyn ShellHost,
+    CommandEnd { status, usage, duration, timed_out, kept, spent }: CommandEnd,
+) -> ShellCommandResult {
+    let [stdout, stderr] = kept.map(BoundedCapture::finish);
     let (denials, denials_dropped) = place.refused();
-    Ran {
+    ShellCommandResult {
         stdout,
         stderr,
         status,
@@ -136,13 +139,13 @@ pub(crate) fn ran(
         denials_dropped,
         granted: place.granted(),
         connections: place.connections(),
-        background: Output::default(),
-        shell: Afterwards::LivesOn,
+        background: StreamOutput::default(),
+        shell: ShellState::LivesOn,
     }
 }
 
 /// A process that runs.
-pub(crate) struct Started {
+pub(crate) struct StartedProcess {
     /// Readable when it has ended.
     pub(crate) pidfd: OwnedFd,
     /// Our end of its terminal, if it has one.
@@ -150,24 +153,24 @@ pub(crate) struct Started {
 }
 
 /// A persistent shell.
-pub(crate) struct Persistent {
-    place: Arc<dyn Place>,
-    job: Job,
-    kind: Kind,
+pub(crate) struct PersistentShell {
+    place: Arc<dyn ShellHost>,
+    job: ExecId,
+    kind: ShellKind,
     /// It, and where it was found.
     program: Vec<u8>,
     path: Vec<u8>,
-    ends: Ends,
+    ends: ShellPipes,
     pid: i32,
     /// What it and those it waited for have used.
-    used: Usage,
-    left: Left,
-    late: Late,
+    used: ResourceUsage,
+    left: BackgroundProcesses,
+    late: BackgroundOutput,
     /// What somebody has who is to feed the next command.
-    feed: Option<Arc<Feed>>,
+    feed: Option<Arc<StdinFeed>>,
     interrupted: Arc<AtomicBool>,
     /// When the command began.
-    beginning: Arc<Mutex<Beginning>>,
+    beginning: Arc<Mutex<CommandStart>>,
     is_over: bool,
     /// `$?` after the last command.
     status: i32,
@@ -177,7 +180,7 @@ pub(crate) struct Persistent {
 }
 
 /// Our ends.
-struct Ends {
+struct ShellPipes {
     /// What it is told goes here.
     script: OwnedFd,
     /// What it tells comes here.
@@ -186,12 +189,12 @@ struct Ends {
     streams: [Option<OwnedFd>; 2],
     /// The pipes of which the shell has one end still, and earlier commands may: they are
     /// replaced before the next one.
-    shared: Shared,
+    shared: SharedStreams,
     pidfd: OwnedFd,
 }
 
-impl Persistent {
-    pub(crate) fn start(place: Arc<dyn Place>, how: &ShellStart) -> Result<Self, ProviderError> {
+impl PersistentShell {
+    pub(crate) fn start(place: Arc<dyn ShellHost>, how: &ShellSpec) -> Result<Self, ProviderError> {
         let system = |error: rustix::io::Errno| ProviderError::System {
             what: "make the pipes of a shell",
             source: error.into(),
@@ -202,15 +205,15 @@ impl Persistent {
         for ours in [&script, &report] {
             rustix::io::ioctl_fionbio(ours, true).map_err(system)?;
         }
-        let kind = Kind::of(how.program.as_ref());
+        let kind = ShellKind::of(how.program.as_ref());
         let program = how.program.as_encoded_bytes().to_vec();
-        let start = Start {
+        let start = ExecSpec {
             command: vec![program.clone(), format!("/dev/fd/{}", kind.script()).into_bytes()],
             variables: packed(&how.variables),
             cwd: how.cwd.clone(),
             numbers: vec![1, 2, kind.report(), kind.script()],
             terminal: None,
-            orphans: Orphans::Kept,
+            orphans: OrphanReaping::Kept,
         };
         let path = start
             .variables
@@ -219,10 +222,15 @@ impl Persistent {
             .unwrap_or_default()
             .to_vec();
         let given = [out_end.as_fd(), err_end.as_fd(), report_end.as_fd(), script_end.as_fd()];
-        let (job, Started { pidfd, .. }) = place.start(&start, &given)?;
+        let (job, StartedProcess { pidfd, .. }) = place.start(&start, &given)?;
         let pid = number(&pidfd).ok_or(ProviderError::Gone { what: "shell" })?;
-        let ends =
-            Ends { script, report, streams: [Some(out), Some(err)], shared: [None, None], pidfd };
+        let ends = ShellPipes {
+            script,
+            report,
+            streams: [Some(out), Some(err)],
+            shared: [None, None],
+            pidfd,
+        };
         rustix::io::write(&ends.script, &prelude(kind, &program)).map_err(system)?;
         Ok(Self {
             place,
@@ -232,12 +240,12 @@ impl Persistent {
             path,
             ends,
             pid,
-            used: Usage::default(),
-            left: Left::by(pid),
-            late: Late::default(),
+            used: ResourceUsage::default(),
+            left: BackgroundProcesses::by(pid),
+            late: BackgroundOutput::default(),
             feed: None,
             interrupted: Arc::default(),
-            beginning: Arc::new(Mutex::new(Beginning { at: u64::MAX, before: Vec::new() })),
+            beginning: Arc::new(Mutex::new(CommandStart { at: u64::MAX, before: Vec::new() })),
             is_over: false,
             status: 0,
             buffer: vec![0; BUFFER],
@@ -248,23 +256,23 @@ impl Persistent {
     /// It cannot be told or heard any more.
     fn give_up(&mut self) {
         self.is_over = true;
-        family::end(self.pid);
+        process_tree::end(self.pid);
     }
 
     /// A word that nobody has seen.
-    fn word(&mut self) -> io::Result<Word> {
+    fn word(&mut self) -> io::Result<EndMarker> {
         const WORDS: usize = 64;
         if self.random.is_empty() {
-            let mut random = vec![0; WORDS * Word::LENGTH];
+            let mut random = vec![0; WORDS * EndMarker::LENGTH];
             let length =
                 rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
-            random.truncate(length - length % Word::LENGTH);
+            random.truncate(length - length % EndMarker::LENGTH);
             self.random = random;
         }
-        let rest = self.random.len().saturating_sub(Word::LENGTH);
+        let rest = self.random.len().saturating_sub(EndMarker::LENGTH);
         let word =
             self.random.split_off(rest).try_into().map_err(|_| io::ErrorKind::UnexpectedEof)?;
-        Ok(Word::new(word))
+        Ok(EndMarker::new(word))
     }
 }
 
@@ -291,12 +299,16 @@ pub(crate) fn number(pidfd: &OwnedFd) -> Option<i32> {
     (number > 0).then_some(number)
 }
 
-impl Shell for Persistent {
-    fn execute(&mut self, line: &Line, sink: &mut Sink<'_>) -> Result<Ran, ProviderError> {
+impl SandboxShell for PersistentShell {
+    fn execute(
+        &mut self,
+        line: &ShellCommand,
+        sink: &mut OutputSink<'_>,
+    ) -> Result<ShellCommandResult, ProviderError> {
         if self.is_over {
             return Err(ProviderError::Gone { what: "shell" });
         }
-        let ran = Course::begin(self, line)?.ran(sink);
+        let ran = ShellRun::begin(self, line)?.ran(sink);
         // Not before the command: whoever has an interrupter may have used it a moment ago.
         self.interrupted.store(false, Ordering::SeqCst);
         if ran.is_err() {
@@ -305,14 +317,14 @@ impl Shell for Persistent {
         ran
     }
 
-    fn feeder(&mut self) -> io::Result<Arc<dyn Feeder>> {
-        let feed = Feed::new()?;
+    fn feeder(&mut self) -> io::Result<Arc<dyn StdinFeeder>> {
+        let feed = StdinFeed::new()?;
         self.feed = Some(feed.clone());
         Ok(feed)
     }
 
     fn interrupter(&self) -> Box<dyn Interrupter> {
-        Box::new(Interrupts {
+        Box::new(ShellInterrupter {
             asked: self.interrupted.clone(),
             beginning: self.beginning.clone(),
             pid: self.pid,
@@ -333,27 +345,27 @@ impl Shell for Persistent {
     }
 }
 
-impl Drop for Persistent {
+impl Drop for PersistentShell {
     fn drop(&mut self) {
         // It reads on, and finds the end of its script.
         self.place.forget(self.job);
     }
 }
 
-struct Interrupts {
+struct ShellInterrupter {
     asked: Arc<AtomicBool>,
-    beginning: Arc<Mutex<Beginning>>,
+    beginning: Arc<Mutex<CommandStart>>,
     pid: i32,
 }
 
-impl Interrupter for Interrupts {
+impl Interrupter for ShellInterrupter {
     fn interrupt(&self) {
         self.asked.store(true, Ordering::SeqCst);
-        family::signal_group(self.pid, libc::SIGINT);
+        process_tree::signal_group(self.pid, libc::SIGINT);
     }
 
     fn signal(&self, number: i32) {
         let beginning = self.beginning.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        family::signal_since(self.pid, &beginning, number);
+        process_tree::signal_since(self.pid, &beginning, number);
     }
 }

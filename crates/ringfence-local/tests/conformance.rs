@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
 
-use ringfence_local::Local;
+use ringfence_local::LocalProvider;
 use ringfence_policy::AbsPath;
-use ringfence_provider::conformance::{INPUT, Place, VARIABLE, checks};
-use ringfence_testkit::Alone;
+use ringfence_provider::conformance::{Fixture, INPUT, VARIABLE, checks};
+use ringfence_testkit::ProcessPerTest;
 
 const ONE: &str = "one_thread";
 const SEVERAL: &str = "several_threads";
@@ -22,16 +22,16 @@ fn main() -> ExitCode {
     let names = checks()
         .flat_map(|check| [ONE, SEVERAL].map(|threads| format!("{threads}::{}", check.name)))
         .collect();
-    Alone { names, input: INPUT, variable: VARIABLE, body }.main()
+    ProcessPerTest { names, input: INPUT, variable: VARIABLE, body }.main()
 }
 
 fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     let (threads, name) = name.split_once("::").ok_or("a name has two parts")?;
     let check = checks().find(|check| check.name == name).ok_or("no such check")?;
-    let place = Place::prepare(&AbsPath::new(directory).ok_or("the directory is not absolute")?)?;
+    let place = Fixture::prepare(&AbsPath::new(directory).ok_or("the directory is not absolute")?)?;
     let (end, ended) = mpsc::channel::<()>();
     let other = (threads == SEVERAL).then(|| thread::spawn(move || ended.recv()));
-    let verdict = check.run(&Local::default(), &place);
+    let verdict = check.run(&LocalProvider::default(), &place);
     drop(end);
     if let Some(other) = other {
         let _ = other.join();

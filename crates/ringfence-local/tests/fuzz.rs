@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use ringfence_api::{Afterwards, Line, Status};
-use ringfence_enforce::Person;
-use ringfence_local::Local;
+use ringfence_api::{ExitStatus, ShellCommand, ShellState};
+use ringfence_enforce::SandboxUser;
+use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Facts, Flags, resolve};
-use ringfence_provider::{Provider, Shell, ShellStart, Standing};
-use ringfence_testkit::{Alone, repetitions};
+use ringfence_provider::{Provider, Sandbox, SandboxShell, ShellSpec};
+use ringfence_testkit::{ProcessPerTest, repetitions};
 use rustix::fs::Mode as RawMode;
 
 const CASES: usize = 1_000;
@@ -202,9 +202,9 @@ const SIGN: &str = "sign";
 /// The shell that all are told.
 struct Told {
     sign: File,
-    shell: Box<dyn Shell>,
-    standing: Box<dyn Standing>,
-    start: ShellStart,
+    shell: Box<dyn SandboxShell>,
+    standing: Box<dyn Sandbox>,
+    start: ShellSpec,
     /// How many shells broke down by what was wrong in them, which each of them was told.
     broken: u32,
     /// Whether this one was told what makes no sense.
@@ -222,12 +222,12 @@ impl Told {
             state: directory.join("state"),
             ..Facts::plain(workspace.clone(), directory.clone(), directory.join("store"))
         };
-        let person = Person::plain(directory.join("quarantine"));
+        let person = SandboxUser::plain(directory.join("quarantine"));
         let grants = resolve(&[], &Flags::none(workspace.clone()), &facts)?;
-        let standing = Local::default().open(&grants, &person)?.raise(&workspace)?;
+        let standing = LocalProvider::default().open(&grants, &person)?.raise(&workspace)?;
         // With nothing on its path, no word of garbage is a program.
         let variables = vec![("PATH".into(), "/nowhere".into()), ("LC_ALL".into(), "C".into())];
-        let start = ShellStart { program: "/bin/bash".into(), variables, cwd: workspace };
+        let start = ShellSpec { program: "/bin/bash".into(), variables, cwd: workspace };
         Ok(Self {
             sign,
             shell: standing.shell(&start)?,
@@ -247,16 +247,17 @@ impl Told {
         &mut self,
         text: Vec<u8>,
         wanted: Option<(Vec<u8>, Vec<u8>, i32)>,
-    ) -> Result<Afterwards, TestCaseError> {
-        let line = Line { deadline: Some(Duration::from_secs(10)), ..Line::new(text) };
+    ) -> Result<ShellState, TestCaseError> {
+        let line =
+            ShellCommand { deadline: Some(Duration::from_secs(10)), ..ShellCommand::new(text) };
         let mut streamed = 0;
         let ran = self.shell.execute(&line, &mut |_, bytes| streamed += bytes.len());
         let ran = ran.map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert!(!ran.timed_out);
         let (out, err) = (ran.stdout.bytes(), ran.stderr.bytes());
         prop_assert_eq!(streamed, out.len() + err.len());
-        let is_torn = matches!(ran.status, Status::Killed(libc::SIGABRT | libc::SIGSEGV));
-        prop_assert!(!is_torn || ran.shell == Afterwards::Ended);
+        let is_torn = matches!(ran.status, ExitStatus::Killed(libc::SIGABRT | libc::SIGSEGV));
+        prop_assert!(!is_torn || ran.shell == ShellState::Ended);
         // Bash 5.2 corrupts its own memory by what makes no sense, and those it starts find out.
         if self.is_confused
             && (is_torn || contains(&err, b"free(): ") || contains(&err, b"alloc(): "))
@@ -264,11 +265,11 @@ impl Told {
             self.broken += 1;
             prop_assert!(self.broken < BREAKS, "{} shells broke down", self.broken);
             self.renew();
-            return Ok(Afterwards::LivesOn);
+            return Ok(ShellState::LivesOn);
         }
         if let Some(wanted) = wanted {
             prop_assert_eq!((out, err, ran.exit_code()), wanted);
-            prop_assert_eq!(ran.shell, Afterwards::LivesOn);
+            prop_assert_eq!(ran.shell, ShellState::LivesOn);
         }
         Ok(ran.shell)
     }
@@ -284,7 +285,7 @@ impl Told {
         }
     }
 
-    fn judge(&mut self, case: &Case) -> Result<Afterwards, TestCaseError> {
+    fn judge(&mut self, case: &Case) -> Result<ShellState, TestCaseError> {
         match case {
             Case::Known(deeds, status) => {
                 let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -320,7 +321,7 @@ impl Told {
                 self.is_confused = true;
                 // Bash itself ends where what is in a `$(` makes no sense, which is told.
                 if self.check(without_open_substitutions(&pieces.concat()), None)?
-                    == Afterwards::Ended
+                    == ShellState::Ended
                 {
                     self.renew();
                 }
@@ -342,7 +343,7 @@ const TESTS: &[Test] = &[
 fn main() -> ExitCode {
     ringfence_enforce::apply::helper::enter_if_helper();
     let names = TESTS.iter().map(|(name, _)| (*name).to_owned()).collect();
-    Alone { names, input: b"", variable: ("RINGFENCE_TEST", "fuzz"), body }.main()
+    ProcessPerTest { names, input: b"", variable: ("RINGFENCE_TEST", "fuzz"), body }.main()
 }
 
 fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {

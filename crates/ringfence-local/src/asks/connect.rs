@@ -3,26 +3,26 @@
 use std::ffi::OsString;
 use std::sync::mpsc::Sender;
 
-use ringfence_enforce::apply::Connecting;
-use ringfence_policy::{Ground, Host, HostRule, Passage};
+use ringfence_enforce::apply::PendingConnect;
+use ringfence_policy::{HostDecision, HostReason, HostRule, HostTarget};
 
 /// A port of a host, by the name that was looked up.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct HostPort {
     /// As people are told.
     pub(crate) target: OsString,
     /// The entry that opens it and nothing else.
     pub(crate) rule: HostRule,
 }
 
-impl Wanted {
+impl HostPort {
     /// What to ask about where `passage` is shut; `None` where no answer is to open it.
     ///
     /// What is denied stays so, whatever else allows it. A name that leads to a guarded address
     /// is nobody's to open by its name: whoever says yes to a name has not seen where it leads.
-    pub(crate) fn of(passage: &Passage) -> Option<Self> {
+    pub(crate) fn of(passage: &HostDecision) -> Option<Self> {
         let is_asked_about = match (&passage.ground, &passage.host) {
-            (Ground::Unlisted, _) | (Ground::Guarded { .. }, Host::Address(_)) => {
+            (HostReason::Unlisted, _) | (HostReason::Guarded { .. }, HostTarget::Address(_)) => {
                 !passage.is_open()
             }
             _ => false,
@@ -35,24 +35,27 @@ impl Wanted {
 /// A program that connects, or a client of the proxy, held until somebody has said something to
 /// it. Dropped, it is refused.
 #[derive(Debug)]
-pub(crate) struct Halted {
-    program: Option<Connecting>,
+pub(crate) struct ParkedConnect {
+    program: Option<PendingConnect>,
     /// Whoever connects it.
-    onwards: Sender<Option<Connecting>>,
+    onwards: Sender<Option<PendingConnect>>,
 }
 
-impl Halted {
-    pub(crate) fn new(program: Option<Connecting>, onwards: Sender<Option<Connecting>>) -> Self {
+impl ParkedConnect {
+    pub(crate) fn new(
+        program: Option<PendingConnect>,
+        onwards: Sender<Option<PendingConnect>>,
+    ) -> Self {
         Self { program, onwards }
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
         // A client that is gone is noticed when it is answered.
-        self.program.as_ref().is_none_or(Connecting::is_waiting)
+        self.program.as_ref().is_none_or(PendingConnect::is_waiting)
     }
 
     pub(crate) fn mind_signals(&mut self) {
-        self.program.iter_mut().for_each(Connecting::mind_signals);
+        self.program.iter_mut().for_each(PendingConnect::mind_signals);
     }
 
     /// It goes on to be connected.
@@ -61,7 +64,7 @@ impl Halted {
     }
 }
 
-impl Drop for Halted {
+impl Drop for ParkedConnect {
     fn drop(&mut self) {
         if let Some(program) = self.program.take() {
             program.fail(libc::EACCES);

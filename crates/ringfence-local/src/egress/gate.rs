@@ -6,42 +6,44 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use ringfence_api::{Connection, Denial, Evidence, Operation};
-use ringfence_egress::dial::{Dialer, Outer};
-use ringfence_egress::dns::{NameGate, Refusal, Verdict};
-use ringfence_enforce::apply::Connecting;
-use ringfence_policy::{Ground as Because, Host, HostRule, Name, NetworkRules, Passage};
+use ringfence_api::{ConnectionRecord, Denial, DenialEvidence, Operation};
+use ringfence_egress::dial::{Dialer, UpstreamProxies};
+use ringfence_egress::dns::{DnsGate, DnsRefusal, DnsVerdict};
+use ringfence_enforce::apply::PendingConnect;
+use ringfence_policy::{
+    HostDecision, HostName, HostReason as Because, HostRule, HostTarget, NetworkRules,
+};
 
-use super::goal::Sealing;
+use super::dial_goal::SecretInjection;
 use super::own_addresses;
-use super::seal::Seal;
-use crate::asks::{Asks, Ground, Halted, Held, Matter, Wanted};
-use crate::connections::Connections;
-use crate::denials::Denials;
+use super::secrets::SecretInjector;
+use crate::asks::{AskSubject, HostPort, LivePolicy, ParkedConnect, ParkedRequest, QuestionBroker};
+use crate::connection_log::ConnectionLog;
+use crate::denial_log::DenialLog;
 use crate::optional::marked;
 
 /// What holds of the network, and what was refused by it.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct EgressGate {
     /// What holds now: it may be another policy than a moment ago.
-    ground: Arc<Ground>,
-    denials: Mutex<Denials>,
-    connections: Mutex<Connections>,
+    ground: Arc<LivePolicy>,
+    denials: Mutex<DenialLog>,
+    connections: Mutex<ConnectionLog>,
     /// Who looked up which name first.
     askers: Mutex<HashMap<String, Lookup>>,
     /// Who asks, where somebody can be asked.
-    asks: Option<Arc<Asks>>,
+    asks: Option<Arc<QuestionBroker>>,
     /// What is put into requests, where something is.
-    seal: Option<Arc<Seal>>,
+    seal: Option<Arc<SecretInjector>>,
     /// By which proxy, where there is no way without.
-    outer: Outer,
+    outer: UpstreamProxies,
 }
 
 /// Somebody who may be connected, and by what.
-pub(super) struct Admitted {
+pub(super) struct AllowedConnect {
     /// A program that waits in its call; a client of the proxy does not.
-    pub(super) program: Option<Connecting>,
-    pub(super) passage: Passage,
+    pub(super) program: Option<PendingConnect>,
+    pub(super) passage: HostDecision,
     /// What holds for this connection and perhaps for no other.
     pub(super) also: Option<HostRule>,
 }
@@ -49,30 +51,30 @@ pub(super) struct Admitted {
 /// The first process that looked up a name.
 #[derive(Debug)]
 struct Lookup {
-    caller: Caller,
+    caller: EgressCaller,
     /// True if every process that looked it up runs without it.
     optional: bool,
 }
 
 /// Who wanted something.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Caller {
+pub(super) struct EgressCaller {
     pid: u32,
     program: String,
 }
 
-impl Caller {
-    pub(super) fn of(program: &Connecting) -> Self {
+impl EgressCaller {
+    pub(super) fn of(program: &PendingConnect) -> Self {
         Self { pid: program.pid(), program: program.program().to_owned() }
     }
 }
 
-impl Gate {
+impl EgressGate {
     pub(crate) fn new(
-        ground: Arc<Ground>,
-        asks: Option<Arc<Asks>>,
-        seal: Option<Arc<Seal>>,
-        outer: Outer,
+        ground: Arc<LivePolicy>,
+        asks: Option<Arc<QuestionBroker>>,
+        seal: Option<Arc<SecretInjector>>,
+        outer: UpstreamProxies,
     ) -> Self {
         Self {
             ground,
@@ -86,12 +88,16 @@ impl Gate {
     }
 
     /// What is put into requests to `name` by now, and by whom.
-    pub(super) fn sealing(&self, name: &Name, port: u16) -> Option<Sealing> {
+    pub(super) fn sealing(&self, name: &HostName, port: u16) -> Option<SecretInjection> {
         let seal = self.seal.as_ref()?;
         let swaps: Vec<_> = self.read(|rules| {
             rules.secrets_for(name, port).filter_map(|secret| seal.swap(secret)).collect()
         });
-        (!swaps.is_empty()).then(|| Sealing { seal: seal.clone(), name: name.clone(), swaps })
+        (!swaps.is_empty()).then(|| SecretInjection {
+            seal: seal.clone(),
+            name: name.clone(),
+            swaps,
+        })
     }
 
     /// Reaches hosts in the way that this machine's network has for it, and takes no longer.
@@ -104,21 +110,26 @@ impl Gate {
     }
 
     /// What holds of a port of `host`.
-    pub(super) fn host(&self, host: &Host, port: u16, also: Option<&HostRule>) -> Passage {
+    pub(super) fn host(
+        &self,
+        host: &HostTarget,
+        port: u16,
+        also: Option<&HostRule>,
+    ) -> HostDecision {
         self.ground.network(also, |rules| match host {
-            Host::Name(name) => rules.name(name, port),
-            Host::Address(address) => rules.address(*address, port, None, &own(*address)),
+            HostTarget::Name(name) => rules.name(name, port),
+            HostTarget::Address(address) => rules.address(*address, port, None, &own(*address)),
         })
     }
 
     /// What holds of an address by the name it was looked up with.
     pub(super) fn address_of(
         &self,
-        name: &Name,
+        name: &HostName,
         address: IpAddr,
         port: u16,
         also: Option<&HostRule>,
-    ) -> Passage {
+    ) -> HostDecision {
         self.ground.network(also, |rules| rules.address(address, port, Some(name), &own(address)))
     }
 
@@ -126,51 +137,51 @@ impl Gate {
     /// if not, it was refused, and told of.
     pub(super) fn admit(
         &self,
-        passage: Passage,
-        program: Option<Connecting>,
-        caller: &Caller,
-    ) -> Result<Admitted, Box<Passage>> {
+        passage: HostDecision,
+        program: Option<PendingConnect>,
+        caller: &EgressCaller,
+    ) -> Result<AllowedConnect, Box<HostDecision>> {
         if passage.is_open() {
-            return Ok(Admitted { program, passage, also: None });
+            return Ok(AllowedConnect { program, passage, also: None });
         }
-        let refused = |passage: Passage, program: Option<Connecting>| {
+        let refused = |passage: HostDecision, program: Option<PendingConnect>| {
             self.refuse(&passage, caller);
             let _ = program.map(|program| program.fail(libc::EACCES));
             Err(Box::new(passage))
         };
         let (Some(asks), Some(wanted), Some(port)) =
-            (&self.asks, Wanted::of(&passage), passage.port)
+            (&self.asks, HostPort::of(&passage), passage.port)
         else {
             return refused(passage, program);
         };
         let (also, (onwards, answered)) = (wanted.rule.clone(), channel());
         asks.ask(
             denial(&passage, caller),
-            Matter::Connect(wanted),
-            Held::Connect(Halted::new(program, onwards)),
+            AskSubject::Connect(wanted),
+            ParkedRequest::Connect(ParkedConnect::new(program, onwards)),
         );
         // Whoever is refused was told, and does not come back.
         let Ok(program) = answered.recv() else { return Err(Box::new(passage)) };
         // What is denied by now stays so.
         let passage = self.host(&passage.host, port, Some(&also));
         if passage.is_open() {
-            Ok(Admitted { program, passage, also: Some(also) })
+            Ok(AllowedConnect { program, passage, also: Some(also) })
         } else {
             refused(passage, program)
         }
     }
 
     /// The host's loopback, by the address that was asked for.
-    pub(super) fn hosts_loopback(&self, address: IpAddr, port: u16) -> Passage {
+    pub(super) fn hosts_loopback(&self, address: IpAddr, port: u16) -> HostDecision {
         self.read(|rules| rules.hosts_loopback(address, port))
     }
 
-    fn denials(&self) -> MutexGuard<'_, Denials> {
+    fn denials(&self) -> MutexGuard<'_, DenialLog> {
         self.denials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was refused since this was asked for last.
-    pub(crate) fn take(&self) -> Denials {
+    pub(crate) fn take(&self) -> DenialLog {
         let mut refused = std::mem::take(&mut *self.denials());
         let askers = std::mem::take(&mut *self.askers());
         refused.each(|denial| {
@@ -191,7 +202,7 @@ impl Gate {
     /// Notes who looks up a name, as far as that was seen: whoever answers does not hear it.
     pub(crate) fn looks_up(&self, name: &str, pid: u32, program: &str) {
         const MANY: usize = 4096;
-        let caller = Caller { pid, program: program.to_owned() };
+        let caller = EgressCaller { pid, program: program.to_owned() };
         let because = (Denial::NETWORK_SHUT.to_owned(), String::new());
         let attempt = told(name.to_owned(), because, false, &caller);
         let optional = self.ground.read(|grants| marked(attempt, grants)).optional;
@@ -204,27 +215,27 @@ impl Gate {
     }
 
     /// Who was connected to since this was asked for last.
-    pub(crate) fn connections(&self) -> Connections {
+    pub(crate) fn connections(&self) -> ConnectionLog {
         std::mem::take(&mut self.connections.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Notes a connection that was let through, or what is known of it only now.
-    pub(super) fn connected(&self, connection: Connection) {
+    pub(super) fn connected(&self, connection: ConnectionRecord) {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner).note(connection);
     }
 
     /// Notes that somebody was not reached.
-    pub(super) fn refuse(&self, passage: &Passage, caller: &Caller) {
+    pub(super) fn refuse(&self, passage: &HostDecision, caller: &EgressCaller) {
         self.denials().note(denial(passage, caller));
     }
 
     /// Notes that what was said to somebody was not for them.
-    pub(super) fn refuse_talk(&self, name: &str, port: u16, why: &str, caller: &Caller) {
+    pub(super) fn refuse_talk(&self, name: &str, port: u16, why: &str, caller: &EgressCaller) {
         self.note(format!("{name}:{port}"), (why.to_owned(), "built in".to_owned()), true, caller);
     }
 
     /// Notes that datagrams were meant for somebody.
-    pub(super) fn refuse_datagrams(&self, to: SocketAddr, caller: &Caller) {
+    pub(super) fn refuse_datagrams(&self, to: SocketAddr, caller: &EgressCaller) {
         self.note(
             format!("{to}/udp"),
             ("only TCP leaves the sandbox".to_owned(), "built in".to_owned()),
@@ -235,7 +246,7 @@ impl Gate {
 
     /// The same, of somebody who was not asked to wait.
     pub(crate) fn sent(&self, to: SocketAddr, pid: u32, program: String) {
-        self.refuse_datagrams(to, &Caller { pid, program });
+        self.refuse_datagrams(to, &EgressCaller { pid, program });
     }
 
     fn note(
@@ -243,19 +254,19 @@ impl Gate {
         target: String,
         (rule, origin): (String, String),
         explicit: bool,
-        caller: &Caller,
+        caller: &EgressCaller,
     ) {
         self.denials().note(told(target, (rule, origin), explicit, caller));
     }
 }
 
 /// What is told of a connection by `passage`, before anything is known of whom it leads to.
-pub(super) fn connection(passage: &Passage, caller: &Caller) -> Connection {
+pub(super) fn connection(passage: &HostDecision, caller: &EgressCaller) -> ConnectionRecord {
     let (rule, origin) = because(passage);
-    let Caller { pid, program } = caller.clone();
+    let EgressCaller { pid, program } = caller.clone();
     let (address, sent, received, failed) = (None, None, None, None);
     let (target, time_ms, secrets) = (passage.target(), now_ms(), Vec::new());
-    Connection {
+    ConnectionRecord {
         target,
         address,
         rule,
@@ -277,7 +288,7 @@ fn own(address: IpAddr) -> Vec<IpAddr> {
 }
 
 /// The rule that decides, and where it was written.
-fn because(passage: &Passage) -> (String, String) {
+fn because(passage: &HostDecision) -> (String, String) {
     let rule = passage.rule().unwrap_or_else(|| passage.why());
     (rule, passage.origin().map_or_else(|| "built in".to_owned(), ToString::to_string))
 }
@@ -289,7 +300,7 @@ fn now_ms() -> u64 {
 }
 
 /// What is told of somebody who is not reached.
-fn denial(passage: &Passage, caller: &Caller) -> Denial {
+fn denial(passage: &HostDecision, caller: &EgressCaller) -> Denial {
     told(passage.target(), because(passage), matches!(passage.ground, Because::Deny(_)), caller)
 }
 
@@ -297,10 +308,10 @@ fn told(
     target: String,
     (rule, origin): (String, String),
     explicit: bool,
-    caller: &Caller,
+    caller: &EgressCaller,
 ) -> Denial {
-    let (operation, evidence, time_ms) = (Operation::Connect, Evidence::Kernel, now_ms());
-    let Caller { pid, program } = caller.clone();
+    let (operation, evidence, time_ms) = (Operation::Connect, DenialEvidence::Kernel, now_ms());
+    let EgressCaller { pid, program } = caller.clone();
     Denial {
         operation,
         target,
@@ -316,29 +327,29 @@ fn told(
     }
 }
 
-impl NameGate for Gate {
+impl DnsGate for EgressGate {
     /// Where somebody can be asked, every name that an answer could open is looked up: they are
     /// asked when it is connected to, and at which port is known.
-    fn decide(&self, name: &Name) -> Verdict {
+    fn decide(&self, name: &HostName) -> DnsVerdict {
         let passage = self.read(|rules| rules.lookup(name));
-        let is_asked_about = || self.asks.is_some() && Wanted::of(&passage).is_some();
-        if passage.is_open() || is_asked_about() { Verdict::Open } else { Verdict::Shut }
+        let is_asked_about = || self.asks.is_some() && HostPort::of(&passage).is_some();
+        if passage.is_open() || is_asked_about() { DnsVerdict::Open } else { DnsVerdict::Shut }
     }
 
-    fn refused(&self, name: &str, why: Refusal) {
-        let caller = Caller::default();
-        match (why, Name::new(name)) {
-            (Refusal::Shut, Ok(name)) => {
+    fn refused(&self, name: &str, why: DnsRefusal) {
+        let caller = EgressCaller::default();
+        match (why, HostName::new(name)) {
+            (DnsRefusal::Shut, Ok(name)) => {
                 self.refuse(&self.read(|rules| rules.lookup(&name)), &caller)
             }
-            (Refusal::Shut | Refusal::NoName, _) => self.note(
+            (DnsRefusal::Shut | DnsRefusal::NoName, _) => self.note(
                 name.to_owned(),
                 ("it can name no host".into(), "built in".into()),
                 false,
                 &caller,
             ),
             // It is open, and may work later.
-            (Refusal::NoAddress, _) => {}
+            (DnsRefusal::NoAddress, _) => {}
         }
     }
 }

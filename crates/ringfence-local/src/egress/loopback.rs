@@ -6,21 +6,21 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ringfence_egress::dial::{Host, Patience, connect_copy};
-use ringfence_enforce::apply::Connecting;
+use ringfence_egress::dial::{DialHost, DialPatience, connect_copy};
+use ringfence_enforce::apply::PendingConnect;
 use rustix::fs::OFlags;
 use rustix::net::sockopt::Timeout;
 
-use super::gate::Caller;
-use super::goal::Goal;
-use super::{Egress, state};
+use super::dial_goal::DialGoal;
+use super::gate::EgressCaller;
+use super::{EgressServer, socket_state};
 
-impl Egress {
+impl EgressServer {
     /// Connects a program to its own loopback, or to the host's where that is open.
-    pub(super) fn loopback(&self, program: Connecting, port: u16) {
+    pub(super) fn loopback(&self, program: PendingConnect, port: u16) {
         let passage = self.gate.hosts_loopback(program.to().ip().to_canonical(), port);
         if passage.is_open() {
-            if let Some(number) = state::refusal(program.socket()) {
+            if let Some(number) = socket_state::refusal(program.socket()) {
                 return program.fail(number);
             }
             let host = if program.to().is_ipv6() && !program.to().ip().to_canonical().is_ipv4() {
@@ -28,16 +28,22 @@ impl Egress {
             } else {
                 IpAddr::from([127, 0, 0, 1])
             };
-            let (host, caller) = (Host::Address(host), Caller::of(&program));
-            let goal =
-                Goal { host, port, judge: &|_| Ok(()), caller, passage: &passage, sealing: None };
+            let (host, caller) = (DialHost::Address(host), EgressCaller::of(&program));
+            let goal = DialGoal {
+                host,
+                port,
+                judge: &|_| Ok(()),
+                caller,
+                passage: &passage,
+                sealing: None,
+            };
             return self.hand_over(program, &goal);
         }
         // Its own socket, in its own network. If only the host serves that port, it is likely that
         // the host was meant.
         let Some(came) = connect(&program) else { return };
         if is_nobody_here(&came, program.socket()) && is_served_outside(port) {
-            self.gate.refuse(&passage, &Caller::of(&program));
+            self.gate.refuse(&passage, &EgressCaller::of(&program));
         }
         match came {
             Ok(()) => drop(program.done()),
@@ -47,7 +53,7 @@ impl Egress {
 }
 
 /// Connects a program's own socket in its own network.
-pub(super) fn within(program: Connecting) {
+pub(super) fn within(program: PendingConnect) {
     match connect(&program) {
         Some(Ok(())) => drop(program.done()),
         Some(Err(error)) => program.fail(error.raw_os_error().unwrap_or(libc::EIO)),
@@ -56,7 +62,7 @@ pub(super) fn within(program: Connecting) {
 }
 
 /// The same, and how it ended; `None` if the program has stopped waiting for that.
-fn connect(program: &Connecting) -> Option<io::Result<()>> {
+fn connect(program: &PendingConnect) -> Option<io::Result<()>> {
     let (socket, to) = (program.socket(), program.to());
     let is_patient =
         rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
@@ -66,7 +72,7 @@ fn connect(program: &Connecting) -> Option<io::Result<()>> {
     let limit = rustix::net::sockopt::socket_timeout(socket, Timeout::Send).ok().flatten();
     // By itself the kernel tries for some two minutes.
     let end = Instant::now() + limit.unwrap_or(Duration::from_secs(3600));
-    let came = connect_copy(socket, to, &Patience::new(end, &|| program.is_waiting()));
+    let came = connect_copy(socket, to, &DialPatience::new(end, &|| program.is_waiting()));
     program.is_waiting().then_some(came)
 }
 

@@ -3,34 +3,34 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ringfence_api::Connection;
+use ringfence_api::ConnectionRecord;
 
-use super::gate::Gate;
+use super::gate::EgressGate;
 
 /// Those that are being made. Each is told of once: by whoever makes it, or when it is given up.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
-    list: Mutex<List>,
+pub(super) struct PendingDials {
+    list: Mutex<PendingList>,
 }
 
 #[derive(Debug, Default)]
-struct List {
+struct PendingList {
     /// What is told of each if the sandbox ends now.
-    begun: HashMap<u64, Connection>,
+    begun: HashMap<u64, ConnectionRecord>,
     last: u64,
     is_closed: bool,
 }
 
-impl Pending {
+impl PendingDials {
     /// One more is being made.
-    pub(super) fn begin(&self, unfinished: Connection) -> Attempt<'_> {
+    pub(super) fn begin(&self, unfinished: ConnectionRecord) -> DialAttempt<'_> {
         let mut list = self.list();
         list.last += 1;
         let number = list.last;
         if !list.is_closed {
             list.begun.insert(number, unfinished);
         }
-        Attempt { pending: self, number }
+        DialAttempt { pending: self, number }
     }
 
     /// Whether the sandbox has ended.
@@ -39,25 +39,25 @@ impl Pending {
     }
 
     /// The sandbox has ended: whatever is being made has failed, and nothing is told of it later.
-    pub(super) fn close(&self, gate: &Gate) {
+    pub(super) fn close(&self, gate: &EgressGate) {
         let mut list = self.list();
         list.is_closed = true;
         list.begun.drain().for_each(|(_, unfinished)| gate.connected(unfinished));
     }
 
-    fn list(&self) -> MutexGuard<'_, List> {
+    fn list(&self) -> MutexGuard<'_, PendingList> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A connection that is being made. Dropped, nothing is told of it.
 #[derive(Debug)]
-pub(super) struct Attempt<'a> {
-    pending: &'a Pending,
+pub(super) struct DialAttempt<'a> {
+    pending: &'a PendingDials,
     number: u64,
 }
 
-impl Attempt<'_> {
+impl DialAttempt<'_> {
     /// It is known what became of it, and `tell` tells; not if the sandbox has ended meanwhile.
     /// Nobody ends it in between, so whoever reads the records then finds all of them.
     pub(super) fn settle<T>(self, tell: impl FnOnce() -> T) -> Option<T> {
@@ -68,7 +68,7 @@ impl Attempt<'_> {
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for DialAttempt<'_> {
     fn drop(&mut self) {
         self.pending.list().begun.remove(&self.number);
     }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Gap, Loss};
-use ringfence_policy::{OpenPorts, Ports, Source};
+use ringfence_api::{Gap, GapKind};
+use ringfence_policy::{OpenPorts, PortSelection, Source};
 use ringfence_provider::ProviderError;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain};
@@ -18,14 +18,14 @@ use rustix::time::Timespec;
 
 /// Those who have come from the host and wait for a socket of the sandbox's network: only a
 /// process in it can make one.
-struct Lobby {
-    waiting: Mutex<VecDeque<Guest>>,
+struct InboundQueue {
+    waiting: Mutex<VecDeque<InboundClient>>,
     /// How long one waits. What was asked for may be lost, and nobody would hear of it.
     limit: Duration,
 }
 
-impl Lobby {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Guest>> {
+impl InboundQueue {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<InboundClient>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -42,7 +42,7 @@ impl Lobby {
     }
 
     /// Whether there is room for one more.
-    fn takes(&self, guest: Guest) -> bool {
+    fn takes(&self, guest: InboundClient) -> bool {
         const ROOM: usize = 512;
         let mut waiting = self.lock();
         let has_room = waiting.len() < ROOM;
@@ -57,21 +57,21 @@ impl Lobby {
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Listens on the host. Dropped, nobody does any more.
-pub(super) struct Published {
-    lobby: Arc<Lobby>,
+pub(super) struct PublishedPorts {
+    lobby: Arc<InboundQueue>,
     listeners: Vec<Arc<TcpListener>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Ports of the host's loopback that nobody else gets any more, and nobody is let in by yet.
 #[derive(Debug, Default)]
-pub(crate) struct Reserved {
+pub(crate) struct ReservedPorts {
     listeners: Vec<(u16, TcpListener)>,
     /// Ports of a policy that another program or sandbox has.
     taken: Vec<u16>,
 }
 
-impl Reserved {
+impl ReservedPorts {
     /// Takes these. A port that a flag names and another program has is an error; to be asked for
     /// before a command is started, since then nothing must have run. A policy names its ports for
     /// every command, so only the first one that runs gets them, and the others go on without.
@@ -91,16 +91,17 @@ impl Reserved {
         Ok(reserved)
     }
 
-    /// Puts into `gaps` which ports lead elsewhere, in the place of what was said of an earlier run.
+    /// Puts into `gaps` which ports lead elsewhere, in the place of what was said of an earlier
+    /// run.
     pub(crate) fn tell(&self, gaps: &mut Vec<Gap>) {
-        gaps.retain(|gap| !(gap.what == UNPUBLISHED && gap.loss == Loss::Telling));
+        gaps.retain(|gap| !(gap.what == UNPUBLISHED && gap.loss == GapKind::Telling));
         gaps.extend(self.taken.iter().map(|port| Gap {
             what: UNPUBLISHED.into(),
             why: format!(
                 "port {port} does not lead into this sandbox: another program or sandbox has it"
             ),
             hint: format!("end what listens on {port}, or take it out of `bind`"),
-            loss: Loss::Telling,
+            loss: GapKind::Telling,
         }));
     }
 }
@@ -112,7 +113,7 @@ const UNPUBLISHED: &str = "network.bind";
 fn listed(ports: &OpenPorts) -> BTreeMap<u16, bool> {
     let mut all = BTreeMap::new();
     for entry in &ports.entries {
-        let Ports::Some(ports) = &entry.ports else { continue };
+        let PortSelection::Some(ports) = &entry.ports else { continue };
         for port in ports {
             *all.entry(*port).or_default() |= entry.origin.source == Source::Flag;
         }
@@ -130,16 +131,16 @@ fn take(port: u16) -> io::Result<Vec<TcpListener>> {
     }
 }
 
-impl Published {
+impl PublishedPorts {
     /// Lets those in who come to these ports. For each of them, `ask` asks for a socket of the
     /// sandbox, and they wait for that as long as `limit`.
     pub(super) fn open(
-        ports: Reserved,
+        ports: ReservedPorts,
         limit: Duration,
         ask: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let ask: Arc<Ask> = Arc::new(ask);
-        let lobby = Arc::new(Lobby { waiting: Mutex::default(), limit });
+        let ask: Arc<SocketRequestFn> = Arc::new(ask);
+        let lobby = Arc::new(InboundQueue { waiting: Mutex::default(), limit });
         let mut published = Self { lobby, listeners: Vec::new(), threads: Vec::new() };
         for (port, listener) in ports.listeners {
             published.listen(port, Arc::new(listener), ask.clone())?;
@@ -147,7 +148,12 @@ impl Published {
         Ok(published)
     }
 
-    fn listen(&mut self, port: u16, listener: Arc<TcpListener>, ask: Arc<Ask>) -> io::Result<()> {
+    fn listen(
+        &mut self,
+        port: u16,
+        listener: Arc<TcpListener>,
+        ask: Arc<SocketRequestFn>,
+    ) -> io::Result<()> {
         let (accepts, lobby) = (listener.clone(), self.lobby.clone());
         let thread = thread::Builder::new().name("publishes".into()).spawn(move || {
             loop {
@@ -156,13 +162,14 @@ impl Published {
                 }
                 match accepts.accept() {
                     Ok((stream, _)) => {
-                        if lobby.takes(Guest { stream, port, since: Instant::now() }) {
+                        if lobby.takes(InboundClient { stream, port, since: Instant::now() }) {
                             ask();
                         }
                     }
                     // It was shut.
                     Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
-                    // No descriptor is left, perhaps: those who wait are still there a little later.
+                    // No descriptor is left, perhaps: those who wait are still there a little
+                    // later.
                     Err(_) => thread::sleep(Duration::from_millis(20)),
                 }
             }
@@ -173,20 +180,20 @@ impl Published {
     }
 
     /// Whoever has waited longest for a socket of the sandbox's network.
-    pub(super) fn next(&self) -> Option<Guest> {
+    pub(super) fn next(&self) -> Option<InboundClient> {
         self.lobby.lock().pop_front()
     }
 }
 
 /// Somebody from the host who wants to get to a port of the sandbox.
-pub(super) struct Guest {
+pub(super) struct InboundClient {
     stream: TcpStream,
     port: u16,
     since: Instant,
 }
 
 /// Asks for a socket of the sandbox's network.
-type Ask = dyn Fn() + Send + Sync;
+type SocketRequestFn = dyn Fn() + Send + Sync;
 
 /// Whether somebody comes within that time, or the listener was shut.
 fn comes(listener: &TcpListener, limit: Option<Duration>) -> bool {
@@ -194,7 +201,7 @@ fn comes(listener: &TcpListener, limit: Option<Duration>) -> bool {
     poll(&mut [PollFd::new(listener, PollFlags::IN)], limit.as_ref()).is_ok_and(|count| count > 0)
 }
 
-impl Guest {
+impl InboundClient {
     /// Connects `inside`, a socket of the sandbox's network, to that port, and answers both ends. A
     /// server may listen on one loopback address only. `::1` comes first: a socket that was refused
     /// by an address of IPv4 cannot be used for one of IPv6 afterwards.
@@ -214,7 +221,7 @@ impl Guest {
     }
 }
 
-impl Drop for Published {
+impl Drop for PublishedPorts {
     fn drop(&mut self) {
         for listener in &self.listeners {
             // Whoever accepts there is woken, and ends.
@@ -240,18 +247,21 @@ mod tests {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let ports = OpenPorts {
             entries: vec![PortEntry {
-                ports: Ports::Some([port].into()),
+                ports: PortSelection::Some([port].into()),
                 origin: Origin::new(Source::BuiltIn, "bind"),
             }],
         };
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         // Asked for, and lost.
-        let published =
-            Published::open(Reserved::of(&ports).unwrap(), Duration::from_millis(50), move || {
+        let published = PublishedPorts::open(
+            ReservedPorts::of(&ports).unwrap(),
+            Duration::from_millis(50),
+            move || {
                 count.fetch_add(1, Ordering::SeqCst);
-            })
-            .unwrap();
+            },
+        )
+        .unwrap();
         let mut guest = TcpStream::connect(("127.0.0.1", port)).unwrap();
         guest.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(guest.read(&mut [0]).unwrap(), 0);
@@ -265,11 +275,12 @@ mod tests {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let ports = OpenPorts {
             entries: vec![PortEntry {
-                ports: Ports::Some([port].into()),
+                ports: PortSelection::Some([port].into()),
                 origin: Origin::new(Source::BuiltIn, "bind"),
             }],
         };
-        let published = Published::open(Reserved::of(&ports).unwrap(), PATIENCE, || {}).unwrap();
+        let published =
+            PublishedPorts::open(ReservedPorts::of(&ports).unwrap(), PATIENCE, || {}).unwrap();
         let _guest = TcpStream::connect(("127.0.0.1", port)).unwrap();
         assert!(TcpListener::bind(("127.0.0.1", port)).is_err());
         drop(published);

@@ -8,25 +8,25 @@ const MOST: usize = 1024;
 
 /// How many have taken one.
 #[derive(Debug, Default)]
-pub(super) struct Slots {
+pub(super) struct ConnectSlots {
     taken: Arc<AtomicUsize>,
 }
 
 /// One that somebody has. Dropped, it is free again.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct ConnectSlot {
     taken: Arc<AtomicUsize>,
 }
 
-impl Slots {
+impl ConnectSlots {
     /// One, if there is one.
-    pub(super) fn take(&self) -> Option<Slot> {
-        let slot = Slot { taken: self.taken.clone() };
+    pub(super) fn take(&self) -> Option<ConnectSlot> {
+        let slot = ConnectSlot { taken: self.taken.clone() };
         (self.taken.fetch_add(1, Ordering::Relaxed) < MOST).then_some(slot)
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectSlot {
     fn drop(&mut self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }

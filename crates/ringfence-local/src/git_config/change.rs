@@ -193,8 +193,9 @@ impl Change<'_> {
         !written.is_empty() && written.into_iter().all(is_meant)
     }
 
-    /// Addresses that a relative one is relative to: those of the user's `origin` or only remote, and the
-    /// working trees if the user has no remote. A remote that a command added is none of them.
+    /// Addresses that a relative one is relative to: those of the user's `origin` or only remote,
+    /// and the working trees if the user has no remote. A remote that a command added is none of
+    /// them.
     fn bases(&self) -> Vec<&str> {
         let remotes: Vec<&Entry> =
             self.user.iter().filter(|entry| entry.pattern() == "remote.*.url").collect();
@@ -242,8 +243,8 @@ pub(super) fn is_ref(name: &str) -> bool {
         && name.split('/').all(is_part)
 }
 
-/// Answers whether a value is `+refs/a/*:refs/remotes/b/*` or the like: fetched into remotes or tags only,
-/// never over a branch of the user.
+/// Answers whether a value is `+refs/a/*:refs/remotes/b/*` or the like: fetched into remotes or
+/// tags only, never over a branch of the user.
 fn is_refspec(value: &str) -> bool {
     let Some((from, to)) = value.strip_prefix('+').unwrap_or(value).split_once(':') else {
         return false;

@@ -1,7 +1,7 @@
 //! The user's settings of each config, told apart from those that commands wrote.
 //!
-//! A command changes a config step by step, also over several runs. Each step is judged by the settings
-//! of the user, not only by the file as the step before left it.
+//! A command changes a config step by step, also over several runs. Each step is judged by the
+//! settings of the user, not only by the file as the step before left it.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,7 +10,7 @@ use ringfence_enforce::{Plan, Step};
 use ringfence_policy::AbsPath;
 
 use super::{Entry, parse, written};
-use crate::runs::Runs;
+use crate::run_registry::RunRegistry;
 
 /// So many configs of a project are remembered.
 const MOST: usize = 1000;
@@ -41,8 +41,8 @@ impl KnownConfig {
         self.last = present.to_vec();
     }
 
-    /// Notes the settings that a command is about to write. A branch of the user that gets another name
-    /// is still the user's.
+    /// Notes the settings that a command is about to write. A branch of the user that gets another
+    /// name is still the user's.
     fn note(&mut self, after: &[Entry]) {
         let branches = |entries: &[Entry], of: &[Entry]| -> Vec<Entry> {
             let is_there = |entry: &Entry| {
@@ -121,8 +121,8 @@ impl KnownConfigs {
     }
 
     /// The project's store, opened anew.
-    pub(super) fn runs(&self) -> Option<Runs> {
-        self.quarantine.as_ref().and_then(Runs::open)
+    pub(super) fn runs(&self) -> Option<RunRegistry> {
+        self.quarantine.as_ref().and_then(RunRegistry::open)
     }
 
     /// Reads what this and other runs noted.

@@ -2,8 +2,8 @@
 
 use super::{Entry, url};
 
-/// The key of the first change that could make git run a program or leave the working tree; `None` if
-/// there is none. `user` are the settings of the user, also those that a command removed.
+/// The key of the first change that could make git run a program or leave the working tree; `None`
+/// if there is none. `user` are the settings of the user, also those that a command removed.
 pub(super) fn first_refused(user: &[Entry], before: &[Entry], after: &[Entry]) -> Option<String> {
     let is_kept = |entry: &Entry| before.contains(entry);
     let refused = after.iter().find(|entry| !is_kept(entry) && !is_harmless(entry));

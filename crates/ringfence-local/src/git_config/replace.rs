@@ -12,8 +12,8 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use super::change::{self, Repository};
 use super::known::KnownConfigs;
 use super::{Entry, modules, parse};
-use crate::runs::Runs;
-use crate::sweep::{identity, led_to};
+use crate::git_sweep::{identity, led_to};
+use crate::run_registry::RunRegistry;
 
 /// Largest config that is read.
 const LARGEST: u64 = 1 << 20;
@@ -64,7 +64,7 @@ pub(crate) fn replace(
     let content = read(&File::from(wanted.lock().try_clone_to_owned()?))?;
     // One run at a time compares and writes.
     let runs = known.runs();
-    let _turn = runs.as_ref().map(Runs::turn).transpose()?;
+    let _turn = runs.as_ref().map(RunRegistry::turn).transpose()?;
     let present = Present::read(&directory, name)?;
     let (before, after) = (parse(&present.content), parse(&content));
     let (Some(before), Some(after)) = (before, after) else { return Err(Refusal::Unreadable) };
@@ -81,7 +81,8 @@ pub(crate) fn replace(
     if let Some(key) = refused {
         return Err(Refusal::Key(key));
     }
-    // Before the file is there: a run that is killed meanwhile must not leave it to be taken for the user's.
+    // Before the file is there: a run that is killed meanwhile must not leave it to be taken for
+    // the user's.
     known.note(path, &after)?;
     // A program may remove the new file until it is covered: then it is put there once more.
     for _ in 0..3 {
@@ -149,8 +150,8 @@ fn read(file: &File) -> Result<Vec<u8>, Refusal> {
     if content.len() as u64 > LARGEST { Err(Refusal::Unreadable) } else { Ok(content) }
 }
 
-/// Puts a file with this content in the place of the present one. The notify handler lets no program
-/// write, move or link a file of the staged name.
+/// Puts a file with this content in the place of the present one. The notify handler lets no
+/// program write, move or link a file of the staged name.
 fn put(
     directory: &OwnedFd,
     name: &str,

@@ -42,7 +42,8 @@ impl Change<'_> {
         }
     }
 
-    /// Answers whether a new branch has all settings of another, as `git branch -m` and `-c` give it.
+    /// Answers whether a new branch has all settings of another, as `git branch -m` and `-c` give
+    /// it.
     fn is_copy(&self, name: &str) -> bool {
         let of = |entries: &[Entry], name: &str| -> Vec<(String, Option<String>)> {
             entries
@@ -61,7 +62,8 @@ impl Change<'_> {
             && others.into_iter().any(|other| of(self.before, other) == own)
     }
 
-    /// Answers whether a branch of the config, or a default, names this remote although it is not there.
+    /// Answers whether a branch of the config, or a default, names this remote although it is not
+    /// there.
     pub(super) fn is_awaited(&self, remote: &str) -> bool {
         let names = |entry: &&Entry| {
             let is_upstream = matches!(

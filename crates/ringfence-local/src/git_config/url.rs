@@ -1,7 +1,7 @@
 //! Addresses that git may fetch from without running a program of the address's choice.
 
-/// Answers whether git treats a value as a plain address: a URL of a known scheme, `host:path`, or a
-/// path. `ext::` and other helpers are programs; a leading dash is an option.
+/// Answers whether git treats a value as a plain address: a URL of a known scheme, `host:path`, or
+/// a path. `ext::` and other helpers are programs; a leading dash is an option.
 pub(super) fn is_plain(address: &str) -> bool {
     const SCHEMES: [&str; 6] = ["https", "http", "ssh", "git", "file", "git+ssh"];
     let is_text = !address.is_empty() && !address.chars().any(|c| c.is_control());

@@ -13,7 +13,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_testkit::{Alone, fuse_for_all};
+use ringfence_testkit::{ProcessPerTest, fuse_for_all};
 
 use stage::Stage;
 
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let names = tests().map(|(name, _)| name.to_owned()).collect();
-    Alone { names, input: b"", variable: ("RINGFENCE_TEST", "asks"), body }.main()
+    ProcessPerTest { names, input: b"", variable: ("RINGFENCE_TEST", "asks"), body }.main()
 }
 
 fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use ringfence_api::{Answer, Ask};
+use ringfence_api::{Ask, AskAnswer};
 use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source};
 
 use crate::Test;
@@ -32,7 +32,7 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 fn one_answer_opens_one_time(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "cat ~/.ssh/id_test; cat ~/.ssh/id_test .env");
     assert_eq!(ran.out(), "the key\nthe key\nTOKEN=2\n", "{}", ran.talk());
     assert_eq!(
@@ -49,7 +49,7 @@ fn one_answer_opens_one_time(stage: &Stage) {
 fn what_is_opened_reads_as_it_is(stage: &Stage) {
     let text: String = (0..200_000).map(|number| format!("{number}\n")).collect();
     stage.write("home/.ssh/id_test", &text);
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let probe = "import mmap, os, sys
 f = open(os.environ['HOME'] + '/.ssh/id_test', 'rb')
 size = os.fstat(f.fileno()).st_size
@@ -70,7 +70,7 @@ print(size, len(m), m[-7:], f.read(), hash(m[:]) == hash(open(os.environ['HOME']
 }
 
 fn a_refusal_stays_one_and_says_why(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::Deny);
+    let asker = Scripted::always(stage, AskAnswer::Deny);
     // Asked once: whoever tries again at once is refused by the same answer.
     let ran = stage.sh(&asker, "cat ~/.ssh/id_test; cat ~/.ssh/id_test; cat ~/notes.txt");
     assert!(
@@ -96,14 +96,14 @@ const LOOKED: [&str; 6] = [
 ];
 
 fn looking_is_not_asked_about(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "stat ~/.ssh/id_test ~/notes.txt; test -r ~/.ssh/id_test; test -e ~/notes.txt; ls -d ~/papers; cd ~/papers");
     assert_eq!((asker.asked().len(), ran.out().as_str()), (0, ""), "{:?}", asker.asked());
     assert_eq!(ran.refused(), LOOKED, "{}", ran.talk());
 }
 
 fn a_directory_is_listed_and_its_files_ask_for_themselves(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     // `ls` looks at what nothing opens before it lists it, and finds nothing.
     let list =
         "python3 -c 'import os; print(sorted(os.listdir(os.environ[\"HOME\"] + \"/papers\")))'";
@@ -119,7 +119,7 @@ fn a_directory_is_listed_and_its_files_ask_for_themselves(stage: &Stage) {
 
 fn a_program_is_started(stage: &Stage) {
     fs::copy("/bin/echo", stage.at("home/echo").as_path()).expect("there is one");
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "~/echo hello");
     assert_eq!(
         (ran.out().as_str(), asker.asked()),
@@ -134,7 +134,7 @@ fn a_program_is_started(stage: &Stage) {
 fn links_lead_to_what_is_asked_about(stage: &Stage) {
     symlink("papers/plan.txt", stage.at("home/link").as_path()).expect("the home is ours");
     symlink(".ssh", stage.at("home/keys").as_path()).expect("the home is ours");
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran =
         stage.sh(&asker, "cat ~/link ~/keys/id_test; ln -s ~/.ssh/other l; cat l; readlink ~/link");
     assert_eq!(ran.out(), "the plan\nthe key\nanother key\n", "{}", ran.talk());
@@ -145,7 +145,7 @@ fn links_lead_to_what_is_asked_about(stage: &Stage) {
 }
 
 fn what_nothing_opens_is_asked_about_where_it_is_meant(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "cat ~/.bashrc; cat /etc/fstab /etc/adduser.conf; cat ~/nowhere ~/papers/nowhere; cat ~/notes.txt");
     assert_eq!(
         (ran.out().as_str(), asker.asked()),
@@ -156,7 +156,7 @@ fn what_nothing_opens_is_asked_about_where_it_is_meant(stage: &Stage) {
 }
 
 fn ordinary_programs_ask_nothing(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::Deny);
+    let asker = Scripted::always(stage, AskAnswer::Deny);
     for line in [
         "git status; git log",
         "python3 -c 'import json, socket'",
@@ -171,7 +171,7 @@ fn ordinary_programs_ask_nothing(stage: &Stage) {
 }
 
 fn what_is_locked_is_never_asked_about(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let mut grants = stage.grants();
     let managed = |root: AbsPath| Rule {
         root,
@@ -199,9 +199,9 @@ fn what_was_not_offered_is_a_refusal(stage: &Stage) {
         origin: Origin::new(Source::User, "~/notes.txt"),
         locked: false,
     });
-    let is_offered = |ask: &Ask| ask.options.contains(&Answer::AllowSession);
+    let is_offered = |ask: &Ask| ask.options.contains(&AskAnswer::AllowSession);
     let asker = Scripted::new(stage, move |ask| {
-        if is_offered(ask) { Answer::AllowOnce } else { Answer::AllowSession }
+        if is_offered(ask) { AskAnswer::AllowOnce } else { AskAnswer::AllowSession }
     });
     let ran = stage.run(&grants, &asker, "cat ~/notes.txt");
     assert_eq!(
@@ -226,7 +226,7 @@ fn what_changes_meanwhile_is_not_opened(stage: &Stage) {
             .expect("it is there");
             symlink(ssh.as_path(), directory.as_path()).expect("the home is ours");
         }
-        Answer::AllowOnce
+        AskAnswer::AllowOnce
     });
     let ran = stage.sh(&asker, "cat ~/notes.txt; cat ~/papers/plan.txt");
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("", 2), "{}", ran.talk());

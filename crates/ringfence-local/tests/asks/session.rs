@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Answer, Operation};
+use ringfence_api::{AskAnswer, Operation};
 
 use crate::Test;
 use crate::stage::{Scripted, Stage};
@@ -43,7 +43,7 @@ pub(crate) const TESTS: &[Test] = &[
 const TWICE: &str = "echo $$ > pid; cat FILE; cat FILE; stat -c %s FILE; sleep 0.2; cat FILE; [ $$ = $(cat pid) ] && echo same";
 
 fn what_was_opened_is_not_asked_about_again(stage: &Stage) {
-    for answer in [Answer::AllowSession, Answer::AllowPermanent] {
+    for answer in [AskAnswer::AllowSession, AskAnswer::AllowPermanent] {
         let asker = Scripted::always(stage, answer);
         let ran = stage.sh(&asker, &TWICE.replace("FILE", "~/.ssh/id_test"));
         assert_eq!(ran.out(), "the key\nthe key\n8\nthe key\nsame\n", "{}", ran.talk());
@@ -57,7 +57,7 @@ fn what_was_opened_is_not_asked_about_again(stage: &Stage) {
 
 fn a_shell_lives_on(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
-        if ask.denial.target.ends_with("other") { Answer::Deny } else { Answer::AllowSession }
+        if ask.denial.target.ends_with("other") { AskAnswer::Deny } else { AskAnswer::AllowSession }
     });
     let mut living = stage.shell(asker.clone());
     let pid = living.shell.pid();
@@ -72,7 +72,7 @@ fn a_shell_lives_on(stage: &Stage) {
 }
 
 fn a_cover_in_the_project_comes_off_for_good(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowSession);
+    let asker = Scripted::always(stage, AskAnswer::AllowSession);
     let ran = stage.sh(&asker, &TWICE.replace("FILE", ".env"));
     assert_eq!(ran.out(), "TOKEN=2\nTOKEN=2\n8\nTOKEN=2\nsame\n", "{}", ran.talk());
     assert_eq!((asker.asked().len(), ran.refused().len()), (1, 0));
@@ -83,7 +83,11 @@ fn a_cover_in_the_project_comes_off_for_good(stage: &Stage) {
 
 fn what_was_opened_cannot_be_written(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
-        if ask.denial.operation == Operation::Read { Answer::AllowSession } else { Answer::Deny }
+        if ask.denial.operation == Operation::Read {
+            AskAnswer::AllowSession
+        } else {
+            AskAnswer::Deny
+        }
     });
     let line = "cat .env ~/.ssh/id_test ~/papers/plan.txt; echo x >> .env; echo x >> ~/.ssh/id_test; echo x > ~/papers/plan.txt; rm .env; touch ~/papers/new";
     let ran = stage.sh(&asker, line);
@@ -102,7 +106,11 @@ fn what_was_opened_cannot_be_written(stage: &Stage) {
 
 fn a_directory_keeps_its_secrets_shut(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
-        if ask.denial.target.ends_with("/papers") { Answer::AllowSession } else { Answer::Deny }
+        if ask.denial.target.ends_with("/papers") {
+            AskAnswer::AllowSession
+        } else {
+            AskAnswer::Deny
+        }
     });
     let list =
         "python3 -c 'import os; print(sorted(os.listdir(os.environ[\"HOME\"] + \"/papers\")))'";
@@ -116,7 +124,7 @@ fn a_directory_keeps_its_secrets_shut(stage: &Stage) {
     assert_eq!(asker.asked(), ["read ~/papers", "read ~/papers/.env", "read ~/papers/deep/id.pem"]);
     assert_eq!(ran.refused(), ["read ~/papers/.env", "read ~/papers/deep/id.pem"]);
     // And that very path can be opened.
-    let asker = Scripted::always(stage, Answer::AllowSession);
+    let asker = Scripted::always(stage, AskAnswer::AllowSession);
     let ran = stage.sh(
         &asker,
         &format!("{list}; cat ~/papers/.env; cat ~/papers/.env; cat ~/papers/deep/id.pem"),
@@ -133,7 +141,11 @@ fn a_hard_link_to_a_secret_stays_shut(stage: &Stage) {
     fs::hard_link(stage.at("home/papers/.env").as_path(), stage.at("home/papers/plain").as_path())
         .expect("the home is ours");
     let asker = Scripted::new(stage, |ask| {
-        if ask.denial.target.ends_with("/papers") { Answer::AllowSession } else { Answer::Deny }
+        if ask.denial.target.ends_with("/papers") {
+            AskAnswer::AllowSession
+        } else {
+            AskAnswer::Deny
+        }
     });
     let list = "python3 -c 'import os; os.listdir(os.environ[\"HOME\"] + \"/papers\")'";
     let ran = stage.sh(&asker, &format!("{list}; cat ~/papers/plan.txt ~/papers/plain"));
@@ -150,7 +162,11 @@ fn a_hard_link_to_a_secret_stays_shut(stage: &Stage) {
 fn what_appears_in_an_opened_directory_is_covered(stage: &Stage) {
     let (appears, go) = (stage.at("home/papers/late.pem"), stage.workspace.join("go"));
     let asker = Scripted::new(stage, |ask| {
-        if ask.denial.target.ends_with("/papers") { Answer::AllowSession } else { Answer::Deny }
+        if ask.denial.target.ends_with("/papers") {
+            AskAnswer::AllowSession
+        } else {
+            AskAnswer::Deny
+        }
     });
     let host = thread::spawn(move || {
         while !go.as_path().exists() {
@@ -172,7 +188,11 @@ fn what_is_opened_in_a_denied_directory_is_all_that_is(stage: &Stage) {
     stage.write("home/code/app/.aws/credentials", "aws\n");
     stage.write("home/code/app/.aws/config", "config\n");
     let asker = Scripted::new(stage, |ask| {
-        if ask.denial.target.ends_with("id_test") { Answer::AllowSession } else { Answer::Deny }
+        if ask.denial.target.ends_with("id_test") {
+            AskAnswer::AllowSession
+        } else {
+            AskAnswer::Deny
+        }
     });
     let ran =
         stage.sh(&asker, "cat ~/.ssh/id_test; cat ~/.ssh/id_test; cat ~/.ssh/other; ls ~/.ssh");
@@ -192,8 +212,8 @@ fn what_holds_something_opened_is_opened_once_at_most(stage: &Stage) {
         locked: false,
     });
     let asker = Scripted::new(stage, |ask| {
-        assert_eq!(ask.options, [Answer::AllowOnce, Answer::Deny]);
-        Answer::AllowOnce
+        assert_eq!(ask.options, [AskAnswer::AllowOnce, AskAnswer::Deny]);
+        AskAnswer::AllowOnce
     });
     let ran = stage.run(&grants, &asker, "ls ~/code; cat README");
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("app\nhello\n", 1), "{}", ran.talk());
@@ -202,7 +222,7 @@ fn what_holds_something_opened_is_opened_once_at_most(stage: &Stage) {
 fn what_is_opened_leaves_no_trace_on_the_host(stage: &Stage) {
     let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("there is one");
     let before = mounts();
-    let asker = Scripted::always(stage, Answer::AllowSession);
+    let asker = Scripted::always(stage, AskAnswer::AllowSession);
     let ran = stage.sh(&asker, "cat ~/.ssh/id_test ~/papers/plan.txt .env");
     assert_eq!(
         (ran.out().as_str(), mounts()),
@@ -218,7 +238,7 @@ fn what_is_opened_is_what_was_asked_about(stage: &Stage) {
         let _ = fs::remove_file(file.as_path());
         let _ = std::os::unix::fs::symlink(key.as_path(), file.as_path());
         thread::sleep(Duration::from_millis(10));
-        Answer::AllowSession
+        AskAnswer::AllowSession
     });
     let ran = stage.sh(&asker, "cat ~/notes.txt; cat ~/notes.txt; ls ~");
     // Afterwards, whoever follows the link is asked about what it leads to.

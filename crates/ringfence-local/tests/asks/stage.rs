@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Answer, Ask, Asker, Line, Outcome, Request, Stdio};
-use ringfence_enforce::Person;
-use ringfence_local::Local;
+use ringfence_api::{Ask, AskAnswer, Asker, CommandRequest, Outcome, ShellCommand, StdioMode};
+use ringfence_enforce::SandboxUser;
+use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Facts, Flags, Grants, resolve};
-use ringfence_provider::{Provider, Session, Shell, ShellStart, Standing};
+use ringfence_provider::{PreparedSandbox, Provider, Sandbox, SandboxShell, ShellSpec};
 
 /// Whoever is tried here waits no longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -66,9 +66,9 @@ impl Stage {
             .expect("the built-in policy resolves")
     }
 
-    pub(crate) fn open(&self, grants: &Grants, asker: Arc<dyn Asker>) -> Box<dyn Session> {
-        let person = Person::plain(self.base.join("store/quarantine"));
-        let mut session = Local::default().open(grants, &person).expect("it opens");
+    pub(crate) fn open(&self, grants: &Grants, asker: Arc<dyn Asker>) -> Box<dyn PreparedSandbox> {
+        let person = SandboxUser::plain(self.base.join("store/quarantine"));
+        let mut session = LocalProvider::default().open(grants, &person).expect("it opens");
         session.ask(asker);
         session
     }
@@ -76,24 +76,24 @@ impl Stage {
     /// A shell that lives on.
     pub(crate) fn shell(&self, asker: Arc<dyn Asker>) -> Living {
         let standing = self.open(&self.grants(), asker).raise(&self.workspace).expect("it stands");
-        let Request { variables, cwd, .. } = self.request("");
+        let CommandRequest { variables, cwd, .. } = self.request("");
         let shell = standing
-            .shell(&ShellStart { program: "bash".into(), variables, cwd })
+            .shell(&ShellSpec { program: "bash".into(), variables, cwd })
             .expect("there is a shell");
         Living { shell, standing }
     }
 
-    pub(crate) fn request(&self, line: &str) -> Request {
+    pub(crate) fn request(&self, line: &str) -> CommandRequest {
         let variables = [
             ("PATH", "/usr/local/bin:/usr/bin:/bin".into()),
             ("HOME", self.home.as_path().as_os_str().to_owned()),
             ("LC_ALL", "C".into()),
         ];
-        Request {
+        CommandRequest {
             command: ["/bin/sh", "-c", line].map(Into::into).into(),
             cwd: self.workspace.clone(),
             variables: variables.map(|(name, value)| (name.into(), value)).into(),
-            stdio: Stdio::Capture { limit: 1 << 20 },
+            stdio: StdioMode::Capture { limit: 1 << 20 },
             deadline: Some(PATIENCE),
         }
     }
@@ -114,8 +114,8 @@ impl Stage {
 
     /// The same where nobody can be asked.
     pub(crate) fn unasked(&self, line: &str) -> Ran {
-        let person = Person::plain(self.base.join("store/quarantine"));
-        let outcome = Local::default()
+        let person = SandboxUser::plain(self.base.join("store/quarantine"));
+        let outcome = LocalProvider::default()
             .open(&self.grants(), &person)
             .expect("it opens")
             .run(&self.request(line))
@@ -169,7 +169,7 @@ impl Ran {
     }
 }
 
-type Rule = dyn Fn(&Ask) -> Answer + Send + Sync;
+type Rule = dyn Fn(&Ask) -> AskAnswer + Send + Sync;
 
 /// Answers by a rule, and remembers what was asked.
 pub(crate) struct Scripted {
@@ -181,7 +181,7 @@ pub(crate) struct Scripted {
 impl Scripted {
     pub(crate) fn new(
         stage: &Stage,
-        rule: impl Fn(&Ask) -> Answer + Send + Sync + 'static,
+        rule: impl Fn(&Ask) -> AskAnswer + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
             home: stage.home.to_string_lossy().into_owned(),
@@ -190,7 +190,7 @@ impl Scripted {
         })
     }
 
-    pub(crate) fn always(stage: &Stage, answer: Answer) -> Arc<Self> {
+    pub(crate) fn always(stage: &Stage, answer: AskAnswer) -> Arc<Self> {
         Self::new(stage, move |_| answer)
     }
 
@@ -207,7 +207,7 @@ impl fmt::Debug for Scripted {
 }
 
 impl Asker for Scripted {
-    fn ask(&self, ask: &Ask) -> Answer {
+    fn ask(&self, ask: &Ask) -> AskAnswer {
         let question = format!(
             "{} {}",
             ask.denial.operation.word(),
@@ -220,14 +220,14 @@ impl Asker for Scripted {
 
 /// A shell that lives on, in a sandbox that stands.
 pub(crate) struct Living {
-    pub(crate) shell: Box<dyn Shell>,
-    standing: Box<dyn Standing>,
+    pub(crate) shell: Box<dyn SandboxShell>,
+    standing: Box<dyn Sandbox>,
 }
 
 impl Living {
     /// What a line says, how much of it was refused, and how much was granted.
     pub(crate) fn say(&mut self, text: &str) -> (String, usize, usize) {
-        let ran = self.shell.execute(&Line::new(text), &mut |_, _| {}).expect("it runs");
+        let ran = self.shell.execute(&ShellCommand::new(text), &mut |_, _| {}).expect("it runs");
         (
             String::from_utf8_lossy(&ran.stdout.bytes()).into_owned(),
             ran.denials.len(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::Answer;
+use ringfence_api::AskAnswer;
 use ringfence_policy::AbsPath;
 
 use crate::Test;
@@ -76,7 +76,7 @@ fn when(stage: &Stage, name: &str) -> Arc<Scripted> {
         while !is_there(&go) {
             thread::sleep(Duration::from_millis(5));
         }
-        Answer::AllowOnce
+        AskAnswer::AllowOnce
     })
 }
 
@@ -113,7 +113,7 @@ fn a_directory_that_becomes_a_link_is_not_written_to(stage: &Stage) {
             fs::rename(papers.as_path(), away.as_path()).expect("it is there");
             symlink(ssh.as_path(), papers.as_path()).expect("the home is ours");
         }
-        Answer::AllowOnce
+        AskAnswer::AllowOnce
     });
     let ran = stage.sh(&asker, "echo x > ~/papers/new");
     assert_eq!(
@@ -168,7 +168,7 @@ fn what_takes_the_place_of_a_file_is_not_written_to(stage: &Stage) {
                 _ => fs::write(notes.as_path(), "another\n"),
             }
             .expect("the home is ours");
-            Answer::AllowOnce
+            AskAnswer::AllowOnce
         });
         let ran = stage.sh(&asker, "echo x > ~/notes.txt");
         assert_eq!(
@@ -189,7 +189,7 @@ fn what_is_made_meanwhile_is_not_written_to(stage: &Stage) {
     let new = stage.at("home/papers/new");
     let asker = Scripted::new(stage, move |_| {
         fs::write(new.as_path(), "the person's\n").expect("the home is ours");
-        Answer::AllowOnce
+        AskAnswer::AllowOnce
     });
     let ran = stage.sh(&asker, "echo x > ~/papers/new");
     assert_eq!(
@@ -203,7 +203,11 @@ fn what_is_made_meanwhile_is_not_written_to(stage: &Stage) {
 
 fn what_was_handed_over_leads_nowhere_else(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
-        if ask.denial.target.ends_with("notes.txt") { Answer::AllowOnce } else { Answer::Deny }
+        if ask.denial.target.ends_with("notes.txt") {
+            AskAnswer::AllowOnce
+        } else {
+            AskAnswer::Deny
+        }
     });
     let probe = "import os
 fd = os.open(os.environ['HOME'] + '/notes.txt', os.O_RDWR)
@@ -250,13 +254,13 @@ fn an_answer_that_nobody_waits_for_opens_nothing(stage: &Stage) {
     let is_first = AtomicBool::new(true);
     let asker = Scripted::new(stage, move |_| {
         if !is_first.swap(false, Ordering::SeqCst) {
-            return Answer::Deny;
+            return AskAnswer::Deny;
         }
         fs::write(asked.as_path(), "").expect("the project is ours");
         while !is_there(&go) {
             thread::sleep(Duration::from_millis(5));
         }
-        Answer::AllowSession
+        AskAnswer::AllowSession
     });
     let line = format!(
         "touch .vscode & {UNTIL_ASKED}; kill -KILL $!; wait $! 2>/dev/null; touch go; sleep 1; rm go; \
@@ -299,7 +303,7 @@ fn nobody_else_waits(stage: &Stage) {
         while ask.denial.target.ends_with("/slow") && !is_there(&go) {
             thread::sleep(Duration::from_millis(5));
         }
-        Answer::AllowOnce
+        AskAnswer::AllowOnce
     });
     let line = "echo a > ~/slow & for i in 1 2 3; do echo $i > in$i; mkdir d$i; done; echo b > ~/quick; cat ~/notes.txt; touch go; wait; cat in1 in2 in3";
     let ran = stage.sh(&asker, line);
@@ -331,7 +335,7 @@ fn there_is_an_end_to_how_many_wait(stage: &Stage) {
         while !is_there(&go) {
             thread::sleep(Duration::from_millis(20));
         }
-        Answer::Deny
+        AskAnswer::Deny
     });
     let probe = "import os, threading
 home = os.environ['HOME']
@@ -356,7 +360,7 @@ print('done')";
 fn whoever_swaps_all_the_time_gets_nothing_more(stage: &Stage) {
     stage.write("home/code/app/real/x", "");
     stage.write("home/code/app/decoy/x", "");
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let probe = "import ctypes, os, threading
 home = os.environ['HOME']
 libc = ctypes.CDLL(None)
@@ -393,7 +397,7 @@ for thread in threads: thread.join()";
 }
 
 fn who_asks_again_at_once_is_asked_about_again(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let probe = "import os
 for _ in range(100): os.close(os.open(os.environ['HOME'] + '/notes.txt', os.O_WRONLY))";
     let ran = stage.sh(&asker, &format!("python3 -c \"{probe}\""));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Answer, Ask, Asker};
+use ringfence_api::{Ask, AskAnswer, Asker};
 
 use crate::Test;
 use crate::stage::{Scripted, Stage};
@@ -34,7 +34,7 @@ impl fmt::Debug for Silent {
 }
 
 impl Asker for Silent {
-    fn ask(&self, _: &Ask) -> Answer {
+    fn ask(&self, _: &Ask) -> AskAnswer {
         loop {
             thread::park();
         }
@@ -48,7 +48,7 @@ fn nobody_else_waits(stage: &Stage) {
         while ask.denial.target.ends_with("id_test") && !go.as_path().exists() {
             thread::sleep(Duration::from_millis(5));
         }
-        Answer::AllowOnce
+        AskAnswer::AllowOnce
     });
     let ran = stage.sh(
         &asker,
@@ -64,7 +64,7 @@ fn the_same_question_is_asked_once(stage: &Stage) {
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(Duration::from_millis(100));
-        Answer::AllowOnce
+        AskAnswer::AllowOnce
     });
     let ran = stage
         .sh(&asker, "for i in 1 2 3 4 5; do cat ~/.ssh/id_test & done; sleep 2; touch go; wait");
@@ -90,7 +90,7 @@ fn whoever_is_stopped_goes_on_waiting(stage: &Stage) {
         while !go.as_path().exists() {
             thread::sleep(Duration::from_millis(5));
         }
-        Answer::AllowOnce
+        AskAnswer::AllowOnce
     });
     let line = "cat ~/.ssh/id_test & sleep 0.2; kill -STOP $!; sleep 0.1; kill -CONT $!; touch go; wait $!; echo $?;
         rm go; cat ~/.ssh/id_test & sleep 0.2; kill -STOP $!; sleep 0.1; kill -KILL $!; wait $!; echo $?; touch go";
@@ -123,14 +123,14 @@ fn a_flood_of_questions_is_bounded(stage: &Stage) {
     fs::create_dir(asked.as_path()).expect("the project is ours");
     let asker = Scripted::new(stage, move |ask| {
         if ask.denial.target.ends_with("many") {
-            return Answer::AllowOnce;
+            return AskAnswer::AllowOnce;
         }
         let number = ask.denial.target.rsplit('/').next().unwrap_or_default();
         fs::write(asked.join(number).as_path(), "").expect("the project is ours");
         while !go.as_path().exists() {
             thread::sleep(Duration::from_millis(20));
         }
-        Answer::Deny
+        AskAnswer::Deny
     });
     let probe = "import os, threading, time
 many = os.open(os.environ['HOME'] + '/papers/many', os.O_RDONLY)

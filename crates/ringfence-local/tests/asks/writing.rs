@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use ringfence_api::Answer;
+use ringfence_api::AskAnswer;
 use ringfence_policy::{AbsPath, Effect, Origin, Rule, Source};
 
 use crate::Test;
@@ -51,7 +51,7 @@ fn read(stage: &Stage, name: &str) -> Option<String> {
 }
 
 fn one_answer_makes_one_file(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(
         &asker,
         "echo one > ~/papers/new; echo two >> ~/papers/new; touch ~/top; mkdir ~/papers/dir; touch ~/papers/dir/in; echo x > .env.local",
@@ -74,7 +74,7 @@ fn one_answer_makes_one_file(stage: &Stage) {
 }
 
 fn what_is_there_is_written_as_it_was_wanted(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let probe = "import os
 path = os.environ['HOME'] + '/notes.txt'
 fd = os.open(path, os.O_RDWR)
@@ -91,7 +91,7 @@ except OSError as error: print(error.strerror)";
 }
 
 fn what_is_made_has_the_mode_that_was_wanted(stage: &Stage) {
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let probe = "import os
 home = os.environ['HOME']
 os.mkdir(home + '/d', 0o1777)
@@ -111,7 +111,7 @@ os.open(home + '/f', os.O_CREAT | os.O_WRONLY, 0o6755)";
 
 fn a_refusal_is_the_one_it_was(stage: &Stage) {
     let line = "echo x > ~/papers/new; mkdir ~/dir; echo x > ~/notes.txt; echo x > .env; touch .env.new; touch ~/nowhere/x; echo x >> ~/.ssh/id_test";
-    let silent = stage.sh(&Scripted::always(stage, Answer::Deny), line);
+    let silent = stage.sh(&Scripted::always(stage, AskAnswer::Deny), line);
     let bare = stage.unasked(line);
     assert_eq!(silent.talk(), bare.talk());
     let targets = |ran: &Ran| {
@@ -142,7 +142,7 @@ fn repository(stage: &Stage) {
 
 fn what_is_protected_is_asked_about(stage: &Stage) {
     repository(stage);
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let line = "echo a >> .git/config; echo b > .git/hooks/old; echo c > .git/hooks/new; echo d > .vscode/settings.json; echo e > .vscode/tasks.json; mkdir .claude; echo f 3< .git/config > /proc/self/fd/3";
     let ran = stage.sh(&asker, line);
     assert_eq!((ran.talk().as_str(), ran.refused().len()), ("", 0), "{:?}", ran.refused());
@@ -164,8 +164,10 @@ fn what_is_protected_is_asked_about(stage: &Stage) {
     ];
     assert_eq!(asker.asked(), asked.map(|one| one.replace(' ', " ~/code/app/")));
     // What was answered once says nothing about the next.
-    let ran = stage
-        .sh(&Scripted::always(stage, Answer::Deny), "echo g > .git/config; touch .git/hooks/more");
+    let ran = stage.sh(
+        &Scripted::always(stage, AskAnswer::Deny),
+        "echo g > .git/config; touch .git/hooks/more",
+    );
     assert_eq!(
         ran.refused(),
         ["write ~/code/app/.git/config", "create ~/code/app/.git/hooks/more"]
@@ -175,7 +177,7 @@ fn what_is_protected_is_asked_about(stage: &Stage) {
 
 fn what_is_locked_or_ours_is_never_asked_about(stage: &Stage) {
     stage.write("home/code/app/.ringfence/policy.toml", "version = 1\n");
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let mut grants = stage.grants();
     let managed = |root: AbsPath, effect: Effect| Rule {
         root,
@@ -217,7 +219,7 @@ fn what_is_no_single_name_is_refused_as_ever(stage: &Stage) {
     repository(stage);
     fs::hard_link(stage.at("home/.ssh/id_test").as_path(), stage.at("home/alias").as_path())
         .expect("the home is ours");
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let line = "mv README ~/papers/; mv ~/notes.txt .; rm ~/notes.txt .vscode/settings.json; ln README ~/l; ln -s README ~/s; mkfifo ~/p; chmod 600 .git/config; python3 -c \"import os; os.truncate(os.environ['HOME'] + '/notes.txt', 0)\"; rmdir ~/papers/deep; mkdir ~/papers/.git; touch ~/papers/HEAD; echo x > ~/alias; mkdir ~/papers; touch ~/nowhere/x; : > ~/papers";
     let ran = stage.sh(&asker, line);
     assert_eq!((asker.asked(), ran.granted().len()), (Vec::<String>::new(), 0), "{}", ran.talk());
@@ -231,7 +233,7 @@ fn links_lead_to_what_is_asked_about(stage: &Stage) {
     symlink("papers/plan.txt", stage.at("home/link").as_path()).expect("the home is ours");
     symlink(".ssh", stage.at("home/keys").as_path()).expect("the home is ours");
     symlink("nothing", stage.at("home/dangling").as_path()).expect("the home is ours");
-    let asker = Scripted::always(stage, Answer::AllowOnce);
+    let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "echo x > ~/link; echo y > ~/keys/new; touch ~/dangling; echo z > ~/papers/../notes.txt; mkdir ~/link");
     assert_eq!(
         asker.asked(),
@@ -251,7 +253,7 @@ const THRICE: &str = "echo $$ > pid; echo a >> FILE; echo b >> FILE; sleep 0.2; 
 
 fn for_the_session_is_for_that_file_and_not_asked_about_again(stage: &Stage) {
     repository(stage);
-    for answer in [Answer::AllowSession, Answer::AllowPermanent] {
+    for answer in [AskAnswer::AllowSession, AskAnswer::AllowPermanent] {
         for (name, operation) in [
             ("~/notes.txt", "write"),
             ("~/papers/new", "create"),
@@ -301,7 +303,7 @@ fn what_was_opened_for_the_session_is_that_file_alone(stage: &Stage) {
             || target.ends_with("/.ssh/id_test")
     };
     let asker = Scripted::new(stage, move |ask| {
-        if is_first(&ask.denial.target) { Answer::AllowSession } else { Answer::Deny }
+        if is_first(&ask.denial.target) { AskAnswer::AllowSession } else { AskAnswer::Deny }
     });
     let line = "set -C; echo a > ~/papers/new; set +C; echo b >> .git/config; echo c >> ~/.ssh/id_test; cat ~/papers/new;
         echo x > ~/papers/plan.txt; touch ~/papers/more .git/hooks/x; cat ~/.ssh/other; rm ~/papers/new .git/config; mv README .git/config; ls ~/papers; chmod +x ~/papers/new";
@@ -321,14 +323,16 @@ fn what_was_opened_for_the_session_is_that_file_alone(stage: &Stage) {
         ]
     );
     // The next sandbox knows nothing of it.
-    let ran = stage
-        .sh(&Scripted::always(stage, Answer::Deny), "echo x > ~/papers/new; echo x > .git/config");
+    let ran = stage.sh(
+        &Scripted::always(stage, AskAnswer::Deny),
+        "echo x > ~/papers/new; echo x > .git/config",
+    );
     assert_eq!(ran.refused(), ["write ~/papers/new", "write ~/code/app/.git/config"]);
 }
 
 fn a_shell_lives_on(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
-        if ask.denial.target.ends_with("other") { Answer::Deny } else { Answer::AllowSession }
+        if ask.denial.target.ends_with("other") { AskAnswer::Deny } else { AskAnswer::AllowSession }
     });
     let mut living = stage.shell(asker.clone());
     let pid = living.shell.pid();
@@ -350,7 +354,11 @@ fn a_shell_lives_on(stage: &Stage) {
 
 fn a_directory_is_made_once(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
-        if ask.options.contains(&Answer::AllowSession) { Answer::Deny } else { Answer::AllowOnce }
+        if ask.options.contains(&AskAnswer::AllowSession) {
+            AskAnswer::Deny
+        } else {
+            AskAnswer::AllowOnce
+        }
     });
     let ran =
         stage.sh(&asker, "mkdir ~/papers/dir; mkdir ~/papers/dir/more; touch ~/papers/dir/file");
@@ -376,7 +384,7 @@ fn what_the_host_replaces_is_written_where_it_is_now(stage: &Stage) {
             .expect("the home is ours");
         fs::remove_file(go.as_path()).expect("it is there");
     });
-    let asker = Scripted::always(stage, Answer::AllowSession);
+    let asker = Scripted::always(stage, AskAnswer::AllowSession);
     let ran = stage
         .sh(&asker, "echo a >> ~/notes.txt; touch go; while [ -e go ]; do sleep 0.05; done; echo b >> ~/notes.txt; echo c >> ~/notes.txt");
     editor.join().expect("it saves");

@@ -1,0 +1,34 @@
+//! What went through, as it is told: repeats become one with a count.
+
+use std::collections::HashMap;
+
+use ringfence_api::{Allowance, ObservedAccesses};
+
+/// What went through so far.
+#[derive(Debug, Default)]
+pub(crate) struct AllowanceLog {
+    observed: ObservedAccesses,
+    known: HashMap<(String, String, &'static str), usize>,
+}
+
+impl AllowanceLog {
+    pub(crate) fn note(&mut self, allowance: Allowance) {
+        let key = (allowance.target.clone(), allowance.program.clone(), allowance.operation.word());
+        match self.known.get(&key) {
+            Some(at) => self.observed.allowed[*at].count += allowance.count,
+            None => {
+                self.known.insert(key, self.observed.allowed.len());
+                self.observed.allowed.push(allowance);
+            }
+        }
+    }
+
+    /// This many more were not told one by one: whoever tells keeps no more than anybody reads.
+    pub(crate) fn unlisted(&mut self, more: u64) {
+        self.observed.dropped += more;
+    }
+
+    pub(crate) fn finish(self) -> ObservedAccesses {
+        self.observed
+    }
+}

@@ -1,0 +1,138 @@
+//! Standard error on its way to the caller's own, with a copy kept.
+//!
+//! Without a tripwire, denied reads are guessed from what a failed command says. A command that has
+//! the caller's own standard error says it past ringfence, so it gets a pipe instead, unless the
+//! caller's is a terminal: programs behave differently there.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use ringfence_shell::BoundedCapture;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::fstat;
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+/// Most bytes that wait to be written: then the command waits as well.
+const MOST: usize = 64 * 1024;
+/// A pipe that has room takes as many at once without waiting.
+const AT_ONCE: usize = 4096;
+/// As much of the text is kept at each end.
+const KEPT: usize = 512 * 1024;
+
+/// A pipe whose other end is a command's standard error.
+#[derive(Debug)]
+pub(super) struct Relay {
+    from: Option<OwnedFd>,
+    waiting: Vec<u8>,
+    kept: BoundedCapture,
+}
+
+/// The ends that the command gets.
+pub(super) struct Ends {
+    pub(super) stderr: OwnedFd,
+    /// True if standard output is the same file: both go through one pipe, so that they stay in
+    /// order.
+    pub(super) is_both: bool,
+}
+
+impl Relay {
+    /// `None` where the caller's standard error is a terminal, or closed.
+    pub(super) fn new() -> Result<Option<(Self, Ends)>, Errno> {
+        let (out, err) = (rustix::stdio::stdout(), rustix::stdio::stderr());
+        let (Ok(to), false) = (fstat(err), rustix::termios::isatty(err)) else { return Ok(None) };
+        let is_both =
+            fstat(out).is_ok_and(|out| (out.st_dev, out.st_ino) == (to.st_dev, to.st_ino));
+        let (from, stderr) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&from, true)?;
+        let relay = Self { from: Some(from), waiting: Vec::new(), kept: BoundedCapture::new(KEPT) };
+        Ok(Some((relay, Ends { stderr, is_both })))
+    }
+
+    /// What to wait for.
+    pub(super) fn polled(&self) -> Option<PollFd<'_>> {
+        match (&self.from, self.waiting.is_empty()) {
+            (_, false) => Some(PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)),
+            (Some(from), true) => Some(PollFd::new(from, PollFlags::IN)),
+            (None, true) => None,
+        }
+    }
+
+    /// Takes and hands on what can be without waiting.
+    pub(super) fn pass_on(&mut self) {
+        let mut buffer = vec![0; MOST];
+        loop {
+            let is_filled = self.fill(&mut buffer);
+            let is_written =
+                !self.waiting.is_empty() && has_room(Some(Duration::ZERO)) && self.write();
+            if !is_filled && !is_written {
+                return;
+            }
+        }
+    }
+
+    /// Hands on all that is left. Waits for a slow reader, but not beyond the command's time limit.
+    pub(super) fn finish(mut self, limit: Option<Instant>) -> BoundedCapture {
+        let mut buffer = vec![0; MOST];
+        while self.fill(&mut buffer) || !self.waiting.is_empty() {
+            let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
+            if !has_room(left) {
+                break;
+            }
+            self.write();
+        }
+        self.kept
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> bool {
+        let Some(from) = self.from.as_ref().filter(|_| self.waiting.is_empty()) else {
+            return false;
+        };
+        match rustix::io::read(from, &mut *buffer) {
+            Ok(0) => self.from = None,
+            Ok(length) => {
+                self.kept.push(&buffer[..length]);
+                self.waiting.extend_from_slice(&buffer[..length]);
+                return true;
+            }
+            Err(Errno::INTR) => return true,
+            Err(_) => {}
+        }
+        false
+    }
+
+    /// False if nothing was written.
+    fn write(&mut self) -> bool {
+        let length = self.waiting.len().min(AT_ONCE);
+        match rustix::io::write(rustix::stdio::stderr(), &self.waiting[..length]) {
+            Ok(written) => {
+                self.waiting.drain(..written);
+                written > 0
+            }
+            Err(Errno::INTR | Errno::AGAIN) => false,
+            // The reader is gone: the command gets EPIPE from its own pipe.
+            Err(_) => {
+                self.waiting.clear();
+                self.from = None;
+                false
+            }
+        }
+    }
+}
+
+/// True once the caller's standard error takes something, or is an error; waits so long for it.
+fn has_room(wait: Option<Duration>) -> bool {
+    let wait = wait.map(|wait| Timespec {
+        tv_sec: wait.as_secs() as i64,
+        tv_nsec: wait.subsec_nanos().into(),
+    });
+    loop {
+        match poll(
+            &mut [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)],
+            wait.as_ref(),
+        ) {
+            Err(Errno::INTR) => {}
+            ready => return ready.is_ok_and(|ready| ready > 0),
+        }
+    }
+}
