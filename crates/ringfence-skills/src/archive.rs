@@ -14,35 +14,35 @@ mod unpack;
 
 use std::io::{Read, Seek};
 
-use crate::bounds::Bounds;
-use crate::info::Warning;
-use crate::name::Name;
+use crate::bounds::UploadBounds;
+use crate::info::SkillWarning;
+use crate::name::SkillName;
 
-pub use fault::{ArchiveError, Fault};
-pub(crate) use unpack::{Sink, unpack};
+pub use fault::{ArchiveError, ArchiveFault};
+pub(crate) use unpack::{UnpackSink, unpack};
 
 /// What an archive holds, judged and not yet unpacked.
 #[derive(Debug)]
-pub(crate) struct Archive {
+pub(crate) struct CheckedArchive {
     /// Files and directories, in the order of their names: a directory before what is in it.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<ArchiveEntry>,
     /// The directories at its top.
-    pub(crate) skills: Vec<Name>,
+    pub(crate) skills: Vec<SkillName>,
     /// What was left out.
-    pub(crate) warnings: Vec<Warning>,
+    pub(crate) warnings: Vec<SkillWarning>,
 }
 
 /// A file or a directory of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct ArchiveEntry {
     /// From the top of the archive on, without a slash at its end.
     pub(crate) name: String,
-    pub(crate) kind: Kind,
-    pub(crate) packed: Packed,
+    pub(crate) kind: ArchiveEntryKind,
+    pub(crate) packed: PackedRange,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ArchiveEntryKind {
     Directory,
     File,
     Program,
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 
 /// Where the bytes of a file stand in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackedRange {
     pub(crate) at: u64,
     pub(crate) length: u64,
     pub(crate) size: u64,
@@ -61,10 +61,10 @@ pub(crate) struct Packed {
 /// Looks at all of `archive` but the bytes of its files.
 pub(crate) fn judge(
     archive: &mut (impl Read + Seek),
-    bounds: &Bounds,
-) -> Result<Archive, ArchiveError> {
+    bounds: &UploadBounds,
+) -> Result<CheckedArchive, ArchiveError> {
     let records = layout::read(archive, bounds)?;
     let (entries, warnings) = names::judge(records, bounds)?;
     let skills = names::skills(&entries, bounds)?;
-    Ok(Archive { entries, skills, warnings })
+    Ok(CheckedArchive { entries, skills, warnings })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How much is taken in and handed out. What goes beyond is refused, never cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bounds {
+pub struct UploadBounds {
     /// Bytes of an archive.
     pub archive: u64,
     /// Entries of an archive, directories included.
@@ -27,16 +27,16 @@ pub struct Bounds {
     pub content: u64,
     /// Files that are listed of a skill.
     pub listed: usize,
-    /// Names of files and directories that are counted of a user, who may have no more: each look at
-    /// what the user has goes through all of them.
+    /// Names of files and directories that are counted of a user, who may have no more: each look
+    /// at what the user has goes through all of them.
     pub counted: u64,
     /// How long somebody waits for others who are at the same skill.
     pub patience: Duration,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds {
+impl Default for UploadBounds {
+    fn default() -> UploadBounds {
+        UploadBounds {
             archive: 64 << 20,
             entries: 10_000,
             skills: 100,

@@ -10,22 +10,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::bounds::Bounds;
+use crate::bounds::UploadBounds;
 use crate::error::StoreError;
 use crate::lines::LineRange;
 use crate::name::SkillId;
-use crate::store::{Held, Store};
+use crate::store::{HeldVersion, SkillStore};
 use crate::tree;
 
 /// What stands in a file, or in some lines of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Content {
+pub struct SkillFileContent {
     /// As it was asked for.
     pub path: String,
     /// What was asked for of it.
     #[serde(flatten)]
-    pub body: Body,
+    pub body: SkillFileBody,
     /// How long the whole file is.
     pub bytes: u64,
     /// SHA-256 of the whole file, in hexadecimal: what a change may expect.
@@ -47,21 +47,21 @@ pub struct Content {
 /// Text as it is, anything else in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "encoding", content = "content", rename_all = "camelCase")]
-pub enum Body {
+pub enum SkillFileBody {
     /// UTF-8 without NUL.
     Text(String),
     /// RFC 4648, with padding.
     Base64(String),
 }
 
-impl Store {
+impl SkillStore {
     /// What stands in a file of a skill; with `lines`, those of it, which must be a text.
     pub fn content(
         &self,
         skill: &SkillId,
         path: &str,
         lines: Option<LineRange>,
-    ) -> Result<Content, StoreError> {
+    ) -> Result<SkillFileContent, StoreError> {
         check_path(path, &self.inner.bounds)?;
         let held = self.hold(skill)?;
         let (file, stat) = open(&held, path)?;
@@ -73,7 +73,7 @@ impl Store {
                 limit: self.inner.bounds.file,
             });
         }
-        let mut taken = Taking::new(lines, self.inner.bounds.content);
+        let mut taken = FileScan::new(lines, self.inner.bounds.content);
         taken
             .read(file, self.inner.bounds.file)
             .map_err(StoreError::io("read", format!("skills/{skill}/{path}")))?;
@@ -82,7 +82,7 @@ impl Store {
 }
 
 /// Opens a plain file of the version that is held.
-pub(crate) fn open(held: &Held, path: &str) -> Result<(File, Stat), StoreError> {
+pub(crate) fn open(held: &HeldVersion, path: &str) -> Result<(File, Stat), StoreError> {
     let not_a_file =
         |kind| StoreError::NotAFile { skill: held.skill.clone(), path: path.to_owned(), kind };
     let file = tree::readable(&held.directory, path).map_err(|errno| match errno {
@@ -104,7 +104,7 @@ pub(crate) fn open(held: &Held, path: &str) -> Result<(File, Stat), StoreError> 
 
 /// What names a file in a skill. The kernel keeps it below the skill in any case; this is so that
 /// whoever asks is told what is wrong.
-pub(crate) fn check_path(path: &str, bounds: &Bounds) -> Result<(), StoreError> {
+pub(crate) fn check_path(path: &str, bounds: &UploadBounds) -> Result<(), StoreError> {
     let refuse = |what| {
         Err(StoreError::Path {
             path: path.chars().filter(|c| !is_hidden(*c)).take(200).collect(),
@@ -127,7 +127,7 @@ pub(crate) fn check_path(path: &str, bounds: &Bounds) -> Result<(), StoreError> 
 }
 
 /// A file while it is read, once from its beginning to its end.
-struct Taking {
+struct FileScan {
     lines: Option<LineRange>,
     most: usize,
     kept: Vec<u8>,
@@ -141,9 +141,9 @@ struct Taking {
     bytes: u64,
 }
 
-impl Taking {
-    fn new(lines: Option<LineRange>, most: u64) -> Taking {
-        Taking {
+impl FileScan {
+    fn new(lines: Option<LineRange>, most: u64) -> FileScan {
+        FileScan {
             lines,
             most: usize::try_from(most).unwrap_or(usize::MAX),
             kept: Vec::new(),
@@ -190,7 +190,12 @@ impl Taking {
         }
     }
 
-    fn finish(mut self, skill: &SkillId, path: &str, stat: &Stat) -> Result<Content, StoreError> {
+    fn finish(
+        mut self,
+        skill: &SkillId,
+        path: &str,
+        stat: &Stat,
+    ) -> Result<SkillFileContent, StoreError> {
         let total = self.line - 1 + u64::from(self.is_within);
         let is_text = !self.has_nul && is_utf8(&mut self.kept, self.is_cut);
         if let Some(lines) = self.lines {
@@ -204,12 +209,12 @@ impl Taking {
         }
         let start = self.lines.map_or(1, |lines| lines.start);
         let body = match String::from_utf8(self.kept) {
-            Ok(text) if is_text => Body::Text(text),
-            Ok(text) => Body::Base64(base64(text.as_bytes())),
-            Err(error) => Body::Base64(base64(error.as_bytes())),
+            Ok(text) if is_text => SkillFileBody::Text(text),
+            Ok(text) => SkillFileBody::Base64(base64(text.as_bytes())),
+            Err(error) => SkillFileBody::Base64(base64(error.as_bytes())),
         };
         let has_lines = is_text && self.last_kept > 0;
-        Ok(Content {
+        Ok(SkillFileContent {
             path: path.to_owned(),
             body,
             bytes: self.bytes,
@@ -287,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_path_stays_in_the_skill() {
-        let check = |path: &str| check_path(path, &Bounds::default());
+        let check = |path: &str| check_path(path, &UploadBounds::default());
         for path in ["a", "a/b.txt", ".hidden", "a b", "ä\\x", "..."] {
             assert!(check(path).is_ok(), "{path:?}");
         }

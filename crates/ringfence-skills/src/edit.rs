@@ -10,26 +10,26 @@ use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::card::Card;
 use crate::content::{check_path, etag, open};
 use crate::error::StoreError;
-use crate::info::{Head, SKILL_FILE, Warning, needs_of};
+use crate::info::{SKILL_FILE, SkillFrontMatter, SkillWarning, needs_of};
 use crate::lines::{self, LineRange};
+use crate::metadata::SkillMetadata;
 use crate::name::SkillId;
-use crate::needs::Needs;
-use crate::store::{Held, Store};
-use crate::table::Heed;
+use crate::needs::SkillNeeds;
+use crate::store::{HeldVersion, SkillStore};
 use crate::tree;
+use crate::versions::ClaimWait;
 
 /// A change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Edit {
+pub struct SkillEdit {
     /// From the skill's directory on.
     pub path: String,
     /// What it is to become.
     pub change: Replacement,
     /// What it has to be before.
-    pub expect: Expect,
+    pub expect: EditPrecondition,
 }
 
 /// What is put into a file.
@@ -51,7 +51,7 @@ pub enum Replacement {
 
 /// What a file has to be before it is changed, against changes that somebody else made meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Expect {
+pub enum EditPrecondition {
     /// Whatever it is.
     #[default]
     Anything,
@@ -64,7 +64,7 @@ pub enum Expect {
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Edited {
+pub struct SkillEditResult {
     /// As it was asked for.
     pub path: String,
     /// What the next change may expect.
@@ -76,25 +76,25 @@ pub struct Edited {
     /// Whether it was not there before.
     pub created: bool,
     /// For `SKILL.md`: where it departs from the rules for skills.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SkillWarning>,
 }
 
 /// A file as it was.
-struct Before {
+struct FileBefore {
     bytes: Vec<u8>,
     mode: u32,
 }
 
-impl Store {
+impl SkillStore {
     /// Changes one file, as a whole or not at all. Its mode stays. With a `quota`, the user has no
     /// more bytes than that afterwards. A new `SKILL.md` is what the skill needs from then on;
     /// some lines of it can be replaced only if no command has changed its needs in it.
     pub fn edit(
         &self,
         skill: &SkillId,
-        edit: &Edit,
+        edit: &SkillEdit,
         quota: Option<u64>,
-    ) -> Result<Edited, StoreError> {
+    ) -> Result<SkillEditResult, StoreError> {
         let inner = &self.inner;
         check_path(&edit.path, &inner.bounds)?;
         if edit.path.contains(is_hidden) || edit.path.split('/').count() > inner.bounds.depth {
@@ -105,14 +105,14 @@ impl Store {
             });
         }
         let _user = quota.map(|_| inner.claim_user(skill)).transpose()?;
-        let _claim = inner.claim(std::slice::from_ref(skill), Heed::Changes)?;
+        let _claim = inner.claim(std::slice::from_ref(skill), ClaimWait::Changes)?;
         let held = self.hold(skill)?;
         let before = self.before(&held, &edit.path)?;
         let now = before.as_ref().map(|before| etag(&before.bytes));
         let is_expected = match &edit.expect {
-            Expect::Anything => true,
-            Expect::Absent => now.is_none(),
-            Expect::Etag(expected) => {
+            EditPrecondition::Anything => true,
+            EditPrecondition::Absent => now.is_none(),
+            EditPrecondition::Etag(expected) => {
                 now.as_ref().is_some_and(|now| now.eq_ignore_ascii_case(expected))
             }
         };
@@ -140,12 +140,12 @@ impl Store {
         let mode = before.as_ref().map_or(0o644, |before| before.mode);
         self.put(&held, &edit.path, &after, mode, needs)?;
         let warnings = if edit.path == SKILL_FILE {
-            Head::parse(&after, skill.skill.as_str()).warnings
+            SkillFrontMatter::parse(&after, skill.skill.as_str()).warnings
         } else {
             Vec::new()
         };
         let text = std::str::from_utf8(&after).ok().filter(|text| !text.contains('\0'));
-        Ok(Edited {
+        Ok(SkillEditResult {
             path: edit.path.clone(),
             etag: etag(&after),
             bytes: size,
@@ -155,7 +155,7 @@ impl Store {
         })
     }
 
-    fn before(&self, held: &Held, path: &str) -> Result<Option<Before>, StoreError> {
+    fn before(&self, held: &HeldVersion, path: &str) -> Result<Option<FileBefore>, StoreError> {
         let (file, stat) = match open(held, path) {
             Ok(opened) => opened,
             Err(StoreError::NoFile { .. }) => return Ok(None),
@@ -173,17 +173,17 @@ impl Store {
                 limit,
             });
         }
-        Ok(Some(Before { bytes, mode: stat.st_mode & 0o777 }))
+        Ok(Some(FileBefore { bytes, mode: stat.st_mode & 0o777 }))
     }
 
     /// What the skill needs from then on, if that changes.
     fn needs_after(
         &self,
-        held: &Held,
-        edit: &Edit,
-        before: Option<&Before>,
+        held: &HeldVersion,
+        edit: &SkillEdit,
+        before: Option<&FileBefore>,
         after: &[u8],
-    ) -> Result<Option<Needs>, StoreError> {
+    ) -> Result<Option<SkillNeeds>, StoreError> {
         if edit.path != SKILL_FILE {
             return Ok(None);
         }
@@ -193,7 +193,8 @@ impl Store {
         // Whoever replaces some lines has not said what the others are: a command may have put
         // needs of its own there and wait for somebody to confirm them.
         if matches!(edit.change, Replacement::Lines { .. }) {
-            let said = before.map_or(Ok(Needs::default()), |before| needs_of(&before.bytes, name));
+            let said =
+                before.map_or(Ok(SkillNeeds::default()), |before| needs_of(&before.bytes, name));
             if said.ok() != Some(held.card()?.needs) {
                 return Err(StoreError::NeedsChanged { skill: held.skill.clone() });
             }
@@ -204,11 +205,11 @@ impl Store {
     /// Writes the file beside the skill, and lets it take its place in one step.
     fn put(
         &self,
-        held: &Held,
+        held: &HeldVersion,
         path: &str,
         bytes: &[u8],
         mode: u32,
-        needs: Option<Needs>,
+        needs: Option<SkillNeeds>,
     ) -> Result<(), StoreError> {
         let inner = &self.inner;
         let shown = || format!("skills/{}/{path}", held.skill);
@@ -233,7 +234,7 @@ impl Store {
             // in force, and the text behind it.
             // A skill that nothing is known of stays that until its `SKILL.md` is written.
             if let Some(needs) = needs.or_else(|| held.card().ok().map(|card| card.needs)) {
-                let written = Card::new(needs).write(
+                let written = SkillMetadata::new(needs).write(
                     inner.cards.as_fd(),
                     inner.staging.as_fd(),
                     &inner.fresh(),
@@ -253,7 +254,11 @@ impl Store {
     }
 }
 
-fn after(skill: &SkillId, edit: &Edit, before: Option<&Before>) -> Result<Vec<u8>, StoreError> {
+fn after(
+    skill: &SkillId,
+    edit: &SkillEdit,
+    before: Option<&FileBefore>,
+) -> Result<Vec<u8>, StoreError> {
     let (range, text) = match &edit.change {
         Replacement::Whole { bytes } => return Ok(bytes.clone()),
         Replacement::Lines { range, text } => (*range, text),
@@ -267,7 +272,7 @@ fn after(skill: &SkillId, edit: &Edit, before: Option<&Before>) -> Result<Vec<u8
 }
 
 /// The directory that a path lies in, made where it is missing, and the path's last part.
-fn parent(held: &Held, path: &str) -> Result<(OwnedFd, String), Errno> {
+fn parent(held: &HeldVersion, path: &str) -> Result<(OwnedFd, String), Errno> {
     let mut here = tree::directory(&held.directory, ".")?;
     let mut parts = path.split('/').peekable();
     let mut last = String::new();

@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::archive::ArchiveError;
-use crate::name::{Name, SkillId};
-use crate::needs::NeedsError;
+use crate::name::{SkillId, SkillName};
+use crate::needs::SkillNeedsError;
 
 /// Why the store did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum StoreError {
         /// Which skill.
         skill: String,
         /// What is wrong with them.
-        source: NeedsError,
+        source: SkillNeedsError,
     },
     /// Nobody knows what the skill was allowed when it was uploaded.
     #[error("what {skill} may do is not on record")]
@@ -117,7 +117,7 @@ pub enum StoreError {
     )]
     Uncountable {
         /// The user.
-        user: Name,
+        user: SkillName,
         /// How many names are counted.
         names: u64,
     },

@@ -12,20 +12,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
-use crate::name::{Name, SkillId};
-use crate::needs::{Needs, NeedsError};
-use crate::store::{Held, Store};
-use crate::tree::{self, Locked};
+use crate::name::{SkillId, SkillName};
+use crate::needs::{SkillNeeds, SkillNeedsError};
+use crate::store::{HeldVersion, SkillStore};
+use crate::tree::{self, UnreadableDirs};
 use crate::usage::count;
 
-pub(crate) use head::Head;
+pub(crate) use head::SkillFrontMatter;
 
 /// A skill, as its `SKILL.md` describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillInfo {
     /// Its directory.
-    pub skill_id: Name,
+    pub skill_id: SkillName,
     /// What it calls itself; its directory if it does not.
     pub name: String,
     /// What it is for.
@@ -39,11 +39,11 @@ pub struct SkillInfo {
     /// Tools that it is meant to use.
     pub allowed_tools: Vec<String>,
     /// What it may have at most; none if that is not on record, and then nothing should run in it.
-    pub needs: Option<Needs>,
+    pub needs: Option<SkillNeeds>,
     /// How many bytes of instructions stand below its head.
     pub body_bytes: u64,
     /// Where it departs from the rules for skills.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SkillWarning>,
     /// Bytes of all its plain files.
     pub bytes: u64,
     /// Its files of any kind but directories.
@@ -66,12 +66,12 @@ pub struct NestedSkill {
     /// The description in its head.
     pub description: Option<String>,
     /// Where it departs from the rules for skills.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SkillWarning>,
 }
 
 /// Something that is not as it should be and stands in nobody's way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Warning {
+pub struct SkillWarning {
     /// The line of `SKILL.md`, from 1, where it is about one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line: Option<u32>,
@@ -79,13 +79,13 @@ pub struct Warning {
     pub what: String,
 }
 
-impl Warning {
-    pub(crate) fn new(what: impl Into<String>) -> Warning {
-        Warning { line: None, what: what.into() }
+impl SkillWarning {
+    pub(crate) fn new(what: impl Into<String>) -> SkillWarning {
+        SkillWarning { line: None, what: what.into() }
     }
 
-    pub(crate) fn at(line: u32, what: impl Into<String>) -> Warning {
-        Warning { line: Some(line), what: what.into() }
+    pub(crate) fn at(line: u32, what: impl Into<String>) -> SkillWarning {
+        SkillWarning { line: Some(line), what: what.into() }
     }
 }
 
@@ -93,9 +93,9 @@ impl Warning {
 const READ: u64 = head::LONGEST_HEAD as u64 + 4096;
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
 
-impl Store {
+impl SkillStore {
     /// The skills of an agent, by name.
-    pub fn list(&self, user: &Name, agent: &Name) -> Result<Vec<SkillInfo>, StoreError> {
+    pub fn list(&self, user: &SkillName, agent: &SkillName) -> Result<Vec<SkillInfo>, StoreError> {
         let mut infos = Vec::new();
         for skill in self.inner.children(&format!("{user}/{agent}"))? {
             match self.info(&SkillId { user: user.clone(), agent: agent.clone(), skill }) {
@@ -115,7 +115,7 @@ impl Store {
 }
 
 /// What the version that is held says of itself.
-pub(crate) fn describe(held: &Held, most: u64) -> Result<SkillInfo, StoreError> {
+pub(crate) fn describe(held: &HeldVersion, most: u64) -> Result<SkillInfo, StoreError> {
     let usage = count(held.directory.as_fd(), most)
         .map_err(StoreError::system("count", held.skill.path()))?;
     let (head, size) = read(held);
@@ -123,13 +123,13 @@ pub(crate) fn describe(held: &Held, most: u64) -> Result<SkillInfo, StoreError> 
     let mut warnings = head.warnings;
     match (&head.needs, &card) {
         (_, None) => {
-            warnings.push(Warning::new("what it may do is not on record: upload it again"))
+            warnings.push(SkillWarning::new("what it may do is not on record: upload it again"))
         }
         (Err(error), Some(_)) => {
-            warnings.push(Warning::new(format!("{error}; what holds is what was uploaded")))
+            warnings.push(SkillWarning::new(format!("{error}; what holds is what was uploaded")))
         }
         (Ok(says), Some(card)) if *says != card.needs => {
-            warnings.push(Warning::new(
+            warnings.push(SkillWarning::new(
                 "something that ran in it changed its needs; what holds is what was uploaded",
             ));
         }
@@ -155,11 +155,11 @@ pub(crate) fn describe(held: &Held, most: u64) -> Result<SkillInfo, StoreError> 
 
 /// The skills below one, at any depth. Programs of a tenant may have made as many as they like, so
 /// only so many are read, and the walk ends after `most` names.
-fn nested(held: &Held, most: u64) -> Vec<NestedSkill> {
+fn nested(held: &HeldVersion, most: u64) -> Vec<NestedSkill> {
     const MOST: usize = 256;
     let mut paths: Vec<String> = Vec::new();
     let mut names = 0;
-    let _ = tree::walk(held.directory.as_fd(), Locked::Leave, |found| {
+    let _ = tree::walk(held.directory.as_fd(), UnreadableDirs::Leave, |found| {
         let directory = std::str::from_utf8(found.path)
             .ok()
             .and_then(|path| path.strip_suffix(SKILL_FILE)?.strip_suffix('/'));
@@ -190,12 +190,20 @@ fn nested(held: &Held, most: u64) -> Vec<NestedSkill> {
 }
 
 /// The head of the file as it is now; one that is missing is an empty one.
-fn read(held: &Held) -> (Head, u64) {
+fn read(held: &HeldVersion) -> (SkillFrontMatter, u64) {
     read_at(held, SKILL_FILE, held.skill.skill.as_str())
 }
 
-fn read_at(held: &Held, path: &str, name: &str) -> (Head, u64) {
-    let missing = |what: &str| (Head { warnings: vec![Warning::new(what)], ..Head::none() }, 0);
+fn read_at(held: &HeldVersion, path: &str, name: &str) -> (SkillFrontMatter, u64) {
+    let missing = |what: &str| {
+        (
+            SkillFrontMatter {
+                warnings: vec![SkillWarning::new(what)],
+                ..SkillFrontMatter::none()
+            },
+            0,
+        )
+    };
     let Ok(file) = tree::readable(&held.directory, path) else {
         return missing("there is no SKILL.md that can be read");
     };
@@ -209,10 +217,10 @@ fn read_at(held: &Held, path: &str, name: &str) -> (Head, u64) {
     if File::from(file).take(READ).read_to_end(&mut bytes).is_err() {
         return missing("there is no SKILL.md that can be read");
     }
-    (Head::parse(&bytes, name), stat.st_size as u64)
+    (SkillFrontMatter::parse(&bytes, name), stat.st_size as u64)
 }
 
 /// What a `SKILL.md` that comes in says it needs.
-pub(crate) fn needs_of(bytes: &[u8], skill: &str) -> Result<Needs, NeedsError> {
-    Head::parse(&bytes[..bytes.len().min(READ as usize)], skill).needs
+pub(crate) fn needs_of(bytes: &[u8], skill: &str) -> Result<SkillNeeds, SkillNeedsError> {
+    SkillFrontMatter::parse(&bytes[..bytes.len().min(READ as usize)], skill).needs
 }

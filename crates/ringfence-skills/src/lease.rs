@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::error::StoreError;
 use crate::name::SkillId;
-use crate::needs::Needs;
-use crate::store::{Held, Store};
+use crate::needs::SkillNeeds;
+use crate::store::{HeldVersion, SkillStore};
 
 /// A skill that something runs in.
 ///
@@ -15,16 +15,16 @@ use crate::store::{Held, Store};
 /// was mounted stays on disk until the lease is dropped. Dropping the last lease of a replaced
 /// version deletes it, which may take a while.
 #[derive(Debug)]
-pub struct Lease {
-    store: Store,
+pub struct SkillLease {
+    store: SkillStore,
     path: PathBuf,
     is_standing: bool,
-    held: Held,
+    held: HeldVersion,
 }
 
-impl Store {
+impl SkillStore {
     /// Leases a skill. Waits while it is being replaced, for as long as the bounds say.
-    pub fn lease(&self, skill: &SkillId) -> Result<Lease, StoreError> {
+    pub fn lease(&self, skill: &SkillId) -> Result<SkillLease, StoreError> {
         let inner = &self.inner;
         let busy = |_| StoreError::Busy { skill: skill.clone() };
         let mut state = inner.table.set_up(skill, inner.bounds.patience).map_err(busy)?;
@@ -35,9 +35,9 @@ impl Store {
         drop(state);
         match entered {
             Ok((directory, number)) => {
-                let held = Held::new(Arc::clone(inner), skill.clone(), directory, number);
+                let held = HeldVersion::new(Arc::clone(inner), skill.clone(), directory, number);
                 let path = inner.root.join("skills").join(skill.path());
-                Ok(Lease { store: self.clone(), path, is_standing: false, held })
+                Ok(SkillLease { store: self.clone(), path, is_standing: false, held })
             }
             Err(error) => {
                 inner.table.stands(skill);
@@ -47,7 +47,7 @@ impl Store {
     }
 }
 
-impl Lease {
+impl SkillLease {
     /// Where the skill stands on the host.
     pub fn path(&self) -> &Path {
         &self.path
@@ -59,7 +59,7 @@ impl Lease {
     }
 
     /// What the version that was leased may have at most.
-    pub fn needs(&self) -> Result<Needs, StoreError> {
+    pub fn needs(&self) -> Result<SkillNeeds, StoreError> {
         Ok(self.held.card()?.needs)
     }
 
@@ -71,7 +71,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for SkillLease {
     fn drop(&mut self) {
         self.stands();
     }

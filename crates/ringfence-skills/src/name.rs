@@ -13,18 +13,19 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(try_from = "String", into = "String")]
 #[schemars(inline)]
-pub struct Name(
-    #[schemars(regex(pattern = Name::PATTERN), length(min = 1, max = Name::LONGEST))] String,
+pub struct SkillName(
+    #[schemars(regex(pattern = SkillName::PATTERN), length(min = 1, max = SkillName::LONGEST))]
+    String,
 );
 
 /// Why a text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
+pub enum SkillNameError {
     /// Nothing stands there.
     #[error("a name is empty")]
     Empty,
     /// It is too long.
-    #[error("a name has {length} characters, and at most {} are taken", Name::LONGEST)]
+    #[error("a name has {length} characters, and at most {} are taken", SkillName::LONGEST)]
     TooLong {
         /// How long it is.
         length: usize,
@@ -46,7 +47,7 @@ pub enum NameError {
     Dots,
 }
 
-impl NameError {
+impl SkillNameError {
     /// A stable word for it.
     pub fn code(&self) -> &'static str {
         "name"
@@ -56,12 +57,12 @@ impl NameError {
     pub fn hint(&self) -> String {
         format!(
             "write 1 to {} of A-Z a-z 0-9 . _ @ -, beginning with a letter or a digit",
-            Name::LONGEST
+            SkillName::LONGEST
         )
     }
 }
 
-impl Name {
+impl SkillName {
     /// How many characters it has at most.
     pub const LONGEST: usize = 64;
     /// What it matches, beside its length; for whoever describes it to others.
@@ -73,58 +74,58 @@ impl Name {
     }
 }
 
-impl TryFrom<&str> for Name {
-    type Error = NameError;
+impl TryFrom<&str> for SkillName {
+    type Error = SkillNameError;
 
-    fn try_from(text: &str) -> Result<Name, NameError> {
-        let first = text.chars().next().ok_or(NameError::Empty)?;
+    fn try_from(text: &str) -> Result<SkillName, SkillNameError> {
+        let first = text.chars().next().ok_or(SkillNameError::Empty)?;
         if let Some(character) =
             text.chars().find(|c| !(c.is_ascii_alphanumeric() || "._@-".contains(*c)))
         {
-            return Err(NameError::Character { character });
+            return Err(SkillNameError::Character { character });
         }
-        if text.len() > Name::LONGEST {
-            return Err(NameError::TooLong { length: text.len() });
+        if text.len() > SkillName::LONGEST {
+            return Err(SkillNameError::TooLong { length: text.len() });
         }
         if !first.is_ascii_alphanumeric() {
-            return Err(NameError::First { character: first });
+            return Err(SkillNameError::First { character: first });
         }
         if text.contains("..") || text.ends_with('.') {
-            return Err(NameError::Dots);
+            return Err(SkillNameError::Dots);
         }
-        Ok(Name(text.to_owned()))
+        Ok(SkillName(text.to_owned()))
     }
 }
 
-impl TryFrom<String> for Name {
-    type Error = NameError;
+impl TryFrom<String> for SkillName {
+    type Error = SkillNameError;
 
-    fn try_from(text: String) -> Result<Name, NameError> {
-        Name::try_from(text.as_str())
+    fn try_from(text: String) -> Result<SkillName, SkillNameError> {
+        SkillName::try_from(text.as_str())
     }
 }
 
-impl FromStr for Name {
-    type Err = NameError;
+impl FromStr for SkillName {
+    type Err = SkillNameError;
 
-    fn from_str(text: &str) -> Result<Name, NameError> {
-        Name::try_from(text)
+    fn from_str(text: &str) -> Result<SkillName, SkillNameError> {
+        SkillName::try_from(text)
     }
 }
 
-impl From<Name> for String {
-    fn from(name: Name) -> String {
+impl From<SkillName> for String {
+    fn from(name: SkillName) -> String {
         name.0
     }
 }
 
-impl AsRef<str> for Name {
+impl AsRef<str> for SkillName {
     fn as_ref(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for SkillName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -134,11 +135,11 @@ impl fmt::Display for Name {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SkillId {
     /// Whose it is.
-    pub user: Name,
+    pub user: SkillName,
     /// Which of the user's agents has it.
-    pub agent: Name,
+    pub agent: SkillName,
     /// Which one.
-    pub skill: Name,
+    pub skill: SkillName,
 }
 
 impl SkillId {
@@ -160,8 +161,8 @@ mod tests {
     use proptest::prelude::*;
 
     #[track_caller]
-    fn check(text: &str, expect: Result<(), NameError>) {
-        assert_eq!(text.parse::<Name>().map(|_| ()), expect, "{text:?}");
+    fn check(text: &str, expect: Result<(), SkillNameError>) {
+        assert_eq!(text.parse::<SkillName>().map(|_| ()), expect, "{text:?}");
     }
 
     #[test]
@@ -169,12 +170,12 @@ mod tests {
         for text in ["a", "7", "user_1", "ada@example.org", "a-b.c", &"x".repeat(64)] {
             check(text, Ok(()));
         }
-        check("", Err(NameError::Empty));
-        check(&"x".repeat(65), Err(NameError::TooLong { length: 65 }));
+        check("", Err(SkillNameError::Empty));
+        check(&"x".repeat(65), Err(SkillNameError::TooLong { length: 65 }));
         for (text, character) in
             [(".", '.'), ("..", '.'), (".hidden", '.'), ("-rf", '-'), ("_x", '_'), ("@x", '@')]
         {
-            check(text, Err(NameError::First { character }));
+            check(text, Err(SkillNameError::First { character }));
         }
         for (text, character) in [
             ("a/b", '/'),
@@ -185,22 +186,22 @@ mod tests {
             ("é", 'é'),
             ("a\n", '\n'),
         ] {
-            check(text, Err(NameError::Character { character }));
+            check(text, Err(SkillNameError::Character { character }));
         }
-        check("a..b", Err(NameError::Dots));
-        check("a.", Err(NameError::Dots));
+        check("a..b", Err(SkillNameError::Dots));
+        check("a.", Err(SkillNameError::Dots));
     }
 
     #[test]
     fn what_is_read_is_checked_too() {
-        assert!(serde_json::from_str::<Name>("\"../x\"").is_err());
-        assert_eq!(serde_json::to_string(&Name::try_from("a").unwrap()).unwrap(), "\"a\"");
+        assert!(serde_json::from_str::<SkillName>("\"../x\"").is_err());
+        assert_eq!(serde_json::to_string(&SkillName::try_from("a").unwrap()).unwrap(), "\"a\"");
     }
 
     proptest! {
         #[test]
         fn a_name_never_leads_elsewhere(text in "[a.@/_\\-\\\\\u{0}é]{0,8}") {
-            if let Ok(name) = text.parse::<Name>() {
+            if let Ok(name) = text.parse::<SkillName>() {
                 let mut parts = std::path::Path::new(name.as_str()).components();
                 prop_assert!(matches!(parts.next(), Some(std::path::Component::Normal(part)) if part == text.as_str()));
                 prop_assert!(parts.next().is_none());

@@ -3,7 +3,7 @@
 //! They are a ceiling. So whatever could be one and cannot be read for certain is an error, and
 //! never the same as having said nothing.
 
-use ringfence_policy::front_matter::{Entry, Kind, Value};
+use ringfence_policy::front_matter::{FrontMatterEntry, FrontMatterKind, FrontMatterValue};
 use ringfence_policy::{FrontMatter, HostRule, HostRuleError, Limit, is_hidden};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// empty list says that nothing is needed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Needs {
+pub struct SkillNeeds {
     /// Hosts, as rules of a policy.
     pub hosts: Option<Vec<String>>,
     /// Paths from the skill's directory on; `.` is the whole of it.
@@ -23,7 +23,7 @@ pub struct Needs {
 
 /// Why needs cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NeedsError {
+pub enum SkillNeedsError {
     /// Something that may be one of them stands where it cannot be read.
     #[error("line {line}: `{key}` stands in a head that cannot be read: {what}")]
     Unreadable {
@@ -80,50 +80,50 @@ pub enum NeedsError {
     },
 }
 
-impl NeedsError {
+impl SkillNeedsError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            NeedsError::Unreadable { .. } => {
+            SkillNeedsError::Unreadable { .. } => {
                 "write the head as plain YAML between two lines of `---`, each key once".into()
             }
-            NeedsError::Misplaced { key, .. } => {
+            SkillNeedsError::Misplaced { key, .. } => {
                 format!("write `{}` under `metadata`", key.to_ascii_lowercase())
             }
-            NeedsError::Shape { .. } => "write `a, b`, or a list with dashes".into(),
-            NeedsError::Host { source, .. } => source.hint(),
-            NeedsError::Write { .. } => {
+            SkillNeedsError::Shape { .. } => "write `a, b`, or a list with dashes".into(),
+            SkillNeedsError::Host { source, .. } => source.hint(),
+            SkillNeedsError::Write { .. } => {
                 "write paths such as `out/reports`, without `..`, `~`, `$` or wildcards".into()
             }
-            NeedsError::Limit { expected, .. } => expected.clone(),
+            SkillNeedsError::Limit { expected, .. } => expected.clone(),
         }
     }
 }
 
 const KEYS: [&str; 3] = ["hosts", "writes", "limits"];
 
-impl Needs {
+impl SkillNeeds {
     /// Whether nothing was said.
     pub fn is_empty(&self) -> bool {
-        *self == Needs::default()
+        *self == SkillNeeds::default()
     }
 
     /// Reads them out of a head.
-    pub(crate) fn of(head: &FrontMatter) -> Result<Needs, NeedsError> {
+    pub(crate) fn of(head: &FrontMatter) -> Result<SkillNeeds, SkillNeedsError> {
         if let Some(entry) = head.entries.iter().find(|entry| key_of(&entry.key).is_some()) {
-            return Err(NeedsError::Misplaced { line: entry.at.0, key: entry.key.clone() });
+            return Err(SkillNeedsError::Misplaced { line: entry.at.0, key: entry.key.clone() });
         }
-        let mut needs = Needs::default();
+        let mut needs = SkillNeeds::default();
         let Some(metadata) = head.get("metadata") else { return Ok(needs) };
         let entries = match &metadata.value.kind {
-            Kind::Map(entries) => entries,
-            Kind::Nothing => return Ok(needs),
-            Kind::Raw(text) | Kind::Text(text) => {
+            FrontMatterKind::Map(entries) => entries,
+            FrontMatterKind::Nothing => return Ok(needs),
+            FrontMatterKind::Raw(text) | FrontMatterKind::Text(text) => {
                 return mentioned(text).map_or(Ok(needs), |(line, key)| {
                     Err(unreadable(metadata.value.at.0 + line, key, "`metadata` is no map"))
                 });
             }
-            Kind::List(items) => {
+            FrontMatterKind::List(items) => {
                 let texts =
                     items.iter().filter_map(|item| Some((item.at.0, mentioned(&text(item)?)?.1)));
                 return texts.into_iter().next().map_or(Ok(needs), |(line, key)| {
@@ -134,7 +134,10 @@ impl Needs {
         for entry in entries {
             match key_of(&entry.key) {
                 Some(key) if key != entry.key => {
-                    return Err(NeedsError::Misplaced { line: entry.at.0, key: entry.key.clone() });
+                    return Err(SkillNeedsError::Misplaced {
+                        line: entry.at.0,
+                        key: entry.key.clone(),
+                    });
                 }
                 Some("hosts") => needs.hosts = Some(hosts(entry)?),
                 Some("writes") => needs.writes = Some(writes(entry)?),
@@ -146,13 +149,13 @@ impl Needs {
     }
 
     /// Whether a head that cannot be read may hold some.
-    pub(crate) fn suspected(head: &str, what: &str) -> Result<(), NeedsError> {
+    pub(crate) fn suspected(head: &str, what: &str) -> Result<(), SkillNeedsError> {
         mentioned(head).map_or(Ok(()), |(line, key)| Err(unreadable(line + 1, key, what)))
     }
 }
 
-fn unreadable(line: u32, key: &'static str, what: &str) -> NeedsError {
-    NeedsError::Unreadable { line, key, what: what.to_owned() }
+fn unreadable(line: u32, key: &'static str, what: &str) -> SkillNeedsError {
+    SkillNeedsError::Unreadable { line, key, what: what.to_owned() }
 }
 
 fn key_of(word: &str) -> Option<&'static str> {
@@ -168,40 +171,40 @@ fn mentioned(text: &str) -> Option<(u32, &'static str)> {
     })
 }
 
-fn text(value: &Value) -> Option<String> {
-    if let Kind::Text(text) = &value.kind { Some(text.clone()) } else { None }
+fn text(value: &FrontMatterValue) -> Option<String> {
+    if let FrontMatterKind::Text(text) = &value.kind { Some(text.clone()) } else { None }
 }
 
 /// Texts with their lines: `a, b`, or a list.
 fn texts(
-    entry: &Entry,
+    entry: &FrontMatterEntry,
     key: &'static str,
     between: &[char],
-) -> Result<Vec<(u32, String)>, NeedsError> {
+) -> Result<Vec<(u32, String)>, SkillNeedsError> {
     let line = entry.value.at.0;
-    let shape = |line| NeedsError::Shape { line, key };
+    let shape = |line| SkillNeedsError::Shape { line, key };
     let whole: Vec<(u32, String)> = match &entry.value.kind {
-        Kind::Nothing => return Ok(Vec::new()),
-        Kind::Text(text) => text
+        FrontMatterKind::Nothing => return Ok(Vec::new()),
+        FrontMatterKind::Text(text) => text
             .split(between)
             .map(|part| (line, part.trim().to_owned()))
             .filter(|(_, part)| !part.is_empty())
             .collect(),
-        Kind::List(items) => {
+        FrontMatterKind::List(items) => {
             let read = items.iter().map(|item| {
                 Ok((item.at.0, text(item).ok_or_else(|| shape(item.at.0))?.trim().to_owned()))
             });
-            read.collect::<Result<_, NeedsError>>()?
+            read.collect::<Result<_, SkillNeedsError>>()?
         }
-        Kind::Map(_) | Kind::Raw(_) => return Err(shape(line)),
+        FrontMatterKind::Map(_) | FrontMatterKind::Raw(_) => return Err(shape(line)),
     };
     Ok(whole)
 }
 
-fn hosts(entry: &Entry) -> Result<Vec<String>, NeedsError> {
+fn hosts(entry: &FrontMatterEntry) -> Result<Vec<String>, SkillNeedsError> {
     let mut hosts = Vec::new();
     for (line, text) in texts(entry, "hosts", &[',', ' ', '\n'])? {
-        HostRule::parse(&text).map_err(|source| NeedsError::Host {
+        HostRule::parse(&text).map_err(|source| SkillNeedsError::Host {
             line,
             text: text.clone(),
             source,
@@ -211,7 +214,7 @@ fn hosts(entry: &Entry) -> Result<Vec<String>, NeedsError> {
     Ok(hosts)
 }
 
-fn writes(entry: &Entry) -> Result<Vec<String>, NeedsError> {
+fn writes(entry: &FrontMatterEntry) -> Result<Vec<String>, SkillNeedsError> {
     let mut writes = Vec::new();
     for (line, text) in texts(entry, "writes", &[',', '\n'])? {
         let path = text.trim_end_matches('/');
@@ -222,39 +225,38 @@ fn writes(entry: &Entry) -> Result<Vec<String>, NeedsError> {
         let is_below = !text.starts_with('/')
             && (path == "." || path.split('/').all(|part| !matches!(part, "" | "." | "..")));
         if !is_plain || !is_below {
-            return Err(NeedsError::Write { line, text });
+            return Err(SkillNeedsError::Write { line, text });
         }
         writes.push(path.to_owned());
     }
     Ok(writes)
 }
 
-fn limits(entry: &Entry) -> Result<Vec<(String, String)>, NeedsError> {
+fn limits(entry: &FrontMatterEntry) -> Result<Vec<(String, String)>, SkillNeedsError> {
     let pairs: Vec<(u32, String, String)> = match &entry.value.kind {
-        Kind::Map(entries) => {
+        FrontMatterKind::Map(entries) => {
             let read = entries.iter().map(|entry| {
                 let amount = text(&entry.value)
-                    .ok_or(NeedsError::Shape { line: entry.at.0, key: "limits" })?;
+                    .ok_or(SkillNeedsError::Shape { line: entry.at.0, key: "limits" })?;
                 Ok((entry.at.0, entry.key.clone(), amount))
             });
-            read.collect::<Result<_, NeedsError>>()?
+            read.collect::<Result<_, SkillNeedsError>>()?
         }
         _ => {
-            let read = texts(entry, "limits", &[',', '\n'])?.into_iter().map(|(line, text)| {
-                let expected = "write each as `wall=60s`".to_owned();
-                let (word, amount) = text.split_once(['=', ':']).ok_or(NeedsError::Limit {
-                    line,
-                    text: text.clone(),
-                    expected,
-                })?;
-                Ok((line, word.trim().to_owned(), amount.trim().to_owned()))
-            });
-            read.collect::<Result<_, NeedsError>>()?
+            let read =
+                texts(entry, "limits", &[',', '\n'])?.into_iter().map(|(line, text)| {
+                    let expected = "write each as `wall=60s`".to_owned();
+                    let (word, amount) = text
+                        .split_once(['=', ':'])
+                        .ok_or(SkillNeedsError::Limit { line, text: text.clone(), expected })?;
+                    Ok((line, word.trim().to_owned(), amount.trim().to_owned()))
+                });
+            read.collect::<Result<_, SkillNeedsError>>()?
         }
     };
     let mut limits: Vec<(String, String)> = Vec::new();
     for (line, word, amount) in pairs {
-        let fail = |expected: String| NeedsError::Limit {
+        let fail = |expected: String| SkillNeedsError::Limit {
             line,
             text: format!("{word}={amount}"),
             expected,

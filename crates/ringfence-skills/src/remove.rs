@@ -2,15 +2,15 @@
 
 use crate::error::StoreError;
 use crate::name::SkillId;
-use crate::store::Store;
-use crate::table::Heed;
+use crate::store::SkillStore;
 use crate::tree;
+use crate::versions::ClaimWait;
 
-impl Store {
+impl SkillStore {
     /// Removes a skill. What runs in it keeps the files it has until it ends.
     pub fn remove(&self, skill: &SkillId) -> Result<(), StoreError> {
         let inner = &self.inner;
-        let _claim = inner.claim(std::slice::from_ref(skill), Heed::Setups)?;
+        let _claim = inner.claim(std::slice::from_ref(skill), ClaimWait::Setups)?;
         let mut state = inner.table.state();
         inner.enter(skill)?;
         let fail = |errno| StoreError::system("remove", format!("skills/{skill}"))(errno);

@@ -11,25 +11,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::bounds::Bounds;
-use crate::card::Card;
+use crate::bounds::UploadBounds;
 use crate::error::StoreError;
-use crate::name::{Name, SkillId};
-use crate::needs::Needs;
-use crate::table::{Claim, Heed, Key, Retired, Table};
+use crate::metadata::SkillMetadata;
+use crate::name::{SkillId, SkillName};
+use crate::needs::SkillNeeds;
 use crate::tree;
+use crate::versions::{ClaimKey, ClaimWait, RetiredVersion, SkillClaim, VersionTable};
 
 /// Skills of many users on disk. Cheap to clone; every function waits for the disk, and some for
 /// others who are at the same skill, so call them from threads that may wait.
 #[derive(Debug, Clone)]
-pub struct Store {
-    pub(crate) inner: Arc<Inner>,
+pub struct SkillStore {
+    pub(crate) inner: Arc<SkillStoreInner>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct SkillStoreInner {
     pub(crate) root: PathBuf,
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: UploadBounds,
     /// `USER/AGENT/SKILL/`
     pub(crate) skills: OwnedFd,
     /// `USER/AGENT/SKILL/NUMBER`: what is known of the version with that number.
@@ -38,66 +38,66 @@ pub(crate) struct Inner {
     pub(crate) staging: OwnedFd,
     /// What is one no longer.
     pub(crate) trash: OwnedFd,
-    pub(crate) table: Table,
+    pub(crate) table: VersionTable,
     /// Locked for as long as the store is open.
     _lock: File,
     next: AtomicU64,
 }
 
-impl Store {
-    /// Opens the store at `root`, and makes what is missing of it for nobody else to look into. What an earlier
-    /// service left half done when it was killed is cleared away. Refused are a root that is a
-    /// link, that others may write to, that another service has, or on whose file system two
-    /// directories cannot change places.
-    pub fn open(root: &Path, bounds: Bounds) -> Result<Store, StoreError> {
+impl SkillStore {
+    /// Opens the store at `root`, and makes what is missing of it for nobody else to look into.
+    /// What an earlier service left half done when it was killed is cleared away. Refused are a
+    /// root that is a link, that others may write to, that another service has, or on whose file
+    /// system two directories cannot change places.
+    pub fn open(root: &Path, bounds: UploadBounds) -> Result<SkillStore, StoreError> {
         let opened = root::open(root)?;
-        let inner = Inner {
+        let inner = SkillStoreInner {
             root: opened.path,
             bounds,
             skills: opened.skills,
             cards: opened.cards,
             staging: opened.staging,
             trash: opened.trash,
-            table: Table::default(),
+            table: VersionTable::default(),
             _lock: opened.lock,
             next: AtomicU64::new(0),
         };
         root::recover(&inner)?;
-        Ok(Store { inner: Arc::new(inner) })
+        Ok(SkillStore { inner: Arc::new(inner) })
     }
 
     /// What is taken in and handed out at most.
-    pub fn bounds(&self) -> &Bounds {
+    pub fn bounds(&self) -> &UploadBounds {
         &self.inner.bounds
     }
 
     /// Every user who has skills.
-    pub fn users(&self) -> Result<Vec<Name>, StoreError> {
+    pub fn users(&self) -> Result<Vec<SkillName>, StoreError> {
         self.inner.children(".")
     }
 
     /// Every agent of a user that has skills.
-    pub fn agents(&self, user: &Name) -> Result<Vec<Name>, StoreError> {
+    pub fn agents(&self, user: &SkillName) -> Result<Vec<SkillName>, StoreError> {
         self.inner.children(user.as_str())
     }
 
     /// What a skill said it needs when it was uploaded or last edited, whatever commands have
     /// made of its `SKILL.md` since.
-    pub fn needs(&self, skill: &SkillId) -> Result<Needs, StoreError> {
+    pub fn needs(&self, skill: &SkillId) -> Result<SkillNeeds, StoreError> {
         Ok(self.hold(skill)?.card()?.needs)
     }
 
     /// The version that is the skill now. It stays whole while it is held.
-    pub(crate) fn hold(&self, skill: &SkillId) -> Result<Held, StoreError> {
+    pub(crate) fn hold(&self, skill: &SkillId) -> Result<HeldVersion, StoreError> {
         let mut state = self.inner.table.state();
         let (directory, number) = self.inner.enter(skill)?;
         state.hold(number);
         drop(state);
-        Ok(Held::new(Arc::clone(&self.inner), skill.clone(), directory, number))
+        Ok(HeldVersion::new(Arc::clone(&self.inner), skill.clone(), directory, number))
     }
 }
 
-impl Inner {
+impl SkillStoreInner {
     /// A name that nothing in staging or trash has.
     pub(crate) fn fresh(&self) -> String {
         self.next.fetch_add(1, Ordering::Relaxed).to_string()
@@ -122,17 +122,25 @@ impl Inner {
         Ok((directory, number))
     }
 
-    pub(crate) fn claim(&self, skills: &[SkillId], heed: Heed) -> Result<Claim<'_>, StoreError> {
-        let keys = skills.iter().cloned().map(Key::Skill).collect();
+    pub(crate) fn claim(
+        &self,
+        skills: &[SkillId],
+        heed: ClaimWait,
+    ) -> Result<SkillClaim<'_>, StoreError> {
+        let keys = skills.iter().cloned().map(ClaimKey::Skill).collect();
         let busy = |_| StoreError::Busy { skill: skills[0].clone() };
         self.table.claim(keys, heed, self.bounds.patience).map_err(busy)
     }
 
     /// Has the sum of what a user has alone, so that two changes cannot both fit into what is left.
-    pub(crate) fn claim_user(&self, skill: &SkillId) -> Result<Claim<'_>, StoreError> {
+    pub(crate) fn claim_user(&self, skill: &SkillId) -> Result<SkillClaim<'_>, StoreError> {
         let busy = |_| StoreError::Busy { skill: skill.clone() };
         self.table
-            .claim(vec![Key::User(skill.user.clone())], Heed::Changes, self.bounds.patience)
+            .claim(
+                vec![ClaimKey::User(skill.user.clone())],
+                ClaimWait::Changes,
+                self.bounds.patience,
+            )
             .map_err(busy)
     }
 
@@ -186,10 +194,10 @@ impl Inner {
         from: impl AsFd,
         name: &str,
         skill: &SkillId,
-    ) -> Result<Retired, Errno> {
+    ) -> Result<RetiredVersion, Errno> {
         let number = tree::look(&from, name)?.st_ino;
         loop {
-            let retired = Retired { name: self.fresh(), skill: skill.clone(), number };
+            let retired = RetiredVersion { name: self.fresh(), skill: skill.clone(), number };
             let rename = || {
                 rustix::fs::renameat_with(
                     &from,
@@ -209,13 +217,14 @@ impl Inner {
 
     /// Deletes a version that nobody holds. What cannot be deleted stays in the trash, and is
     /// tried again when the store is next opened.
-    pub(crate) fn delete(&self, retired: &Retired) {
+    pub(crate) fn delete(&self, retired: &RetiredVersion) {
         // Before the directory: its number may be given to the next one that is made.
-        Card::remove(&self.cards, &retired.skill, retired.number);
+        SkillMetadata::remove(&self.cards, &retired.skill, retired.number);
         let _ = tree::delete(self.trash.as_fd(), &retired.name, || self.fresh());
     }
 
-    /// Takes the directories of agent and user away with the last skill. Only for whoever has the table.
+    /// Takes the directories of agent and user away with the last skill. Only for whoever has the
+    /// table.
     pub(crate) fn tidy(&self, skill: &SkillId) {
         let ways = [format!("{}/{}", skill.user, skill.agent), skill.user.to_string()];
         let _ = ways
@@ -224,14 +233,14 @@ impl Inner {
     }
 
     /// The names of directories below a path of `skills`, in order.
-    pub(crate) fn children(&self, path: &str) -> Result<Vec<Name>, StoreError> {
+    pub(crate) fn children(&self, path: &str) -> Result<Vec<SkillName>, StoreError> {
         let names = match tree::directory(&self.skills, path).and_then(tree::names) {
             Ok(names) => names,
             Err(Errno::NOENT) => Vec::new(),
             Err(errno) => return Err(StoreError::system("list", format!("skills/{path}"))(errno)),
         };
-        let mut names: Vec<Name> =
-            names.iter().filter_map(|name| Name::try_from(name.to_str().ok()?).ok()).collect();
+        let mut names: Vec<SkillName> =
+            names.iter().filter_map(|name| SkillName::try_from(name.to_str().ok()?).ok()).collect();
         names.sort();
         Ok(names)
     }
@@ -239,25 +248,30 @@ impl Inner {
 
 /// A version of a skill that stays whole until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
-    inner: Arc<Inner>,
+pub(crate) struct HeldVersion {
+    inner: Arc<SkillStoreInner>,
     pub(crate) skill: SkillId,
     pub(crate) directory: OwnedFd,
     pub(crate) number: u64,
 }
 
-impl Held {
-    pub(crate) fn new(inner: Arc<Inner>, skill: SkillId, directory: OwnedFd, number: u64) -> Held {
-        Held { inner, skill, directory, number }
+impl HeldVersion {
+    pub(crate) fn new(
+        inner: Arc<SkillStoreInner>,
+        skill: SkillId,
+        directory: OwnedFd,
+        number: u64,
+    ) -> HeldVersion {
+        HeldVersion { inner, skill, directory, number }
     }
 
-    pub(crate) fn card(&self) -> Result<Card, StoreError> {
-        Card::read(&self.inner.cards, &self.skill, self.number)
+    pub(crate) fn card(&self) -> Result<SkillMetadata, StoreError> {
+        SkillMetadata::read(&self.inner.cards, &self.skill, self.number)
             .map_err(|_| StoreError::NeedsUnknown { skill: self.skill.clone() })
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldVersion {
     fn drop(&mut self) {
         let gone = self.inner.table.state().release(self.number);
         gone.into_iter().for_each(|gone| self.inner.delete(&gone));

@@ -84,7 +84,7 @@ pub(crate) fn kind(stat: &Stat) -> FileType {
 
 /// Whether a walk may make directories readable that whoever owns them cannot look into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Locked {
+pub(crate) enum UnreadableDirs {
     /// They are opened for their owner: what is in them has to be known.
     Open,
     /// They are left as they are.
@@ -92,7 +92,7 @@ pub(crate) enum Locked {
 }
 
 /// What a walk comes by.
-pub(crate) struct Found<'a> {
+pub(crate) struct TreeEntry<'a> {
     /// From the walk's root on.
     pub(crate) path: &'a [u8],
     pub(crate) stat: Stat,
@@ -107,8 +107,8 @@ const WAITING: usize = 100_000;
 /// there.
 pub(crate) fn walk(
     root: BorrowedFd<'_>,
-    locked: Locked,
-    visit: impl FnMut(Found<'_>) -> ControlFlow<()>,
+    locked: UnreadableDirs,
+    visit: impl FnMut(TreeEntry<'_>) -> ControlFlow<()>,
 ) -> Result<bool, Errno> {
     walk_except(root, locked, &[], visit)
 }
@@ -117,9 +117,9 @@ pub(crate) fn walk(
 /// in them.
 pub(crate) fn walk_except(
     root: BorrowedFd<'_>,
-    locked: Locked,
+    locked: UnreadableDirs,
     except: &[String],
-    mut visit: impl FnMut(Found<'_>) -> ControlFlow<()>,
+    mut visit: impl FnMut(TreeEntry<'_>) -> ControlFlow<()>,
 ) -> Result<bool, Errno> {
     let mut is_all = true;
     let mut waiting: Vec<(Rc<[u8]>, CString)> = vec![(Rc::from([]), CString::from(c"."))];
@@ -127,7 +127,7 @@ pub(crate) fn walk_except(
         let is_root = name.as_bytes() == b".";
         let here: Rc<[u8]> =
             if is_root { Rc::from(*b".") } else { Rc::from(join(&above, name.as_bytes())) };
-        if locked == Locked::Open {
+        if locked == UnreadableDirs::Open {
             let _ = unlock(root, &*here);
         }
         let opened = directory(root, &*here)
@@ -160,7 +160,7 @@ pub(crate) fn walk_except(
             if except.iter().any(|other| other.as_bytes() == path) {
                 continue;
             }
-            if visit(Found { path: &path, stat }).is_break() {
+            if visit(TreeEntry { path: &path, stat }).is_break() {
                 return Ok(false);
             }
             if kind(&stat) == FileType::Directory {

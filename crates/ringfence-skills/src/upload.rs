@@ -9,28 +9,28 @@ use rustix::fs::{Mode, OFlags};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::archive::{self, Archive, Entry, Kind, Sink};
-use crate::card::Card;
+use crate::archive::{self, ArchiveEntry, ArchiveEntryKind, CheckedArchive, UnpackSink};
 use crate::error::StoreError;
-use crate::info::{SKILL_FILE, SkillInfo, Warning, needs_of};
-use crate::name::{Name, SkillId};
-use crate::needs::Needs;
-use crate::store::{Inner, Store};
-use crate::table::Heed;
+use crate::info::{SKILL_FILE, SkillInfo, SkillWarning, needs_of};
+use crate::metadata::SkillMetadata;
+use crate::name::{SkillId, SkillName};
+use crate::needs::SkillNeeds;
+use crate::store::{SkillStore, SkillStoreInner};
 use crate::tree;
+use crate::versions::ClaimWait;
 
 /// What was taken in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Uploaded {
+pub struct UploadResult {
     /// Every skill of the archive.
-    pub skills: Vec<Taken>,
+    pub skills: Vec<UploadedSkill>,
     /// What is to be said of the archive itself.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SkillWarning>,
 }
 
 /// A skill that was taken in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Taken {
+pub struct UploadedSkill {
     /// As it is now.
     #[serde(flatten)]
     pub info: SkillInfo,
@@ -41,23 +41,23 @@ pub struct Taken {
 /// Beyond so many files, all of the file system is written to disk at once.
 const MANY: usize = 64;
 
-impl Store {
+impl SkillStore {
     /// Takes in the skills of an archive: the directories at its top. Those of the same names are
     /// replaced, each in one step; the agent's others stay. An archive with anything wrong in it
     /// is refused, and then nothing has changed. With a `quota`, the user has no more bytes than
     /// that afterwards.
     pub fn upload(
         &self,
-        user: &Name,
-        agent: &Name,
+        user: &SkillName,
+        agent: &SkillName,
         mut archive: impl Read + Seek,
         quota: Option<u64>,
-    ) -> Result<Uploaded, StoreError> {
+    ) -> Result<UploadResult, StoreError> {
         let inner = &self.inner;
         let judged = archive::judge(&mut archive, &inner.bounds)?;
-        let staged = Staged::new(inner)?;
+        let staged = StagingDir::new(inner)?;
         let needs = staged.fill(&mut archive, &judged)?;
-        let skill_of = |skill: &Name| SkillId {
+        let skill_of = |skill: &SkillName| SkillId {
             user: user.clone(),
             agent: agent.clone(),
             skill: skill.clone(),
@@ -69,12 +69,12 @@ impl Store {
             let size = judged.entries.iter().map(|entry| entry.packed.size).sum();
             self.afford(user, size, 0, &skills, quota)?;
         }
-        let _claim = inner.claim(&skills, Heed::Setups)?;
+        let _claim = inner.claim(&skills, ClaimWait::Setups)?;
         for (skill, needs) in skills.iter().zip(needs) {
             let number = tree::look(&staged.directory, skill.skill.as_str())
                 .map_err(StoreError::system("look at", skill.path()))?
                 .st_ino;
-            let written = Card::new(needs).write(
+            let written = SkillMetadata::new(needs).write(
                 inner.cards.as_fd(),
                 inner.staging.as_fd(),
                 &inner.fresh(),
@@ -91,8 +91,8 @@ impl Store {
         // While nobody else can replace or remove them: what is told is what was taken in.
         let taken = taken
             .into_iter()
-            .map(|(skill, replaced)| Ok(Taken { info: self.info(skill)?, replaced }));
-        Ok(Uploaded {
+            .map(|(skill, replaced)| Ok(UploadedSkill { info: self.info(skill)?, replaced }));
+        Ok(UploadResult {
             skills: taken.collect::<Result<_, StoreError>>()?,
             warnings: judged.warnings,
         })
@@ -100,29 +100,29 @@ impl Store {
 }
 
 /// A directory of our own in staging, gone when this is dropped.
-struct Staged<'a> {
-    inner: &'a Inner,
+struct StagingDir<'a> {
+    inner: &'a SkillStoreInner,
     name: String,
     directory: OwnedFd,
 }
 
-impl<'a> Staged<'a> {
-    fn new(inner: &'a Inner) -> Result<Staged<'a>, StoreError> {
+impl<'a> StagingDir<'a> {
+    fn new(inner: &'a SkillStoreInner) -> Result<StagingDir<'a>, StoreError> {
         let name = inner.fresh();
         let made = tree::make(&inner.staging, &name, 0o700)
             .and_then(|()| tree::directory(&inner.staging, &name));
         let directory = made.map_err(StoreError::system("make", format!("staging/{name}")))?;
-        Ok(Staged { inner, name, directory })
+        Ok(StagingDir { inner, name, directory })
     }
 
     /// Unpacks everything and brings it to disk. Answers what each skill needs.
     fn fill(
         &self,
         from: &mut (impl Read + Seek),
-        archive: &Archive,
-    ) -> Result<Vec<Needs>, StoreError> {
+        archive: &CheckedArchive,
+    ) -> Result<Vec<SkillNeeds>, StoreError> {
         let is_many = archive.entries.len() > MANY;
-        let mut tree = Tree {
+        let mut tree = StagedTree {
             staged: self,
             made: HashSet::new(),
             file: None,
@@ -151,7 +151,7 @@ impl<'a> Staged<'a> {
         archive.skills.iter().map(|skill| self.needs(skill)).collect()
     }
 
-    fn needs(&self, skill: &Name) -> Result<Needs, StoreError> {
+    fn needs(&self, skill: &SkillName) -> Result<SkillNeeds, StoreError> {
         let path = format!("{skill}/{SKILL_FILE}");
         let mut bytes = Vec::new();
         let opened =
@@ -162,15 +162,15 @@ impl<'a> Staged<'a> {
     }
 }
 
-impl Drop for Staged<'_> {
+impl Drop for StagingDir<'_> {
     fn drop(&mut self) {
         let _ = tree::delete(self.inner.staging.as_fd(), &self.name, || self.inner.fresh());
     }
 }
 
 /// Files and directories as they are made.
-struct Tree<'a> {
-    staged: &'a Staged<'a>,
+struct StagedTree<'a> {
+    staged: &'a StagingDir<'a>,
     made: HashSet<String>,
     file: Option<File>,
     path: String,
@@ -179,7 +179,7 @@ struct Tree<'a> {
     is_many: bool,
 }
 
-impl Tree<'_> {
+impl StagedTree<'_> {
     fn directories(&mut self, path: &str) -> Result<(), StoreError> {
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for end in ends {
@@ -194,16 +194,20 @@ impl Tree<'_> {
     }
 }
 
-impl Sink for Tree<'_> {
-    fn begin(&mut self, entry: &Entry) -> Result<(), StoreError> {
+impl UnpackSink for StagedTree<'_> {
+    fn begin(&mut self, entry: &ArchiveEntry) -> Result<(), StoreError> {
         entry.name.clone_into(&mut self.path);
-        if entry.kind == Kind::Directory {
+        if entry.kind == ArchiveEntryKind::Directory {
             return self.directories(&entry.name);
         }
         if let Some((directory, _)) = entry.name.rsplit_once('/') {
             self.directories(directory)?;
         }
-        let mode = Mode::from_raw_mode(if entry.kind == Kind::Program { 0o755 } else { 0o644 });
+        let mode = Mode::from_raw_mode(if entry.kind == ArchiveEntryKind::Program {
+            0o755
+        } else {
+            0o644
+        });
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let made = tree::open(
             &self.staged.directory,

@@ -8,14 +8,14 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
-use crate::name::{Name, SkillId};
-use crate::store::Store;
-use crate::tree::{self, Locked};
+use crate::name::{SkillId, SkillName};
+use crate::store::SkillStore;
+use crate::tree::{self, UnreadableDirs};
 
 /// How much a user has, what commands left in the skills included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Usage {
+pub struct StorageUsage {
     /// Bytes of plain files and of large directories. A file counts by its length, or by the blocks
     /// that it takes on the disk where those are more or fewer by one at least.
     pub bytes: u64,
@@ -30,15 +30,19 @@ pub struct Usage {
 
 /// What lies below a directory. Directories that commands have locked are opened for it:
 /// otherwise they would be where a quota ends.
-pub(crate) fn count(directory: BorrowedFd<'_>, most: u64) -> Result<Usage, Errno> {
+pub(crate) fn count(directory: BorrowedFd<'_>, most: u64) -> Result<StorageUsage, Errno> {
     count_except(directory, most, &[])
 }
 
 /// The same without some directories.
-fn count_except(directory: BorrowedFd<'_>, most: u64, except: &[String]) -> Result<Usage, Errno> {
-    let mut usage = Usage::default();
+fn count_except(
+    directory: BorrowedFd<'_>,
+    most: u64,
+    except: &[String],
+) -> Result<StorageUsage, Errno> {
+    let mut usage = StorageUsage::default();
     let mut names = 0;
-    usage.is_complete = tree::walk_except(directory, Locked::Open, except, |found| {
+    usage.is_complete = tree::walk_except(directory, UnreadableDirs::Open, except, |found| {
         let kind = tree::kind(&found.stat);
         usage.files += u64::from(kind != FileType::Directory);
         usage.bytes = usage.bytes.saturating_add(charged(kind, &found.stat));
@@ -64,9 +68,9 @@ fn charged(kind: FileType, stat: &Stat) -> u64 {
     }
 }
 
-impl Store {
+impl SkillStore {
     /// How much a user has; nothing for one who is not there.
-    pub fn usage(&self, user: &Name) -> Result<Usage, StoreError> {
+    pub fn usage(&self, user: &SkillName) -> Result<StorageUsage, StoreError> {
         let mut usage = self.usage_except(user, &[])?;
         for agent in self.agents(user)? {
             usage.skills += self.inner.children(&format!("{user}/{agent}"))?.len() as u64;
@@ -75,7 +79,11 @@ impl Store {
     }
 
     /// The same without some skills, and without their number.
-    fn usage_except(&self, user: &Name, skills: &[SkillId]) -> Result<Usage, StoreError> {
+    fn usage_except(
+        &self,
+        user: &SkillName,
+        skills: &[SkillId],
+    ) -> Result<StorageUsage, StoreError> {
         let fail = |errno| StoreError::system("count", format!("skills/{user}"))(errno);
         let except: Vec<String> =
             skills.iter().map(|skill| format!("{}/{}", skill.agent, skill.skill)).collect();
@@ -83,7 +91,7 @@ impl Store {
             Ok(directory) => {
                 count_except(directory.as_fd(), self.inner.bounds.counted, &except).map_err(fail)
             }
-            Err(Errno::NOENT) => Ok(Usage { is_complete: true, ..Usage::default() }),
+            Err(Errno::NOENT) => Ok(StorageUsage { is_complete: true, ..StorageUsage::default() }),
             Err(errno) => Err(fail(errno)),
         }
     }
@@ -92,7 +100,7 @@ impl Store {
     /// skill that is replaced is not counted, so it can be replaced also if it cannot be counted.
     pub(crate) fn afford(
         &self,
-        user: &Name,
+        user: &SkillName,
         more: u64,
         less: u64,
         skills: &[SkillId],

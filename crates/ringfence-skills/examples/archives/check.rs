@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ringfence_skills::{Bounds, Name, Store};
+use ringfence_skills::{SkillName, SkillStore, UploadBounds};
 
 /// One of so many that were taken is shown to Python.
 const SHOWN: u64 = 50;
@@ -17,8 +17,8 @@ const MEMORY_KIB: u64 = 256 << 10;
 pub(crate) struct Ground {
     /// Nothing but the store may ever be in it.
     place: PathBuf,
-    store: Store,
-    user: Name,
+    store: SkillStore,
+    user: SkillName,
     taken: u64,
     has_python: bool,
 }
@@ -32,15 +32,15 @@ impl Ground {
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let place = base.join(format!("ringfence-archives-{}", std::process::id()));
         std::fs::create_dir(&place)?;
-        let bounds = Bounds {
+        let bounds = UploadBounds {
             archive: 2 << 20,
             entries: 50,
             total: 4 << 20,
             file: 1 << 20,
             depth: 8,
-            ..Bounds::default()
+            ..UploadBounds::default()
         };
-        let store = Store::open(&place.join("store"), bounds)?;
+        let store = SkillStore::open(&place.join("store"), bounds)?;
         let has_python = Command::new("python3")
             .arg("-V")
             .stdout(Stdio::null())
@@ -52,7 +52,7 @@ impl Ground {
 
     /// Whether it was taken in, or what is wrong with that.
     pub(crate) fn check(&mut self, bytes: &[u8]) -> Result<bool, Box<dyn Error>> {
-        let agent: Name = "agent".parse()?;
+        let agent: SkillName = "agent".parse()?;
         let result = self.store.upload(&self.user, &agent, Cursor::new(bytes), None);
         let root = self.place.join("store");
         for (directory, expect) in [

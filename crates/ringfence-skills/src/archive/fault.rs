@@ -5,7 +5,7 @@ use std::io;
 
 use ringfence_policy::is_hidden;
 
-use crate::name::NameError;
+use crate::name::SkillNameError;
 
 /// Why an archive is refused, and for which of its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,13 +13,13 @@ pub struct ArchiveError {
     /// The entry's name, with whatever does not show spelt out; none where it is the whole archive.
     pub entry: Option<String>,
     /// What is wrong.
-    pub fault: Fault,
+    pub fault: ArchiveFault,
 }
 
 /// What is wrong with an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
-pub enum Fault {
+pub enum ArchiveFault {
     #[error("it cannot be read: {kind}")]
     Unreadable { kind: io::ErrorKind },
     #[error("it has {size} bytes, and at most {limit} are taken")]
@@ -93,7 +93,7 @@ pub enum Fault {
     #[error("SKILL.md stands at the top, so the skill has no name")]
     SkillAtTop,
     #[error("its directory cannot be the name of a skill: {source}")]
-    SkillName { source: NameError },
+    SkillName { source: SkillNameError },
     #[error("there is no SKILL.md directly in it")]
     NoSkillFile,
     #[error("it has {size} bytes, and at most {limit} are taken")]
@@ -110,7 +110,7 @@ pub enum Fault {
     Checksum,
 }
 
-impl Fault {
+impl ArchiveFault {
     pub(crate) fn whole(self) -> ArchiveError {
         ArchiveError { entry: None, fault: self }
     }
@@ -128,63 +128,66 @@ impl ArchiveError {
     /// A stable word for it.
     pub fn code(&self) -> &'static str {
         match self.fault {
-            Fault::Unreadable { .. } => "archive-unreadable",
-            Fault::ArchiveSize { .. }
-            | Fault::Entries { .. }
-            | Fault::Skills { .. }
-            | Fault::TooLong { .. }
-            | Fault::TooDeep { .. }
-            | Fault::FileSize { .. }
-            | Fault::TotalSize { .. }
-            | Fault::Ratio { .. } => "archive-bounds",
-            Fault::NoArchive
-            | Fault::Broken { .. }
-            | Fault::Stray { .. }
-            | Fault::Volumes
-            | Fault::Zip64
-            | Fault::Flags { .. }
-            | Fault::Version { .. }
-            | Fault::Method { .. }
-            | Fault::Disagreement { .. }
-            | Fault::Overlap
-            | Fault::Extra { .. }
-            | Fault::Data
-            | Fault::Size
-            | Fault::Checksum => "archive-format",
-            Fault::Encrypted => "archive-encrypted",
-            Fault::NotUtf8
-            | Fault::Nameless
-            | Fault::Absolute
-            | Fault::Upwards
-            | Fault::EmptyPart
-            | Fault::Backslash
-            | Fault::Drive
-            | Fault::Character { .. }
-            | Fault::Twice
-            | Fault::Alike { .. }
-            | Fault::FileAndDirectory => "archive-name",
-            Fault::Link | Fault::Special | Fault::Privileged | Fault::TwoKinds => "archive-kind",
-            Fault::Empty
-            | Fault::TopLevelFile
-            | Fault::SkillAtTop
-            | Fault::SkillName { .. }
-            | Fault::NoSkillFile => "archive-layout",
+            ArchiveFault::Unreadable { .. } => "archive-unreadable",
+            ArchiveFault::ArchiveSize { .. }
+            | ArchiveFault::Entries { .. }
+            | ArchiveFault::Skills { .. }
+            | ArchiveFault::TooLong { .. }
+            | ArchiveFault::TooDeep { .. }
+            | ArchiveFault::FileSize { .. }
+            | ArchiveFault::TotalSize { .. }
+            | ArchiveFault::Ratio { .. } => "archive-bounds",
+            ArchiveFault::NoArchive
+            | ArchiveFault::Broken { .. }
+            | ArchiveFault::Stray { .. }
+            | ArchiveFault::Volumes
+            | ArchiveFault::Zip64
+            | ArchiveFault::Flags { .. }
+            | ArchiveFault::Version { .. }
+            | ArchiveFault::Method { .. }
+            | ArchiveFault::Disagreement { .. }
+            | ArchiveFault::Overlap
+            | ArchiveFault::Extra { .. }
+            | ArchiveFault::Data
+            | ArchiveFault::Size
+            | ArchiveFault::Checksum => "archive-format",
+            ArchiveFault::Encrypted => "archive-encrypted",
+            ArchiveFault::NotUtf8
+            | ArchiveFault::Nameless
+            | ArchiveFault::Absolute
+            | ArchiveFault::Upwards
+            | ArchiveFault::EmptyPart
+            | ArchiveFault::Backslash
+            | ArchiveFault::Drive
+            | ArchiveFault::Character { .. }
+            | ArchiveFault::Twice
+            | ArchiveFault::Alike { .. }
+            | ArchiveFault::FileAndDirectory => "archive-name",
+            ArchiveFault::Link
+            | ArchiveFault::Special
+            | ArchiveFault::Privileged
+            | ArchiveFault::TwoKinds => "archive-kind",
+            ArchiveFault::Empty
+            | ArchiveFault::TopLevelFile
+            | ArchiveFault::SkillAtTop
+            | ArchiveFault::SkillName { .. }
+            | ArchiveFault::NoSkillFile => "archive-layout",
         }
     }
 
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match &self.fault {
-            Fault::Encrypted => "pack it without a password".into(),
-            Fault::Method { .. } | Fault::Zip64 | Fault::Volumes | Fault::Stray { .. } => {
+            ArchiveFault::Encrypted => "pack it without a password".into(),
+            ArchiveFault::Method { .. } | ArchiveFault::Zip64 | ArchiveFault::Volumes | ArchiveFault::Stray { .. } => {
                 "pack it anew as one plain ZIP: `zip -r skills.zip my-skill`".into()
             }
-            Fault::Link => "pack what it leads to: `zip -r` follows links".into(),
-            Fault::Privileged => "take the bits away: `chmod -R u-s,g-s,-t my-skill`".into(),
-            Fault::Empty | Fault::TopLevelFile | Fault::SkillAtTop | Fault::NoSkillFile => {
+            ArchiveFault::Link => "pack what it leads to: `zip -r` follows links".into(),
+            ArchiveFault::Privileged => "take the bits away: `chmod -R u-s,g-s,-t my-skill`".into(),
+            ArchiveFault::Empty | ArchiveFault::TopLevelFile | ArchiveFault::SkillAtTop | ArchiveFault::NoSkillFile => {
                 "pack the directory of each skill, with SKILL.md in it: `zip -r skills.zip my-skill`".into()
             }
-            Fault::SkillName { source } => source.hint(),
+            ArchiveFault::SkillName { source } => source.hint(),
             _ => return None,
         })
     }
@@ -201,11 +204,11 @@ impl fmt::Display for ArchiveError {
 
 impl std::error::Error for ArchiveError {}
 
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Fault {
+impl From<io::Error> for ArchiveFault {
+    fn from(error: io::Error) -> ArchiveFault {
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => Fault::Broken { what: "it ends too early" },
-            kind => Fault::Unreadable { kind },
+            io::ErrorKind::UnexpectedEof => ArchiveFault::Broken { what: "it ends too early" },
+            kind => ArchiveFault::Unreadable { kind },
         }
     }
 }

@@ -8,9 +8,9 @@
 
 use std::io::{Read, Seek, SeekFrom};
 
-use super::fault::{ArchiveError, Fault};
-use super::record::{DESCRIPTOR, Fields, Record, extras};
-use crate::bounds::Bounds;
+use super::fault::{ArchiveError, ArchiveFault};
+use super::record::{CentralRecord, DESCRIPTOR, RecordCursor, extras};
+use crate::bounds::UploadBounds;
 
 /// The end of the directory without its comment.
 const END: u64 = 22;
@@ -22,21 +22,21 @@ const LARGEST_DIRECTORY: u64 = 16 << 20;
 /// Every entry in the order of the directory, each at a place of its own.
 pub(super) fn read(
     archive: &mut (impl Read + Seek),
-    bounds: &Bounds,
-) -> Result<Vec<Record>, ArchiveError> {
-    let size = archive.seek(SeekFrom::End(0)).map_err(|error| Fault::from(error).whole())?;
+    bounds: &UploadBounds,
+) -> Result<Vec<CentralRecord>, ArchiveError> {
+    let size = archive.seek(SeekFrom::End(0)).map_err(|error| ArchiveFault::from(error).whole())?;
     if size > bounds.archive {
-        return Err(Fault::ArchiveSize { size, limit: bounds.archive }.whole());
+        return Err(ArchiveFault::ArchiveSize { size, limit: bounds.archive }.whole());
     }
-    let directory = Directory::find(archive, size, bounds).map_err(Fault::whole)?;
-    let bytes = piece(archive, directory.at, directory.length).map_err(Fault::whole)?;
-    let mut fields = Fields(&bytes);
+    let directory = CentralDirectory::find(archive, size, bounds).map_err(ArchiveFault::whole)?;
+    let bytes = piece(archive, directory.at, directory.length).map_err(ArchiveFault::whole)?;
+    let mut fields = RecordCursor(&bytes);
     let mut records = Vec::new();
     for _ in 0..directory.count {
-        records.push(Record::central(&mut fields).map_err(|(name, fault)| fault.of(&name))?);
+        records.push(CentralRecord::central(&mut fields).map_err(|(name, fault)| fault.of(&name))?);
     }
     if !fields.0.is_empty() {
-        return Err(Fault::Broken { what: "it is longer than its entries" }.whole());
+        return Err(ArchiveFault::Broken { what: "it is longer than its entries" }.whole());
     }
     for record in &mut records {
         enter(archive, record, directory.at).map_err(|fault| fault.of(&record.name))?;
@@ -46,37 +46,39 @@ pub(super) fn read(
 }
 
 /// Where the directory stands.
-struct Directory {
+struct CentralDirectory {
     at: u64,
     length: u64,
     count: u16,
 }
 
-impl Directory {
+impl CentralDirectory {
     fn find(
         archive: &mut (impl Read + Seek),
         size: u64,
-        bounds: &Bounds,
-    ) -> Result<Directory, Fault> {
+        bounds: &UploadBounds,
+    ) -> Result<CentralDirectory, ArchiveFault> {
         let tail = size.min(END + u64::from(u16::MAX));
         let bytes = piece(archive, size - tail, tail)?;
         // The last one counts, for everybody who reads from the back.
-        let from =
-            bytes.windows(4).rposition(|window| window == b"PK\x05\x06").ok_or(Fault::NoArchive)?;
+        let from = bytes
+            .windows(4)
+            .rposition(|window| window == b"PK\x05\x06")
+            .ok_or(ArchiveFault::NoArchive)?;
         let at = size - tail + from as u64;
-        let mut fields = Fields(&bytes[from + 4..]);
+        let mut fields = RecordCursor(&bytes[from + 4..]);
         let disks = (fields.u16()?, fields.u16()?);
         let (here, count) = (fields.u16()?, fields.u16()?);
         let (length, begin) = (fields.u32()?, fields.u32()?);
         let comment = fields.u16()?;
         if here == u16::MAX || count == u16::MAX || length == u32::MAX || begin == u32::MAX {
-            return Err(Fault::Zip64);
+            return Err(ArchiveFault::Zip64);
         }
         if disks != (0, 0) || here != count {
-            return Err(Fault::Volumes);
+            return Err(ArchiveFault::Volumes);
         }
         if fields.0.len() != usize::from(comment) {
-            return Err(Fault::Stray {
+            return Err(ArchiveFault::Stray {
                 from: size - fields.0.len() as u64 + u64::from(comment),
                 to: size,
             });
@@ -84,32 +86,39 @@ impl Directory {
         let (length, begin) = (u64::from(length), u64::from(begin));
         if begin + length != at {
             return Err(if begin + length < at {
-                Fault::Stray { from: begin + length, to: at }
+                ArchiveFault::Stray { from: begin + length, to: at }
             } else {
-                Fault::Broken { what: "it overlaps its end" }
+                ArchiveFault::Broken { what: "it overlaps its end" }
             });
         }
         if usize::from(count) > bounds.entries {
-            return Err(Fault::Entries { count: count.into(), limit: bounds.entries as u64 });
+            return Err(ArchiveFault::Entries {
+                count: count.into(),
+                limit: bounds.entries as u64,
+            });
         }
         if length > LARGEST_DIRECTORY {
-            return Err(Fault::Broken { what: "it is larger than 16 MiB" });
+            return Err(ArchiveFault::Broken { what: "it is larger than 16 MiB" });
         }
-        Ok(Directory { at: begin, length, count })
+        Ok(CentralDirectory { at: begin, length, count })
     }
 }
 
 /// Reads the header before an entry's bytes, and finds out where they begin.
-fn enter(archive: &mut (impl Read + Seek), record: &mut Record, end: u64) -> Result<(), Fault> {
+fn enter(
+    archive: &mut (impl Read + Seek),
+    record: &mut CentralRecord,
+    end: u64,
+) -> Result<(), ArchiveFault> {
     if record.header + HEADER > end {
-        return Err(Fault::Broken { what: "an entry is not where the directory says" });
+        return Err(ArchiveFault::Broken { what: "an entry is not where the directory says" });
     }
     let fixed = piece(archive, record.header, HEADER)?;
     let (name, extra) = record.compare(&fixed)?;
     let bytes = piece(archive, record.header + HEADER, (name + extra) as u64)?;
     let (name, extra) = bytes.split_at(name);
     if name != record.name {
-        return Err(Fault::Disagreement { what: "name" });
+        return Err(ArchiveFault::Disagreement { what: "name" });
     }
     extras(extra, name)?;
     record.data = record.header + HEADER + bytes.len() as u64;
@@ -119,30 +128,31 @@ fn enter(archive: &mut (impl Read + Seek), record: &mut Record, end: u64) -> Res
 /// Whether the entries stand one behind the other, from the first byte up to the directory.
 fn tile(
     archive: &mut (impl Read + Seek),
-    records: &[Record],
+    records: &[CentralRecord],
     end: u64,
 ) -> Result<(), ArchiveError> {
-    let mut order: Vec<&Record> = records.iter().collect();
+    let mut order: Vec<&CentralRecord> = records.iter().collect();
     order.sort_by_key(|record| record.header);
     let first = order.first().map_or(end, |record| record.header);
     if first != 0 {
-        return Err(Fault::Stray { from: 0, to: first }.whole());
+        return Err(ArchiveFault::Stray { from: 0, to: first }.whole());
     }
     for (i, record) in order.iter().enumerate() {
         let next = order.get(i + 1).map_or(end, |next| next.header);
         let behind = record.data + record.length;
         let fault = match next.checked_sub(behind) {
-            None => Some(Fault::Overlap),
+            None => Some(ArchiveFault::Overlap),
             Some(gap) if record.flags & DESCRIPTOR != 0 => {
                 let bytes = if gap <= 16 {
                     piece(archive, behind, gap).map_err(|fault| fault.of(&record.name))?
                 } else {
                     Vec::new()
                 };
-                (!record.is_described_by(&bytes)).then_some(Fault::Disagreement { what: "size" })
+                (!record.is_described_by(&bytes))
+                    .then_some(ArchiveFault::Disagreement { what: "size" })
             }
             Some(0) => None,
-            Some(_) => Some(Fault::Stray { from: behind, to: next }),
+            Some(_) => Some(ArchiveFault::Stray { from: behind, to: next }),
         };
         if let Some(fault) = fault {
             return Err(fault.of(&record.name));
@@ -151,10 +161,13 @@ fn tile(
     Ok(())
 }
 
-fn piece(archive: &mut (impl Read + Seek), at: u64, length: u64) -> Result<Vec<u8>, Fault> {
+fn piece(archive: &mut (impl Read + Seek), at: u64, length: u64) -> Result<Vec<u8>, ArchiveFault> {
     archive.seek(SeekFrom::Start(at))?;
-    let mut bytes =
-        vec![0; usize::try_from(length).map_err(|_| Fault::Broken { what: "it ends too early" })?];
+    let mut bytes = vec![
+        0;
+        usize::try_from(length)
+            .map_err(|_| ArchiveFault::Broken { what: "it ends too early" })?
+    ];
     archive.read_exact(&mut bytes)?;
     Ok(bytes)
 }

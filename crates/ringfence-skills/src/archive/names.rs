@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use ringfence_policy::is_hidden;
 use unicode_normalization::UnicodeNormalization;
 
-use super::fault::{ArchiveError, Fault};
-use super::record::{DEFLATED, Record};
-use super::{Entry, Kind, Packed};
-use crate::bounds::Bounds;
-use crate::info::Warning;
-use crate::name::Name;
+use super::fault::{ArchiveError, ArchiveFault};
+use super::record::{CentralRecord, DEFLATED};
+use super::{ArchiveEntry, ArchiveEntryKind, PackedRange};
+use crate::bounds::UploadBounds;
+use crate::info::SkillWarning;
+use crate::name::SkillName;
 
 /// What some systems put into every archive, and nobody misses.
 const LITTER: &[&str] = &["__MACOSX", ".DS_Store"];
@@ -20,18 +20,18 @@ const SMALL: u64 = 1 << 20;
 
 /// The entries by name, and what was left out.
 pub(super) fn judge(
-    records: Vec<Record>,
-    bounds: &Bounds,
-) -> Result<(Vec<Entry>, Vec<Warning>), ArchiveError> {
+    records: Vec<CentralRecord>,
+    bounds: &UploadBounds,
+) -> Result<(Vec<ArchiveEntry>, Vec<SkillWarning>), ArchiveError> {
     let mut entries = BTreeMap::new();
-    let mut known = Known::default();
+    let mut known = KnownNames::default();
     let (mut total, mut litter) = (0u64, 0u64);
     for record in records {
-        let fail = |fault: Fault| fault.of(&record.name);
+        let fail = |fault: ArchiveFault| fault.of(&record.name);
         let entry = one(&record, bounds).map_err(fail)?;
         total = total.saturating_add(entry.packed.size);
         if total > bounds.total {
-            return Err(fail(Fault::TotalSize { size: total, limit: bounds.total }));
+            return Err(fail(ArchiveFault::TotalSize { size: total, limit: bounds.total }));
         }
         if entry.name.split('/').any(|part| LITTER.contains(&part)) {
             litter += 1;
@@ -41,22 +41,25 @@ pub(super) fn judge(
         entries.insert(entry.name.clone(), entry);
     }
     let warnings = (litter > 0).then(|| {
-        Warning::new(format!("{litter} entries of `__MACOSX` and `.DS_Store` were left out"))
+        SkillWarning::new(format!("{litter} entries of `__MACOSX` and `.DS_Store` were left out"))
     });
     Ok((entries.into_values().collect(), warnings.into_iter().collect()))
 }
 
 /// The skills that stand at the top of it.
-pub(super) fn skills(entries: &[Entry], bounds: &Bounds) -> Result<Vec<Name>, ArchiveError> {
-    let mut skills: Vec<Name> = Vec::new();
+pub(super) fn skills(
+    entries: &[ArchiveEntry],
+    bounds: &UploadBounds,
+) -> Result<Vec<SkillName>, ArchiveError> {
+    let mut skills: Vec<SkillName> = Vec::new();
     for entry in entries {
         let (top, is_top) =
             entry.name.split_once('/').map_or((entry.name.as_str(), true), |(top, _)| (top, false));
-        if is_top && entry.kind != Kind::Directory {
+        if is_top && entry.kind != ArchiveEntryKind::Directory {
             let fault = if top.eq_ignore_ascii_case("SKILL.md") {
-                Fault::SkillAtTop
+                ArchiveFault::SkillAtTop
             } else {
-                Fault::TopLevelFile
+                ArchiveFault::TopLevelFile
             };
             return Err(fault.of(top.as_bytes()));
         }
@@ -64,117 +67,122 @@ pub(super) fn skills(entries: &[Entry], bounds: &Bounds) -> Result<Vec<Name>, Ar
             && !skills.iter().any(|skill| skill.as_str() == top)
         {
             skills.push(
-                Name::try_from(top)
-                    .map_err(|source| Fault::SkillName { source }.of(top.as_bytes()))?,
+                SkillName::try_from(top)
+                    .map_err(|source| ArchiveFault::SkillName { source }.of(top.as_bytes()))?,
             );
         }
         if skills.len() > bounds.skills {
-            return Err(
-                Fault::Skills { count: skills.len() as u64, limit: bounds.skills as u64 }.whole()
-            );
+            return Err(ArchiveFault::Skills {
+                count: skills.len() as u64,
+                limit: bounds.skills as u64,
+            }
+            .whole());
         }
     }
     for skill in &skills {
         let file = format!("{skill}/SKILL.md");
-        if !entries.iter().any(|entry| entry.name == file && entry.kind != Kind::Directory) {
-            return Err(Fault::NoSkillFile.of(skill.as_str().as_bytes()));
+        if !entries
+            .iter()
+            .any(|entry| entry.name == file && entry.kind != ArchiveEntryKind::Directory)
+        {
+            return Err(ArchiveFault::NoSkillFile.of(skill.as_str().as_bytes()));
         }
     }
-    if skills.is_empty() { Err(Fault::Empty.whole()) } else { Ok(skills) }
+    if skills.is_empty() { Err(ArchiveFault::Empty.whole()) } else { Ok(skills) }
 }
 
 /// What one record says by itself.
-fn one(record: &Record, bounds: &Bounds) -> Result<Entry, Fault> {
-    let name = std::str::from_utf8(&record.name).map_err(|_| Fault::NotUtf8)?;
+fn one(record: &CentralRecord, bounds: &UploadBounds) -> Result<ArchiveEntry, ArchiveFault> {
+    let name = std::str::from_utf8(&record.name).map_err(|_| ArchiveFault::NotUtf8)?;
     let (name, is_directory) = name.strip_suffix('/').map_or((name, false), |name| (name, true));
     check_name(name, bounds)?;
     let kind = kind(record, is_directory)?;
-    if kind == Kind::Directory && (record.size != 0 || record.length > 2) {
-        return Err(Fault::TwoKinds);
+    if kind == ArchiveEntryKind::Directory && (record.size != 0 || record.length > 2) {
+        return Err(ArchiveFault::TwoKinds);
     }
     if record.size > bounds.file {
-        return Err(Fault::FileSize { size: record.size, limit: bounds.file });
+        return Err(ArchiveFault::FileSize { size: record.size, limit: bounds.file });
     }
     if record.size > SMALL && (record.size - SMALL) / record.length.max(1) > bounds.ratio {
-        return Err(Fault::Ratio { limit: bounds.ratio });
+        return Err(ArchiveFault::Ratio { limit: bounds.ratio });
     }
-    let packed = Packed {
+    let packed = PackedRange {
         at: record.data,
         length: record.length,
         size: record.size,
         checksum: record.checksum,
         is_deflated: record.method == DEFLATED,
     };
-    Ok(Entry { name: name.to_owned(), kind, packed })
+    Ok(ArchiveEntry { name: name.to_owned(), kind, packed })
 }
 
-fn check_name(name: &str, bounds: &Bounds) -> Result<(), Fault> {
+fn check_name(name: &str, bounds: &UploadBounds) -> Result<(), ArchiveFault> {
     if name.starts_with('/') {
-        return Err(Fault::Absolute);
+        return Err(ArchiveFault::Absolute);
     }
     if name.contains('\\') {
-        return Err(Fault::Backslash);
+        return Err(ArchiveFault::Backslash);
     }
     if name.as_bytes().get(1) == Some(&b':') && name.as_bytes()[0].is_ascii_alphabetic() {
-        return Err(Fault::Drive);
+        return Err(ArchiveFault::Drive);
     }
     if let Some(character) = name.chars().find(|c| is_hidden(*c)) {
-        return Err(Fault::Character { character });
+        return Err(ArchiveFault::Character { character });
     }
     if name.is_empty() {
-        return Err(Fault::Nameless);
+        return Err(ArchiveFault::Nameless);
     }
     let mut depth = 0;
     for part in name.split('/') {
         match part {
-            ".." => return Err(Fault::Upwards),
-            "" | "." => return Err(Fault::EmptyPart),
+            ".." => return Err(ArchiveFault::Upwards),
+            "" | "." => return Err(ArchiveFault::EmptyPart),
             part if part.len() > bounds.component => {
-                return Err(Fault::TooLong { limit: bounds.component });
+                return Err(ArchiveFault::TooLong { limit: bounds.component });
             }
             _ => depth += 1,
         }
     }
     if name.len() > bounds.name {
-        return Err(Fault::TooLong { limit: bounds.name });
+        return Err(ArchiveFault::TooLong { limit: bounds.name });
     }
-    if depth > bounds.depth { Err(Fault::TooDeep { limit: bounds.depth }) } else { Ok(()) }
+    if depth > bounds.depth { Err(ArchiveFault::TooDeep { limit: bounds.depth }) } else { Ok(()) }
 }
 
 /// What it is, by its name, its mode and what DOS said of it: all three have to agree. The mode is
 /// looked at whoever made the archive, as some programs do that unpack.
-fn kind(record: &Record, is_directory: bool) -> Result<Kind, Fault> {
+fn kind(record: &CentralRecord, is_directory: bool) -> Result<ArchiveEntryKind, ArchiveFault> {
     let mode = record.attributes >> 16;
     match mode & 0o170_000 {
         0 => {}
         0o040_000 if is_directory => {}
         0o100_000 if !is_directory => {}
-        0o040_000 | 0o100_000 => return Err(Fault::TwoKinds),
-        0o120_000 => return Err(Fault::Link),
-        _ => return Err(Fault::Special),
+        0o040_000 | 0o100_000 => return Err(ArchiveFault::TwoKinds),
+        0o120_000 => return Err(ArchiveFault::Link),
+        _ => return Err(ArchiveFault::Special),
     }
     if mode & 0o7000 != 0 {
-        return Err(Fault::Privileged);
+        return Err(ArchiveFault::Privileged);
     }
     if record.attributes & 0x10 != 0 && !is_directory {
-        return Err(Fault::TwoKinds);
+        return Err(ArchiveFault::TwoKinds);
     }
     Ok(match is_directory {
-        true => Kind::Directory,
-        false if mode & 0o111 != 0 => Kind::Program,
-        false => Kind::File,
+        true => ArchiveEntryKind::Directory,
+        false if mode & 0o111 != 0 => ArchiveEntryKind::Program,
+        false => ArchiveEntryKind::File,
     })
 }
 
 /// The names so far, with every directory on the way to them.
 #[derive(Default)]
-struct Known {
+struct KnownNames {
     /// By what all spellings of a name have in common.
-    names: HashMap<String, (String, Is)>,
+    names: HashMap<String, (String, KnownKind)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Is {
+enum KnownKind {
     File,
     /// It has an entry of its own.
     Directory,
@@ -182,36 +190,41 @@ enum Is {
     Way,
 }
 
-impl Known {
-    fn add(&mut self, entry: &Entry) -> Result<(), Fault> {
+impl KnownNames {
+    fn add(&mut self, entry: &ArchiveEntry) -> Result<(), ArchiveFault> {
         for (at, _) in entry.name.match_indices('/') {
-            match self.put(&entry.name[..at], Is::Way)? {
-                Some(Is::File) => return Err(Fault::FileAndDirectory),
-                Some(Is::Directory) | None => {}
-                Some(Is::Way) => {}
+            match self.put(&entry.name[..at], KnownKind::Way)? {
+                Some(KnownKind::File) => return Err(ArchiveFault::FileAndDirectory),
+                Some(KnownKind::Directory) | None => {}
+                Some(KnownKind::Way) => {}
             }
         }
-        let is = if entry.kind == Kind::Directory { Is::Directory } else { Is::File };
+        let is = if entry.kind == ArchiveEntryKind::Directory {
+            KnownKind::Directory
+        } else {
+            KnownKind::File
+        };
         match (is, self.put(&entry.name, is)?) {
-            (_, None) | (Is::Directory, Some(Is::Way)) => Ok(()),
-            (Is::File, Some(Is::File)) | (Is::Directory, Some(Is::Directory)) => Err(Fault::Twice),
-            _ => Err(Fault::FileAndDirectory),
+            (_, None) | (KnownKind::Directory, Some(KnownKind::Way)) => Ok(()),
+            (KnownKind::File, Some(KnownKind::File))
+            | (KnownKind::Directory, Some(KnownKind::Directory)) => Err(ArchiveFault::Twice),
+            _ => Err(ArchiveFault::FileAndDirectory),
         }
     }
 
     /// What was there by that name. A directory's own entry stays known as that.
-    fn put(&mut self, name: &str, is: Is) -> Result<Option<Is>, Fault> {
+    fn put(&mut self, name: &str, is: KnownKind) -> Result<Option<KnownKind>, ArchiveFault> {
         let key = common(name);
         let Some((spelt, was)) = self.names.get_mut(&key) else {
             self.names.insert(key, (name.to_owned(), is));
             return Ok(None);
         };
         if spelt != name {
-            return Err(Fault::Alike { other: spelt.clone() });
+            return Err(ArchiveFault::Alike { other: spelt.clone() });
         }
         let before = *was;
-        if is == Is::Directory && before == Is::Way {
-            *was = Is::Directory;
+        if is == KnownKind::Directory && before == KnownKind::Way {
+            *was = KnownKind::Directory;
         }
         Ok(Some(before))
     }

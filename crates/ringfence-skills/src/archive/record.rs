@@ -1,10 +1,10 @@
 //! One entry as the two headers of it tell, byte by byte.
 
-use super::fault::Fault;
+use super::fault::ArchiveFault;
 
 /// An entry of the central directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct CentralRecord {
     pub(super) name: Vec<u8>,
     /// Which edition of the format is needed to unpack it, in tenths; the upper half is a system.
     pub(super) version: u16,
@@ -34,58 +34,63 @@ const STORED: u16 = 0;
 pub(super) const DEFLATED: u16 = 8;
 
 /// A cursor over bytes that ends with `Broken`, never with a panic.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+pub(super) struct RecordCursor<'a>(pub(super) &'a [u8]);
 
-impl<'a> Fields<'a> {
-    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], Fault> {
-        let (taken, rest) =
-            self.0.split_at_checked(count).ok_or(Fault::Broken { what: "it ends too early" })?;
+impl<'a> RecordCursor<'a> {
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], ArchiveFault> {
+        let (taken, rest) = self
+            .0
+            .split_at_checked(count)
+            .ok_or(ArchiveFault::Broken { what: "it ends too early" })?;
         self.0 = rest;
         Ok(taken)
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, Fault> {
+    pub(super) fn u16(&mut self) -> Result<u16, ArchiveFault> {
         let bytes = self.take(2)?;
         Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, Fault> {
+    pub(super) fn u32(&mut self) -> Result<u32, ArchiveFault> {
         let bytes = self.take(4)?;
         Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 }
 
-impl Record {
+impl CentralRecord {
     /// Reads the next one of the central directory.
-    pub(super) fn central(fields: &mut Fields<'_>) -> Result<Record, (Vec<u8>, Fault)> {
-        let fixed = |fields: &mut Fields<'_>| -> Result<(Record, [u16; 4]), Fault> {
-            if fields.u32()? != 0x0201_4b50 {
-                return Err(Fault::Broken { what: "an entry has no signature" });
-            }
-            fields.take(2)?;
-            let (version, flags, method) = (fields.u16()?, fields.u16()?, fields.u16()?);
-            fields.take(4)?;
-            let (checksum, length, size) = (fields.u32()?, fields.u32()?, fields.u32()?);
-            let lengths = [fields.u16()?, fields.u16()?, fields.u16()?, fields.u16()?];
-            fields.take(2)?;
-            let (attributes, header) = (fields.u32()?, fields.u32()?);
-            let record = Record {
-                name: fields.take(lengths[0].into())?.to_vec(),
-                version,
-                flags,
-                method,
-                checksum,
-                length: length.into(),
-                size: size.into(),
-                attributes,
-                header: header.into(),
-                data: 0,
+    pub(super) fn central(
+        fields: &mut RecordCursor<'_>,
+    ) -> Result<CentralRecord, (Vec<u8>, ArchiveFault)> {
+        let fixed =
+            |fields: &mut RecordCursor<'_>| -> Result<(CentralRecord, [u16; 4]), ArchiveFault> {
+                if fields.u32()? != 0x0201_4b50 {
+                    return Err(ArchiveFault::Broken { what: "an entry has no signature" });
+                }
+                fields.take(2)?;
+                let (version, flags, method) = (fields.u16()?, fields.u16()?, fields.u16()?);
+                fields.take(4)?;
+                let (checksum, length, size) = (fields.u32()?, fields.u32()?, fields.u32()?);
+                let lengths = [fields.u16()?, fields.u16()?, fields.u16()?, fields.u16()?];
+                fields.take(2)?;
+                let (attributes, header) = (fields.u32()?, fields.u32()?);
+                let record = CentralRecord {
+                    name: fields.take(lengths[0].into())?.to_vec(),
+                    version,
+                    flags,
+                    method,
+                    checksum,
+                    length: length.into(),
+                    size: size.into(),
+                    attributes,
+                    header: header.into(),
+                    data: 0,
+                };
+                Ok((record, lengths))
             };
-            Ok((record, lengths))
-        };
         let (record, [_, extra, comment, disk]) =
             fixed(fields).map_err(|fault| (Vec::new(), fault))?;
-        let rest = |fields: &mut Fields<'_>| -> Result<(), Fault> {
+        let rest = |fields: &mut RecordCursor<'_>| -> Result<(), ArchiveFault> {
             let extra = fields.take(extra.into())?;
             fields.take(comment.into())?;
             record.judge(disk)?;
@@ -97,43 +102,43 @@ impl Record {
         }
     }
 
-    fn judge(&self, disk: u16) -> Result<(), Fault> {
+    fn judge(&self, disk: u16) -> Result<(), ArchiveFault> {
         let huge = u64::from(u32::MAX);
         if self.length == huge || self.size == huge || self.header == huge {
-            return Err(Fault::Zip64);
+            return Err(ArchiveFault::Zip64);
         }
         if disk != 0 {
-            return Err(Fault::Volumes);
+            return Err(ArchiveFault::Volumes);
         }
         if self.version & 0xff > NEWEST {
-            return Err(Fault::Version { version: self.version });
+            return Err(ArchiveFault::Version { version: self.version });
         }
         if self.flags & ENCRYPTED != 0 {
-            return Err(Fault::Encrypted);
+            return Err(ArchiveFault::Encrypted);
         }
         if self.flags & !(EFFORT | DESCRIPTOR | UTF8) != 0 {
-            return Err(Fault::Flags { flags: self.flags });
+            return Err(ArchiveFault::Flags { flags: self.flags });
         }
         match self.method {
-            STORED if self.length != self.size => Err(Fault::Size),
+            STORED if self.length != self.size => Err(ArchiveFault::Size),
             STORED | DEFLATED => Ok(()),
-            method => Err(Fault::Method { method }),
+            method => Err(ArchiveFault::Method { method }),
         }
     }
 
-    /// Holds the header before the bytes, without name and extra field, against this one. Returns how long those
-    /// two are.
-    pub(super) fn compare(&self, fixed: &[u8]) -> Result<(usize, usize), Fault> {
-        let mut fields = Fields(fixed);
+    /// Holds the header before the bytes, without name and extra field, against this one. Returns
+    /// how long those two are.
+    pub(super) fn compare(&self, fixed: &[u8]) -> Result<(usize, usize), ArchiveFault> {
+        let mut fields = RecordCursor(fixed);
         if fields.u32()? != 0x0403_4b50 {
-            return Err(Fault::Broken { what: "an entry is not where the directory says" });
+            return Err(ArchiveFault::Broken { what: "an entry is not where the directory says" });
         }
         fields.take(2)?;
         let (flags, method) = (fields.u16()?, fields.u16()?);
         fields.take(4)?;
         let (checksum, length, size) = (fields.u32()?, fields.u32()?, fields.u32()?);
         if length == u32::MAX || size == u32::MAX {
-            return Err(Fault::Zip64);
+            return Err(ArchiveFault::Zip64);
         }
         let is_later = self.flags & DESCRIPTOR != 0;
         let same = |here: u32, there: u64| u64::from(here) == there || (is_later && here == 0);
@@ -144,7 +149,7 @@ impl Record {
             (same(length, self.length) && same(size, self.size), "size"),
         ] {
             if !holds {
-                return Err(Fault::Disagreement { what });
+                return Err(ArchiveFault::Disagreement { what });
             }
         }
         Ok((fields.u16()?.into(), fields.u16()?.into()))
@@ -154,7 +159,7 @@ impl Record {
     /// or without.
     pub(super) fn is_described_by(&self, bytes: &[u8]) -> bool {
         let says = |bytes: &[u8]| {
-            let mut fields = Fields(bytes);
+            let mut fields = RecordCursor(bytes);
             let mut is = |value: u64| fields.u32().is_ok_and(|field| u64::from(field) == value);
             is(self.checksum.into()) && is(self.length) && is(self.size)
         };
@@ -168,26 +173,28 @@ impl Record {
 
 /// Extra fields carry times and owners, which nobody needs here; but some could make of the entry
 /// something else than its header says.
-pub(super) fn extras(bytes: &[u8], name: &[u8]) -> Result<(), Fault> {
-    let mut fields = Fields(bytes);
+pub(super) fn extras(bytes: &[u8], name: &[u8]) -> Result<(), ArchiveFault> {
+    let mut fields = RecordCursor(bytes);
     while fields.0.len() >= 4 {
         let (id, length) = (fields.u16()?, fields.u16()?);
-        let data = fields
-            .take(length.into())
-            .map_err(|_| Fault::Broken { what: "an extra field is longer than all of them" })?;
+        let data = fields.take(length.into()).map_err(|_| ArchiveFault::Broken {
+            what: "an extra field is longer than all of them",
+        })?;
         match id {
-            0x0001 => return Err(Fault::Zip64),
-            0x0017 | 0x9901 => return Err(Fault::Encrypted),
+            0x0001 => return Err(ArchiveFault::Zip64),
+            0x0017 | 0x9901 => return Err(ArchiveFault::Encrypted),
             // The first four numbers are times and owners; behind them stands where a link leads.
-            0x000d if data.len() > 12 => return Err(Fault::Link),
-            0x756e => return Err(Fault::Extra { id, what: "kind" }),
-            0x7075 if data.get(5..) != Some(name) => return Err(Fault::Extra { id, what: "name" }),
+            0x000d if data.len() > 12 => return Err(ArchiveFault::Link),
+            0x756e => return Err(ArchiveFault::Extra { id, what: "kind" }),
+            0x7075 if data.get(5..) != Some(name) => {
+                return Err(ArchiveFault::Extra { id, what: "name" });
+            }
             _ => {}
         }
     }
     // Programs that align what they pack leave up to three zeros.
     if fields.0.iter().any(|byte| *byte != 0) {
-        return Err(Fault::Broken { what: "an extra field has no end" });
+        return Err(ArchiveFault::Broken { what: "an extra field has no end" });
     }
     Ok(())
 }

@@ -4,16 +4,16 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 
-use super::fault::{ArchiveError, Fault};
-use super::{Archive, Entry};
+use super::fault::{ArchiveError, ArchiveFault};
+use super::{ArchiveEntry, CheckedArchive};
 use crate::error::StoreError;
 
 const CHUNK: usize = 64 << 10;
 
 /// Who takes what is unpacked.
-pub(crate) trait Sink {
+pub(crate) trait UnpackSink {
     /// The next entry: a file of this kind, or a directory.
-    fn begin(&mut self, entry: &Entry) -> Result<(), StoreError>;
+    fn begin(&mut self, entry: &ArchiveEntry) -> Result<(), StoreError>;
     /// More bytes of it.
     fn more(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
     /// That was all of it.
@@ -23,12 +23,12 @@ pub(crate) trait Sink {
 /// Unpacks every entry, in the order of their names.
 pub(crate) fn unpack(
     from: &mut (impl Read + Seek),
-    archive: &Archive,
-    into: &mut impl Sink,
+    archive: &CheckedArchive,
+    into: &mut impl UnpackSink,
 ) -> Result<(), StoreError> {
     for entry in &archive.entries {
         into.begin(entry)?;
-        let mut checked = Checked { entry, into, size: 0, crc: Crc::new() };
+        let mut checked = CheckedEntry { entry, into, size: 0, crc: Crc::new() };
         from.seek(SeekFrom::Start(entry.packed.at)).map_err(|error| checked.fault(error.into()))?;
         let packed = from.by_ref().take(entry.packed.length);
         if entry.packed.is_deflated {
@@ -42,7 +42,10 @@ pub(crate) fn unpack(
     Ok(())
 }
 
-fn copy(mut packed: impl Read, checked: &mut Checked<'_, impl Sink>) -> Result<(), StoreError> {
+fn copy(
+    mut packed: impl Read,
+    checked: &mut CheckedEntry<'_, impl UnpackSink>,
+) -> Result<(), StoreError> {
     let mut chunk = vec![0; CHUNK];
     loop {
         match fill(&mut packed, &mut chunk).map_err(|error| checked.fault(error.into()))? {
@@ -54,21 +57,28 @@ fn copy(mut packed: impl Read, checked: &mut Checked<'_, impl Sink>) -> Result<(
 
 /// The stream must end where the entry does: what stands behind it would be seen by nobody, or by
 /// others only.
-fn inflate(mut packed: impl Read, checked: &mut Checked<'_, impl Sink>) -> Result<(), StoreError> {
+fn inflate(
+    mut packed: impl Read,
+    checked: &mut CheckedEntry<'_, impl UnpackSink>,
+) -> Result<(), StoreError> {
     let mut machine = Decompress::new(false);
     let (mut chunk, mut out) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut is_over = false;
     loop {
         let count = fill(&mut packed, &mut chunk).map_err(|error| checked.fault(error.into()))?;
         if is_over || count == 0 {
-            return if is_over && count == 0 { Ok(()) } else { Err(checked.fault(Fault::Data)) };
+            return if is_over && count == 0 {
+                Ok(())
+            } else {
+                Err(checked.fault(ArchiveFault::Data))
+            };
         }
         let mut rest = &chunk[..count];
         loop {
             let (before_in, before_out) = (machine.total_in(), machine.total_out());
             let status = machine
                 .decompress(rest, &mut out, FlushDecompress::None)
-                .map_err(|_| checked.fault(Fault::Data))?;
+                .map_err(|_| checked.fault(ArchiveFault::Data))?;
             let (read, made) = (
                 (machine.total_in() - before_in) as usize,
                 (machine.total_out() - before_out) as usize,
@@ -85,7 +95,7 @@ fn inflate(mut packed: impl Read, checked: &mut Checked<'_, impl Sink>) -> Resul
             }
         }
         if !rest.is_empty() {
-            return Err(checked.fault(Fault::Data));
+            return Err(checked.fault(ArchiveFault::Data));
         }
     }
 }
@@ -100,19 +110,19 @@ fn fill(from: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
 }
 
 /// The bytes of one entry, held against what it says of them.
-struct Checked<'a, S> {
-    entry: &'a Entry,
+struct CheckedEntry<'a, S> {
+    entry: &'a ArchiveEntry,
     into: &'a mut S,
     size: u64,
     crc: Crc,
 }
 
-impl<S: Sink> Checked<'_, S> {
+impl<S: UnpackSink> CheckedEntry<'_, S> {
     fn take(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.size += bytes.len() as u64;
         // Its bounds were held against the size that it says: no more than that comes out of it.
         if self.size > self.entry.packed.size {
-            return Err(self.fault(Fault::Size));
+            return Err(self.fault(ArchiveFault::Size));
         }
         self.crc.update(bytes);
         self.into.more(bytes)
@@ -120,15 +130,15 @@ impl<S: Sink> Checked<'_, S> {
 
     fn close(&self) -> Result<(), StoreError> {
         if self.size != self.entry.packed.size {
-            return Err(self.fault(Fault::Size));
+            return Err(self.fault(ArchiveFault::Size));
         }
         if self.crc.sum() != self.entry.packed.checksum {
-            return Err(self.fault(Fault::Checksum));
+            return Err(self.fault(ArchiveFault::Checksum));
         }
         Ok(())
     }
 
-    fn fault(&self, fault: Fault) -> StoreError {
+    fn fault(&self, fault: ArchiveFault) -> StoreError {
         let error: ArchiveError = fault.of(self.entry.name.as_bytes());
         error.into()
     }
@@ -138,15 +148,15 @@ impl<S: Sink> Checked<'_, S> {
 mod tests {
     use std::io::{Cursor, Write};
 
-    use super::super::{Kind, Packed};
+    use super::super::{ArchiveEntryKind, PackedRange};
     use super::*;
 
     /// How many bytes it was given.
     #[derive(Default)]
     struct Counting(u64);
 
-    impl Sink for Counting {
-        fn begin(&mut self, _: &Entry) -> Result<(), StoreError> {
+    impl UnpackSink for Counting {
+        fn begin(&mut self, _: &ArchiveEntry) -> Result<(), StoreError> {
             Ok(())
         }
 
@@ -166,18 +176,21 @@ mod tests {
             flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(&vec![0; 8 << 20]).unwrap();
         let bytes = encoder.finish().unwrap();
-        let packed = Packed {
+        let packed = PackedRange {
             at: 0,
             length: bytes.len() as u64,
             size: 100_000,
             checksum: 0,
             is_deflated: true,
         };
-        let entry = Entry { name: "a/x".into(), kind: Kind::File, packed };
-        let archive = Archive { entries: vec![entry], skills: Vec::new(), warnings: Vec::new() };
+        let entry = ArchiveEntry { name: "a/x".into(), kind: ArchiveEntryKind::File, packed };
+        let archive =
+            CheckedArchive { entries: vec![entry], skills: Vec::new(), warnings: Vec::new() };
         let mut counting = Counting::default();
         let error = unpack(&mut Cursor::new(bytes), &archive, &mut counting).unwrap_err();
-        assert!(matches!(error, StoreError::Archive { source } if source.fault == Fault::Size));
+        assert!(
+            matches!(error, StoreError::Archive { source } if source.fault == ArchiveFault::Size)
+        );
         assert!(counting.0 <= 100_000, "{}", counting.0);
     }
 }

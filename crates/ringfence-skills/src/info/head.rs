@@ -3,24 +3,24 @@
 //! Authors rely on what other programs make of it, so nothing but needs is an error: whatever
 //! departs from the rules is told with its line.
 
-use ringfence_policy::front_matter::{Entry, Kind, Value};
+use ringfence_policy::front_matter::{FrontMatterEntry, FrontMatterKind, FrontMatterValue};
 use ringfence_policy::{AbsPath, FrontMatter};
 
-use super::Warning;
-use crate::needs::{Needs, NeedsError};
+use super::SkillWarning;
+use crate::needs::{SkillNeeds, SkillNeedsError};
 
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct SkillFrontMatter {
     pub(crate) name: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) license: Option<String>,
     pub(crate) compatibility: Option<String>,
     pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
     pub(crate) allowed_tools: Vec<String>,
-    pub(crate) needs: Result<Needs, NeedsError>,
+    pub(crate) needs: Result<SkillNeeds, SkillNeedsError>,
     /// How many bytes it has, both fences included.
     pub(crate) length: u64,
-    pub(crate) warnings: Vec<Warning>,
+    pub(crate) warnings: Vec<SkillWarning>,
 }
 
 const KEYS: &[&str] =
@@ -31,23 +31,23 @@ const LONGEST_NAME: usize = 64;
 const LONGEST_DESCRIPTION: usize = 1024;
 const LONGEST_COMPATIBILITY: usize = 500;
 
-impl Head {
-    pub(crate) fn none() -> Head {
-        Head {
+impl SkillFrontMatter {
+    pub(crate) fn none() -> SkillFrontMatter {
+        SkillFrontMatter {
             name: None,
             description: None,
             license: None,
             compatibility: None,
             metadata: serde_json::Map::new(),
             allowed_tools: Vec::new(),
-            needs: Ok(Needs::default()),
+            needs: Ok(SkillNeeds::default()),
             length: 0,
             warnings: Vec::new(),
         }
     }
 
     /// Reads what a file begins with; `directory` is the skill's.
-    pub(crate) fn parse(bytes: &[u8], directory: &str) -> Head {
+    pub(crate) fn parse(bytes: &[u8], directory: &str) -> SkillFrontMatter {
         let text = String::from_utf8_lossy(bytes);
         // Errors name a file; this one has no other name that tells a reader anything.
         let file = AbsPath::root().join("SKILL.md");
@@ -59,16 +59,20 @@ impl Head {
                 let head = head_of(&text);
                 // Nobody has looked at the rest of one that is too long.
                 let is_cut = head.len() > LONGEST_HEAD;
-                let needs = Needs::suspected(if is_cut { "hosts" } else { head }, what)
-                    .map(|()| Needs::default());
-                let warning = Warning::at(1, format!("its head cannot be read: {what}"));
-                return Head { needs, warnings: vec![warning], ..Head::none() };
+                let needs = SkillNeeds::suspected(if is_cut { "hosts" } else { head }, what)
+                    .map(|()| SkillNeeds::default());
+                let warning = SkillWarning::at(1, format!("its head cannot be read: {what}"));
+                return SkillFrontMatter {
+                    needs,
+                    warnings: vec![warning],
+                    ..SkillFrontMatter::none()
+                };
             }
         };
-        let mut head = Head {
-            needs: Needs::of(&read),
+        let mut head = SkillFrontMatter {
+            needs: SkillNeeds::of(&read),
             length: (text.len() - read.body.len()) as u64,
-            ..Head::none()
+            ..SkillFrontMatter::none()
         };
         if matches!(text, std::borrow::Cow::Owned(_)) {
             head.warn(1, "it is not UTF-8");
@@ -89,7 +93,7 @@ impl Head {
     }
 
     fn warn(&mut self, line: u32, what: impl Into<String>) {
-        self.warnings.push(Warning::at(line, what));
+        self.warnings.push(SkillWarning::at(line, what));
     }
 
     /// The text of a key; one that cannot be read strictly is taken as it stands.
@@ -97,9 +101,9 @@ impl Head {
         let entry = read.get(key)?;
         let line = entry.at.0;
         let text = match &entry.value.kind {
-            Kind::Text(text) | Kind::Raw(text) => text.trim().to_owned(),
-            Kind::Nothing => String::new(),
-            Kind::List(_) | Kind::Map(_) => {
+            FrontMatterKind::Text(text) | FrontMatterKind::Raw(text) => text.trim().to_owned(),
+            FrontMatterKind::Nothing => String::new(),
+            FrontMatterKind::List(_) | FrontMatterKind::Map(_) => {
                 self.warn(line, format!("`{key}` is no text"));
                 return None;
             }
@@ -108,7 +112,7 @@ impl Head {
             self.warn(line, format!("`{key}` is empty"));
             return None;
         }
-        if matches!(entry.value.kind, Kind::Raw(_)) {
+        if matches!(entry.value.kind, FrontMatterKind::Raw(_)) {
             self.warn(line, format!("`{key}` is no plain YAML: write it in quotation marks"));
         }
         let length = text.chars().count();
@@ -143,9 +147,9 @@ impl Head {
     fn metadata(&mut self, read: &FrontMatter) {
         let Some(entry) = read.get("metadata") else { return };
         match &entry.value.kind {
-            Kind::Map(entries) => self.metadata = map(entries),
-            Kind::Nothing => {}
-            Kind::Text(text) | Kind::Raw(text) => {
+            FrontMatterKind::Map(entries) => self.metadata = map(entries),
+            FrontMatterKind::Nothing => {}
+            FrontMatterKind::Text(text) | FrontMatterKind::Raw(text) => {
                 // Many write it as JSON, which is YAML as well.
                 match serde_json::from_str(text) {
                     Ok(serde_json::Value::Object(entries)) => self.metadata = entries,
@@ -155,19 +159,25 @@ impl Head {
                     ),
                 }
             }
-            Kind::List(_) => self.warn(entry.at.0, "`metadata` is a list, not a map"),
+            FrontMatterKind::List(_) => self.warn(entry.at.0, "`metadata` is a list, not a map"),
         }
     }
 
     fn tools(&mut self, read: &FrontMatter) {
         let Some(entry) = read.get("allowed-tools") else { return };
         match &entry.value.kind {
-            Kind::Text(text) | Kind::Raw(text) => self.allowed_tools = words(text),
-            Kind::List(items) => {
+            FrontMatterKind::Text(text) | FrontMatterKind::Raw(text) => {
+                self.allowed_tools = words(text)
+            }
+            FrontMatterKind::List(items) => {
                 self.allowed_tools = items
                     .iter()
                     .filter_map(|item| {
-                        if let Kind::Text(text) = &item.kind { Some(text.clone()) } else { None }
+                        if let FrontMatterKind::Text(text) = &item.kind {
+                            Some(text.clone())
+                        } else {
+                            None
+                        }
                     })
                     .collect();
                 self.warn(
@@ -175,8 +185,8 @@ impl Head {
                     "`allowed-tools` is a list; the rules say words with blanks between them",
                 );
             }
-            Kind::Nothing => {}
-            Kind::Map(_) => self
+            FrontMatterKind::Nothing => {}
+            FrontMatterKind::Map(_) => self
                 .warn(entry.at.0, "`allowed-tools` is a map, not words with blanks between them"),
         }
     }
@@ -192,16 +202,16 @@ fn head_of(text: &str) -> &str {
     &text[..first.len() + length]
 }
 
-fn map(entries: &[Entry]) -> serde_json::Map<String, serde_json::Value> {
+fn map(entries: &[FrontMatterEntry]) -> serde_json::Map<String, serde_json::Value> {
     entries.iter().map(|entry| (entry.key.clone(), value(&entry.value))).collect()
 }
 
-fn value(of: &Value) -> serde_json::Value {
+fn value(of: &FrontMatterValue) -> serde_json::Value {
     match &of.kind {
-        Kind::Nothing => serde_json::Value::Null,
-        Kind::Text(text) | Kind::Raw(text) => text.as_str().into(),
-        Kind::List(items) => items.iter().map(value).collect(),
-        Kind::Map(entries) => map(entries).into(),
+        FrontMatterKind::Nothing => serde_json::Value::Null,
+        FrontMatterKind::Text(text) | FrontMatterKind::Raw(text) => text.as_str().into(),
+        FrontMatterKind::List(items) => items.iter().map(value).collect(),
+        FrontMatterKind::Map(entries) => map(entries).into(),
     }
 }
 

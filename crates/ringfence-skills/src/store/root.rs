@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::Inner;
-use crate::card::Card;
+use super::SkillStoreInner;
 use crate::error::StoreError;
-use crate::name::{Name, SkillId};
+use crate::metadata::SkillMetadata;
+use crate::name::{SkillId, SkillName};
 use crate::tree;
 
-pub(super) struct Opened {
+pub(super) struct StoreRoot {
     pub(super) path: PathBuf,
     pub(super) skills: OwnedFd,
     pub(super) cards: OwnedFd,
@@ -23,7 +23,7 @@ pub(super) struct Opened {
     pub(super) lock: File,
 }
 
-pub(super) fn open(root: &Path) -> Result<Opened, StoreError> {
+pub(super) fn open(root: &Path) -> Result<StoreRoot, StoreError> {
     let refuse = |what| StoreError::Root { path: root.to_owned(), what };
     let fail = |what| StoreError::io(what, root.display().to_string());
     if std::fs::symlink_metadata(root).is_err() {
@@ -61,7 +61,7 @@ pub(super) fn open(root: &Path) -> Result<Opened, StoreError> {
     let part =
         |name: &str| tree::make(&here, name, 0o700).and_then(|()| tree::directory(&here, name));
     let part = |name: &'static str| part(name).map_err(StoreError::system("open", name));
-    let opened = Opened {
+    let opened = StoreRoot {
         skills: part("skills")?,
         cards: part("cards")?,
         staging: part("staging")?,
@@ -81,7 +81,7 @@ pub(super) fn open(root: &Path) -> Result<Opened, StoreError> {
 }
 
 /// Tries what a replacement will do: that it cannot be done is to be known before the first upload.
-fn check_exchange(opened: &Opened) -> Result<(), Errno> {
+fn check_exchange(opened: &StoreRoot) -> Result<(), Errno> {
     // No number, so it is no name of anything else; left by a crash, it is cleared away like that.
     let (one, other) = ("probe-staging", "probe-trash");
     tree::make(&opened.staging, one, 0o700)?;
@@ -100,7 +100,7 @@ fn check_exchange(opened: &Opened) -> Result<(), Errno> {
 }
 
 /// Deletes what was on its way, and lets each skill have the card of the version that stands.
-pub(super) fn recover(inner: &Inner) -> Result<(), StoreError> {
+pub(super) fn recover(inner: &SkillStoreInner) -> Result<(), StoreError> {
     let past = largest(inner.staging.as_fd()).max(largest(inner.trash.as_fd()));
     inner.next.store(past + 1, std::sync::atomic::Ordering::Relaxed);
     for (bin, shown) in [(inner.staging.as_fd(), "staging"), (inner.trash.as_fd(), "trash")] {
@@ -116,7 +116,7 @@ pub(super) fn recover(inner: &Inner) -> Result<(), StoreError> {
             Err(StoreError::NoSkill { .. }) => None,
             Err(error) => return Err(error),
         };
-        Card::settle(&inner.cards, &skill, stands)
+        SkillMetadata::settle(&inner.cards, &skill, stands)
             .map_err(StoreError::system("settle", format!("cards/{skill}")))?;
     }
     Ok(())
@@ -129,12 +129,12 @@ fn largest(bin: impl AsFd) -> u64 {
 }
 
 /// Every skill that has a card.
-fn carded(inner: &Inner) -> Result<Vec<SkillId>, StoreError> {
-    let children = |path: &str| -> Result<Vec<Name>, StoreError> {
+fn carded(inner: &SkillStoreInner) -> Result<Vec<SkillId>, StoreError> {
+    let children = |path: &str| -> Result<Vec<SkillName>, StoreError> {
         let names = tree::directory(&inner.cards, path)
             .and_then(tree::names)
             .map_err(StoreError::system("list", format!("cards/{path}")))?;
-        Ok(names.iter().filter_map(|name| Name::try_from(name.to_str().ok()?).ok()).collect())
+        Ok(names.iter().filter_map(|name| SkillName::try_from(name.to_str().ok()?).ok()).collect())
     };
     let mut skills = Vec::new();
     for user in children(".")? {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ringfence_skills::{Body, Store};
+use ringfence_skills::{SkillFileBody, SkillStore};
 
 use crate::pack::{Item, Pack};
 use crate::stage::{Stage, id, skill, skill_md};
@@ -33,7 +33,7 @@ fn generation(number: u64) -> Pack {
 
 /// Uploads, edits and removes until it is killed.
 pub(crate) fn victim(root: &Path) {
-    let store = Store::open(root, Stage::bounds()).unwrap();
+    let store = SkillStore::open(root, Stage::bounds()).unwrap();
     let (one, first) = (id("one"), store.info(&id("one")).unwrap());
     let first: u64 = first.description.unwrap().trim_start_matches("generation ").parse().unwrap();
     for number in first + 1.. {
@@ -54,14 +54,14 @@ pub(crate) fn victim(root: &Path) {
 
 /// The generation that all of a skill is of.
 #[track_caller]
-fn whole(store: &Store, name: &str) -> u64 {
+fn whole(store: &SkillStore, name: &str) -> u64 {
     let info = store.info(&id(name)).unwrap();
     assert_eq!((info.warnings, info.files), (Vec::new(), FILES as u64 + 1));
     let number: u64 = info.description.unwrap().trim_start_matches("generation ").parse().unwrap();
     assert_eq!(info.needs.unwrap().hosts.unwrap(), [format!("g{number}.example.org")]);
     for i in 0..FILES {
         let content = store.content(&id(name), &format!("d{}/f{i}", i % 7), None).unwrap();
-        assert_eq!(content.body, Body::Text(format!("generation {number}").repeat(50)));
+        assert_eq!(content.body, SkillFileBody::Text(format!("generation {number}").repeat(50)));
     }
     number
 }
@@ -71,7 +71,7 @@ tests! { "crashed":
 fn a_killed_service_leaves_the_old_or_the_new(stage) {
     let root = stage.root.with_file_name("killed");
     let one = id("one");
-    let open = || Store::open(&root, Stage::bounds()).unwrap();
+    let open = || SkillStore::open(&root, Stage::bounds()).unwrap();
     open().upload(&one.user, &one.agent, std::io::Cursor::new(generation(1).bytes()), None).unwrap();
     let (mut last, mut untidy) = ((1, 1), 0);
     for round in 0..20u64 {
@@ -100,7 +100,7 @@ fn a_killed_service_leaves_the_old_or_the_new(stage) {
 fn what_is_left_anywhere_is_cleared_away(stage) {
     let root = stage.root.with_file_name("left");
     let one = id("one");
-    Store::open(&root, Stage::bounds()).unwrap().upload(&one.user, &one.agent, std::io::Cursor::new(generation(1).bytes()), None).unwrap();
+    SkillStore::open(&root, Stage::bounds()).unwrap().upload(&one.user, &one.agent, std::io::Cursor::new(generation(1).bytes()), None).unwrap();
     for part in ["staging", "trash"] {
         std::fs::create_dir_all(root.join(part).join("7/a/b/c")).unwrap();
         std::fs::write(root.join(part).join("7/a/b/f"), "x").unwrap();
@@ -112,7 +112,7 @@ fn what_is_left_anywhere_is_cleared_away(stage) {
     std::fs::write(root.join("cards/ada/helper/one/1"), "{}").unwrap();
     std::fs::create_dir_all(root.join("cards/eve/helper/none")).unwrap();
     std::fs::write(root.join("cards/eve/helper/none/1"), "{}").unwrap();
-    let store = Store::open(&root, Stage::bounds()).unwrap();
+    let store = SkillStore::open(&root, Stage::bounds()).unwrap();
     assert_eq!(whole(&store, "one"), 1);
     let count = |path: &str| std::fs::read_dir(root.join(path)).unwrap().count();
     assert_eq!((count("staging"), count("trash"), count("cards/ada/helper/one"), count("cards")), (0, 0, 1, 1));

@@ -2,25 +2,25 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use ringfence_skills::{Edit, Expect, LineRange, Replacement};
+use ringfence_skills::{EditPrecondition, LineRange, Replacement, SkillEdit};
 
 use crate::pack::{Item, Pack};
 use crate::stage::{id, skill_md};
 
-fn whole(path: &str, text: &str) -> Edit {
-    Edit {
+fn whole(path: &str, text: &str) -> SkillEdit {
+    SkillEdit {
         path: path.into(),
         change: Replacement::Whole { bytes: text.into() },
-        expect: Expect::Anything,
+        expect: EditPrecondition::Anything,
     }
 }
 
-fn lines(path: &str, start: u64, end: u64, text: &str) -> Edit {
+fn lines(path: &str, start: u64, end: u64, text: &str) -> SkillEdit {
     let range = LineRange { start, end: Some(end) };
-    Edit {
+    SkillEdit {
         path: path.into(),
         change: Replacement::Lines { range, text: text.into() },
-        expect: Expect::Anything,
+        expect: EditPrecondition::Anything,
     }
 }
 
@@ -47,7 +47,7 @@ fn a_file_is_replaced_as_a_whole_or_by_lines(stage) {
     ] {
         assert_eq!(stage.store.edit(&id("one"), &edit, None).unwrap_err().code(), code, "{edit:?}");
     }
-    stage.store.edit(&id("one"), &Edit { path: "bytes".into(), change: Replacement::Whole { bytes: vec![0, 255] }, expect: Expect::Anything }, None).unwrap();
+    stage.store.edit(&id("one"), &SkillEdit { path: "bytes".into(), change: Replacement::Whole { bytes: vec![0, 255] }, expect: EditPrecondition::Anything }, None).unwrap();
     assert_eq!(stage.store.edit(&id("one"), &lines("bytes", 1, 1, "x"), None).unwrap_err().code(), "not-text");
     assert_eq!(stage.store.edit(&id("none"), &whole("x", "x"), None).unwrap_err().code(), "no-skill");
     stage.check_clear();
@@ -57,11 +57,11 @@ fn a_file_is_replaced_as_a_whole_or_by_lines(stage) {
 fn no_change_is_lost(stage) {
     stage.put("one", &[("n", "0")]);
     let etag = stage.store.content(&id("one"), "n", None).unwrap().etag;
-    let expecting = |text: &str, expect: Expect| stage.store.edit(&id("one"), &Edit { expect, ..whole("n", text) }, None);
-    expecting("1", Expect::Etag(etag.clone())).unwrap();
-    assert_eq!(expecting("2", Expect::Etag(etag)).unwrap_err().code(), "changed");
-    assert_eq!(expecting("2", Expect::Absent).unwrap_err().code(), "changed");
-    let made = Edit { expect: Expect::Absent, ..whole("m", "x") };
+    let expecting = |text: &str, expect: EditPrecondition| stage.store.edit(&id("one"), &SkillEdit { expect, ..whole("n", text) }, None);
+    expecting("1", EditPrecondition::Etag(etag.clone())).unwrap();
+    assert_eq!(expecting("2", EditPrecondition::Etag(etag)).unwrap_err().code(), "changed");
+    assert_eq!(expecting("2", EditPrecondition::Absent).unwrap_err().code(), "changed");
+    let made = SkillEdit { expect: EditPrecondition::Absent, ..whole("m", "x") };
     assert!(stage.store.edit(&id("one"), &made, None).unwrap().created);
     stage.store.edit(&id("one"), &whole("n", "0"), None).unwrap();
     std::thread::scope(|scope| {
@@ -70,9 +70,9 @@ fn no_change_is_lost(stage) {
                 for _ in 0..10 {
                     loop {
                         let content = stage.store.content(&id("one"), "n", None).unwrap();
-                        let ringfence_skills::Body::Text(text) = content.body else { panic!("no text") };
+                        let ringfence_skills::SkillFileBody::Text(text) = content.body else { panic!("no text") };
                         let next = (text.parse::<u32>().unwrap() + 1).to_string();
-                        match expecting(&next, Expect::Etag(content.etag)) {
+                        match expecting(&next, EditPrecondition::Etag(content.etag)) {
                             Ok(_) => break,
                             Err(error) => assert_eq!(error.code(), "changed"),
                         }

@@ -6,17 +6,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfence_skills::{Body, Edit, Expect, FileKind, LineRange, Replacement};
+use ringfence_skills::{
+    EditPrecondition, LineRange, Replacement, SkillEdit, SkillFileBody, SkillFileKind,
+};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::pack::Pack;
 use crate::stage::{id, name, skill, skill_md};
 
-fn whole(path: &str, text: &str) -> Edit {
-    Edit {
+fn whole(path: &str, text: &str) -> SkillEdit {
+    SkillEdit {
         path: path.into(),
         change: Replacement::Whole { bytes: text.into() },
-        expect: Expect::Anything,
+        expect: EditPrecondition::Anything,
     }
 }
 
@@ -55,7 +57,7 @@ fn links_lead_nowhere(stage) {
     }
     assert_eq!(stage.store.edit(&id("one"), &whole("away/new/file", "x"), None).unwrap_err().code(), "not-a-file");
     let files = stage.store.files(&id("one")).unwrap();
-    assert_eq!(files.files.iter().filter(|file| file.kind == FileKind::Link).count(), 5);
+    assert_eq!(files.files.iter().filter(|file| file.kind == SkillFileKind::Link).count(), 5);
     assert!(!files.files.iter().any(|file| file.path.contains("away/")));
     assert_eq!(stage.store.usage(&name("ada")).unwrap().bytes, (skill_md("one").len() * 2 + 7) as u64);
     // As `SKILL.md` itself, too.
@@ -149,8 +151,8 @@ fn skill_that_cannot_be_counted_can_be_replaced_within_a_quota(stage) {
 #[test]
 fn names_are_limited_also_those_of_one_file(stage) {
     let root = stage.root.with_file_name("crowded");
-    let bounds = ringfence_skills::Bounds { counted: 100, ..crate::stage::Stage::bounds() };
-    let store = ringfence_skills::Store::open(&root, bounds).unwrap();
+    let bounds = ringfence_skills::UploadBounds { counted: 100, ..crate::stage::Stage::bounds() };
+    let store = ringfence_skills::SkillStore::open(&root, bounds).unwrap();
     let upload = |name_of: &str| {
         let bytes = std::io::Cursor::new(Pack::of(skill(name_of, &[("x", "")])).bytes());
         store.upload(&name("ada"), &name("helper"), bytes, Some(1 << 30))
@@ -169,8 +171,8 @@ fn names_are_limited_also_those_of_one_file(stage) {
 #[test]
 fn search_for_nested_skills_ends_at_the_limit_of_names(stage) {
     let root = stage.root.with_file_name("crowded");
-    let bounds = ringfence_skills::Bounds { counted: 100, ..crate::stage::Stage::bounds() };
-    let store = ringfence_skills::Store::open(&root, bounds).unwrap();
+    let bounds = ringfence_skills::UploadBounds { counted: 100, ..crate::stage::Stage::bounds() };
+    let store = ringfence_skills::SkillStore::open(&root, bounds).unwrap();
     let bytes = std::io::Cursor::new(Pack::of(skill("one", &[("below/SKILL.md", "")])).bytes());
     store.upload(&name("ada"), &name("helper"), bytes, None).unwrap();
     assert_eq!(store.info(&id("one")).unwrap().nested.len(), 1);
@@ -209,12 +211,12 @@ fn sparse_giants_are_not_read(stage) {
     let one = stage.put("one", &[]);
     fs::File::create(one.join("giant")).unwrap().set_len(1 << 40).unwrap();
     assert_eq!(stage.store.content(&id("one"), "giant", None).unwrap_err().code(), "too-large");
-    let lines = Edit { path: "giant".into(), change: Replacement::Lines { range: LineRange { start: 1, end: None }, text: "x".into() }, expect: Expect::Anything };
+    let lines = SkillEdit { path: "giant".into(), change: Replacement::Lines { range: LineRange { start: 1, end: None }, text: "x".into() }, expect: EditPrecondition::Anything };
     fs::File::options().write(true).open(one.join("giant")).unwrap().set_len((128 << 20) + 1).unwrap();
     assert_eq!(stage.store.edit(&id("one"), &lines, None).unwrap_err().code(), "too-large");
     fs::File::options().write(true).open(one.join("giant")).unwrap().set_len(9 << 20).unwrap();
     let content = stage.store.content(&id("one"), "giant", None).unwrap();
-    assert!(content.truncated && content.total_lines.is_none() && matches!(content.body, Body::Base64(text) if text.len() == (8 << 20) / 3 * 4 + 4));
+    assert!(content.truncated && content.total_lines.is_none() && matches!(content.body, SkillFileBody::Base64(text) if text.len() == (8 << 20) / 3 * 4 + 4));
 }
 
 #[test]
@@ -237,7 +239,7 @@ fn a_name_that_is_swapped_shows_nothing_from_outside(stage) {
         while began.elapsed() < Duration::from_secs(3) || ((plain == 0 || refused == 0) && began.elapsed() < Duration::from_secs(20)) {
             match stage.store.content(&id("one"), "d/x", None) {
                 Ok(content) => {
-                    assert!(matches!(&content.body, Body::Text(text) if text == "plain" || text == "edited"), "{content:?}");
+                    assert!(matches!(&content.body, SkillFileBody::Text(text) if text == "plain" || text == "edited"), "{content:?}");
                     plain += 1;
                 }
                 Err(_) => refused += 1,

@@ -23,7 +23,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_testkit::Alone;
+use ringfence_testkit::ProcessPerTest;
 use stage::Stage;
 
 /// A test, by its name.
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         crashed::victim(Path::new(root));
     }
     let names = tests().map(|(name, _)| name.to_owned()).collect();
-    Alone { names, input: b"", variable: ("RINGFENCE_TEST", "store"), body }.main()
+    ProcessPerTest { names, input: b"", variable: ("RINGFENCE_TEST", "store"), body }.main()
 }
 
 fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {

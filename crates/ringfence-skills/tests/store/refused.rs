@@ -2,13 +2,13 @@
 
 use std::io::Cursor;
 
-use ringfence_skills::{ArchiveError, Bounds, Fault, Store, StoreError};
+use ringfence_skills::{ArchiveError, ArchiveFault, SkillStore, StoreError, UploadBounds};
 
 use crate::pack::{Item, Pack, deflate};
 use crate::stage::{Stage, name, shape, skill, skill_md};
 
 /// The one reason for which an archive is refused.
-fn fault(store: &Store, bytes: Vec<u8>) -> ArchiveError {
+fn fault(store: &SkillStore, bytes: Vec<u8>) -> ArchiveError {
     match store.upload(&name("ada"), &name("helper"), Cursor::new(bytes), None) {
         Err(StoreError::Archive { source }) => source,
         other => panic!("not refused: {other:?}"),
@@ -17,12 +17,12 @@ fn fault(store: &Store, bytes: Vec<u8>) -> ArchiveError {
 
 /// Refused, for that, with nothing changed and nothing left.
 #[track_caller]
-fn check(stage: &Stage, pack: &Pack, entry: Option<&str>, expect: Fault) {
+fn check(stage: &Stage, pack: &Pack, entry: Option<&str>, expect: ArchiveFault) {
     check_bytes(stage, pack.bytes(), entry, expect);
 }
 
 #[track_caller]
-fn check_bytes(stage: &Stage, bytes: Vec<u8>, entry: Option<&str>, expect: Fault) {
+fn check_bytes(stage: &Stage, bytes: Vec<u8>, entry: Option<&str>, expect: ArchiveFault) {
     if !stage.at("one").exists() {
         stage.put("one", &[("kept.txt", "kept")]);
     }
@@ -43,7 +43,7 @@ fn with(item: Item) -> Pack {
 
 /// By its name alone.
 #[track_caller]
-fn check_name(stage: &Stage, path: &str, expect: Fault) {
+fn check_name(stage: &Stage, path: &str, expect: ArchiveFault) {
     let shown: String = path
         .chars()
         .flat_map(|c| {
@@ -66,60 +66,60 @@ fn a_good_one_passes_the_same_way(stage) {
 
 #[test]
 fn names_that_lead_elsewhere(stage) {
-    check_name(stage, "one/../../../x", Fault::Upwards);
-    check_name(stage, "../x", Fault::Upwards);
-    check_name(stage, "one/..", Fault::Upwards);
-    check_name(stage, "/etc/x", Fault::Absolute);
-    check_name(stage, "//x", Fault::Absolute);
-    check_name(stage, "one\\..\\x", Fault::Backslash);
-    check_name(stage, "C:/x", Fault::Drive);
-    check_name(stage, "c:x", Fault::Drive);
-    check_name(stage, "one//x", Fault::EmptyPart);
-    check_name(stage, "one/./x", Fault::EmptyPart);
-    check_name(stage, "./one/x", Fault::EmptyPart);
-    check_name(stage, "one/x\0y", Fault::Character { character: '\0' });
-    check_name(stage, "one/x\ny", Fault::Character { character: '\n' });
-    check_name(stage, "one/x\u{202e}y", Fault::Character { character: '\u{202e}' });
-    check_name(stage, "", Fault::Nameless);
+    check_name(stage, "one/../../../x", ArchiveFault::Upwards);
+    check_name(stage, "../x", ArchiveFault::Upwards);
+    check_name(stage, "one/..", ArchiveFault::Upwards);
+    check_name(stage, "/etc/x", ArchiveFault::Absolute);
+    check_name(stage, "//x", ArchiveFault::Absolute);
+    check_name(stage, "one\\..\\x", ArchiveFault::Backslash);
+    check_name(stage, "C:/x", ArchiveFault::Drive);
+    check_name(stage, "c:x", ArchiveFault::Drive);
+    check_name(stage, "one//x", ArchiveFault::EmptyPart);
+    check_name(stage, "one/./x", ArchiveFault::EmptyPart);
+    check_name(stage, "./one/x", ArchiveFault::EmptyPart);
+    check_name(stage, "one/x\0y", ArchiveFault::Character { character: '\0' });
+    check_name(stage, "one/x\ny", ArchiveFault::Character { character: '\n' });
+    check_name(stage, "one/x\u{202e}y", ArchiveFault::Character { character: '\u{202e}' });
+    check_name(stage, "", ArchiveFault::Nameless);
     let mut bad = Item::file("one/x", "x");
     bad = bad.both(|header| header.name = b"one/\xff".to_vec());
-    check(stage, &with(bad), Some("one/\u{fffd}"), Fault::NotUtf8);
+    check(stage, &with(bad), Some("one/\u{fffd}"), ArchiveFault::NotUtf8);
 }
 
 #[test]
 fn names_that_are_too_long_or_too_deep(stage) {
     stage.upload(&with(Item::file(format!("one/{}", "x".repeat(255)), "x"))).unwrap();
     let long = format!("one/{}", "x".repeat(256));
-    check(stage, &with(Item::file(&long, "x")), Some(&long.chars().take(200).collect::<String>()), Fault::TooLong { limit: 255 });
+    check(stage, &with(Item::file(&long, "x")), Some(&long.chars().take(200).collect::<String>()), ArchiveFault::TooLong { limit: 255 });
     let long = format!("one{}", format!("/{}", "x".repeat(200)).repeat(6));
-    check(stage, &with(Item::file(&long, "x")), Some(&long[..200]), Fault::TooLong { limit: 1024 });
+    check(stage, &with(Item::file(&long, "x")), Some(&long[..200]), ArchiveFault::TooLong { limit: 1024 });
     stage.upload(&with(Item::file(format!("one{}", "/d".repeat(31)), "x"))).unwrap();
     let deep = format!("one{}", "/d".repeat(32));
-    check(stage, &with(Item::file(&deep, "x")), Some(&deep), Fault::TooDeep { limit: 32 });
+    check(stage, &with(Item::file(&deep, "x")), Some(&deep), ArchiveFault::TooDeep { limit: 32 });
 }
 
 #[test]
 fn what_is_neither_file_nor_directory(stage) {
-    let kinds = [(0o120_777, Fault::Link), (0o010_644, Fault::Special), (0o020_644, Fault::Special), (0o060_644, Fault::Special), (0o140_644, Fault::Special)];
+    let kinds = [(0o120_777, ArchiveFault::Link), (0o010_644, ArchiveFault::Special), (0o020_644, ArchiveFault::Special), (0o060_644, ArchiveFault::Special), (0o140_644, ArchiveFault::Special)];
     for (mode, expect) in kinds {
         check(stage, &with(Item::file("one/x", "/etc/passwd").attributes(mode << 16)), Some("one/x"), expect);
     }
     for mode in [0o104_755, 0o102_755, 0o101_755] {
-        check(stage, &with(Item::file("one/x", "x").attributes(mode << 16)), Some("one/x"), Fault::Privileged);
+        check(stage, &with(Item::file("one/x", "x").attributes(mode << 16)), Some("one/x"), ArchiveFault::Privileged);
     }
-    check(stage, &with(Item::directory("one/d/").attributes(0o041_777 << 16)), Some("one/d/"), Fault::Privileged);
+    check(stage, &with(Item::directory("one/d/").attributes(0o041_777 << 16)), Some("one/d/"), ArchiveFault::Privileged);
     // The mode counts whoever the archive says made it, and each sign of a directory.
-    check(stage, &with(Item::file("one/x", "x").attributes(0o040_755 << 16)), Some("one/x"), Fault::TwoKinds);
-    check(stage, &with(Item::file("one/x", "x").attributes(0x10)), Some("one/x"), Fault::TwoKinds);
-    check(stage, &with(Item::directory("one/d/").attributes(0o100_644 << 16)), Some("one/d/"), Fault::TwoKinds);
-    check(stage, &with(Item::file("one/d/", "x").attributes(0)), Some("one/d/"), Fault::TwoKinds);
+    check(stage, &with(Item::file("one/x", "x").attributes(0o040_755 << 16)), Some("one/x"), ArchiveFault::TwoKinds);
+    check(stage, &with(Item::file("one/x", "x").attributes(0x10)), Some("one/x"), ArchiveFault::TwoKinds);
+    check(stage, &with(Item::directory("one/d/").attributes(0o100_644 << 16)), Some("one/d/"), ArchiveFault::TwoKinds);
+    check(stage, &with(Item::file("one/d/", "x").attributes(0)), Some("one/d/"), ArchiveFault::TwoKinds);
     let linked = |id: u16, data: &[u8]| [&id.to_le_bytes()[..], &(data.len() as u16).to_le_bytes(), data].concat();
     let hard = Item::file("one/x", "x").both(|header| header.extra = linked(0x000d, b"timetimeugidone/SKILL.md"));
-    check(stage, &with(hard), Some("one/x"), Fault::Link);
+    check(stage, &with(hard), Some("one/x"), ArchiveFault::Link);
     let asi = Item::file("one/x", "x").central(|header| header.extra = linked(0x756e, &[0; 14]));
-    check(stage, &with(asi), Some("one/x"), Fault::Extra { id: 0x756e, what: "kind" });
+    check(stage, &with(asi), Some("one/x"), ArchiveFault::Extra { id: 0x756e, what: "kind" });
     let other = Item::file("one/x", "x").local(|header| header.extra = linked(0x7075, b"\x01crc!../y"));
-    check(stage, &with(other), Some("one/x"), Fault::Extra { id: 0x7075, what: "name" });
+    check(stage, &with(other), Some("one/x"), ArchiveFault::Extra { id: 0x7075, what: "name" });
     // The same name again is what some programs write.
     stage.upload(&with(Item::file("one/x", "x").both(|header| header.extra = linked(0x7075, b"\x01crc!one/x")))).unwrap();
 }
@@ -131,20 +131,20 @@ fn names_that_are_one_on_some_system(stage) {
         pack.items.push(Item::file(other, "2"));
         pack
     };
-    check(stage, &two("one/x", "one/x"), Some("one/x"), Fault::Twice);
-    check(stage, &two("one/x", "one/X"), Some("one/X"), Fault::Alike { other: "one/x".into() });
-    check(stage, &two("one/d/x", "one/D/y"), Some("one/D/y"), Fault::Alike { other: "one/d".into() });
-    check(stage, &two("one/stra\u{df}e", "one/STRASSE"), Some("one/STRASSE"), Fault::Alike { other: "one/stra\u{df}e".into() });
-    check(stage, &two("one/\u{e9}", "one/e\u{301}"), Some("one/e\u{301}"), Fault::Alike { other: "one/\u{e9}".into() });
-    check(stage, &two("one/\u{c9}", "one/e\u{301}"), Some("one/e\u{301}"), Fault::Alike { other: "one/\u{c9}".into() });
-    check(stage, &two("one/x", "one/x/y"), Some("one/x/y"), Fault::FileAndDirectory);
-    check(stage, &two("one/x/y", "one/x"), Some("one/x"), Fault::FileAndDirectory);
+    check(stage, &two("one/x", "one/x"), Some("one/x"), ArchiveFault::Twice);
+    check(stage, &two("one/x", "one/X"), Some("one/X"), ArchiveFault::Alike { other: "one/x".into() });
+    check(stage, &two("one/d/x", "one/D/y"), Some("one/D/y"), ArchiveFault::Alike { other: "one/d".into() });
+    check(stage, &two("one/stra\u{df}e", "one/STRASSE"), Some("one/STRASSE"), ArchiveFault::Alike { other: "one/stra\u{df}e".into() });
+    check(stage, &two("one/\u{e9}", "one/e\u{301}"), Some("one/e\u{301}"), ArchiveFault::Alike { other: "one/\u{e9}".into() });
+    check(stage, &two("one/\u{c9}", "one/e\u{301}"), Some("one/e\u{301}"), ArchiveFault::Alike { other: "one/\u{c9}".into() });
+    check(stage, &two("one/x", "one/x/y"), Some("one/x/y"), ArchiveFault::FileAndDirectory);
+    check(stage, &two("one/x/y", "one/x"), Some("one/x"), ArchiveFault::FileAndDirectory);
     let mut pack = with(Item::directory("one/d/"));
     pack.items.push(Item::directory("one/d/"));
-    check(stage, &pack, Some("one/d/"), Fault::Twice);
+    check(stage, &pack, Some("one/d/"), ArchiveFault::Twice);
     let mut pack = with(Item::directory("one/d/"));
     pack.items.push(Item::file("one/d", "x"));
-    check(stage, &pack, Some("one/d"), Fault::FileAndDirectory);
+    check(stage, &pack, Some("one/d"), ArchiveFault::FileAndDirectory);
     // A directory may be told of behind what is in it.
     let mut pack = with(Item::file("one/d/x", "x"));
     pack.items.push(Item::directory("one/d/"));
@@ -153,17 +153,17 @@ fn names_that_are_one_on_some_system(stage) {
 
 #[test]
 fn archives_that_are_not_laid_out_as_skills(stage) {
-    check(stage, &Pack::default(), None, Fault::Empty);
-    check(stage, &Pack::of([Item::file("__MACOSX/x", "x")]), None, Fault::Empty);
-    check(stage, &with(Item::file("README", "x")), Some("README"), Fault::TopLevelFile);
-    check(stage, &Pack::of([Item::file("SKILL.md", skill_md("x"))]), Some("SKILL.md"), Fault::SkillAtTop);
-    check(stage, &with(Item::file("two/x", "x")), Some("two"), Fault::NoSkillFile);
-    check(stage, &with(Item::directory("two/")), Some("two"), Fault::NoSkillFile);
-    check(stage, &with(Item::file("two/skill.md", "x")), Some("two"), Fault::NoSkillFile);
-    check(stage, &with(Item::file("two/docs/SKILL.md", "x")), Some("two"), Fault::NoSkillFile);
-    check(stage, &with(Item::directory("two/SKILL.md/")), Some("two"), Fault::NoSkillFile);
-    let source = "a b".parse::<ringfence_skills::Name>().unwrap_err();
-    check(stage, &with(Item::file("a b/SKILL.md", "x")), Some("a b"), Fault::SkillName { source });
+    check(stage, &Pack::default(), None, ArchiveFault::Empty);
+    check(stage, &Pack::of([Item::file("__MACOSX/x", "x")]), None, ArchiveFault::Empty);
+    check(stage, &with(Item::file("README", "x")), Some("README"), ArchiveFault::TopLevelFile);
+    check(stage, &Pack::of([Item::file("SKILL.md", skill_md("x"))]), Some("SKILL.md"), ArchiveFault::SkillAtTop);
+    check(stage, &with(Item::file("two/x", "x")), Some("two"), ArchiveFault::NoSkillFile);
+    check(stage, &with(Item::directory("two/")), Some("two"), ArchiveFault::NoSkillFile);
+    check(stage, &with(Item::file("two/skill.md", "x")), Some("two"), ArchiveFault::NoSkillFile);
+    check(stage, &with(Item::file("two/docs/SKILL.md", "x")), Some("two"), ArchiveFault::NoSkillFile);
+    check(stage, &with(Item::directory("two/SKILL.md/")), Some("two"), ArchiveFault::NoSkillFile);
+    let source = "a b".parse::<ringfence_skills::SkillName>().unwrap_err();
+    check(stage, &with(Item::file("a b/SKILL.md", "x")), Some("a b"), ArchiveFault::SkillName { source });
     let hint = fault(&stage.store, Pack::of([Item::file("SKILL.md", "x")]).bytes()).hint().unwrap();
     assert!(hint.contains("zip -r"), "{hint}");
 }
@@ -172,74 +172,74 @@ fn archives_that_are_not_laid_out_as_skills(stage) {
 fn what_cannot_be_unpacked_for_certain(stage) {
     let item = || Item::file("one/x", "some text that is here");
     for flags in [1, 1 << 6, 1 << 13] {
-        check(stage, &with(item().both(|header| header.flags = flags)), Some("one/x"), Fault::Encrypted);
+        check(stage, &with(item().both(|header| header.flags = flags)), Some("one/x"), ArchiveFault::Encrypted);
     }
     let sealed = |id: u16| [&id.to_le_bytes()[..], &[0, 0]].concat();
-    check(stage, &with(item().both(|header| header.extra = sealed(0x9901))), Some("one/x"), Fault::Encrypted);
-    check(stage, &with(item().both(|header| header.flags = 1 << 5)), Some("one/x"), Fault::Flags { flags: 1 << 5 });
+    check(stage, &with(item().both(|header| header.extra = sealed(0x9901))), Some("one/x"), ArchiveFault::Encrypted);
+    check(stage, &with(item().both(|header| header.flags = 1 << 5)), Some("one/x"), ArchiveFault::Flags { flags: 1 << 5 });
     let mut newer = with(item()).bytes();
     let central = newer.windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
     newer[central + 6] = 64;
-    check_bytes(stage, newer, Some("one/x"), Fault::Version { version: 64 });
+    check_bytes(stage, newer, Some("one/x"), ArchiveFault::Version { version: 64 });
     for method in [1, 9, 12, 14, 93, 99] {
-        check(stage, &with(item().both(|header| header.method = method)), Some("one/x"), Fault::Method { method });
+        check(stage, &with(item().both(|header| header.method = method)), Some("one/x"), ArchiveFault::Method { method });
     }
-    check(stage, &with(item().both(|header| header.checksum ^= 1)), Some("one/x"), Fault::Checksum);
-    check(stage, &with(item().deflated().both(|header| header.checksum ^= 1)), Some("one/x"), Fault::Checksum);
-    check(stage, &with(item().both(|header| header.size += 1)), Some("one/x"), Fault::Size);
-    check(stage, &with(item().deflated().both(|header| header.size += 1)), Some("one/x"), Fault::Size);
-    check(stage, &with(item().deflated().both(|header| header.size -= 1)), Some("one/x"), Fault::Size);
+    check(stage, &with(item().both(|header| header.checksum ^= 1)), Some("one/x"), ArchiveFault::Checksum);
+    check(stage, &with(item().deflated().both(|header| header.checksum ^= 1)), Some("one/x"), ArchiveFault::Checksum);
+    check(stage, &with(item().both(|header| header.size += 1)), Some("one/x"), ArchiveFault::Size);
+    check(stage, &with(item().deflated().both(|header| header.size += 1)), Some("one/x"), ArchiveFault::Size);
+    check(stage, &with(item().deflated().both(|header| header.size -= 1)), Some("one/x"), ArchiveFault::Size);
     let mut broken = item().deflated();
     broken.data[0] = 0xff;
-    check(stage, &with(broken), Some("one/x"), Fault::Data);
+    check(stage, &with(broken), Some("one/x"), ArchiveFault::Data);
     // A stream without its end, and an end with something behind it.
     let mut short = item().deflated();
     short.data.pop();
     let short = short.both(|header| header.length -= 1);
-    check(stage, &with(short), Some("one/x"), Fault::Data);
+    check(stage, &with(short), Some("one/x"), ArchiveFault::Data);
     let mut long = item().deflated();
     long.data.extend(b"hidden");
     let long = long.both(|header| header.length += 6);
-    check(stage, &with(long), Some("one/x"), Fault::Data);
+    check(stage, &with(long), Some("one/x"), ArchiveFault::Data);
 }
 
 #[test]
 fn two_headers_that_disagree(stage) {
     let item = || Item::file("one/x", "some text that is here");
-    check(stage, &with(item().local(|header| header.name = b"one/y".to_vec())), Some("one/x"), Fault::Disagreement { what: "name" });
-    check(stage, &with(item().local(|header| header.method = 8)), Some("one/x"), Fault::Disagreement { what: "method" });
-    check(stage, &with(item().local(|header| header.flags = 1 << 11)), Some("one/x"), Fault::Disagreement { what: "flags" });
-    check(stage, &with(item().local(|header| header.checksum = 0)), Some("one/x"), Fault::Disagreement { what: "checksum" });
-    check(stage, &with(item().local(|header| header.size = 1)), Some("one/x"), Fault::Disagreement { what: "size" });
-    check(stage, &with(item().local(|header| header.length = 0)), Some("one/x"), Fault::Disagreement { what: "size" });
+    check(stage, &with(item().local(|header| header.name = b"one/y".to_vec())), Some("one/x"), ArchiveFault::Disagreement { what: "name" });
+    check(stage, &with(item().local(|header| header.method = 8)), Some("one/x"), ArchiveFault::Disagreement { what: "method" });
+    check(stage, &with(item().local(|header| header.flags = 1 << 11)), Some("one/x"), ArchiveFault::Disagreement { what: "flags" });
+    check(stage, &with(item().local(|header| header.checksum = 0)), Some("one/x"), ArchiveFault::Disagreement { what: "checksum" });
+    check(stage, &with(item().local(|header| header.size = 1)), Some("one/x"), ArchiveFault::Disagreement { what: "size" });
+    check(stage, &with(item().local(|header| header.length = 0)), Some("one/x"), ArchiveFault::Disagreement { what: "size" });
     let mut described = item().described();
     described.behind[8] ^= 1;
-    check(stage, &with(described), Some("one/x"), Fault::Disagreement { what: "size" });
+    check(stage, &with(described), Some("one/x"), ArchiveFault::Disagreement { what: "size" });
     let mut described = item().described();
     described.behind.clear();
-    check(stage, &with(described), Some("one/x"), Fault::Disagreement { what: "size" });
+    check(stage, &with(described), Some("one/x"), ArchiveFault::Disagreement { what: "size" });
 }
 
 #[test]
 fn bytes_that_belong_to_nothing_or_to_two(stage) {
     let good = || with(Item::file("one/x", "x"));
-    check(stage, &Pack { before: b"#!/bin/sh\n".to_vec(), ..good() }, None, Fault::Stray { from: 0, to: 10 });
+    check(stage, &Pack { before: b"#!/bin/sh\n".to_vec(), ..good() }, None, ArchiveFault::Stray { from: 0, to: 10 });
     let bytes = good().bytes();
     let (size, end) = (bytes.len() as u64, bytes.len() as u64 + 4);
-    check(stage, &Pack { trailing: b"more".to_vec(), ..good() }, None, Fault::Stray { from: size, to: end });
+    check(stage, &Pack { trailing: b"more".to_vec(), ..good() }, None, ArchiveFault::Stray { from: size, to: end });
     let mut hidden = Item::file("one/x", "x");
     hidden.behind = Pack::of([Item::file("one/y", "y")]).bytes();
     let error = fault(&stage.store, with(hidden).bytes());
-    assert!(matches!(error.fault, Fault::Stray { .. }), "{error}");
+    assert!(matches!(error.fault, ArchiveFault::Stray { .. }), "{error}");
     let error = fault(&stage.store, Pack { between: vec![0; 3], ..good() }.bytes());
-    assert!(matches!(error.fault, Fault::Stray { .. }), "{error}");
+    assert!(matches!(error.fault, ArchiveFault::Stray { .. }), "{error}");
     // Two that have the same bytes, and one within another: a few bytes would become petabytes.
     let mut same = good();
     same.items.push(Item::file("one/x", "x"));
     same.items[2].central.name = b"one/y".to_vec();
     same.items[2].at = Some(0);
     let error = fault(&stage.store, same.bytes());
-    assert!(matches!(error.fault, Fault::Disagreement { what: "name" | "method" }), "{error}");
+    assert!(matches!(error.fault, ArchiveFault::Disagreement { what: "name" | "method" }), "{error}");
     let inner = Item::file("one/y", "yy");
     let quoted = Pack::of([inner.clone()]).bytes();
     let header = 30 + 5;
@@ -249,69 +249,69 @@ fn bytes_that_belong_to_nothing_or_to_two(stage) {
     pack.items.push(Item { at: Some(first + 30 + 5), ..inner });
     // What stands where it would have stood is given to the one before, so nothing is left over.
     let error = fault(&stage.store, pack.bytes());
-    assert_eq!((error.entry.as_deref(), &error.fault), (Some("one/x"), &Fault::Overlap));
+    assert_eq!((error.entry.as_deref(), &error.fault), (Some("one/x"), &ArchiveFault::Overlap));
 }
 
 #[test]
 fn archives_that_are_none_or_huge(stage) {
     let good = || with(Item::file("one/x", "x"));
-    check_bytes(stage, Vec::new(), None, Fault::NoArchive);
-    check_bytes(stage, b"not an archive".to_vec(), None, Fault::NoArchive);
+    check_bytes(stage, Vec::new(), None, ArchiveFault::NoArchive);
+    check_bytes(stage, b"not an archive".to_vec(), None, ArchiveFault::NoArchive);
     let bytes = good().bytes();
     for length in 0..bytes.len() {
         fault(&stage.store, bytes[..length].to_vec());
     }
     stage.check_clear();
-    check(stage, &Pack { count: Some(1), ..good() }, None, Fault::Broken { what: "it is longer than its entries" });
+    check(stage, &Pack { count: Some(1), ..good() }, None, ArchiveFault::Broken { what: "it is longer than its entries" });
     let error = fault(&stage.store, Pack { count: Some(3), ..good() }.bytes());
-    assert!(matches!(error.fault, Fault::Broken { .. }), "{error}");
-    check(stage, &Pack { count: Some(u16::MAX), ..good() }, None, Fault::Zip64);
-    check(stage, &with(Item::file("one/x", "x").central(|header| header.size = u32::MAX)), Some("one/x"), Fault::Zip64);
-    check(stage, &with(Item::file("one/x", "x").central(|header| header.length = u32::MAX)), Some("one/x"), Fault::Zip64);
-    check(stage, &with(Item { at: Some(u32::MAX), ..Item::file("one/x", "x") }), Some("one/x"), Fault::Zip64);
-    check(stage, &with(Item::file("one/x", "x").local(|header| header.size = u32::MAX)), Some("one/x"), Fault::Zip64);
+    assert!(matches!(error.fault, ArchiveFault::Broken { .. }), "{error}");
+    check(stage, &Pack { count: Some(u16::MAX), ..good() }, None, ArchiveFault::Zip64);
+    check(stage, &with(Item::file("one/x", "x").central(|header| header.size = u32::MAX)), Some("one/x"), ArchiveFault::Zip64);
+    check(stage, &with(Item::file("one/x", "x").central(|header| header.length = u32::MAX)), Some("one/x"), ArchiveFault::Zip64);
+    check(stage, &with(Item { at: Some(u32::MAX), ..Item::file("one/x", "x") }), Some("one/x"), ArchiveFault::Zip64);
+    check(stage, &with(Item::file("one/x", "x").local(|header| header.size = u32::MAX)), Some("one/x"), ArchiveFault::Zip64);
     let huge = Item::file("one/x", "x").both(|header| header.extra = [&1u16.to_le_bytes()[..], &[8, 0], &[0; 8]].concat());
-    check(stage, &with(huge), Some("one/x"), Fault::Zip64);
+    check(stage, &with(huge), Some("one/x"), ArchiveFault::Zip64);
     let mut volumes = good().bytes();
     let end = volumes.len() - 22;
     volumes[end + 4] = 1;
-    check_bytes(stage, volumes, None, Fault::Volumes);
+    check_bytes(stage, volumes, None, ArchiveFault::Volumes);
     let endless = Item::file("one/x", "x").both(|header| header.extra = vec![9, 9, 255, 255]);
-    check(stage, &with(endless), Some("one/x"), Fault::Broken { what: "an extra field is longer than all of them" });
+    check(stage, &with(endless), Some("one/x"), ArchiveFault::Broken { what: "an extra field is longer than all of them" });
 }
 
 #[test]
 fn more_than_is_taken(stage) {
-    let small = Bounds { archive: 5000, entries: 4, skills: 2, total: 3 << 20, file: 2 << 20, ratio: 10, ..Stage::bounds() };
-    let store = Store::open(&stage.root.with_file_name("small"), small).unwrap();
+    let small = UploadBounds { archive: 5000, entries: 4, skills: 2, total: 3 << 20, file: 2 << 20, ratio: 10, ..Stage::bounds() };
+    let store = SkillStore::open(&stage.root.with_file_name("small"), small).unwrap();
     let good = with(Item::file("one/x", "x"));
     let size = 6000;
-    let check = |pack: &Pack, expect: Fault| {
+    let check = |pack: &Pack, expect: ArchiveFault| {
         let error = fault(&store, pack.bytes());
         assert_eq!(error.fault, expect);
         assert_eq!(std::fs::read_dir(stage.root.with_file_name("small").join("staging")).unwrap().count(), 0);
     };
     assert!(store.upload(&name("ada"), &name("helper"), Cursor::new(good.bytes()), None).is_ok());
     let large = with(Item::file("one/x", "x".repeat(size)));
-    check(&large, Fault::ArchiveSize { size: large.bytes().len() as u64, limit: 5000 });
+    check(&large, ArchiveFault::ArchiveSize { size: large.bytes().len() as u64, limit: 5000 });
     let many = Pack::of((0..5).map(|i| Item::file(format!("one/{i}"), "")));
-    check(&many, Fault::Entries { count: 5, limit: 4 });
+    check(&many, ArchiveFault::Entries { count: 5, limit: 4 });
     let many = Pack::of((0..3).map(|i| Item::file(format!("s{i}/SKILL.md"), "")));
-    check(&many, Fault::Skills { count: 3, limit: 2 });
+    check(&many, ArchiveFault::Skills { count: 3, limit: 2 });
     let zeros = |length: usize| Item::file("one/x", vec![0; length]).deflated();
-    check(&with(zeros((2 << 20) + 1)), Fault::FileSize { size: (2 << 20) + 1, limit: 2 << 20 });
-    check(&with(zeros(2 << 20)), Fault::Ratio { limit: 10 });
+    check(&with(zeros((2 << 20) + 1)), ArchiveFault::FileSize { size: (2 << 20) + 1, limit: 2 << 20 });
+    check(&with(zeros(2 << 20)), ArchiveFault::Ratio { limit: 10 });
     assert!(store.upload(&name("ada"), &name("helper"), Cursor::new(with(zeros(1 << 20)).bytes()), None).is_ok(), "small things may");
     let mut both = with(Item::file("one/x", vec![0; 1 << 20]).deflated());
     both.items.push(Item::file("one/y", vec![0; 1 << 20]).deflated());
     both.items.push(Item::file("one/z", vec![0; 1 << 20]).deflated());
-    check(&both, Fault::TotalSize { size: (3 << 20) + skill_md("one").len() as u64, limit: 3 << 20 });
+    check(&both, ArchiveFault::TotalSize { size: (3 << 20) + skill_md("one").len() as u64, limit: 3 << 20 });
     // One that says less than comes out of it has no more room for that.
     let data = deflate(&vec![0; 2 << 20]);
     let mut liar = zeros(10);
     liar.data.clone_from(&data);
     let liar = liar.both(|header| header.length = data.len() as u32);
-    check(&with(liar), Fault::Size);
+    check(&with(liar), ArchiveFault::Size);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfence_skills::{Body, Store};
+use ringfence_skills::{SkillFileBody, SkillStore};
 
 use crate::pack::{Item, Pack};
 use crate::stage::{Stage, id, skill, skill_md};
@@ -43,7 +43,7 @@ fn readers_see_the_old_or_the_new_and_never_a_mix(stage) {
                     assert_eq!((info.warnings, info.files), (Vec::new(), 6));
                     // One that was replaced meanwhile is gone, and never half of another.
                     match stage.store.content(&id("one"), &format!("d3/f-{number}"), None) {
-                        Ok(content) => assert_eq!(content.body, Body::Text(format!("generation {number}\n"))),
+                        Ok(content) => assert_eq!(content.body, SkillFileBody::Text(format!("generation {number}\n"))),
                         Err(error) => assert_eq!(error.code(), "no-file"),
                     }
                     rounds.fetch_add(1, Ordering::Relaxed);
@@ -74,7 +74,7 @@ fn uploads_at_once_come_one_after_the_other(stage) {
     });
     // All of one upload is newer than all of another.
     let one = stage.store.info(&id("one")).unwrap().description.unwrap();
-    let Body::Text(two) = stage.store.content(&id("two"), "f", None).unwrap().body else { panic!("no text") };
+    let SkillFileBody::Text(two) = stage.store.content(&id("two"), "f", None).unwrap().body else { panic!("no text") };
     assert_eq!(one, two);
     stage.check_clear();
 }
@@ -142,9 +142,9 @@ fn a_replacement_waits_for_what_is_being_set_up_and_for_nothing_else(stage) {
 
 #[test]
 fn nobody_waits_for_ever(stage) {
-    let bounds = ringfence_skills::Bounds { patience: Duration::from_millis(200), ..Stage::bounds() };
+    let bounds = ringfence_skills::UploadBounds { patience: Duration::from_millis(200), ..Stage::bounds() };
     let root = stage.root.with_file_name("hasty");
-    let store = Store::open(&root, bounds).unwrap();
+    let store = SkillStore::open(&root, bounds).unwrap();
     let upload = || store.upload(&id("one").user, &id("one").agent, std::io::Cursor::new(Pack::of(skill("one", &[])).bytes()), None);
     upload().unwrap();
     let lease = store.lease(&id("one")).unwrap();
@@ -163,12 +163,12 @@ fn what_was_put_back_from_a_copy_has_its_needs(stage) {
     let copy = stage.root.with_file_name("copy");
     let status = std::process::Command::new("cp").arg("-a").args([&stage.root, &copy]).status().unwrap();
     assert!(status.success());
-    let store = Store::open(&copy, Stage::bounds()).unwrap();
+    let store = SkillStore::open(&copy, Stage::bounds()).unwrap();
     assert_eq!(store.needs(&id("one")).unwrap().hosts.unwrap(), ["g7.example.org"]);
     drop(store);
     // Without any, nothing is known, which is not the same as nothing being needed.
     std::fs::remove_dir_all(copy.join("cards")).unwrap();
-    let store = Store::open(&copy, Stage::bounds()).unwrap();
+    let store = SkillStore::open(&copy, Stage::bounds()).unwrap();
     assert_eq!(store.needs(&id("one")).unwrap_err().code(), "needs-unknown");
     assert_eq!(store.info(&id("one")).unwrap().needs, None);
     assert!(skill_md("one").len() > 10);

@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_skills::{Bounds, Name, SkillId, Store, StoreError, Uploaded};
+use ringfence_skills::{SkillId, SkillName, SkillStore, StoreError, UploadBounds, UploadResult};
 
 use crate::pack::{Item, Pack};
 
 pub(crate) struct Stage {
     pub(crate) root: PathBuf,
-    pub(crate) store: Store,
+    pub(crate) store: SkillStore,
 }
 
 /// A head that nobody has to warn about.
@@ -20,7 +20,7 @@ pub(crate) fn skill_md(name: &str) -> String {
     format!("---\nname: {name}\ndescription: What it is for.\n---\nDo it.\n")
 }
 
-pub(crate) fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> SkillName {
     text.parse().unwrap()
 }
 
@@ -64,19 +64,19 @@ pub(crate) fn shape(root: &Path) -> BTreeMap<PathBuf, String> {
 impl Stage {
     pub(crate) fn new(directory: &Path) -> Stage {
         let root = directory.join("store");
-        let store = Store::open(&root, Stage::bounds()).unwrap();
+        let store = SkillStore::open(&root, Stage::bounds()).unwrap();
         Stage { root, store }
     }
 
-    pub(crate) fn bounds() -> Bounds {
-        Bounds { patience: Duration::from_secs(20), ..Bounds::default() }
+    pub(crate) fn bounds() -> UploadBounds {
+        UploadBounds { patience: Duration::from_secs(20), ..UploadBounds::default() }
     }
 
-    pub(crate) fn upload(&self, pack: &Pack) -> Result<Uploaded, StoreError> {
+    pub(crate) fn upload(&self, pack: &Pack) -> Result<UploadResult, StoreError> {
         self.upload_bytes(pack.bytes())
     }
 
-    pub(crate) fn upload_bytes(&self, bytes: Vec<u8>) -> Result<Uploaded, StoreError> {
+    pub(crate) fn upload_bytes(&self, bytes: Vec<u8>) -> Result<UploadResult, StoreError> {
         self.store.upload(&name("ada"), &name("helper"), Cursor::new(bytes), None)
     }
 

@@ -1,6 +1,6 @@
 //! What is taken in, and stands there then.
 
-use ringfence_skills::{Body, FileKind, LineRange, Store};
+use ringfence_skills::{LineRange, SkillFileBody, SkillFileKind, SkillStore};
 
 use crate::pack::{Item, Pack};
 use crate::stage::{Stage, id, name, shape, skill, skill_md};
@@ -61,12 +61,12 @@ fn a_skill_is_listed_read_and_removed(stage) {
     stage.put("one", &[("a/b.txt", "1\n2\n3"), ("bytes", "\0\u{7f}")]);
     let files = stage.store.files(&id("one")).unwrap();
     assert!(!files.truncated);
-    let shown: Vec<(&str, FileKind, u64)> = files.files.iter().map(|file| (file.path.as_str(), file.kind, file.bytes)).collect();
+    let shown: Vec<(&str, SkillFileKind, u64)> = files.files.iter().map(|file| (file.path.as_str(), file.kind, file.bytes)).collect();
     let length = skill_md("one").len() as u64;
-    assert_eq!(shown, [("SKILL.md", FileKind::File, length), ("a", FileKind::Directory, 0), ("a/b.txt", FileKind::File, 5), ("bytes", FileKind::File, 2)]);
+    assert_eq!(shown, [("SKILL.md", SkillFileKind::File, length), ("a", SkillFileKind::Directory, 0), ("a/b.txt", SkillFileKind::File, 5), ("bytes", SkillFileKind::File, 2)]);
     let content = stage.store.content(&id("one"), "a/b.txt", Some(LineRange { start: 2, end: Some(9) })).unwrap();
-    assert_eq!((content.body, content.total_lines, content.start, content.end), (Body::Text("2\n3".into()), Some(3), Some(2), Some(3)));
-    assert_eq!(stage.store.content(&id("one"), "bytes", None).unwrap().body, Body::Base64("AH8=".into()));
+    assert_eq!((content.body, content.total_lines, content.start, content.end), (SkillFileBody::Text("2\n3".into()), Some(3), Some(2), Some(3)));
+    assert_eq!(stage.store.content(&id("one"), "bytes", None).unwrap().body, SkillFileBody::Base64("AH8=".into()));
     assert_eq!(stage.store.content(&id("one"), "../one/SKILL.md", None).unwrap_err().code(), "path");
     assert_eq!(stage.store.content(&id("one"), "missing", None).unwrap_err().code(), "no-file");
     assert_eq!(stage.store.content(&id("one"), "a", None).unwrap_err().code(), "not-a-file");
@@ -106,7 +106,7 @@ fn what_other_programs_pack_is_taken(stage) {
 
 #[test]
 fn a_store_has_one_service_and_a_root_of_its_own(stage) {
-    let open = |path: &std::path::Path| Store::open(path, Stage::bounds()).map(|_| ()).map_err(|error| error.code());
+    let open = |path: &std::path::Path| SkillStore::open(path, Stage::bounds()).map(|_| ()).map_err(|error| error.code());
     assert_eq!(open(&stage.root), Err("in-use"));
     let link = stage.root.with_file_name("link");
     let target = stage.root.with_file_name("target");

@@ -1,7 +1,7 @@
 use super::*;
 
-fn parse(head: &str) -> Head {
-    Head::parse(format!("---\n{head}\n---\nbody\n").as_bytes(), "my-skill")
+fn parse(head: &str) -> SkillFrontMatter {
+    SkillFrontMatter::parse(format!("---\n{head}\n---\nbody\n").as_bytes(), "my-skill")
 }
 
 const GOOD: &str = "name: my-skill\ndescription: x";
@@ -46,9 +46,12 @@ fn all_of_a_head_is_read() {
         serde_json::to_string(&head.metadata).unwrap(),
         r#"{"z":"1","a":["b"],"m":{"k":"v"}}"#
     );
-    assert_eq!(head.needs, Ok(Needs::default()));
+    assert_eq!(head.needs, Ok(SkillNeeds::default()));
     let text = format!("---\n{GOOD}\n---\n");
-    assert_eq!(Head::parse(format!("{text}body").as_bytes(), "my-skill").length, text.len() as u64);
+    assert_eq!(
+        SkillFrontMatter::parse(format!("{text}body").as_bytes(), "my-skill").length,
+        text.len() as u64
+    );
 }
 
 #[test]
@@ -79,16 +82,18 @@ fn whatever_departs_from_the_rules_is_told_with_its_line() {
     );
     check(&format!("{GOOD}\nmetadata: what"), &["4: `metadata` is no map"]);
     check("name: a\nname: b", &["1: its head cannot be read"]);
-    let bare = Head::parse(b"# Just text\nhosts: everywhere\n", "my-skill");
+    let bare = SkillFrontMatter::parse(b"# Just text\nhosts: everywhere\n", "my-skill");
     assert!(bare.needs.is_ok() && bare.warnings.len() == 1);
     assert_eq!(
-        Head::parse(b"---\nname: my-skill\ndescription: \xff\n---\n", "my-skill").warnings[0].what,
+        SkillFrontMatter::parse(b"---\nname: my-skill\ndescription: \xff\n---\n", "my-skill")
+            .warnings[0]
+            .what,
         "it is not UTF-8"
     );
     let json = parse(&format!("{GOOD}\nmetadata: {{\"tool\": {{\"emoji\": \"x\"}}}}"));
     assert_eq!(
         (json.metadata.len(), json.warnings, json.needs),
-        (1, Vec::new(), Ok(Needs::default()))
+        (1, Vec::new(), Ok(SkillNeeds::default()))
     );
 }
 
@@ -140,13 +145,13 @@ fn what_could_be_a_need_is_never_guessed_away() {
     assert!(parse(&format!("{GOOD}\nmetadata: {{\"hosts\": \"a.org\"}}")).needs.is_err());
     assert!(parse(&format!("{GOOD}\nmetadata: [hosts]")).needs.is_err());
     assert!(parse(&format!("{GOOD}\nmetadata:\n  hosts: a.org\nmetadata:\n  x: y")).needs.is_err());
-    assert!(Head::parse(b"---\nmetadata:\n  hosts: a.org\n", "x").needs.is_err());
+    assert!(SkillFrontMatter::parse(b"---\nmetadata:\n  hosts: a.org\n", "x").needs.is_err());
     // Behind so many comments that nobody reads on.
     let long =
         format!("---\n{}metadata:\n  hosts: a.org\n---\n", "# no word of it\n".repeat(30_000));
     assert!(super::super::needs_of(long.as_bytes(), "x").is_err());
     assert!(
-        Head::parse(
+        SkillFrontMatter::parse(
             b"\xef\xbb\xbf---\r\nname: a\r\nname: b\r\nmetadata:\r\n  limits: wall=1s\r\n---\r\n",
             "x"
         )

@@ -9,20 +9,20 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::name::{Name, SkillId};
+use crate::name::{SkillId, SkillName};
 
 /// What somebody has alone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) enum ClaimKey {
     /// Changing how much a user has.
-    User(Name),
+    User(SkillName),
     /// Changing a skill.
     Skill(SkillId),
 }
 
 /// Whom one who changes a skill waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heed {
+pub(crate) enum ClaimWait {
     /// Others who change it.
     Changes,
     /// These, and executions that are being set up.
@@ -31,7 +31,7 @@ pub(crate) enum Heed {
 
 /// A version that is no longer the skill, and goes with the last who holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Retired {
+pub(crate) struct RetiredVersion {
     /// Its name in the trash.
     pub(crate) name: String,
     /// Which skill it was.
@@ -41,52 +41,54 @@ pub(crate) struct Retired {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
-    held: HashSet<Key>,
+pub(crate) struct VersionState {
+    held: HashSet<ClaimKey>,
     setups: HashMap<SkillId, u32>,
     waiting: HashMap<SkillId, u32>,
-    versions: HashMap<u64, Version>,
+    versions: HashMap<u64, VersionEntry>,
 }
 
 #[derive(Debug, Default)]
-struct Version {
+struct VersionEntry {
     holders: u32,
-    retired: Option<Retired>,
+    retired: Option<RetiredVersion>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    state: Mutex<State>,
+pub(crate) struct VersionTable {
+    state: Mutex<VersionState>,
     freed: Condvar,
 }
 
 /// Nobody became free in time.
 #[derive(Debug)]
-pub(crate) struct Late;
+pub(crate) struct ClaimTimeout;
 
-impl Table {
+impl VersionTable {
     /// A thread that panics leaves the table whole: each change of it is one step.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, VersionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has all of `keys` alone, at once, so that two who want the same never have half each.
     pub(crate) fn claim(
         &self,
-        keys: Vec<Key>,
-        heed: Heed,
+        keys: Vec<ClaimKey>,
+        heed: ClaimWait,
         patience: Duration,
-    ) -> Result<Claim<'_>, Late> {
+    ) -> Result<SkillClaim<'_>, ClaimTimeout> {
         let skills: Vec<SkillId> = keys
             .iter()
-            .filter_map(|key| if let Key::Skill(skill) = key { Some(skill.clone()) } else { None })
+            .filter_map(
+                |key| if let ClaimKey::Skill(skill) = key { Some(skill.clone()) } else { None },
+            )
             .collect();
-        let skills = if heed == Heed::Setups { skills } else { Vec::new() };
+        let skills = if heed == ClaimWait::Setups { skills } else { Vec::new() };
         let mut state = self.state();
         for skill in &skills {
             *state.waiting.entry(skill.clone()).or_default() += 1;
         }
-        let is_free = |state: &mut State| {
+        let is_free = |state: &mut VersionState| {
             keys.iter().all(|key| !state.held.contains(key))
                 && skills.iter().all(|skill| !state.setups.contains_key(skill))
         };
@@ -96,10 +98,10 @@ impl Table {
         }
         if !is_had {
             self.freed.notify_all();
-            return Err(Late);
+            return Err(ClaimTimeout);
         }
         state.held.extend(keys.iter().cloned());
-        Ok(Claim { table: self, keys })
+        Ok(SkillClaim { table: self, keys })
     }
 
     /// Has a share in `skill`: nobody replaces it until [`Table::stands`].
@@ -107,13 +109,14 @@ impl Table {
         &self,
         skill: &SkillId,
         patience: Duration,
-    ) -> Result<MutexGuard<'_, State>, Late> {
-        let key = Key::Skill(skill.clone());
-        let is_free =
-            |state: &mut State| !state.held.contains(&key) && !state.waiting.contains_key(skill);
+    ) -> Result<MutexGuard<'_, VersionState>, ClaimTimeout> {
+        let key = ClaimKey::Skill(skill.clone());
+        let is_free = |state: &mut VersionState| {
+            !state.held.contains(&key) && !state.waiting.contains_key(skill)
+        };
         let (mut state, is_had) = self.wait(self.state(), patience, is_free);
         if !is_had {
-            return Err(Late);
+            return Err(ClaimTimeout);
         }
         *state.setups.entry(skill.clone()).or_default() += 1;
         Ok(state)
@@ -127,10 +130,10 @@ impl Table {
 
     fn wait<'a>(
         &self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, VersionState>,
         patience: Duration,
-        mut is_free: impl FnMut(&mut State) -> bool,
-    ) -> (MutexGuard<'a, State>, bool) {
+        mut is_free: impl FnMut(&mut VersionState) -> bool,
+    ) -> (MutexGuard<'a, VersionState>, bool) {
         let until = Instant::now() + patience;
         loop {
             if is_free(&mut state) {
@@ -154,14 +157,14 @@ fn less(counts: &mut HashMap<SkillId, u32>, skill: &SkillId) {
     }
 }
 
-impl State {
+impl VersionState {
     /// One more holds this version.
     pub(crate) fn hold(&mut self, number: u64) {
         self.versions.entry(number).or_default().holders += 1;
     }
 
     /// One less; what is to be deleted for that.
-    pub(crate) fn release(&mut self, number: u64) -> Option<Retired> {
+    pub(crate) fn release(&mut self, number: u64) -> Option<RetiredVersion> {
         let version = self.versions.get_mut(&number)?;
         version.holders -= 1;
         if version.holders > 0 {
@@ -171,7 +174,7 @@ impl State {
     }
 
     /// It is no longer the skill; given back if nobody holds it, to be deleted.
-    pub(crate) fn retire(&mut self, retired: Retired) -> Option<Retired> {
+    pub(crate) fn retire(&mut self, retired: RetiredVersion) -> Option<RetiredVersion> {
         match self.versions.get_mut(&retired.number) {
             Some(version) => {
                 version.retired = Some(retired);
@@ -184,12 +187,12 @@ impl State {
 
 /// What somebody has alone until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Claim<'a> {
-    table: &'a Table,
-    keys: Vec<Key>,
+pub(crate) struct SkillClaim<'a> {
+    table: &'a VersionTable,
+    keys: Vec<ClaimKey>,
 }
 
-impl Drop for Claim<'_> {
+impl Drop for SkillClaim<'_> {
     fn drop(&mut self) {
         let mut state = self.table.state();
         for key in &self.keys {

@@ -14,14 +14,14 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::name::SkillId;
-use crate::needs::Needs;
+use crate::needs::SkillNeeds;
 use crate::tree;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Card {
+pub(crate) struct SkillMetadata {
     /// What holds, whatever stands in `SKILL.md` by now.
-    pub(crate) needs: Needs,
+    pub(crate) needs: SkillNeeds,
     /// When it was uploaded or last edited.
     pub(crate) updated_ms: u64,
 }
@@ -29,14 +29,18 @@ pub(crate) struct Card {
 /// A larger one is none of ours.
 const LARGEST: u64 = 1 << 20;
 
-impl Card {
-    pub(crate) fn new(needs: Needs) -> Card {
+impl SkillMetadata {
+    pub(crate) fn new(needs: SkillNeeds) -> SkillMetadata {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Card { needs, updated_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX) }
+        SkillMetadata { needs, updated_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX) }
     }
 
     /// The card of the version `number` of a skill.
-    pub(crate) fn read(cards: impl AsFd, skill: &SkillId, number: u64) -> std::io::Result<Card> {
+    pub(crate) fn read(
+        cards: impl AsFd,
+        skill: &SkillId,
+        number: u64,
+    ) -> std::io::Result<SkillMetadata> {
         let file = File::from(tree::readable(cards, path(skill, number))?);
         let mut bytes = Vec::new();
         file.take(LARGEST).read_to_end(&mut bytes)?;
@@ -94,7 +98,7 @@ impl Card {
             return Ok(());
         }
         for number in there.into_iter().filter(|number| Some(*number) != stands) {
-            Card::remove(&cards, skill, number);
+            SkillMetadata::remove(&cards, skill, number);
         }
         if stands.is_none() {
             // Each goes with the last that was in it.
