@@ -7,17 +7,17 @@ use ringfence_api::Operation;
 use ringfence_policy::{AbsPath, Tool};
 use serde::{Deserialize, Serialize};
 
-use crate::deposit::{Deposit, Sync};
+use crate::atomic_write::{AtomicWrite, FsyncMode};
 use crate::error::ToolError;
-use crate::read::{Content, must_be_file, whole};
+use crate::read::{ReadResultBody, must_be_file, whole};
 use crate::text::{is_crlf, to_crlf};
 use crate::write::must_fit;
-use crate::{Errand, Tools};
+use crate::{FileTools, ToolCall};
 
 /// What is to be changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Edit {
+pub struct EditParams {
     /// In which file.
     #[serde(alias = "file_path")]
     pub path: PathBuf,
@@ -32,17 +32,21 @@ pub struct Edit {
     pub replace_all: bool,
 }
 
-impl Edit {
+impl EditParams {
     /// A piece of text that stands in a file once, and what is to stand there instead.
-    pub fn new(path: impl Into<PathBuf>, old: impl Into<String>, new: impl Into<String>) -> Edit {
-        Edit { path: path.into(), old: old.into(), new: new.into(), replace_all: false }
+    pub fn new(
+        path: impl Into<PathBuf>,
+        old: impl Into<String>,
+        new: impl Into<String>,
+    ) -> EditParams {
+        EditParams { path: path.into(), old: old.into(), new: new.into(), replace_all: false }
     }
 }
 
 /// What was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Edited {
+pub struct EditResult {
     /// Where the file is, without links.
     #[schemars(with = "String")]
     pub path: AbsPath,
@@ -54,9 +58,9 @@ pub struct Edited {
     pub size: u64,
 }
 
-impl Tools {
+impl FileTools {
     /// Replaces a piece of text in a file. Everything else in it stays as it is, byte by byte.
-    pub fn edit(&self, wish: &Edit) -> Result<Edited, ToolError> {
+    pub fn edit(&self, wish: &EditParams) -> Result<EditResult, ToolError> {
         let problem = match (wish.old.as_str(), wish.new.as_str()) {
             ("", _) => Some("the text to be replaced is empty: use `write` to make a file"),
             (old, new) if old == new => Some("the text to be replaced is the same as the new one"),
@@ -69,15 +73,15 @@ impl Tools {
     }
 }
 
-fn attempt(errand: &mut Errand<'_>, wish: &Edit) -> Result<Edited, ToolError> {
+fn attempt(errand: &mut ToolCall<'_>, wish: &EditParams) -> Result<EditResult, ToolError> {
     let (ground, place) = errand.found(&wish.path, Operation::Write)?;
     let decision = errand.judge(&ground, &place, Operation::Write)?;
     let node =
         place.there.as_ref().ok_or_else(|| ToolError::NotFound { path: place.path.clone() })?;
     must_be_file(node, &place.path)?;
     errand.record(Operation::Write, decision)?;
-    let before = errand.plainly(&ground, || whole(node, &place.path, Content::MOST))?;
-    let change = Change::find(&before, wish, &place.path)?;
+    let before = errand.plainly(&ground, || whole(node, &place.path, ReadResultBody::MOST))?;
+    let change = TextChange::find(&before, wish, &place.path)?;
     let size = change.size(&before);
     if size > LARGEST {
         return Err(ToolError::TooLarge {
@@ -89,9 +93,10 @@ fn attempt(errand: &mut Errand<'_>, wish: &Edit) -> Result<Edited, ToolError> {
     must_fit(&ground, &place.path, size as u64)?;
     let after = change.apply(&before);
     errand.plainly(&ground, || {
-        Deposit { place: &place, content: after.as_slice().into(), sync: Sync::Leave }.make()
+        AtomicWrite { place: &place, content: after.as_slice().into(), sync: FsyncMode::Leave }
+            .make()
     })?;
-    Ok(Edited {
+    Ok(EditResult {
         replacements: change.at.len(),
         line: change.line(&before),
         size: after.len() as u64,
@@ -103,14 +108,14 @@ fn attempt(errand: &mut Errand<'_>, wish: &Edit) -> Result<Edited, ToolError> {
 const LARGEST: usize = 64 << 20;
 
 /// Where a piece of text stands, and what comes in its place.
-struct Change {
+struct TextChange {
     at: Vec<usize>,
     length: usize,
     new: String,
 }
 
-impl Change {
-    fn find(text: &[u8], wish: &Edit, path: &AbsPath) -> Result<Change, ToolError> {
+impl TextChange {
+    fn find(text: &[u8], wish: &EditParams, path: &AbsPath) -> Result<TextChange, ToolError> {
         // Agents write line feeds. In a file whose lines all end as Windows has it they mean
         // that, and a mixture would be nobody's wish.
         let (old, new) = if is_crlf(text) {
@@ -124,7 +129,7 @@ impl Change {
         let is_one = finder.find(&text[first + 1..]).is_none();
         let at = if is_one { vec![first] } else { finder.find_iter(text).collect::<Vec<usize>>() };
         if is_one || wish.replace_all {
-            return Ok(Change { at, length: old.len(), new });
+            return Ok(TextChange { at, length: old.len(), new });
         }
         Err(ToolError::Ambiguous { path: path.clone(), count: at.len().max(2) })
     }
@@ -159,14 +164,14 @@ impl Change {
 mod tests {
     use super::*;
 
-    fn wish(old: &str, new: &str) -> Edit {
-        Edit::new("f", old, new)
+    fn wish(old: &str, new: &str) -> EditParams {
+        EditParams::new("f", old, new)
     }
 
     #[track_caller]
-    fn check(text: &str, wish: &Edit, expect: Result<&str, &str>) {
+    fn check(text: &str, wish: &EditParams, expect: Result<&str, &str>) {
         let path = AbsPath::root().join("f");
-        let done = Change::find(text.as_bytes(), wish, &path)
+        let done = TextChange::find(text.as_bytes(), wish, &path)
             .map(|change| String::from_utf8(change.apply(text.as_bytes())).unwrap());
         assert_eq!(done.as_deref().map_err(ToolError::code), expect);
     }
@@ -182,7 +187,7 @@ mod tests {
 
     #[test]
     fn all_are_replaced_where_that_is_asked_for() {
-        let all = |old: &str, new: &str| Edit { replace_all: true, ..wish(old, new) };
+        let all = |old: &str, new: &str| EditParams { replace_all: true, ..wish(old, new) };
         check("b a b", &all("b", "bb"), Ok("bb a bb"));
         check("aaaa", &all("aa", "b"), Ok("bb"));
         check("aaa", &all("aa", "b"), Ok("ba"));
@@ -203,11 +208,11 @@ mod tests {
         let text = "a".repeat(8 << 20);
         let path = AbsPath::root();
         for old in ["a".repeat(1 << 20), format!("{}b", "a".repeat(1 << 20))] {
-            assert!(Change::find(text.as_bytes(), &wish(&old, "x"), &path).is_err());
+            assert!(TextChange::find(text.as_bytes(), &wish(&old, "x"), &path).is_err());
         }
-        let all = Edit { replace_all: true, ..wish("a", &"x".repeat(1 << 20)) };
+        let all = EditParams { replace_all: true, ..wish("a", &"x".repeat(1 << 20)) };
         assert_eq!(
-            Change::find(text.as_bytes(), &all, &path).unwrap().size(text.as_bytes()),
+            TextChange::find(text.as_bytes(), &all, &path).unwrap().size(text.as_bytes()),
             8 << 40
         );
     }
@@ -215,9 +220,12 @@ mod tests {
     #[test]
     fn the_line_is_that_of_the_first() {
         let text = b"a\nb\nc\nb";
-        let change =
-            Change::find(text, &Edit { replace_all: true, ..wish("b", "x") }, &AbsPath::root())
-                .unwrap();
+        let change = TextChange::find(
+            text,
+            &EditParams { replace_all: true, ..wish("b", "x") },
+            &AbsPath::root(),
+        )
+        .unwrap();
         assert_eq!((change.line(text), change.at.len()), (2, 2));
     }
 }

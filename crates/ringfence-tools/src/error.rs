@@ -197,17 +197,17 @@ impl ToolError {
 }
 
 /// What was tried, on what.
-pub(crate) trait During<T> {
+pub(crate) trait ToolStep<T> {
     fn during(self, what: &'static str, path: &AbsPath) -> Result<T, ToolError>;
 }
 
-impl<T> During<T> for rustix::io::Result<T> {
+impl<T> ToolStep<T> for rustix::io::Result<T> {
     fn during(self, what: &'static str, path: &AbsPath) -> Result<T, ToolError> {
         self.map_err(io::Error::from).during(what, path)
     }
 }
 
-impl<T> During<T> for io::Result<T> {
+impl<T> ToolStep<T> for io::Result<T> {
     fn during(self, what: &'static str, path: &AbsPath) -> Result<T, ToolError> {
         self.map_err(|source| ToolError::System { what, path: path.clone(), source })
     }

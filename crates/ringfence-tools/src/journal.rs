@@ -2,42 +2,44 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use ringfence_api::{Allowance, Denial, Evidence, Operation};
-use ringfence_audit::{AuditError, Log, Options, Record, Subject, Verdict, now_ms};
-use ringfence_policy::{AuditRules, Because, Decision, OnError};
+use ringfence_api::{Allowance, Denial, DenialEvidence, Operation};
+use ringfence_audit::{
+    AuditError, AuditLog, LogOptions, Record, RecordResult, RecordSubject, now_ms,
+};
+use ringfence_policy::{AuditRules, DecidingRule, Decision, OnError};
 
 use crate::error::ToolError;
 
 /// Hears what could not be recorded and stops nobody.
-pub type Tell = dyn Fn(&AuditError) + Send + Sync;
+pub type OnUnrecorded = dyn Fn(&AuditError) + Send + Sync;
 
 /// The records of one agent's calls.
-pub(crate) struct Journal {
-    log: Mutex<Option<Log>>,
-    subject: Subject,
+pub(crate) struct ToolRecorder {
+    log: Mutex<Option<AuditLog>>,
+    subject: RecordSubject,
     on_error: OnError,
     program: String,
-    tell: Box<Tell>,
+    tell: Box<OnUnrecorded>,
 }
 
-impl Journal {
+impl ToolRecorder {
     pub(crate) fn open(
         rules: &AuditRules,
-        subject: Subject,
-        tell: Box<Tell>,
-    ) -> Result<Journal, ToolError> {
+        subject: RecordSubject,
+        tell: Box<OnUnrecorded>,
+    ) -> Result<ToolRecorder, ToolError> {
         let program = std::env::current_exe()
             .ok()
             .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-        let journal = Journal {
+        let journal = ToolRecorder {
             log: Mutex::new(None),
             subject,
             on_error: rules.on_error,
             program: program.unwrap_or_else(|| "ringfence".into()),
             tell,
         };
-        let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
-        match Log::open(rules.directory.as_path(), options) {
+        let options = LogOptions { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
+        match AuditLog::open(rules.directory.as_path(), options) {
             Ok(log) => *journal.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log),
             Err(error) => journal.decide(error)?,
         }
@@ -61,7 +63,7 @@ impl Journal {
     }
 
     fn allowed(&self, tool: &str, operation: Operation, decision: &Decision) -> Record {
-        let because = match decision.rule.as_ref().map(Because::origin) {
+        let because = match decision.rule.as_ref().map(DecidingRule::origin) {
             Some(origin) => (origin.text.clone(), origin.to_string()),
             None => ("full-access".to_owned(), "the mode".to_owned()),
         };
@@ -112,7 +114,7 @@ impl Journal {
             pid: std::process::id(),
             program: self.program.clone(),
             time_ms: now_ms(),
-            evidence: Evidence::Tool,
+            evidence: DenialEvidence::Tool,
             count: 1,
             optional: false,
         };
@@ -132,7 +134,7 @@ impl Journal {
         error: &ToolError,
     ) {
         let record = Record {
-            result: Verdict::Failed,
+            result: RecordResult::Failed,
             reason: Some(error.to_string()),
             ..self.allowed(tool, operation, decision)
         };

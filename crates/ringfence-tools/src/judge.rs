@@ -4,16 +4,16 @@
 use std::path::Path;
 
 use ringfence_api::Operation;
-use ringfence_enforce::Kind;
+use ringfence_enforce::FileKind;
 use ringfence_policy::{AbsPath, Access, Tool, Verdict};
 
-use crate::error::{During, ToolError};
-use crate::ground::Ground;
+use crate::error::{ToolError, ToolStep};
 use crate::list::compiled;
-use crate::place::Lost;
-use crate::{Errand, Tools};
+use crate::opened_path::PathLookupError;
+use crate::policy_snapshot::PolicySnapshot;
+use crate::{FileTools, ToolCall};
 
-impl Tools {
+impl FileTools {
     /// Decides about a call that another program is about to make by itself, as if it were made
     /// here, and records it. What is not there can be asked for: it opens nothing.
     ///
@@ -24,8 +24,8 @@ impl Tools {
         let (ground, found) = errand.find(path)?;
         let (place, is_whole) = match found {
             Ok(place) => (place, true),
-            Err(Lost::Missing { place }) if access == Access::Write => (*place, false),
-            Err(Lost::Missing { .. }) => return Ok(()),
+            Err(PathLookupError::Missing { place }) if access == Access::Write => (*place, false),
+            Err(PathLookupError::Missing { .. }) => return Ok(()),
             Err(lost) => return Err(errand.lost(&ground, lost, operation(access, true))),
         };
         if place.there.is_none() && access == Access::Read {
@@ -50,15 +50,15 @@ impl Tools {
         let asked = AbsPath::new(self.absolute(path)).unwrap_or_else(|| self.cwd.clone());
         let real = std::fs::canonicalize(asked.as_path()).during("look at", &asked)?;
         let root = AbsPath::new(real).unwrap_or(asked);
-        let is_meant = |(path, kind): &(&AbsPath, Kind)| {
+        let is_meant = |(path, kind): &(&AbsPath, FileKind)| {
             // What lies in a denied directory is not known, so the glob may mean it.
             let is_left_out = |below: &Path| {
-                *kind == Kind::File
+                *kind == FileKind::File
                     && glob.as_ref().is_some_and(|glob| !glob.matches(&AbsPath::root().join(below)))
             };
             path.relative_to(&root).is_some_and(|below| !is_left_out(below))
         };
-        let ground = self.ground(Ground::is_stale)?;
+        let ground = self.ground(PolicySnapshot::is_stale)?;
         Ok(ground.denied().filter(is_meant).take(TOLD).map(|(path, _)| path.clone()).collect())
     }
 }
@@ -71,8 +71,8 @@ fn operation(access: Access, is_there: bool) -> Operation {
     }
 }
 
-impl Errand<'_> {
-    fn must_be_open(&self, ground: &Ground, path: &Path) -> Result<(), ToolError> {
+impl ToolCall<'_> {
+    fn must_be_open(&self, ground: &PolicySnapshot, path: &Path) -> Result<(), ToolError> {
         let path = AbsPath::new(path)
             .ok_or_else(|| ToolError::Input { what: format!("{} is no path", path.display()) })?;
         let decision = ground.decide(&path, Access::Write);

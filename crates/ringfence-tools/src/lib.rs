@@ -11,15 +11,15 @@
 
 #![forbid(unsafe_code)]
 
-mod deposit;
+mod atomic_write;
+mod drop_caps;
 mod edit;
 mod error;
-mod ground;
 mod journal;
 mod judge;
 mod list;
-mod place;
-mod plain;
+mod opened_path;
+mod policy_snapshot;
 mod read;
 mod remove;
 mod router;
@@ -27,14 +27,14 @@ mod search;
 mod text;
 mod write;
 
-pub use edit::{Edit, Edited};
+pub use edit::{EditParams, EditResult};
 pub use error::ToolError;
-pub use journal::Tell;
-pub use list::{Entry, EntryKind, List, Listing};
-pub use read::{Content, Read, Taken};
-pub use router::{Call, Handler, Router};
-pub use search::{Found, Match, Search};
-pub use write::{Put, Source, Write, Written};
+pub use journal::OnUnrecorded;
+pub use list::{ListEntry, ListEntryKind, ListParams, ListResult};
+pub use read::{ReadParams, ReadResultBody, WholeFile};
+pub use router::{RoutedCall, ToolHandler, ToolRouter};
+pub use search::{SearchMatch, SearchParams, SearchResult};
+pub use write::{PutParams, Source, WriteOutput, WriteParams};
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -43,25 +43,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_api::{Denial, Operation};
-use ringfence_audit::Subject;
+use ringfence_audit::RecordSubject;
 use ringfence_policy::{
-    AbsPath, Access, Because, Decision, Effect, Grants, Tool, ToolRule, Verdict,
+    AbsPath, Access, DecidingRule, Decision, Effect, Grants, Tool, ToolRule, Verdict,
 };
 
-use error::During;
-use ground::Ground;
-use journal::Journal;
-use place::{Lost, Place};
-use plain::Plain;
+use drop_caps::CapabilitiesDropped;
+use error::ToolStep;
+use journal::ToolRecorder;
+use opened_path::{OpenedPath, PathLookupError};
+use policy_snapshot::PolicySnapshot;
 
 /// The tools of one agent, under one policy.
 ///
 /// Any number of threads may call them at once.
-pub struct Tools {
-    holds: Box<Holds>,
+pub struct FileTools {
+    holds: Box<PolicySource>,
     /// What was found on the host, for the grants that held by then.
-    known: Mutex<Option<(Arc<Grants>, Arc<Ground>)>>,
-    journal: Journal,
+    known: Mutex<Option<(Arc<Grants>, Arc<PolicySnapshot>)>>,
+    journal: ToolRecorder,
     cwd: AbsPath,
     /// Nothing is found but here, if somebody said so.
     within: Option<AbsPath>,
@@ -69,11 +69,11 @@ pub struct Tools {
 
 /// Says which policy holds; asked at each call, so that one that was changed holds from the next
 /// one on. The same value must be the same `Arc`, or the host is looked at anew for each call.
-pub type Holds = dyn Fn() -> Result<Arc<Grants>, Box<dyn Error + Send + Sync>> + Send + Sync;
+pub type PolicySource = dyn Fn() -> Result<Arc<Grants>, Box<dyn Error + Send + Sync>> + Send + Sync;
 
 /// A call on its way: which tool, for what, and what was recorded of it.
-struct Errand<'a> {
-    tools: &'a Tools,
+struct ToolCall<'a> {
+    tools: &'a FileTools,
     tool: &'static str,
     recorded: Option<(Operation, Decision)>,
     /// Until then it is tried again if somebody changes what it is about.
@@ -83,35 +83,35 @@ struct Errand<'a> {
 /// So long a call is tried again when somebody changes what it is about.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-impl Tools {
+impl FileTools {
     /// Opens the tools for `who`, under one policy; relative paths begin at `cwd`. `tell` hears
     /// what could not be recorded where the policy lets calls go unrecorded.
     pub fn open(
         grants: Grants,
-        who: Subject,
+        who: RecordSubject,
         cwd: AbsPath,
-        tell: Box<Tell>,
-    ) -> Result<Tools, ToolError> {
+        tell: Box<OnUnrecorded>,
+    ) -> Result<FileTools, ToolError> {
         let grants = Arc::new(grants);
         Self::open_with(Box::new(move || Ok(grants.clone())), who, cwd, tell)
     }
 
     /// The same under a policy that may change.
     pub fn open_with(
-        holds: Box<Holds>,
-        who: Subject,
+        holds: Box<PolicySource>,
+        who: RecordSubject,
         cwd: AbsPath,
-        tell: Box<Tell>,
-    ) -> Result<Tools, ToolError> {
+        tell: Box<OnUnrecorded>,
+    ) -> Result<FileTools, ToolError> {
         let grants = holds().map_err(|source| ToolError::Policy { source })?;
-        let journal = Journal::open(&grants.audit, who, tell)?;
-        Ok(Tools { holds, known: Mutex::new(None), journal, cwd, within: None })
+        let journal = ToolRecorder::open(&grants.audit, who, tell)?;
+        Ok(FileTools { holds, known: Mutex::new(None), journal, cwd, within: None })
     }
 
     /// The same for nothing but what is below a directory, whatever else the policy opens: no path
     /// and no link leads out of it.
-    pub fn within(self, directory: AbsPath) -> Tools {
-        Tools { within: Some(directory), ..self }
+    pub fn within(self, directory: AbsPath) -> FileTools {
+        FileTools { within: Some(directory), ..self }
     }
 
     /// Whether a path is where these tools work, or on the way there.
@@ -124,7 +124,10 @@ impl Tools {
     }
 
     /// What holds now; `is_stale` says whether what is known may be believed.
-    fn ground(&self, is_stale: impl Fn(&Ground) -> bool) -> Result<Arc<Ground>, ToolError> {
+    fn ground(
+        &self,
+        is_stale: impl Fn(&PolicySnapshot) -> bool,
+    ) -> Result<Arc<PolicySnapshot>, ToolError> {
         let grants = self.grants()?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, ground)) = &*known
@@ -133,7 +136,7 @@ impl Tools {
         {
             return Ok(ground.clone());
         }
-        let ground = Arc::new(Ground::survey(&grants));
+        let ground = Arc::new(PolicySnapshot::survey(&grants));
         *known = Some((grants, ground.clone()));
         Ok(ground)
     }
@@ -143,9 +146,9 @@ impl Tools {
     }
 
     /// Begins a call, unless the tool was taken away.
-    fn errand(&self, tool: Tool) -> Result<Errand<'_>, ToolError> {
+    fn errand(&self, tool: Tool) -> Result<ToolCall<'_>, ToolError> {
         self.must_be_allowed(tool.word())?;
-        Ok(Errand {
+        Ok(ToolCall {
             tools: self,
             tool: tool.word(),
             recorded: None,
@@ -169,32 +172,36 @@ impl Tools {
     }
 }
 
-impl Errand<'_> {
+impl ToolCall<'_> {
     /// Does something on the host as the sandbox would: where anything is confined, the superuser
     /// is nobody special.
     fn plainly<T, E: From<ToolError>>(
         &self,
-        ground: &Ground,
+        ground: &PolicySnapshot,
         act: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         if !ground.grants().is_confined() {
             return act();
         }
-        let plain = Plain::become_so().during("give up rights over", &self.tools.cwd)?;
+        let plain =
+            CapabilitiesDropped::become_so().during("give up rights over", &self.tools.cwd)?;
         let done = act();
         drop(plain);
         done
     }
 
     /// The place of a path, and what holds there.
-    fn find(&self, path: &Path) -> Result<(Arc<Ground>, Result<Place, Lost>), ToolError> {
+    fn find(
+        &self,
+        path: &Path,
+    ) -> Result<(Arc<PolicySnapshot>, Result<OpenedPath, PathLookupError>), ToolError> {
         let path = self.tools.absolute(path);
-        let find = |ground: &Ground| {
+        let find = |ground: &PolicySnapshot| {
             self.plainly(ground, || {
-                Place::find(&path, &|path| ground.shows(path) && self.tools.reaches(path))
+                OpenedPath::find(&path, &|path| ground.shows(path) && self.tools.reaches(path))
             })
         };
-        let mut ground = self.tools.ground(Ground::is_stale)?;
+        let mut ground = self.tools.ground(PolicySnapshot::is_stale)?;
         loop {
             let found = find(&ground);
             // A file that got another name since the last look may have got a denied one.
@@ -209,7 +216,11 @@ impl Errand<'_> {
     }
 
     /// The same for whoever makes nothing on the way.
-    fn found(&self, path: &Path, operation: Operation) -> Result<(Arc<Ground>, Place), ToolError> {
+    fn found(
+        &self,
+        path: &Path,
+        operation: Operation,
+    ) -> Result<(Arc<PolicySnapshot>, OpenedPath), ToolError> {
         let (ground, found) = self.find(path)?;
         match found {
             Ok(place) => Ok((ground, place)),
@@ -228,12 +239,19 @@ impl Errand<'_> {
     }
 
     /// What is said to whoever asked for a path that leads nowhere.
-    fn lost(&self, ground: &Ground, lost: Lost, operation: Operation) -> ToolError {
+    fn lost(
+        &self,
+        ground: &PolicySnapshot,
+        lost: PathLookupError,
+        operation: Operation,
+    ) -> ToolError {
         match lost {
-            Lost::Broken(error) => error,
-            Lost::Missing { place } => ToolError::NotFound { path: place.path },
-            Lost::Shut { path } if !self.tools.reaches(&path) => self.beyond(&path, operation),
-            Lost::Shut { path } => {
+            PathLookupError::Broken(error) => error,
+            PathLookupError::Missing { place } => ToolError::NotFound { path: place.path },
+            PathLookupError::Shut { path } if !self.tools.reaches(&path) => {
+                self.beyond(&path, operation)
+            }
+            PathLookupError::Shut { path } => {
                 let wanted =
                     if operation == Operation::Read { Access::Read } else { Access::Write };
                 self.tools.journal.refuse(self.tool, operation, &ground.decide(&path, wanted))
@@ -255,8 +273,8 @@ impl Errand<'_> {
     /// Decides about a place; a refusal is recorded.
     fn judge(
         &self,
-        ground: &Ground,
-        place: &Place,
+        ground: &PolicySnapshot,
+        place: &OpenedPath,
         operation: Operation,
     ) -> Result<Decision, ToolError> {
         let path = &place.path;
@@ -289,7 +307,11 @@ impl Errand<'_> {
 
     /// Refuses to make a file from which an agent or editor would start programs. A command that
     /// makes one loses it when it ends; a tool call is not looked through afterwards.
-    fn must_not_start_programs(&self, ground: &Ground, path: &AbsPath) -> Result<(), ToolError> {
+    fn must_not_start_programs(
+        &self,
+        ground: &PolicySnapshot,
+        path: &AbsPath,
+    ) -> Result<(), ToolError> {
         if !ground.is_planted(path) {
             return Ok(());
         }
@@ -345,7 +367,7 @@ const STARTS_PROGRAMS: &str = "an agent or editor that is started there would ru
 /// Whether a path is the sandbox's own. What the host has beneath a cache can be read there, and
 /// here, but for what commands have put over it.
 fn is_private(decision: &Decision) -> bool {
-    let Some(Because::Rule(rule)) = &decision.rule else { return false };
+    let Some(DecidingRule::Rule(rule)) = &decision.rule else { return false };
     // Its processes are; of the host's there is nothing to be seen.
     if decision.path.as_path().starts_with("/proc") {
         return true;
@@ -363,9 +385,9 @@ fn is_of_git(path: &AbsPath) -> bool {
         .is_some_and(|name| [".git", "HEAD"].iter().any(|of_git| name.eq_ignore_ascii_case(of_git)))
 }
 
-/// Names of files that say how git continues an unfinished operation: they name programs to run, files
-/// to copy and changes to apply; packed refs, which can stand for them; and the index, whose paths git
-/// follows. What commands write of them is looked through when they have ended.
+/// Names of files that say how git continues an unfinished operation: they name programs to run,
+/// files to copy and changes to apply; packed refs, which can stand for them; and the index, whose
+/// paths git follows. What commands write of them is looked through when they have ended.
 fn is_state_of_git(path: &AbsPath) -> bool {
     const ANYWHERE: [&str; 3] = ["MERGE_RR", "MERGE_AUTOSTASH", "packed-refs"];
     const IN_GIT: [&str; 8] = [

@@ -6,20 +6,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ringfence_api::Operation;
-use ringfence_policy::{AbsPath, Access, Case, Decision, Glob, Tool, Verdict};
+use ringfence_policy::{AbsPath, Access, Decision, Glob, GlobCase, Tool, Verdict};
 use rustix::fs::{Dir, FileType, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{During, ToolError};
-use crate::ground::Ground;
-use crate::place::{Node, Place, is_at};
+use crate::error::{ToolError, ToolStep};
+use crate::opened_path::{OpenedPath, PathHandle, is_at};
+use crate::policy_snapshot::PolicySnapshot;
 use crate::read::word;
-use crate::{Errand, Tools, is_private};
+use crate::{FileTools, ToolCall, is_private};
 
 /// What is to be listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct List {
+pub struct ListParams {
     /// Which directory; the working directory if nobody says.
     #[serde(default)]
     pub path: PathBuf,
@@ -35,22 +35,22 @@ pub struct List {
     pub limit: Option<usize>,
 }
 
-impl List {
+impl ListParams {
     /// What is directly in a directory.
-    pub fn new(path: impl Into<PathBuf>) -> List {
-        List { path: path.into(), ..List::default() }
+    pub fn new(path: impl Into<PathBuf>) -> ListParams {
+        ListParams { path: path.into(), ..ListParams::default() }
     }
 }
 
 /// What is in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Listing {
+pub struct ListResult {
     /// Where the directory is, without links.
     #[schemars(with = "String")]
     pub path: AbsPath,
     /// What is in it, by name; what lies in a directory follows it.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ListEntry>,
     /// Whether there is more.
     pub truncated: bool,
 }
@@ -58,11 +58,11 @@ pub struct Listing {
 /// Something in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct ListEntry {
     /// Seen from the directory that was asked for.
     pub path: String,
     /// What it is.
-    pub kind: EntryKind,
+    pub kind: ListEntryKind,
     /// How large a file is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
@@ -77,7 +77,7 @@ pub struct Entry {
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum EntryKind {
+pub enum ListEntryKind {
     /// A plain file.
     File,
     /// A directory.
@@ -88,16 +88,16 @@ pub enum EntryKind {
     Other,
 }
 
-impl Listing {
+impl ListResult {
     /// So many entries are listed if nobody says how many.
     pub const USUAL: usize = 1_000;
     /// So many are listed at most.
     pub const MOST: usize = 100_000;
 }
 
-impl Tools {
+impl FileTools {
     /// Shows what is in a directory. What no rule opens is not in it.
-    pub fn list(&self, wish: &List) -> Result<Listing, ToolError> {
+    pub fn list(&self, wish: &ListParams) -> Result<ListResult, ToolError> {
         let glob = wish.glob.as_deref().map(compiled).transpose()?;
         self.errand(Tool::List)?.carry_out(|errand| attempt(errand, wish, glob.as_ref()))
     }
@@ -106,40 +106,40 @@ impl Tools {
 /// A glob over what is seen from a directory, which stands for the root.
 pub(crate) fn compiled(text: &str) -> Result<Glob, ToolError> {
     let wrong = |source| ToolError::Glob { text: text.to_owned(), source };
-    Glob::new(text, Some(&AbsPath::root()), Case::Sensitive).map_err(wrong)
+    Glob::new(text, Some(&AbsPath::root()), GlobCase::Sensitive).map_err(wrong)
 }
 
 fn attempt(
-    errand: &mut Errand<'_>,
-    wish: &List,
+    errand: &mut ToolCall<'_>,
+    wish: &ListParams,
     glob: Option<&Glob>,
-) -> Result<Listing, ToolError> {
+) -> Result<ListResult, ToolError> {
     let (ground, place) = open_directory(errand, &wish.path)?;
-    let depth = wish.depth.unwrap_or(if glob.is_some() { Tree::DEEPEST } else { 1 });
-    let limit = wish.limit.unwrap_or(Listing::USUAL).min(Listing::MOST);
+    let depth = wish.depth.unwrap_or(if glob.is_some() { VisibleTree::DEEPEST } else { 1 });
+    let limit = wish.limit.unwrap_or(ListResult::USUAL).min(ListResult::MOST);
     let mut entries = Vec::new();
     let mut truncated = false;
     errand.plainly(&ground, || {
-        Tree { ground: &ground, depth }.walk(&place, &mut |seen| {
+        VisibleTree { ground: &ground, depth }.walk(&place, &mut |seen| {
             if glob.is_some_and(|glob| !glob.matches(&AbsPath::root().join(&seen.below))) {
-                return Next::Deeper;
+                return VisitControl::Deeper;
             }
             if entries.len() == limit {
                 truncated = true;
-                return Next::Stop;
+                return VisitControl::Stop;
             }
             entries.push(seen.entry());
-            Next::Deeper
+            VisitControl::Deeper
         })
     })?;
-    Ok(Listing { path: place.path, entries, truncated })
+    Ok(ListResult { path: place.path, entries, truncated })
 }
 
 /// A directory that may be listed, on record.
 pub(crate) fn open_directory(
-    errand: &mut Errand<'_>,
+    errand: &mut ToolCall<'_>,
     path: &std::path::Path,
-) -> Result<(std::sync::Arc<Ground>, Place), ToolError> {
+) -> Result<(std::sync::Arc<PolicySnapshot>, OpenedPath), ToolError> {
     let (ground, place) = errand.found(path, Operation::Read)?;
     let mut decision = ground.decide(&place.path, Access::Read);
     // What is on the way to something opened shows that, and nothing else.
@@ -163,49 +163,55 @@ pub(crate) fn open_directory(
 }
 
 /// A walk through what may be seen below a directory.
-pub(crate) struct Tree<'a> {
-    pub(crate) ground: &'a Ground,
+pub(crate) struct VisibleTree<'a> {
+    pub(crate) ground: &'a PolicySnapshot,
     pub(crate) depth: usize,
 }
 
 /// Something on the walk.
-pub(crate) struct Seen<'a> {
+pub(crate) struct VisibleEntry<'a> {
     /// Seen from where the walk began.
     pub(crate) below: PathBuf,
     /// Held; `None` if it is denied.
-    pub(crate) place: Option<&'a Place>,
+    pub(crate) place: Option<&'a OpenedPath>,
 }
 
 /// What becomes of the walk.
 #[derive(PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum VisitControl {
     Deeper,
     Past,
     Stop,
 }
 
-impl Seen<'_> {
-    pub(crate) fn node(&self) -> Option<&Node> {
+impl VisibleEntry<'_> {
+    pub(crate) fn node(&self) -> Option<&PathHandle> {
         self.place.and_then(|place| place.there.as_ref())
     }
 
-    fn entry(&self) -> Entry {
+    fn entry(&self) -> ListEntry {
         let path = self.below.to_string_lossy().into_owned();
         let Some(node) = self.node() else {
-            return Entry { path, kind: EntryKind::Other, size: None, target: None, denied: true };
+            return ListEntry {
+                path,
+                kind: ListEntryKind::Other,
+                size: None,
+                target: None,
+                denied: true,
+            };
         };
         let kind = match node.kind() {
-            FileType::RegularFile => EntryKind::File,
-            FileType::Directory => EntryKind::Directory,
-            FileType::Symlink => EntryKind::Link,
-            _ => EntryKind::Other,
+            FileType::RegularFile => ListEntryKind::File,
+            FileType::Directory => ListEntryKind::Directory,
+            FileType::Symlink => ListEntryKind::Link,
+            _ => ListEntryKind::Other,
         };
         let size =
-            (kind == EntryKind::File).then(|| u64::try_from(node.status.st_size).unwrap_or(0));
-        let target = (kind == EntryKind::Link)
+            (kind == ListEntryKind::File).then(|| u64::try_from(node.status.st_size).unwrap_or(0));
+        let target = (kind == ListEntryKind::Link)
             .then(|| rustix::fs::readlinkat(&node.held, "", Vec::new()).ok())
             .flatten();
-        Entry {
+        ListEntry {
             path,
             kind,
             size,
@@ -215,7 +221,7 @@ impl Seen<'_> {
     }
 }
 
-impl Tree<'_> {
+impl VisibleTree<'_> {
     /// As deep as any walk goes: each level holds a descriptor.
     pub(crate) const DEEPEST: usize = 128;
 
@@ -223,8 +229,8 @@ impl Tree<'_> {
     /// or cannot be looked into, is left out.
     pub(crate) fn walk(
         &self,
-        place: &Place,
-        visit: &mut dyn FnMut(&Seen<'_>) -> Next,
+        place: &OpenedPath,
+        visit: &mut dyn FnMut(&VisibleEntry<'_>) -> VisitControl,
     ) -> Result<(), ToolError> {
         let Some(node) = &place.there else { return Ok(()) };
         let directory = node.open(OFlags::RDONLY | OFlags::DIRECTORY, &place.path)?;
@@ -237,8 +243,8 @@ impl Tree<'_> {
         at: &AbsPath,
         below: &std::path::Path,
         depth: usize,
-        visit: &mut dyn FnMut(&Seen<'_>) -> Next,
-    ) -> Result<Next, ToolError> {
+        visit: &mut dyn FnMut(&VisibleEntry<'_>) -> VisitControl,
+    ) -> Result<VisitControl, ToolError> {
         for name in names(directory, at)? {
             let path = at.join(&name);
             let below = below.join(&name);
@@ -246,7 +252,7 @@ impl Tree<'_> {
             let place = match decision.verdict {
                 Verdict::Absent if !self.is_on_the_way(&path) => continue,
                 Verdict::Denied if !self.is_on_the_way(&path) => None,
-                _ => match Place::within(directory.as_fd(), at, &name)? {
+                _ => match OpenedPath::within(directory.as_fd(), at, &name)? {
                     Some(place) => Some(place).filter(|place| !self.is_denied(place, &decision)),
                     None => continue,
                 },
@@ -255,26 +261,26 @@ impl Tree<'_> {
                 .as_ref()
                 .and_then(|place| place.there.as_ref())
                 .filter(|node| node.kind() == FileType::Directory);
-            match (visit(&Seen { below: below.clone(), place: place.as_ref() }), node) {
-                (Next::Stop, _) => return Ok(Next::Stop),
-                (Next::Deeper, Some(node))
+            match (visit(&VisibleEntry { below: below.clone(), place: place.as_ref() }), node) {
+                (VisitControl::Stop, _) => return Ok(VisitControl::Stop),
+                (VisitControl::Deeper, Some(node))
                     if !is_private(&decision) && depth < self.depth.min(Self::DEEPEST) =>
                 {
                     let Ok(opened) = node.open(OFlags::RDONLY | OFlags::DIRECTORY, &path) else {
                         continue;
                     };
-                    if self.level(&opened, &path, &below, depth + 1, visit)? == Next::Stop {
-                        return Ok(Next::Stop);
+                    if self.level(&opened, &path, &below, depth + 1, visit)? == VisitControl::Stop {
+                        return Ok(VisitControl::Stop);
                     }
                 }
                 _ => {}
             }
         }
-        Ok(Next::Deeper)
+        Ok(VisitControl::Deeper)
     }
 
     /// Whether what stands at an open name is denied by another of its names.
-    fn is_denied(&self, place: &Place, decision: &Decision) -> bool {
+    fn is_denied(&self, place: &OpenedPath, decision: &Decision) -> bool {
         decision.verdict == Verdict::Allowed
             && self.ground.decide_at(place, Access::Read).verdict == Verdict::Denied
     }

@@ -8,15 +8,15 @@ use ringfence_policy::{AbsPath, Tool};
 use rustix::fs::{FileType, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{During, ToolError};
-use crate::place::Node;
+use crate::error::{ToolError, ToolStep};
+use crate::opened_path::PathHandle;
 use crate::text::{is_binary, whole_characters};
-use crate::{Errand, Tools};
+use crate::{FileTools, ToolCall};
 
 /// What is to be shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Read {
+pub struct ReadParams {
     /// Which file.
     #[serde(alias = "file_path")]
     pub path: PathBuf,
@@ -34,17 +34,17 @@ pub struct Read {
     pub byte_limit: Option<u64>,
 }
 
-impl Read {
+impl ReadParams {
     /// The whole of a file.
-    pub fn new(path: impl Into<PathBuf>) -> Read {
-        Read { path: path.into(), ..Read::default() }
+    pub fn new(path: impl Into<PathBuf>) -> ReadParams {
+        ReadParams { path: path.into(), ..ReadParams::default() }
     }
 }
 
 /// What was shown of a file: exactly its bytes, as text where they are text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Content {
+pub struct ReadResultBody {
     /// Where the file is, without links.
     #[schemars(with = "String")]
     pub path: AbsPath,
@@ -63,7 +63,7 @@ pub struct Content {
     pub truncated: bool,
 }
 
-impl Content {
+impl ReadResultBody {
     /// So many bytes are shown at once, and no more.
     pub const MOST: u64 = 16 << 20;
     /// So many are shown if nobody says how many.
@@ -74,21 +74,21 @@ impl Content {
 
 /// All of a file, as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct WholeFile {
     /// Where the file is, without links.
     pub path: AbsPath,
     /// What is in it.
     pub bytes: Vec<u8>,
 }
 
-impl Tools {
+impl FileTools {
     /// Shows a file, or a part of it.
-    pub fn read(&self, wish: &Read) -> Result<Content, ToolError> {
+    pub fn read(&self, wish: &ReadParams) -> Result<ReadResultBody, ToolError> {
         self.errand(Tool::Read)?.carry_out(|errand| attempt(errand, wish))
     }
 
     /// All of a file, if it has no more bytes than `most`.
-    pub fn take(&self, path: &Path, most: u64) -> Result<Taken, ToolError> {
+    pub fn take(&self, path: &Path, most: u64) -> Result<WholeFile, ToolError> {
         self.errand(Tool::Read)?.carry_out(|errand| {
             let (ground, place) = errand.found(path, Operation::Read)?;
             let decision = errand.judge(&ground, &place, Operation::Read)?;
@@ -99,12 +99,12 @@ impl Tools {
             must_be_file(node, &place.path)?;
             errand.record(Operation::Read, decision)?;
             let bytes = errand.plainly(&ground, || whole(node, &place.path, most))?;
-            Ok(Taken { path: place.path, bytes })
+            Ok(WholeFile { path: place.path, bytes })
         })
     }
 }
 
-fn attempt(errand: &mut Errand<'_>, wish: &Read) -> Result<Content, ToolError> {
+fn attempt(errand: &mut ToolCall<'_>, wish: &ReadParams) -> Result<ReadResultBody, ToolError> {
     let (ground, place) = errand.found(&wish.path, Operation::Read)?;
     let decision = errand.judge(&ground, &place, Operation::Read)?;
     let node =
@@ -113,10 +113,10 @@ fn attempt(errand: &mut Errand<'_>, wish: &Read) -> Result<Content, ToolError> {
     errand.record(Operation::Read, decision)?;
     errand.plainly(&ground, || {
         let file = std::fs::File::from(node.open(OFlags::RDONLY, &place.path)?);
-        let most = wish.byte_limit.unwrap_or(Content::USUAL).min(Content::MOST);
+        let most = wish.byte_limit.unwrap_or(ReadResultBody::USUAL).min(ReadResultBody::MOST);
         let (bytes, truncated) = match wish.byte_offset {
             Some(start) => range_of_bytes(file, start, most).during("read", &place.path)?,
-            None => Lines { first: wish.offset.unwrap_or(1).max(1), count: wish.limit, most }
+            None => ReadLines { first: wish.offset.unwrap_or(1).max(1), count: wish.limit, most }
                 .of(file, &place.path)?,
         };
         let first_line = wish.byte_offset.is_none().then(|| wish.offset.unwrap_or(1).max(1));
@@ -126,7 +126,7 @@ fn attempt(errand: &mut Errand<'_>, wish: &Read) -> Result<Content, ToolError> {
 }
 
 /// Nothing but plain files is ever opened: a pipe would be waited for, and a device obeys.
-pub(crate) fn must_be_file(node: &Node, path: &AbsPath) -> Result<(), ToolError> {
+pub(crate) fn must_be_file(node: &PathHandle, path: &AbsPath) -> Result<(), ToolError> {
     match node.kind() {
         FileType::RegularFile => Ok(()),
         kind => {
@@ -153,13 +153,13 @@ fn content(
     size: u64,
     first_line: Option<u64>,
     truncated: bool,
-) -> Content {
+) -> ReadResultBody {
     let (text, base64) = match String::from_utf8(bytes) {
         Ok(text) if !is_binary(text.as_bytes()) => (Some(text), None),
         Ok(text) => (None, Some(base64(text.as_bytes()))),
         Err(bytes) => (None, Some(base64(bytes.as_bytes()))),
     };
-    Content { path, text, base64, size, first_line, truncated }
+    ReadResultBody { path, text, base64, size, first_line, truncated }
 }
 
 fn range_of_bytes(
@@ -181,28 +181,29 @@ fn range_of_bytes(
 }
 
 /// A range of lines.
-struct Lines {
+struct ReadLines {
     first: u64,
     count: Option<u64>,
     /// Bytes.
     most: u64,
 }
 
-impl Lines {
+impl ReadLines {
     fn of(&self, file: std::fs::File, path: &AbsPath) -> Result<(Vec<u8>, bool), ToolError> {
         let mut reader = BufReader::with_capacity(64 << 10, file);
         let mut passed = 0;
         for _ in 1..self.first {
-            let length = skip_line(&mut reader, Content::PASSED - passed).during("read", path)?;
+            let length =
+                skip_line(&mut reader, ReadResultBody::PASSED - passed).during("read", path)?;
             passed += length;
             if length == 0 {
                 return Ok((Vec::new(), false));
             }
-            if passed >= Content::PASSED {
+            if passed >= ReadResultBody::PASSED {
                 return Err(ToolError::TooLarge {
                     path: path.clone(),
                     size: passed,
-                    limit: Content::PASSED,
+                    limit: ReadResultBody::PASSED,
                 });
             }
         }
@@ -246,7 +247,7 @@ fn skip_line(reader: &mut impl BufRead, most: u64) -> std::io::Result<u64> {
 }
 
 /// All of a file that is held, if it is no larger than `most`.
-pub(crate) fn whole(node: &Node, path: &AbsPath, most: u64) -> Result<Vec<u8>, ToolError> {
+pub(crate) fn whole(node: &PathHandle, path: &AbsPath, most: u64) -> Result<Vec<u8>, ToolError> {
     let mut bytes = Vec::new();
     let file = std::fs::File::from(node.open(OFlags::RDONLY, path)?);
     file.take(most + 1).read_to_end(&mut bytes).during("read", path)?;

@@ -8,12 +8,12 @@ use ringfence_api::Operation;
 use ringfence_policy::{AbsPath, Tool};
 use rustix::fs::{AtFlags, FileType, OFlags};
 
-use crate::error::{During, ToolError};
-use crate::list::List;
-use crate::place::Place;
-use crate::{Errand, Tools};
+use crate::error::{ToolError, ToolStep};
+use crate::list::ListParams;
+use crate::opened_path::OpenedPath;
+use crate::{FileTools, ToolCall};
 
-impl Tools {
+impl FileTools {
     /// Removes a name. A link is removed and not followed; a directory has to be empty. It is what
     /// whoever may write does, and is decided as that.
     pub fn remove(&self, path: &Path) -> Result<AbsPath, ToolError> {
@@ -21,7 +21,7 @@ impl Tools {
     }
 }
 
-impl Tools {
+impl FileTools {
     /// Removes a name, and everything in it where it is a directory. A link is removed and not
     /// followed. Each entry is decided about as [`Tools::remove`] does: the first that is refused
     /// ends it, and what was removed before is gone.
@@ -33,8 +33,11 @@ impl Tools {
                 Err(error) if is_not_empty(&error) => {}
                 done => return done,
             }
-            let listing =
-                self.list(&List { depth: Some(128), limit: Some(10_000), ..List::new(path) })?;
+            let listing = self.list(&ListParams {
+                depth: Some(128),
+                limit: Some(10_000),
+                ..ListParams::new(path)
+            })?;
             let mut removed = 0;
             // Entries of a directory follow it.
             for entry in listing.entries.iter().rev() {
@@ -58,7 +61,7 @@ fn is_not_empty(error: &ToolError) -> bool {
     matches!(error, ToolError::System { source, .. } if source.kind() == ErrorKind::DirectoryNotEmpty)
 }
 
-fn attempt(errand: &mut Errand<'_>, path: &Path) -> Result<AbsPath, ToolError> {
+fn attempt(errand: &mut ToolCall<'_>, path: &Path) -> Result<AbsPath, ToolError> {
     let wrong = || ToolError::Input {
         what: format!("{} names nothing that could be removed", path.display()),
     };
@@ -69,7 +72,7 @@ fn attempt(errand: &mut Errand<'_>, path: &Path) -> Result<AbsPath, ToolError> {
         above.there.as_ref().filter(|node| node.kind() == FileType::Directory).ok_or_else(gone)?;
     let directory =
         errand.plainly(&ground, || held.open(OFlags::RDONLY | OFlags::DIRECTORY, &above.path))?;
-    let place = Place::within(directory.as_fd(), &above.path, name)?.ok_or_else(gone)?;
+    let place = OpenedPath::within(directory.as_fd(), &above.path, name)?.ok_or_else(gone)?;
     if place.path == errand.tools.cwd {
         return Err(wrong());
     }

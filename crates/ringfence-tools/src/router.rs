@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::ToolError;
-use crate::{Edit, List, Read, Search, Tools, Write};
+use crate::{EditParams, FileTools, ListParams, ReadParams, SearchParams, WriteParams};
 
 /// A call of a tool, as agents make it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Call {
+pub struct RoutedCall {
     /// The tool's name.
     pub tool: String,
     /// What it is to work on.
@@ -23,9 +23,9 @@ pub struct Call {
 }
 
 /// Whoever serves calls that are not for the five tools: an extension, or the session.
-pub trait Handler: Send + Sync {
+pub trait ToolHandler: Send + Sync {
     /// Serves a call. Calls come from any thread, several at once.
-    fn handle(&self, call: &Call) -> Result<Value, Box<dyn Error + Send + Sync>>;
+    fn handle(&self, call: &RoutedCall) -> Result<Value, Box<dyn Error + Send + Sync>>;
 }
 
 /// Hands calls on by the tool's name.
@@ -40,11 +40,11 @@ pub trait Handler: Send + Sync {
 /// Names are the same in upper and lower case. A tool that the policy takes away is refused
 /// before it goes anywhere, whoever would have served it. Without a shell, nothing goes to the
 /// session.
-pub struct Router {
+pub struct ToolRouter {
     /// `None` where the sandbox's files cannot be reached from this process.
-    tools: Option<Arc<Tools>>,
-    extensions: Vec<(String, Arc<dyn Handler>)>,
-    session: Arc<dyn Handler>,
+    tools: Option<Arc<FileTools>>,
+    extensions: Vec<(String, Arc<dyn ToolHandler>)>,
+    session: Arc<dyn ToolHandler>,
 }
 
 /// What belongs to extensions, whether or not there are any: no such call is for a shell.
@@ -53,35 +53,40 @@ const RESERVED: [&str; 2] = ["mcp", "skill"];
 /// What may stand behind a prefix.
 const SEPARATORS: [&str; 4] = ["__", ":", "/", "."];
 
-impl Tools {
+impl FileTools {
     /// Serves a call of one of the five, by any of its names; `None` if it is for somebody else.
-    pub fn serve(&self, call: &Call) -> Option<Result<Value, ToolError>> {
+    pub fn serve(&self, call: &RoutedCall) -> Option<Result<Value, ToolError>> {
         Some(match Tool::of(&call.tool)? {
-            Tool::Read => meant::<Read>(call).and_then(|wish| done(self.read(&wish))),
-            Tool::Write => meant::<Write>(call).and_then(|wish| done(self.write(&wish))),
-            Tool::Edit => meant::<Edit>(call).and_then(|wish| done(self.edit(&wish))),
-            Tool::List => meant::<List>(call).and_then(|wish| done(self.list(&wish))),
-            Tool::Search => meant::<Search>(call).and_then(|wish| done(self.search(&wish))),
+            Tool::Read => meant::<ReadParams>(call).and_then(|wish| done(self.read(&wish))),
+            Tool::Write => meant::<WriteParams>(call).and_then(|wish| done(self.write(&wish))),
+            Tool::Edit => meant::<EditParams>(call).and_then(|wish| done(self.edit(&wish))),
+            Tool::List => meant::<ListParams>(call).and_then(|wish| done(self.list(&wish))),
+            Tool::Search => meant::<SearchParams>(call).and_then(|wish| done(self.search(&wish))),
             Tool::Shell => return None,
         })
     }
 }
 
-impl Router {
+impl ToolRouter {
     /// A router without extensions.
-    pub fn new(tools: Arc<Tools>, session: Arc<dyn Handler>) -> Router {
-        Router { tools: Some(tools), extensions: Vec::new(), session }
+    pub fn new(tools: Arc<FileTools>, session: Arc<dyn ToolHandler>) -> ToolRouter {
+        ToolRouter { tools: Some(tools), extensions: Vec::new(), session }
     }
 
-    /// A router for a sandbox whose files are elsewhere: commands and extensions are served, and the
-    /// five tools are an error that says so. They are not carried out by commands, which could keep
-    /// none of their promises: that links are not followed, edits are whole, and calls are on record.
-    pub fn without_tools(session: Arc<dyn Handler>) -> Router {
-        Router { tools: None, extensions: Vec::new(), session }
+    /// A router for a sandbox whose files are elsewhere: commands and extensions are served, and
+    /// the five tools are an error that says so. They are not carried out by commands, which could
+    /// keep none of their promises: that links are not followed, edits are whole, and calls are on
+    /// record.
+    pub fn without_tools(session: Arc<dyn ToolHandler>) -> ToolRouter {
+        ToolRouter { tools: None, extensions: Vec::new(), session }
     }
 
     /// Has an extension serve all tools with a prefix, such as `mcp` or `mcp__github`.
-    pub fn register(&mut self, prefix: &str, extension: Arc<dyn Handler>) -> Result<(), ToolError> {
+    pub fn register(
+        &mut self,
+        prefix: &str,
+        extension: Arc<dyn ToolHandler>,
+    ) -> Result<(), ToolError> {
         let refuse = |why: &str| {
             Err(ToolError::Input {
                 what: format!("`{prefix}` cannot be an extension's prefix: {why}"),
@@ -103,7 +108,7 @@ impl Router {
     }
 
     /// Serves a call, or has it served.
-    pub fn call(&self, call: &Call) -> Result<Value, ToolError> {
+    pub fn call(&self, call: &RoutedCall) -> Result<Value, ToolError> {
         match &self.tools {
             Some(tools) => tools.serve(call).unwrap_or_else(|| self.hand_on(call)),
             None if Tool::of(&call.tool).is_some_and(|tool| tool != Tool::Shell) => {
@@ -117,7 +122,7 @@ impl Router {
         self.tools.as_ref().map_or(Ok(()), |tools| tools.must_be_allowed(tool))
     }
 
-    fn hand_on(&self, call: &Call) -> Result<Value, ToolError> {
+    fn hand_on(&self, call: &RoutedCall) -> Result<Value, ToolError> {
         self.must_be_allowed(&call.tool)?;
         let handler = match self.extension(&call.tool)? {
             Some(extension) => extension,
@@ -134,7 +139,7 @@ impl Router {
     }
 
     /// The extension that serves a tool; `None` if it is for the session.
-    fn extension(&self, tool: &str) -> Result<Option<&dyn Handler>, ToolError> {
+    fn extension(&self, tool: &str) -> Result<Option<&dyn ToolHandler>, ToolError> {
         let served = self
             .extensions
             .iter()
@@ -157,7 +162,7 @@ fn has_prefix(tool: &str, prefix: &str) -> bool {
             || SEPARATORS.iter().any(|separator| tool[prefix.len()..].starts_with(separator)))
 }
 
-fn meant<T: DeserializeOwned>(call: &Call) -> Result<T, ToolError> {
+fn meant<T: DeserializeOwned>(call: &RoutedCall) -> Result<T, ToolError> {
     serde_json::from_value(call.input.clone()).map_err(|error| ToolError::Input {
         what: format!("`{}` cannot work on that: {error}", call.tool),
     })

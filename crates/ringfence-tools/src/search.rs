@@ -12,18 +12,18 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ToolError;
-use crate::ground::Ground;
-use crate::list::{Next, Tree, compiled, open_directory};
-use crate::place::Place;
+use crate::list::{VisibleTree, VisitControl, compiled, open_directory};
+use crate::opened_path::OpenedPath;
+use crate::policy_snapshot::PolicySnapshot;
 use crate::read::whole;
 use crate::text::is_binary;
-use crate::{Errand, Tools};
-use pattern::Pattern;
+use crate::{FileTools, ToolCall};
+use pattern::SearchPattern;
 
 /// What is looked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Search {
+pub struct SearchParams {
     /// A regular expression, or the text itself where `literal` says so.
     pub pattern: String,
     /// Whether the pattern is the text itself.
@@ -46,22 +46,22 @@ pub struct Search {
     pub timeout_ms: Option<u64>,
 }
 
-impl Search {
+impl SearchParams {
     /// A text, as it is, anywhere below the working directory.
-    pub fn literal(text: impl Into<String>) -> Search {
-        Search { pattern: text.into(), literal: true, ..Search::default() }
+    pub fn literal(text: impl Into<String>) -> SearchParams {
+        SearchParams { pattern: text.into(), literal: true, ..SearchParams::default() }
     }
 }
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Found {
+pub struct SearchResult {
     /// Where it was looked for, without links.
     #[schemars(with = "String")]
     pub path: AbsPath,
     /// Each line once, in the order of names and lines.
-    pub matches: Vec<Match>,
+    pub matches: Vec<SearchMatch>,
     /// How many files were looked through.
     pub files: usize,
     /// How many files were not, because they are denied.
@@ -75,7 +75,7 @@ pub struct Found {
 /// A line in which it was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Match {
+pub struct SearchMatch {
     /// The file, seen from the directory that was asked for; as it is called, if it was a file.
     pub path: String,
     /// The line, from 1.
@@ -86,7 +86,7 @@ pub struct Match {
     pub text: String,
 }
 
-impl Found {
+impl SearchResult {
     /// So many matches are told if nobody says how many.
     pub const USUAL: usize = 200;
     /// So many are told at most.
@@ -99,10 +99,10 @@ impl Found {
     const LINE: usize = 500;
 }
 
-impl Tools {
+impl FileTools {
     /// Looks for text in files: those that may be read and are text.
-    pub fn search(&self, wish: &Search) -> Result<Found, ToolError> {
-        let pattern = Pattern::new(wish)?;
+    pub fn search(&self, wish: &SearchParams) -> Result<SearchResult, ToolError> {
+        let pattern = SearchPattern::new(wish)?;
         let glob = wish.glob.as_deref().map(compiled).transpose()?;
         self.errand(Tool::Search)?
             .carry_out(|errand| attempt(errand, wish, &pattern, glob.as_ref()))
@@ -110,16 +110,17 @@ impl Tools {
 }
 
 fn attempt(
-    errand: &mut Errand<'_>,
-    wish: &Search,
-    pattern: &Pattern,
+    errand: &mut ToolCall<'_>,
+    wish: &SearchParams,
+    pattern: &SearchPattern,
     glob: Option<&Glob>,
-) -> Result<Found, ToolError> {
-    let deadline = Instant::now() + wish.timeout_ms.map_or(Found::PATIENCE, Duration::from_millis);
-    let limit = wish.limit.unwrap_or(Found::USUAL).min(Found::MOST);
+) -> Result<SearchResult, ToolError> {
+    let deadline =
+        Instant::now() + wish.timeout_ms.map_or(SearchResult::PATIENCE, Duration::from_millis);
+    let limit = wish.limit.unwrap_or(SearchResult::USUAL).min(SearchResult::MOST);
     let (ground, place) = errand.found(&wish.path, Operation::Read)?;
     let is_file = place.there.as_ref().is_some_and(|node| node.kind() == FileType::RegularFile);
-    let mut round = Round { pattern, limit, deadline, found: nothing(place.path.clone()) };
+    let mut round = SearchRun { pattern, limit, deadline, found: nothing(place.path.clone()) };
     if is_file {
         let decision = errand.judge(&ground, &place, Operation::Read)?;
         errand.record(Operation::Read, decision)?;
@@ -148,38 +149,38 @@ fn attempt(
     Ok(round.found)
 }
 
-fn nothing(path: AbsPath) -> Found {
-    Found { path, matches: Vec::new(), files: 0, denied: 0, skipped: 0, truncated: false }
+fn nothing(path: AbsPath) -> SearchResult {
+    SearchResult { path, matches: Vec::new(), files: 0, denied: 0, skipped: 0, truncated: false }
 }
 
 /// A search on its way.
-struct Round<'a> {
-    pattern: &'a Pattern,
+struct SearchRun<'a> {
+    pattern: &'a SearchPattern,
     limit: usize,
     deadline: Instant,
-    found: Found,
+    found: SearchResult,
 }
 
-impl Round<'_> {
+impl SearchRun<'_> {
     /// Looks through a directory; answers files of which it is not sure that they may be read.
     fn tree(
         &mut self,
-        ground: &Ground,
-        place: &Place,
+        ground: &PolicySnapshot,
+        place: &OpenedPath,
         glob: Option<&Glob>,
     ) -> Result<Vec<PathBuf>, ToolError> {
         let mut doubtful = Vec::new();
-        let tree = Tree { ground, depth: Tree::DEEPEST };
+        let tree = VisibleTree { ground, depth: VisibleTree::DEEPEST };
         tree.walk(place, &mut |seen| {
             let Some(node) = seen.node() else {
                 self.found.denied += 1;
-                return Next::Deeper;
+                return VisitControl::Deeper;
             };
             // Git's store is packed, and what is in it is elsewhere as well.
             if node.kind() == FileType::Directory
                 && seen.below.file_name().is_some_and(|name| name == ".git")
             {
-                return Next::Past;
+                return VisitControl::Past;
             }
             let is_meant = glob.is_none_or(|glob| glob.matches(&AbsPath::root().join(&seen.below)));
             if let Some(place) = seen.place
@@ -193,14 +194,14 @@ impl Round<'_> {
                 }
             }
             self.found.truncated |= Instant::now() > self.deadline;
-            if self.found.truncated { Next::Stop } else { Next::Deeper }
+            if self.found.truncated { VisitControl::Stop } else { VisitControl::Deeper }
         })?;
         Ok(doubtful)
     }
 
-    fn file(&mut self, place: &Place, name: &str) {
+    fn file(&mut self, place: &OpenedPath, name: &str) {
         let Some(Ok(text)) =
-            place.there.as_ref().map(|node| whole(node, &place.path, Found::LARGE))
+            place.there.as_ref().map(|node| whole(node, &place.path, SearchResult::LARGE))
         else {
             self.found.skipped += 1;
             return;
@@ -222,8 +223,9 @@ impl Round<'_> {
                 self.found.truncated = true;
                 return;
             }
-            let shown = String::from_utf8_lossy(&line[..line.len().min(Found::LINE)]).into_owned();
-            self.found.matches.push(Match {
+            let shown =
+                String::from_utf8_lossy(&line[..line.len().min(SearchResult::LINE)]).into_owned();
+            self.found.matches.push(SearchMatch {
                 path: name.to_owned(),
                 line: index + 1,
                 column: at + 1,

@@ -10,17 +10,17 @@ use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::deposit::{Deposit, Sync};
-use crate::error::{During, ToolError};
-use crate::ground::Ground;
-use crate::place::{Lost, Place};
+use crate::atomic_write::{AtomicWrite, FsyncMode};
+use crate::error::{ToolError, ToolStep};
+use crate::opened_path::{OpenedPath, PathLookupError};
+use crate::policy_snapshot::PolicySnapshot;
 use crate::read::must_be_file;
-use crate::{Errand, Tools};
+use crate::{FileTools, ToolCall};
 
 /// What is to be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Write {
+pub struct WriteParams {
     /// To which file. Where it is a link, what it leads to is written.
     #[serde(alias = "file_path")]
     pub path: PathBuf,
@@ -41,10 +41,10 @@ fn yes() -> bool {
     true
 }
 
-impl Write {
+impl WriteParams {
     /// A file and all that is to be in it.
-    pub fn new(path: impl Into<PathBuf>, content: impl Into<String>) -> Write {
-        Write { path: path.into(), content: content.into(), ..Write::default() }
+    pub fn new(path: impl Into<PathBuf>, content: impl Into<String>) -> WriteParams {
+        WriteParams { path: path.into(), content: content.into(), ..WriteParams::default() }
     }
 }
 
@@ -91,7 +91,7 @@ impl Source<'_> {
 
 /// A file and its new content.
 #[derive(Debug, Clone, Copy)]
-pub struct Put<'a> {
+pub struct PutParams<'a> {
     /// Into which file. Where it is a link, what it leads to is written.
     pub path: &'a Path,
     /// All that is to be in it.
@@ -104,10 +104,10 @@ pub struct Put<'a> {
     pub fsync: bool,
 }
 
-impl Write {
-    fn put(&self) -> Put<'_> {
+impl WriteParams {
+    fn put(&self) -> PutParams<'_> {
         let Self { path, content, create_parents, new_only, fsync } = self;
-        Put {
+        PutParams {
             path,
             content: Source::Bytes(content.as_bytes()),
             create_parents: *create_parents,
@@ -120,7 +120,7 @@ impl Write {
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Written {
+pub struct WriteOutput {
     /// Where the file is, without links.
     #[schemars(with = "String")]
     pub path: AbsPath,
@@ -130,20 +130,21 @@ pub struct Written {
     pub size: u64,
 }
 
-impl Tools {
+impl FileTools {
     /// Makes a file, or replaces what is in it: all at once, or not at all.
-    pub fn write(&self, wish: &Write) -> Result<Written, ToolError> {
+    pub fn write(&self, wish: &WriteParams) -> Result<WriteOutput, ToolError> {
         self.put(&wish.put())
     }
 
     /// The same with bytes.
-    pub fn put(&self, wish: &Put<'_>) -> Result<Written, ToolError> {
+    pub fn put(&self, wish: &PutParams<'_>) -> Result<WriteOutput, ToolError> {
         self.errand(Tool::Write)?.carry_out(|errand| attempt(errand, wish))
     }
 }
 
-impl Tools {
-    /// Makes a directory, and those that are missing on the way. One that is there is left as it is.
+impl FileTools {
+    /// Makes a directory, and those that are missing on the way. One that is there is left as it
+    /// is.
     pub fn make_directories(&self, path: &Path) -> Result<AbsPath, ToolError> {
         self.errand(Tool::Write)?.carry_out(|errand| {
             loop {
@@ -154,7 +155,7 @@ impl Tools {
                         Some(_) => return Err(ToolError::Exists { path: place.path }),
                         None => place,
                     },
-                    Err(Lost::Missing { place }) => *place,
+                    Err(PathLookupError::Missing { place }) => *place,
                     Err(lost) => return Err(errand.lost(&ground, lost, Operation::Create)),
                 };
                 errand.must_be_in_time(missing.path.as_path())?;
@@ -164,19 +165,19 @@ impl Tools {
     }
 }
 
-fn attempt(errand: &mut Errand<'_>, wish: &Put<'_>) -> Result<Written, ToolError> {
+fn attempt(errand: &mut ToolCall<'_>, wish: &PutParams<'_>) -> Result<WriteOutput, ToolError> {
     let (ground, place) = loop {
         let (ground, found) = errand.find(wish.path)?;
         match found {
             Ok(place) => break (ground, place),
-            Err(Lost::Missing { place }) if wish.create_parents => {
+            Err(PathLookupError::Missing { place }) if wish.create_parents => {
                 errand.must_be_in_time(place.path.as_path())?;
                 if let Some(path) = AbsPath::new(errand.tools.absolute(wish.path)) {
                     errand.must_not_start_programs(&ground, &path)?;
                 }
                 make_directory(errand, &ground, &place)?;
             }
-            Err(Lost::Missing { place }) => {
+            Err(PathLookupError::Missing { place }) => {
                 return Err(ToolError::NoDirectory { path: place.path });
             }
             Err(lost) => return Err(errand.lost(&ground, lost, Operation::Create)),
@@ -194,9 +195,10 @@ fn attempt(errand: &mut Errand<'_>, wish: &Put<'_>) -> Result<Written, ToolError
     }
     must_fit(&ground, &place.path, wish.content.length())?;
     errand.record(operation, decision)?;
-    let sync = if wish.fsync { Sync::Wait } else { Sync::Leave };
-    errand.plainly(&ground, || Deposit { place: &place, content: wish.content, sync }.make())?;
-    Ok(Written {
+    let sync = if wish.fsync { FsyncMode::Wait } else { FsyncMode::Leave };
+    errand
+        .plainly(&ground, || AtomicWrite { place: &place, content: wish.content, sync }.make())?;
+    Ok(WriteOutput {
         created: operation == Operation::Create,
         size: wish.content.length(),
         path: place.path,
@@ -204,7 +206,11 @@ fn attempt(errand: &mut Errand<'_>, wish: &Put<'_>) -> Result<Written, ToolError
 }
 
 /// A file may be no larger than one that a command writes.
-pub(crate) fn must_fit(ground: &Ground, path: &AbsPath, length: u64) -> Result<(), ToolError> {
+pub(crate) fn must_fit(
+    ground: &PolicySnapshot,
+    path: &AbsPath,
+    length: u64,
+) -> Result<(), ToolError> {
     match ground.grants().limits.file_size {
         Some(limit) if length > limit => {
             Err(ToolError::TooLarge { path: path.clone(), size: length, limit })
@@ -215,9 +221,9 @@ pub(crate) fn must_fit(ground: &Ground, path: &AbsPath, length: u64) -> Result<(
 
 /// Makes a directory that is missing on the way.
 fn make_directory(
-    errand: &mut Errand<'_>,
-    ground: &Ground,
-    place: &Place,
+    errand: &mut ToolCall<'_>,
+    ground: &PolicySnapshot,
+    place: &OpenedPath,
 ) -> Result<(), ToolError> {
     let decision = errand.judge(ground, place, Operation::Create)?;
     errand.record(Operation::Create, decision)?;

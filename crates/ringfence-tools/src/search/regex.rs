@@ -12,12 +12,12 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 use crate::error::ToolError;
 
 /// An expression, ready to be tried.
-pub(super) struct Regex {
-    steps: Vec<Step>,
+pub(super) struct RegexVm {
+    steps: Vec<RegexInsn>,
 }
 
 /// One step of the machine.
-enum Step {
+enum RegexInsn {
     /// One character of these ranges.
     One(Vec<(u32, u32)>),
     /// What is around must be so.
@@ -35,29 +35,29 @@ const NO_CHARACTER: u32 = 0x11_0000;
 
 /// Whether upper and lower case are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Case {
+pub(super) enum RegexCase {
     Told,
     Same,
 }
 
-impl Regex {
-    pub(super) fn new(text: &str, case: Case) -> Result<Regex, ToolError> {
+impl RegexVm {
+    pub(super) fn new(text: &str, case: RegexCase) -> Result<RegexVm, ToolError> {
         let wrong = |what: String| ToolError::Input {
             what: format!("`{text}` is no regular expression: {what}"),
         };
         let parsed = ParserBuilder::new()
-            .case_insensitive(case == Case::Same)
+            .case_insensitive(case == RegexCase::Same)
             .nest_limit(100)
             .build()
             .parse(text);
         let parsed = parsed.map_err(|error| wrong(error.to_string()))?;
-        let mut regex = Regex { steps: Vec::new() };
+        let mut regex = RegexVm { steps: Vec::new() };
         regex.add(&parsed).map_err(|()| wrong(format!("it comes to more than {LARGEST} steps")))?;
-        regex.steps.push(Step::Found);
+        regex.steps.push(RegexInsn::Found);
         Ok(regex)
     }
 
-    fn push(&mut self, step: Step) -> Result<usize, ()> {
+    fn push(&mut self, step: RegexInsn) -> Result<usize, ()> {
         self.steps.push(step);
         if self.steps.len() > LARGEST { Err(()) } else { Ok(self.steps.len() - 1) }
     }
@@ -67,18 +67,18 @@ impl Regex {
         match part.kind() {
             HirKind::Empty => Ok(()),
             HirKind::Literal(literal) => characters(&literal.0)
-                .try_for_each(|(_, c)| self.push(Step::One(vec![(c, c)])).map(drop)),
+                .try_for_each(|(_, c)| self.push(RegexInsn::One(vec![(c, c)])).map(drop)),
             HirKind::Class(Class::Unicode(class)) => self
-                .push(Step::One(
+                .push(RegexInsn::One(
                     class.iter().map(|range| (range.start() as u32, range.end() as u32)).collect(),
                 ))
                 .map(drop),
             HirKind::Class(Class::Bytes(class)) => self
-                .push(Step::One(
+                .push(RegexInsn::One(
                     class.iter().map(|range| (range.start().into(), range.end().into())).collect(),
                 ))
                 .map(drop),
-            HirKind::Look(look) => self.push(Step::Here(*look)).map(drop),
+            HirKind::Look(look) => self.push(RegexInsn::Here(*look)).map(drop),
             HirKind::Capture(capture) => self.add(&capture.sub),
             HirKind::Concat(parts) => parts.iter().try_for_each(|part| self.add(part)),
             HirKind::Alternation(parts) => self.either(parts),
@@ -88,22 +88,22 @@ impl Regex {
                 }
                 match repetition.max {
                     None => {
-                        let start = self.push(Step::Both(0, 0))?;
+                        let start = self.push(RegexInsn::Both(0, 0))?;
                         self.add(&repetition.sub)?;
-                        self.push(Step::Both(start, start))?;
-                        self.steps[start] = Step::Both(start + 1, self.steps.len());
+                        self.push(RegexInsn::Both(start, start))?;
+                        self.steps[start] = RegexInsn::Both(start + 1, self.steps.len());
                         Ok(())
                     }
                     Some(max) => {
                         let mut ways_out = Vec::new();
                         for _ in repetition.min..max {
-                            ways_out.push(self.push(Step::Both(0, 0))?);
+                            ways_out.push(self.push(RegexInsn::Both(0, 0))?);
                             self.add(&repetition.sub)?;
                         }
                         let end = self.steps.len();
                         ways_out
                             .into_iter()
-                            .for_each(|at| self.steps[at] = Step::Both(at + 1, end));
+                            .for_each(|at| self.steps[at] = RegexInsn::Both(at + 1, end));
                         Ok(())
                     }
                 }
@@ -118,13 +118,13 @@ impl Regex {
                 self.add(part)?;
                 break;
             }
-            let fork = self.push(Step::Both(0, 0))?;
+            let fork = self.push(RegexInsn::Both(0, 0))?;
             self.add(part)?;
-            ends.push(self.push(Step::Both(0, 0))?);
-            self.steps[fork] = Step::Both(fork + 1, self.steps.len());
+            ends.push(self.push(RegexInsn::Both(0, 0))?);
+            self.steps[fork] = RegexInsn::Both(fork + 1, self.steps.len());
         }
         let end = self.steps.len();
-        ends.into_iter().for_each(|at| self.steps[at] = Step::Both(end, end));
+        ends.into_iter().for_each(|at| self.steps[at] = RegexInsn::Both(end, end));
         Ok(())
     }
 
@@ -133,7 +133,8 @@ impl Regex {
         /// After so many characters the clock is looked at.
         const OFTEN: usize = 1024;
         let mut passed = 0;
-        let (mut now, mut next) = (Ways::new(self.steps.len()), Ways::new(self.steps.len()));
+        let (mut now, mut next) =
+            (RegexThreads::new(self.steps.len()), RegexThreads::new(self.steps.len()));
         let mut found = None;
         let mut before = None;
         let mut rest = characters(line);
@@ -153,11 +154,11 @@ impl Regex {
             // began no sooner.
             for (step, start) in std::mem::take(&mut now.arrived) {
                 match &self.steps[step] {
-                    Step::Found => {
+                    RegexInsn::Found => {
                         found = Some(start);
                         break;
                     }
-                    Step::One(ranges) if around.1.is_some_and(|c| holds(ranges, c)) => {
+                    RegexInsn::One(ranges) if around.1.is_some_and(|c| holds(ranges, c)) => {
                         next.pending.push((step + 1, start))
                     }
                     _ => {}
@@ -178,15 +179,15 @@ impl Regex {
 }
 
 /// The steps at which the machine is.
-struct Ways {
+struct RegexThreads {
     arrived: Vec<(usize, usize)>,
     pending: Vec<(usize, usize)>,
     been: Vec<bool>,
 }
 
-impl Ways {
-    fn new(steps: usize) -> Ways {
-        Ways { arrived: Vec::new(), pending: Vec::new(), been: vec![false; steps] }
+impl RegexThreads {
+    fn new(steps: usize) -> RegexThreads {
+        RegexThreads { arrived: Vec::new(), pending: Vec::new(), been: vec![false; steps] }
     }
 
     fn clear(&mut self) {
@@ -198,7 +199,7 @@ impl Ways {
     /// Goes to a step, and on by every way that takes no character.
     fn enter(
         &mut self,
-        regex: &Regex,
+        regex: &RegexVm,
         step: usize,
         start: usize,
         around: (Option<u32>, Option<u32>),
@@ -209,13 +210,13 @@ impl Ways {
                 continue;
             }
             match &regex.steps[step] {
-                Step::Both(one, other) => waiting.extend([*other, *one]),
-                Step::Here(look) => {
+                RegexInsn::Both(one, other) => waiting.extend([*other, *one]),
+                RegexInsn::Here(look) => {
                     if is_so(*look, around) {
                         waiting.push(step + 1);
                     }
                 }
-                Step::One(_) | Step::Found => self.arrived.push((step, start)),
+                RegexInsn::One(_) | RegexInsn::Found => self.arrived.push((step, start)),
             }
         }
     }

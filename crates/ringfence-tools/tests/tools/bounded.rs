@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ringfence_tools::{List, Put, Read, ToolError, Tools, Write};
+use ringfence_tools::{FileTools, ListParams, PutParams, ReadParams, ToolError, WriteParams};
 use rustix::fs::{CWD, RenameFlags};
 
 use crate::stage::{SECRET, Stage, code, denial};
@@ -14,8 +14,8 @@ use crate::stage::{SECRET, Stage, code, denial};
 /// A policy that opens more than the project.
 const WIDE: &str = "[filesystem]\nwrite = [\"~/code/other\"]\nread = [\"~/notes.txt\"]\n";
 
-fn put<'a>(path: &'a str, content: &'a [u8]) -> Put<'a> {
-    Put {
+fn put<'a>(path: &'a str, content: &'a [u8]) -> PutParams<'a> {
+    PutParams {
         path: Path::new(path),
         content: content.into(),
         create_parents: true,
@@ -24,7 +24,7 @@ fn put<'a>(path: &'a str, content: &'a [u8]) -> Put<'a> {
     }
 }
 
-fn bounded(stage: &Stage) -> Tools {
+fn bounded(stage: &Stage) -> FileTools {
     stage.tools_with(WIDE).within(stage.workspace.clone())
 }
 
@@ -34,20 +34,20 @@ tests! { "bounded":
         let (wide, tools) = (stage.tools_with(WIDE), bounded(stage));
         symlink("../other", stage.at("beside")).unwrap();
         symlink("../../notes.txt", stage.at("notes")).unwrap();
-        assert_eq!(wide.read(&Read::new("notes")).unwrap().text.as_deref(), Some(SECRET), "the policy opens it");
+        assert_eq!(wide.read(&ReadParams::new("notes")).unwrap().text.as_deref(), Some(SECRET), "the policy opens it");
         for way in ["notes", "beside/main.rs", "../other/main.rs", "../../notes.txt"] {
-            assert!(denial(tools.read(&Read::new(way))).rule.contains("one directory"), "{way}");
+            assert!(denial(tools.read(&ReadParams::new(way))).rule.contains("one directory"), "{way}");
             assert!(denial(tools.take(Path::new(way), 100)).rule.contains("one directory"), "{way}");
-            assert!(denial(tools.write(&Write::new(way, "mine"))).rule.contains("one directory"), "{way}");
+            assert!(denial(tools.write(&WriteParams::new(way, "mine"))).rule.contains("one directory"), "{way}");
         }
         for way in ["beside", "..", "/", "../other"] {
-            denial(tools.list(&List::new(way)));
+            denial(tools.list(&ListParams::new(way)));
         }
         denial(tools.put(&put("beside/new", b"mine")));
         denial(tools.remove(Path::new("beside/main.rs")));
         denial(tools.remove(Path::new("../other/main.rs")));
         assert_eq!(stage.names("../other"), ["main.rs"]);
-        assert_eq!(tools.list(&List::new("src")).unwrap().entries.len(), 1);
+        assert_eq!(tools.list(&ListParams::new("src")).unwrap().entries.len(), 1);
     }
 
     #[test]

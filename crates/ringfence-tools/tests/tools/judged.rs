@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use ringfence_policy::{Access, Tool};
-use ringfence_tools::{Read, Write};
+use ringfence_tools::{ReadParams, WriteParams};
 
 use crate::stage::code;
 
@@ -19,12 +19,12 @@ fn the_answer_is_what_the_call_would_have_had(stage) {
     fs::hard_link(stage.at(".env"), stage.at("twin")).unwrap();
     for name in ["README", ".env", "link", "fine", "twin", "../other/main.rs", "/etc/shadow", "src/../.env"] {
         let judged = tools.judge(Tool::Read, Path::new(name), Access::Read).err().map(|error| error.code());
-        assert_eq!(judged, tools.read(&Read::new(name)).err().map(|error| error.code()), "{name}");
+        assert_eq!(judged, tools.read(&ReadParams::new(name)).err().map(|error| error.code()), "{name}");
     }
     for name in ["README", ".env", "link", ".mcp.json", "HEAD", "../x", "new"] {
         let judged = tools.judge(Tool::Write, Path::new(name), Access::Write).err().map(|error| error.code());
         assert!(name != "new" || !stage.at("new").exists(), "nothing is done");
-        assert_eq!(judged, tools.write(&Write::new(name, "x")).err().map(|error| error.code()), "{name}");
+        assert_eq!(judged, tools.write(&WriteParams::new(name, "x")).err().map(|error| error.code()), "{name}");
     }
 }
 

@@ -25,7 +25,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_testkit::Alone;
+use ringfence_testkit::ProcessPerTest;
 use stage::Stage;
 
 /// A test, by its name.
@@ -50,7 +50,7 @@ fn tests() -> impl Iterator<Item = Test> {
 
 fn main() -> ExitCode {
     let names = tests().map(|(name, _)| name.to_owned()).collect();
-    Alone { names, input: b"", variable: ("RINGFENCE_TEST", "tools"), body }.main()
+    ProcessPerTest { names, input: b"", variable: ("RINGFENCE_TEST", "tools"), body }.main()
 }
 
 fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {

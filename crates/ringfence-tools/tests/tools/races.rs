@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_testkit::repetitions;
-use ringfence_tools::{Edit, List, Read, Search, ToolError, Tools, Write};
+use ringfence_tools::{
+    EditParams, FileTools, ListParams, ReadParams, SearchParams, ToolError, WriteParams,
+};
 use rustix::fs::{CWD, RenameFlags};
 
 use crate::stage::{SECRET, Stage};
@@ -74,12 +76,12 @@ impl Drop for SetOnDrop<'_> {
 }
 
 /// All of the three, in turn: what is read is never secret.
-fn all(tools: &Tools, path: &Path) -> Result<(), ToolError> {
+fn all(tools: &FileTools, path: &Path) -> Result<(), ToolError> {
     let shown = tools
-        .read(&Read::new(path))
+        .read(&ReadParams::new(path))
         .map(|content| assert_ne!(content.text.as_deref(), Some(SECRET), "a secret was read"));
-    let written = tools.write(&Write::new(path, "broken"));
-    let edited = tools.edit(&Edit::new(path, "broken", "fixed"));
+    let written = tools.write(&WriteParams::new(path, "broken"));
+    let edited = tools.edit(&EditParams::new(path, "broken", "fixed"));
     shown.and(written.map(drop)).and(edited.map(drop))
 }
 
@@ -146,7 +148,7 @@ fn a_directory_that_is_swapped_with_a_link_leads_nowhere_else(stage) {
     stage.put("work/main.rs", "hello");
     symlink(outside.parent().unwrap(), &link).unwrap();
     let tally = meanwhile(|| exchange(&directory, &link), || {
-        let made = tools.write(&Write { create_parents: true, ..Write::new("work/deep/er/made", "x") });
+        let made = tools.write(&WriteParams { create_parents: true, ..WriteParams::new("work/deep/er/made", "x") });
         all(&tools, &stage.at("work/main.rs")).and(made.map(drop))
     });
     assert!(tally.done > 0 && tally.refused > 0, "nobody raced: {tally:?}");
@@ -163,9 +165,9 @@ fn directories_that_change_places_hide_nothing(stage) {
     stage.put("shut/file", SECRET);
     symlink("../shut", &through).unwrap();
     let tally = meanwhile(|| exchange(&open, &through), || {
-        let found = tools.search(&Search { path: "a".into(), ..Search::literal(SECRET) })?;
+        let found = tools.search(&SearchParams { path: "a".into(), ..SearchParams::literal(SECRET) })?;
         assert!(found.matches.is_empty(), "a secret was found");
-        let listed = tools.list(&List { depth: Some(5), ..List::new("a") })?;
+        let listed = tools.list(&ListParams { depth: Some(5), ..ListParams::new("a") })?;
         // Where the link was is at most what the directory holds that came there meanwhile.
         assert!(listed.entries.iter().all(|entry| entry.size != Some(SECRET.len() as u64)), "{listed:?}");
         all(&tools, &stage.at("a/open/file"))

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use ringfence_tools::{Content, Read};
+use ringfence_tools::{ReadParams, ReadResultBody};
 
 use crate::stage::{code, text};
 
@@ -17,7 +17,7 @@ fn a_file_is_shown_as_it_is(stage) {
     stage.put("marked", "\u{feff}a\r\nb\r\n");
     assert_eq!(text(&tools, "marked"), "\u{feff}a\r\nb\r\n");
     stage.put("empty", "");
-    let shown = tools.read(&Read::new("empty")).unwrap();
+    let shown = tools.read(&ReadParams::new("empty")).unwrap();
     assert_eq!((shown.text.as_deref(), shown.size, shown.truncated), (Some(""), 0, false));
 }
 
@@ -26,7 +26,7 @@ fn bytes_that_are_no_text_are_kept(stage) {
     let tools = stage.tools();
     stage.put("picture", b"\x89PNG\0\0");
     stage.put("latin", b"caf\xe9\n");
-    let shown = |name: &str| tools.read(&Read::new(name)).map(|content| (content.text, content.base64)).unwrap();
+    let shown = |name: &str| tools.read(&ReadParams::new(name)).map(|content| (content.text, content.base64)).unwrap();
     assert_eq!(shown("picture"), (None, Some("iVBORwAA".into())));
     assert_eq!(shown("latin"), (None, Some("Y2Fm6Qo=".into())));
 }
@@ -36,7 +36,7 @@ fn a_range_of_lines_is_shown(stage) {
     let tools = stage.tools();
     stage.put("lines", "1\n2\n3\n4\n5");
     let range = |offset: u64, limit: u64| {
-        let shown = tools.read(&Read { offset: Some(offset), limit: Some(limit), ..Read::new("lines") }).unwrap();
+        let shown = tools.read(&ReadParams { offset: Some(offset), limit: Some(limit), ..ReadParams::new("lines") }).unwrap();
         (shown.text.unwrap(), shown.first_line.unwrap(), shown.truncated)
     };
     assert_eq!(range(2, 2), ("2\n3\n".into(), 2, true));
@@ -51,7 +51,7 @@ fn a_range_of_bytes_is_shown_and_no_character_is_cut(stage) {
     let tools = stage.tools();
     stage.put("bytes", "aé€z");
     let range = |offset: u64, limit: u64| {
-        let shown = tools.read(&Read { byte_offset: Some(offset), byte_limit: Some(limit), ..Read::new("bytes") }).unwrap();
+        let shown = tools.read(&ReadParams { byte_offset: Some(offset), byte_limit: Some(limit), ..ReadParams::new("bytes") }).unwrap();
         (shown.text, shown.truncated)
     };
     assert_eq!(range(0, 4), (Some("aé".into()), true));
@@ -65,9 +65,9 @@ fn a_range_of_bytes_is_shown_and_no_character_is_cut(stage) {
 fn no_more_is_shown_than_anybody_reads(stage) {
     let tools = stage.tools();
     stage.put("large", vec![b'a'; 3 << 20]);
-    let shown = tools.read(&Read::new("large")).unwrap();
-    assert_eq!((shown.text.unwrap().len() as u64, shown.size, shown.truncated), (Content::USUAL, 3 << 20, true));
-    let shown = tools.read(&Read { byte_limit: Some(u64::MAX), ..Read::new("large") }).unwrap();
+    let shown = tools.read(&ReadParams::new("large")).unwrap();
+    assert_eq!((shown.text.unwrap().len() as u64, shown.size, shown.truncated), (ReadResultBody::USUAL, 3 << 20, true));
+    let shown = tools.read(&ReadParams { byte_limit: Some(u64::MAX), ..ReadParams::new("large") }).unwrap();
     assert_eq!((shown.text.unwrap().len(), shown.truncated), (3 << 20, false));
 }
 
@@ -78,13 +78,13 @@ fn what_is_no_file_is_not_waited_for(stage) {
     let _socket = std::os::unix::net::UnixListener::bind(stage.at("socket")).unwrap();
     symlink("pipe", stage.at("to-pipe")).unwrap();
     symlink("/dev/zero", stage.at("zero")).unwrap();
-    assert_eq!(code(tools.read(&Read::new("pipe"))), "kind");
-    assert_eq!(code(tools.read(&Read::new("to-pipe"))), "kind");
-    assert_eq!(code(tools.read(&Read::new("src"))), "kind");
-    assert_eq!(code(tools.read(&Read::new("."))), "kind");
+    assert_eq!(code(tools.read(&ReadParams::new("pipe"))), "kind");
+    assert_eq!(code(tools.read(&ReadParams::new("to-pipe"))), "kind");
+    assert_eq!(code(tools.read(&ReadParams::new("src"))), "kind");
+    assert_eq!(code(tools.read(&ReadParams::new("."))), "kind");
     // Sockets of the host are covered in a sandbox, and no device is in one but its own.
-    assert_eq!(code(tools.read(&Read::new("socket"))), "denied");
-    assert_eq!(code(tools.read(&Read::new("zero"))), "denied");
+    assert_eq!(code(tools.read(&ReadParams::new("socket"))), "denied");
+    assert_eq!(code(tools.read(&ReadParams::new("zero"))), "denied");
 }
 
 #[test]
@@ -92,14 +92,14 @@ fn what_is_not_there_is_not_found(stage) {
     let tools = stage.tools();
     symlink("loop", stage.at("loop")).unwrap();
     symlink("nowhere", stage.at("dangling")).unwrap();
-    assert_eq!(code(tools.read(&Read::new("nowhere"))), "not-found");
-    assert_eq!(code(tools.read(&Read::new("nowhere/at/all"))), "not-found");
-    assert_eq!(code(tools.read(&Read::new("README/x"))), "not-found");
-    assert_eq!(code(tools.read(&Read::new("dangling"))), "not-found");
-    assert_eq!(code(tools.read(&Read::new("loop"))), "system");
-    assert_eq!(code(tools.read(&Read::new("a\0b"))), "input");
-    assert_eq!(code(tools.read(&Read::new("x".repeat(300)))), "system");
-    assert_eq!(code(tools.read(&Read::new(format!("/{}", "x/".repeat(3000))))), "input");
+    assert_eq!(code(tools.read(&ReadParams::new("nowhere"))), "not-found");
+    assert_eq!(code(tools.read(&ReadParams::new("nowhere/at/all"))), "not-found");
+    assert_eq!(code(tools.read(&ReadParams::new("README/x"))), "not-found");
+    assert_eq!(code(tools.read(&ReadParams::new("dangling"))), "not-found");
+    assert_eq!(code(tools.read(&ReadParams::new("loop"))), "system");
+    assert_eq!(code(tools.read(&ReadParams::new("a\0b"))), "input");
+    assert_eq!(code(tools.read(&ReadParams::new("x".repeat(300)))), "system");
+    assert_eq!(code(tools.read(&ReadParams::new(format!("/{}", "x/".repeat(3000))))), "input");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn links_are_followed_where_they_stay_inside(stage) {
     assert_eq!(text(&tools, "relative"), "hello\nworld\n");
     assert_eq!(text(&tools, "absolute/main.rs"), "fn main() {}\n");
     assert_eq!(text(&tools, "around"), "hello\nworld\n");
-    let shown = tools.read(&Read::new("absolute/main.rs")).unwrap();
+    let shown = tools.read(&ReadParams::new("absolute/main.rs")).unwrap();
     assert_eq!(shown.path, stage.workspace.join("src/main.rs"));
     // What the system has is as open as to a command.
     assert!(!text(&tools, "/etc/os-release").is_empty());

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use ringfence_audit::verify;
-use ringfence_tools::{Edit, List, Read, Write};
+use ringfence_tools::{EditParams, ListParams, ReadParams, WriteParams};
 use serde_json::Value;
 
 use crate::stage::{Stage, code};
@@ -40,14 +40,14 @@ tests! { "recorded":
 #[test]
 fn every_call_is_on_record(stage) {
     let tools = stage.tools();
-    tools.read(&Read::new("README")).unwrap();
-    tools.write(&Write { create_parents: true, ..Write::new("a/new", "x") }).unwrap();
-    tools.write(&Write::new("a/new", "y")).unwrap();
-    tools.edit(&Edit::new("a/new", "y", "z")).unwrap();
-    tools.list(&List::new("src")).unwrap();
-    tools.read(&Read::new(".env")).unwrap_err();
-    tools.write(&Write::new("../outside", "x")).unwrap_err();
-    tools.read(&Read::new("nowhere")).unwrap_err();
+    tools.read(&ReadParams::new("README")).unwrap();
+    tools.write(&WriteParams { create_parents: true, ..WriteParams::new("a/new", "x") }).unwrap();
+    tools.write(&WriteParams::new("a/new", "y")).unwrap();
+    tools.edit(&EditParams::new("a/new", "y", "z")).unwrap();
+    tools.list(&ListParams::new("src")).unwrap();
+    tools.read(&ReadParams::new(".env")).unwrap_err();
+    tools.write(&WriteParams::new("../outside", "x")).unwrap_err();
+    tools.read(&ReadParams::new("nowhere")).unwrap_err();
     let expect = [
         "read README allowed by read",
         "create a allowed by write",
@@ -66,7 +66,7 @@ fn every_call_is_on_record(stage) {
 #[test]
 fn a_record_says_who_by_which_rule_and_why(stage) {
     let tools = stage.tools();
-    tools.read(&Read::new(".env")).unwrap_err();
+    tools.read(&ReadParams::new(".env")).unwrap_err();
     let record = &records(stage)[0];
     for (key, expect) in [
         ("agent", "code-architect"),
@@ -88,8 +88,8 @@ fn a_record_says_who_by_which_rule_and_why(stage) {
 fn what_was_allowed_and_failed_is_said_to_have_failed(stage) {
     let tools = stage.tools();
     fs::set_permissions(stage.at("README"), PermissionsExt::from_mode(0o444)).unwrap();
-    assert_eq!(code(tools.write(&Write::new("README", "x"))), "system");
-    assert_eq!(code(tools.edit(&Edit::new("src/main.rs", "absent", "x"))), "no-match");
+    assert_eq!(code(tools.write(&WriteParams::new("README", "x"))), "system");
+    assert_eq!(code(tools.edit(&EditParams::new("src/main.rs", "absent", "x"))), "no-match");
     let expect = ["write README allowed by write", "write README failed by write", "write src/main.rs allowed by edit", "write src/main.rs failed by edit"];
     assert_eq!(words(stage), expect);
 }
@@ -105,9 +105,9 @@ fn nothing_is_done_that_cannot_be_recorded(stage) {
     let tools = stage.tools();
     fs::remove_dir_all(state.as_path()).unwrap();
     stage.put_at(&state, "in the way");
-    assert!(tools.write(&Write::new("new", "x")).is_err());
+    assert!(tools.write(&WriteParams::new("new", "x")).is_err());
     assert!(!stage.has("new"));
-    assert!(tools.read(&Read::new("README")).is_err());
+    assert!(tools.read(&ReadParams::new("README")).is_err());
 }
 
 }

@@ -5,30 +5,33 @@ use std::os::unix::fs::symlink;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_api::{Denial, Evidence, Operation};
+use ringfence_api::{Denial, DenialEvidence, Operation};
 use ringfence_policy::{Access, Effect, Origin, Rule, Source, Tool, ToolRule};
-use ringfence_tools::{Edit, List, Read, Search, Tools, Write};
+use ringfence_tools::{EditParams, FileTools, ListParams, ReadParams, SearchParams, WriteParams};
 
 use crate::stage::{SECRET, code, denial, text};
 
 /// None of the three does anything with it.
 #[track_caller]
-fn shut(tools: &Tools, path: &str) {
-    denial(tools.read(&Read::new(path)));
-    denial(tools.write(&Write::new(path, "broken")));
-    denial(tools.edit(&Edit::new(path, SECRET, "broken")));
+fn shut(tools: &FileTools, path: &str) {
+    denial(tools.read(&ReadParams::new(path)));
+    denial(tools.write(&WriteParams::new(path, "broken")));
+    denial(tools.edit(&EditParams::new(path, SECRET, "broken")));
 }
 
 /// It can be read, and not written.
 #[track_caller]
-fn kept(tools: &Tools, path: &str) {
+fn kept(tools: &FileTools, path: &str) {
     assert_eq!(
-        denial(tools.write(&Write { create_parents: true, ..Write::new(path, "broken") })).evidence,
-        Evidence::Tool,
+        denial(
+            tools.write(&WriteParams { create_parents: true, ..WriteParams::new(path, "broken") })
+        )
+        .evidence,
+        DenialEvidence::Tool,
         "{path}"
     );
     tools
-        .read(&Read::new(path))
+        .read(&ReadParams::new(path))
         .err()
         .into_iter()
         .for_each(|error| assert_eq!(error.code(), "not-found", "{path}"));
@@ -43,7 +46,7 @@ tests! { "refused":
 #[test]
 fn a_refusal_names_its_rule(stage) {
     let tools = stage.tools();
-    let found = denial(tools.read(&Read::new(".env")));
+    let found = denial(tools.read(&ReadParams::new(".env")));
     let expect = Denial {
         operation: Operation::Read,
         target: stage.at(".env").to_string_lossy().into_owned(),
@@ -53,7 +56,7 @@ fn a_refusal_names_its_rule(stage) {
         pid: std::process::id(),
         program: found.program.clone(),
         time_ms: found.time_ms,
-        evidence: Evidence::Tool,
+        evidence: DenialEvidence::Tool,
         count: 1,
         optional: false,
     };
@@ -68,9 +71,9 @@ fn what_is_outside_is_not_there(stage) {
         shut(&tools, path);
     }
     // Whether it is there at all makes no difference.
-    let (there, nowhere) = (denial(tools.read(&Read::new("../../notes.txt"))), denial(tools.read(&Read::new("../../nowhere.txt"))));
+    let (there, nowhere) = (denial(tools.read(&ReadParams::new("../../notes.txt"))), denial(tools.read(&ReadParams::new("../../nowhere.txt"))));
     assert_eq!((there.rule.as_str(), there.rule == nowhere.rule, there.explicit), (Denial::NOTHING_OPENS_IT, true, false));
-    assert!(denial(tools.read(&Read::new("../../.ssh/id_test"))).explicit);
+    assert!(denial(tools.read(&ReadParams::new("../../.ssh/id_test"))).explicit);
     // And nobody gets around it by a path that leads out and in again.
     shut(&tools, "../other/../app/README");
     assert_eq!(fs::read_to_string(stage.home.join("notes.txt").as_path()).unwrap(), SECRET);
@@ -81,12 +84,12 @@ fn processes_are_nobodys_files(stage) {
     // A sandbox has processes of its own there; these would be everybody's, and what they know.
     let tools = stage.tools_with("[filesystem]\nread = [\"/proc\"]");
     for path in ["/proc/self/environ", "/proc/1/cmdline", "/proc/self/mem", "/proc/version"] {
-        assert_eq!(denial(tools.read(&Read::new(path))).origin, "built in", "{path}");
+        assert_eq!(denial(tools.read(&ReadParams::new(path))).origin, "built in", "{path}");
     }
     symlink("/proc/self/environ", stage.at("environment")).unwrap();
-    denial(tools.read(&Read::new("environment")));
-    denial(tools.list(&List::new("/proc")));
-    denial(tools.search(&Search { path: "/proc/self".into(), ..Search::literal("PATH") }));
+    denial(tools.read(&ReadParams::new("environment")));
+    denial(tools.list(&ListParams::new("/proc")));
+    denial(tools.search(&SearchParams { path: "/proc/self".into(), ..SearchParams::literal("PATH") }));
 }
 
 #[test]
@@ -101,9 +104,9 @@ fn links_lead_nowhere_else(stage) {
     }
     // Making something by a link that leads out, too.
     symlink("../../made", stage.at("dangling")).unwrap();
-    denial(tools.write(&Write::new("dangling", "broken")));
+    denial(tools.write(&WriteParams::new("dangling", "broken")));
     assert!(!stage.home.join("made").as_path().exists());
-    assert_eq!(denial(tools.read(&Read::new("out"))).target, stage.home.join("notes.txt").to_string());
+    assert_eq!(denial(tools.read(&ReadParams::new("out"))).target, stage.home.join("notes.txt").to_string());
 }
 
 #[test]
@@ -119,7 +122,7 @@ fn another_name_of_a_denied_file_is_denied(stage) {
     let tools = stage.tools();
     fs::hard_link(stage.at(".env"), stage.at("innocent")).unwrap();
     shut(&tools, "innocent");
-    assert_eq!(denial(tools.read(&Read::new("innocent"))).rule, Denial::ANOTHER_NAME);
+    assert_eq!(denial(tools.read(&ReadParams::new("innocent"))).rule, Denial::ANOTHER_NAME);
     // Also one that is made after the host was looked at, at once.
     fs::hard_link(stage.home.join(".ssh/id_test").as_path(), stage.at("src/plain")).unwrap();
     shut(&tools, "src/plain");
@@ -128,7 +131,7 @@ fn another_name_of_a_denied_file_is_denied(stage) {
     // Two names that are both open are fine.
     fs::hard_link(stage.at("src/main.rs"), stage.at("src/same.rs")).unwrap();
     assert_eq!(text(&tools, "src/same.rs"), "fn main() {}\n");
-    tools.write(&Write::new("src/same.rs", "x")).unwrap();
+    tools.write(&WriteParams::new("src/same.rs", "x")).unwrap();
     assert_eq!(stage.says("src/main.rs"), "fn main() {}\n");
     assert_eq!(stage.says(".env"), SECRET);
 }
@@ -146,10 +149,10 @@ fn protected_names_are_neither_made_nor_written(stage) {
     for name in [".mcp.json", ".vscode", ".claude", ".ringfence", "sub/.ringfence", "sub/.git", "sub/HEAD", ".git/hooks/pre-commit"] {
         assert!(!stage.has(name), "{name}");
     }
-    assert_eq!(denial(tools.edit(&Edit::new(".git/config", "[core]", "x"))).operation, Operation::Write);
+    assert_eq!(denial(tools.edit(&EditParams::new(".git/config", "[core]", "x"))).operation, Operation::Write);
     assert_eq!(stage.says(".git/config"), "[core]\n");
     // The rest of git's own is written.
-    tools.write(&Write::new(".git/COMMIT_EDITMSG", "x")).unwrap();
+    tools.write(&WriteParams::new(".git/COMMIT_EDITMSG", "x")).unwrap();
     assert_eq!(text(&tools, ".git/config"), "[core]\n");
 }
 
@@ -159,12 +162,12 @@ fn state_of_unfinished_operations_is_neither_made_nor_written(stage) {
     stage.put("bare/HEAD", "x");
     let tools = stage.tools();
     for path in [".git/MERGE_RR", ".git/merge_autostash", ".git/rebase-merge/autostash", ".git/sequencer/opts", "bare/MERGE_RR", ".git/packed-refs", ".git/index", ".git/sharedindex.1", ".git/refs/replace/1"] {
-        denial(tools.write(&Write { create_parents: true, ..Write::new(path, "x") }));
+        denial(tools.write(&WriteParams { create_parents: true, ..WriteParams::new(path, "x") }));
         assert!(!stage.has(path), "{path}");
     }
-    denial(tools.edit(&Edit::new(".git/rebase-merge/git-rebase-todo", "pick x", "exec x")));
+    denial(tools.edit(&EditParams::new(".git/rebase-merge/git-rebase-todo", "pick x", "exec x")));
     assert_eq!(stage.says(".git/rebase-merge/git-rebase-todo"), "pick x\n");
-    tools.write(&Write { create_parents: true, ..Write::new("docs/sequencer/opts", "x") }).unwrap();
+    tools.write(&WriteParams { create_parents: true, ..WriteParams::new("docs/sequencer/opts", "x") }).unwrap();
 }
 
 #[test]
@@ -181,12 +184,12 @@ fn state_of_unfinished_operations_is_kept_in_git_directories_of_any_name(stage) 
         ".bare/BISECT_LOG",
         ".bare/worktrees/main/rebase-apply/x/y",
     ] {
-        let found = denial(tools.write(&Write { create_parents: true, ..Write::new(path, "exec x") }));
+        let found = denial(tools.write(&WriteParams { create_parents: true, ..WriteParams::new(path, "exec x") }));
         assert_eq!(found.rule, Denial::GIT_WOULD_OBEY, "{path}");
         assert!(!stage.has(path), "{path}");
     }
     assert!(!stage.has(".bare/sequencer"));
-    denial(tools.edit(&Edit::new(".bare/worktrees/main/rebase-apply/next", "1", "2")));
+    denial(tools.edit(&EditParams::new(".bare/worktrees/main/rebase-apply/next", "1", "2")));
     assert_eq!(stage.says(".bare/worktrees/main/rebase-apply/next"), "1\n");
 }
 
@@ -196,7 +199,7 @@ fn settings_that_start_programs_are_made_at_no_depth(stage) {
     let tools = stage.tools();
     let names = [".mcp.json", ".Claude/settings.json", ".vscode/tasks.json", ".kiro/hooks/x", ".github/hooks/x", ".jj/repo", ".hg/hgrc"];
     for path in names.map(|name| format!("deep/er/{name}")) {
-        let found = denial(tools.write(&Write { create_parents: true, ..Write::new(&path, "x") }));
+        let found = denial(tools.write(&WriteParams { create_parents: true, ..WriteParams::new(&path, "x") }));
         assert_eq!((found.operation, found.origin.as_str(), found.explicit), (Operation::Create, "built in", true), "{path}");
         assert!(found.rule.contains("would run what it names"), "{path}: {}", found.rule);
         denial(tools.judge(Tool::Write, path.as_ref(), Access::Write));
@@ -204,20 +207,20 @@ fn settings_that_start_programs_are_made_at_no_depth(stage) {
     }
     fs::create_dir_all(stage.at("deep/.cursor")).unwrap();
     denial(tools.judge(Tool::Write, "deep/.mcp.json".as_ref(), Access::Write));
-    denial(tools.write(&Write::new("deep/.mcp.json", "x")));
+    denial(tools.write(&WriteParams::new("deep/.mcp.json", "x")));
     for path in [".vscode/extensions.json", ".claude/commands/x.md", ".github/workflows/ci.yml", "node_modules/m/.mcp.json"] {
-        tools.write(&Write { create_parents: true, ..Write::new(format!("deep/{path}"), "x") }).unwrap();
+        tools.write(&WriteParams { create_parents: true, ..WriteParams::new(format!("deep/{path}"), "x") }).unwrap();
     }
     // One that the user opens by name.
     let tools = stage.tools_with("[filesystem]\nwrite = [\"~/code/app/deep/.cursor\", \"~/code/app/mine/.vscode\"]");
-    tools.write(&Write::new("deep/.cursor/mcp.json", "x")).unwrap();
-    tools.write(&Write::new("mine/.vscode/tasks.json", "x")).unwrap();
+    tools.write(&WriteParams::new("deep/.cursor/mcp.json", "x")).unwrap();
+    tools.write(&WriteParams::new("mine/.vscode/tasks.json", "x")).unwrap();
 }
 
 #[test]
 fn a_protected_name_that_is_a_link_leads_to_what_is_protected(stage) {
     let tools = stage.tools();
-    tools.read(&Read::new("README")).unwrap();
+    tools.read(&ReadParams::new("README")).unwrap();
     stage.put("conf/tasks.json", "x");
     stage.put("servers", "x");
     symlink("conf", stage.at(".vscode")).unwrap();
@@ -240,7 +243,7 @@ fn what_git_is_told_to_run_is_neither_made_nor_written(stage) {
     let tools = stage.tools();
     kept(&tools, "tools/hooks/pre-commit");
     kept(&tools, "tools/hooks/post-commit");
-    tools.write(&Write::new("tools/other", "x")).unwrap();
+    tools.write(&WriteParams::new("tools/other", "x")).unwrap();
     // A repository by any other name.
     for name in ["bare/HEAD", "bare/config", "bare/objects/x", "bare/refs/x"] {
         stage.put(name, "x");
@@ -254,12 +257,12 @@ fn what_git_is_told_to_run_is_neither_made_nor_written(stage) {
 fn denied_names_are_not_made(stage) {
     let tools = stage.tools();
     for path in ["new.pem", "sub/.env.local", "my-secret/x", "Credentials.json"] {
-        denial(tools.write(&Write { create_parents: true, ..Write::new(path, "x") }));
+        denial(tools.write(&WriteParams { create_parents: true, ..WriteParams::new(path, "x") }));
         assert!(!stage.has(path), "{path}");
     }
     assert!(!stage.has("my-secret"));
-    tools.write(&Write::new(".env.example", "x")).unwrap();
-    tools.write(&Write::new("secrets.rs", "x")).unwrap();
+    tools.write(&WriteParams::new(".env.example", "x")).unwrap();
+    tools.write(&WriteParams::new("secrets.rs", "x")).unwrap();
 }
 
 #[test]
@@ -269,16 +272,16 @@ fn a_pattern_holds_from_the_moment_a_file_appears(stage) {
         let policy = policy.clone();
         Box::new(move || Ok(policy.lock().unwrap().clone()))
     }).unwrap();
-    assert_eq!(code(tools.read(&Read::new("README.token"))), "denied");
+    assert_eq!(code(tools.read(&ReadParams::new("README.token"))), "denied");
     stage.put("a/new.token", SECRET);
     stage.put("gen/x", "x");
     shut(&tools, "a/new.token");
     assert_eq!(text(&tools, "gen/x"), "x");
-    denial(tools.edit(&Edit::new("gen/x", "x", "y")));
+    denial(tools.edit(&EditParams::new("gen/x", "x", "y")));
     // And a policy from the moment it is taken over.
     *policy.lock().unwrap() = Arc::new(stage.grants("[filesystem]\ndeny = [\"README\"]"));
     shut(&tools, "README");
-    tools.edit(&Edit::new("gen/x", "x", "y")).unwrap();
+    tools.edit(&EditParams::new("gen/x", "x", "y")).unwrap();
 }
 
 #[test]
@@ -287,7 +290,7 @@ fn what_is_opened_in_a_denied_directory_is_open(stage) {
     let tools = stage.tools_with("[filesystem]\nread = [\"~/.ssh/known_hosts\"]");
     assert_eq!(text(&tools, stage.home.join(".ssh/known_hosts").as_path()), "a host\n");
     shut(&tools, "../../.ssh/id_test");
-    denial(tools.write(&Write::new("../../.ssh/known_hosts", "x")));
+    denial(tools.write(&WriteParams::new("../../.ssh/known_hosts", "x")));
 }
 
 #[test]
@@ -304,9 +307,9 @@ fn caches_of_the_sandbox_are_its_own(stage) {
     // What the host has beneath shows through, and is not written.
     let tools = private(true);
     assert_eq!(text(&tools, "../../.kept/tool/x"), "x");
-    denial(tools.write(&Write::new("../../.kept/tool/x", "y")));
-    denial(tools.write(&Write::new("../../.kept/new", "y")));
-    let names = |tools: &Tools| tools.list(&List { depth: Some(9), ..List::new("../..") }).unwrap().entries.len();
+    denial(tools.write(&WriteParams::new("../../.kept/tool/x", "y")));
+    denial(tools.write(&WriteParams::new("../../.kept/new", "y")));
+    let names = |tools: &FileTools| tools.list(&ListParams { depth: Some(9), ..ListParams::new("../..") }).unwrap().entries.len();
     assert_eq!(names(&private(true)), names(&private(false)) + 2);
 }
 
@@ -314,30 +317,30 @@ fn caches_of_the_sandbox_are_its_own(stage) {
 fn a_read_only_mode_writes_nothing(stage) {
     let tools = stage.tools_with("mode = \"read-only\"");
     assert_eq!(text(&tools, "README"), "hello\nworld\n");
-    let refused = denial(tools.write(&Write::new("README", "x")));
+    let refused = denial(tools.write(&WriteParams::new("README", "x")));
     assert_eq!((refused.operation, refused.explicit), (Operation::Write, false));
-    denial(tools.write(&Write::new("new", "x")));
+    denial(tools.write(&WriteParams::new("new", "x")));
 }
 
 #[test]
 fn tools_that_are_taken_away_do_nothing_and_what_they_do_nobody_does(stage) {
     let tools = stage.open(stage.grants("").without_tools([rule("Write"), rule("Edit")])).unwrap();
-    for refused in [denial(tools.write(&Write::new("new", "x"))), denial(tools.edit(&Edit::new("README", "hello", "x")))] {
+    for refused in [denial(tools.write(&WriteParams::new("new", "x"))), denial(tools.edit(&EditParams::new("README", "hello", "x")))] {
         assert_eq!((refused.operation, refused.origin.as_str(), refused.explicit), (Operation::Call, "project policy", true));
     }
     assert_eq!(text(&tools, "README"), "hello\nworld\n");
     let tools = stage.open(stage.grants("").without_tools([rule("Bash"), rule("Read"), rule("*s*")])).unwrap();
-    denial(tools.read(&Read::new("README")));
-    denial(tools.list(&List::new(".")));
-    denial(tools.search(&Search::literal("x")));
-    tools.write(&Write::new("new", "x")).unwrap();
+    denial(tools.read(&ReadParams::new("README")));
+    denial(tools.list(&ListParams::new(".")));
+    denial(tools.search(&SearchParams::literal("x")));
+    tools.write(&WriteParams::new("new", "x")).unwrap();
 }
 
 #[test]
 fn nothing_is_held_back_where_nothing_is_confined(stage) {
     let tools = stage.tools_with("mode = \"full-access\"");
     assert_eq!(text(&tools, "../../notes.txt"), SECRET);
-    tools.write(&Write::new("../../made", "x")).unwrap();
+    tools.write(&WriteParams::new("../../made", "x")).unwrap();
     assert_eq!(fs::read_to_string(stage.home.join("made").as_path()).unwrap(), "x");
 }
 
@@ -347,7 +350,7 @@ fn what_follows_from_other_places_is_noticed_after_a_while(stage) {
     stage.put("settings", SECRET);
     assert_eq!(text(&tools, "settings"), SECRET);
     symlink("settings", stage.at("prod.key")).unwrap();
-    let is_shut = || tools.read(&Read::new("settings")).is_err();
+    let is_shut = || tools.read(&ReadParams::new("settings")).is_err();
     assert!(ringfence_testkit::soon(Duration::from_secs(10), is_shut));
 }
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 
 use ringfence_policy::{Origin, Source, ToolRule};
-use ringfence_tools::{Call, Handler, Router, ToolError};
+use ringfence_tools::{RoutedCall, ToolError, ToolHandler, ToolRouter};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, code, denial};
@@ -12,8 +12,8 @@ use crate::stage::{Stage, code, denial};
 /// Says who it is, and remembers what it was asked.
 struct Says(&'static str, Mutex<Vec<String>>);
 
-impl Handler for Says {
-    fn handle(&self, call: &Call) -> Result<Value, Box<dyn Error + Send + Sync>> {
+impl ToolHandler for Says {
+    fn handle(&self, call: &RoutedCall) -> Result<Value, Box<dyn Error + Send + Sync>> {
         self.1.lock().unwrap().push(call.tool.clone());
         if call.input == json!("fail") {
             Err("as it was told".into())
@@ -27,19 +27,19 @@ fn says(who: &'static str) -> Arc<Says> {
     Arc::new(Says(who, Mutex::default()))
 }
 
-fn router(stage: &Stage, disallowed: &[&str]) -> (Router, Arc<Says>) {
+fn router(stage: &Stage, disallowed: &[&str]) -> (ToolRouter, Arc<Says>) {
     let rule =
         |name: &&str| ToolRule { name: (*name).into(), origin: Origin::new(Source::User, *name) };
     let tools = stage.open(stage.grants("").without_tools(disallowed.iter().map(rule))).unwrap();
     let session = says("session");
-    let mut router = Router::new(Arc::new(tools), session.clone());
+    let mut router = ToolRouter::new(Arc::new(tools), session.clone());
     router.register("mcp", says("mcp")).unwrap();
     router.register("mcp__github", says("github")).unwrap();
     (router, session)
 }
 
-fn call(tool: &str, input: Value) -> Call {
-    Call { tool: tool.into(), input }
+fn call(tool: &str, input: Value) -> RoutedCall {
+    RoutedCall { tool: tool.into(), input }
 }
 
 tests! { "routing":

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfence_api::Denial;
-use ringfence_audit::Subject;
+use ringfence_audit::RecordSubject;
 use ringfence_policy::{AbsPath, Facts, Flags, Grants, Source, parse, resolve};
-use ringfence_tools::{Holds, Read, ToolError, Tools};
+use ringfence_tools::{FileTools, PolicySource, ReadParams, ToolError};
 
 /// Stands in every file that no tool may show or change.
 pub(crate) const SECRET: &str = "xyzzy-never-to-be-seen";
@@ -93,30 +93,40 @@ impl Stage {
             .expect("the policy resolves")
     }
 
-    pub(crate) fn tools_with(&self, policy: &str) -> Tools {
+    pub(crate) fn tools_with(&self, policy: &str) -> FileTools {
         self.open(self.grants(policy)).expect("they open")
     }
 
-    pub(crate) fn open(&self, grants: Grants) -> Result<Tools, ToolError> {
+    pub(crate) fn open(&self, grants: Grants) -> Result<FileTools, ToolError> {
         let grants = Arc::new(grants);
         self.open_with(Box::new(move || Ok(grants.clone())))
     }
 
-    pub(crate) fn open_with(&self, holds: Box<Holds>) -> Result<Tools, ToolError> {
-        let who = Subject { agent: Some("code-architect".into()), session: "a session".into() };
-        Tools::open_with(holds, who, self.workspace.clone(), Box::new(|error| panic!("{error}")))
+    pub(crate) fn open_with(&self, holds: Box<PolicySource>) -> Result<FileTools, ToolError> {
+        let who =
+            RecordSubject { agent: Some("code-architect".into()), session: "a session".into() };
+        FileTools::open_with(
+            holds,
+            who,
+            self.workspace.clone(),
+            Box::new(|error| panic!("{error}")),
+        )
     }
 
     /// The tools under the built-in policy.
-    pub(crate) fn tools(&self) -> Tools {
+    pub(crate) fn tools(&self) -> FileTools {
         self.tools_with("")
     }
 }
 
 /// The text of a file, by the tools.
 #[track_caller]
-pub(crate) fn text(tools: &Tools, path: impl Into<PathBuf>) -> String {
-    tools.read(&Read::new(path)).unwrap_or_else(|error| panic!("{error}")).text.expect("it is text")
+pub(crate) fn text(tools: &FileTools, path: impl Into<PathBuf>) -> String {
+    tools
+        .read(&ReadParams::new(path))
+        .unwrap_or_else(|error| panic!("{error}"))
+        .text
+        .expect("it is text")
 }
 
 /// Why it was refused.

@@ -3,12 +3,12 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use ringfence_tools::{Edit, ToolError, Write, Written};
+use ringfence_tools::{EditParams, ToolError, WriteOutput, WriteParams};
 
 use crate::stage::code;
 
-fn parents(path: &str, content: &str) -> Write {
-    Write { create_parents: true, ..Write::new(path, content) }
+fn parents(path: &str, content: &str) -> WriteParams {
+    WriteParams { create_parents: true, ..WriteParams::new(path, content) }
 }
 
 tests! { "writing":
@@ -16,11 +16,11 @@ tests! { "writing":
 #[test]
 fn a_file_is_made_and_replaced(stage) {
     let tools = stage.tools();
-    let Written { path, created, size } = tools.write(&Write::new("new", "one")).unwrap();
+    let WriteOutput { path, created, size } = tools.write(&WriteParams::new("new", "one")).unwrap();
     assert_eq!((path, created, size), (stage.workspace.join("new"), true, 3));
-    let again = tools.write(&Write { fsync: true, ..Write::new("new", "two two") }).unwrap();
+    let again = tools.write(&WriteParams { fsync: true, ..WriteParams::new("new", "two two") }).unwrap();
     assert_eq!((again.created, again.size, stage.says("new").as_str()), (false, 7, "two two"));
-    assert_eq!(code(tools.write(&Write { new_only: true, ..Write::new("new", "three") })), "exists");
+    assert_eq!(code(tools.write(&WriteParams { new_only: true, ..WriteParams::new("new", "three") })), "exists");
     assert_eq!(stage.says("new"), "two two");
     // Nothing is left of how it was done.
     assert_eq!(stage.names("."), [".env", ".git", "README", "new", "src", "sub"]);
@@ -29,7 +29,7 @@ fn a_file_is_made_and_replaced(stage) {
 #[test]
 fn directories_are_made_where_that_is_asked_for(stage) {
     let tools = stage.tools();
-    assert_eq!(code(tools.write(&Write::new("a/b/c", "x"))), "not-found");
+    assert_eq!(code(tools.write(&WriteParams::new("a/b/c", "x"))), "not-found");
     assert!(!stage.has("a"));
     tools.write(&parents("a/b/c", "x")).unwrap();
     assert_eq!(stage.says("a/b/c"), "x");
@@ -42,16 +42,16 @@ fn the_mode_stays_and_new_files_have_the_usual_one(stage) {
     let mode = |name: &str| fs::metadata(stage.at(name)).unwrap().mode() & 0o7777;
     for wanted in [0o755, 0o600, 0o640] {
         fs::set_permissions(stage.at("README"), PermissionsExt::from_mode(wanted)).unwrap();
-        tools.write(&Write::new("README", "x")).unwrap();
-        tools.edit(&Edit::new("README", "x", "y")).unwrap();
+        tools.write(&WriteParams::new("README", "x")).unwrap();
+        tools.edit(&EditParams::new("README", "x", "y")).unwrap();
         assert_eq!(mode("README"), wanted);
     }
     // Who may do what for its sake is not said of the new content.
     fs::set_permissions(stage.at("README"), PermissionsExt::from_mode(0o4755)).unwrap();
-    tools.write(&Write::new("README", "x")).unwrap();
+    tools.write(&WriteParams::new("README", "x")).unwrap();
     assert_eq!(mode("README"), 0o755);
     fs::write(stage.at("plain"), "").unwrap();
-    tools.write(&Write::new("ours", "")).unwrap();
+    tools.write(&WriteParams::new("ours", "")).unwrap();
     assert_eq!(mode("ours"), mode("plain"));
 }
 
@@ -59,11 +59,11 @@ fn the_mode_stays_and_new_files_have_the_usual_one(stage) {
 fn what_its_owner_shut_stays_as_it_is(stage) {
     let tools = stage.tools();
     fs::set_permissions(stage.at("README"), PermissionsExt::from_mode(0o444)).unwrap();
-    assert_eq!(code(tools.write(&Write::new("README", "x"))), "system");
-    assert_eq!(code(tools.edit(&Edit::new("README", "hello", "x"))), "system");
+    assert_eq!(code(tools.write(&WriteParams::new("README", "x"))), "system");
+    assert_eq!(code(tools.edit(&EditParams::new("README", "hello", "x"))), "system");
     assert_eq!(stage.says("README"), "hello\nworld\n");
     fs::set_permissions(stage.at("src"), PermissionsExt::from_mode(0o555)).unwrap();
-    assert_eq!(code(tools.write(&Write::new("src/new", "x"))), "system");
+    assert_eq!(code(tools.write(&WriteParams::new("src/new", "x"))), "system");
     assert!(!stage.has("src/new"));
     fs::set_permissions(stage.at("src"), PermissionsExt::from_mode(0o755)).unwrap();
     // The superuser has his powers back.
@@ -82,7 +82,7 @@ fn a_file_that_everybody_may_write_stays_its_owners(stage) {
     fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
     let owner = || fs::metadata(&path).map(|file| (file.uid(), file.gid(), file.mode() & 0o7777)).unwrap();
     let before = owner();
-    stage.tools().edit(&Edit::new("everybodys", "x", "y")).unwrap();
+    stage.tools().edit(&EditParams::new("everybodys", "x", "y")).unwrap();
     assert_eq!((owner(), stage.says("everybodys").as_str()), (before, "y"));
 }
 
@@ -93,7 +93,7 @@ fn attributes_stay(stage) {
     if set.is_err() {
         return ringfence_testkit::skip("the file system has no attributes");
     }
-    tools.write(&Write::new("README", "x")).unwrap();
+    tools.write(&WriteParams::new("README", "x")).unwrap();
     let mut value = [0; 9];
     assert_eq!(rustix::fs::getxattr(stage.at("README"), "user.note", &mut value).map(|length| value[..length].to_vec()), Ok(b"kept".to_vec()));
 }
@@ -103,8 +103,8 @@ fn a_link_stays_and_what_it_leads_to_is_written(stage) {
     let tools = stage.tools();
     symlink("README", stage.at("link")).unwrap();
     symlink("made", stage.at("dangling")).unwrap();
-    tools.write(&Write::new("link", "x")).unwrap();
-    tools.write(&Write::new("dangling", "y")).unwrap();
+    tools.write(&WriteParams::new("link", "x")).unwrap();
+    tools.write(&WriteParams::new("dangling", "y")).unwrap();
     assert_eq!((stage.says("README").as_str(), stage.says("made").as_str()), ("x", "y"));
     assert!(fs::symlink_metadata(stage.at("link")).unwrap().is_symlink());
 }
@@ -113,7 +113,7 @@ fn a_link_stays_and_what_it_leads_to_is_written(stage) {
 fn whoever_has_the_old_file_open_keeps_it(stage) {
     let tools = stage.tools();
     let mut old = fs::File::open(stage.at("README")).unwrap();
-    tools.write(&Write::new("README", "x")).unwrap();
+    tools.write(&WriteParams::new("README", "x")).unwrap();
     let mut text = String::new();
     std::io::Read::read_to_string(&mut old, &mut text).unwrap();
     assert_eq!(text, "hello\nworld\n");
@@ -122,46 +122,46 @@ fn whoever_has_the_old_file_open_keeps_it(stage) {
 #[test]
 fn a_file_is_edited_in_one_place(stage) {
     let tools = stage.tools();
-    let edited = tools.edit(&Edit::new("README", "world", "there")).unwrap();
+    let edited = tools.edit(&EditParams::new("README", "world", "there")).unwrap();
     assert_eq!((edited.replacements, edited.line, edited.size), (1, 2, 12));
     assert_eq!(stage.says("README"), "hello\nthere\n");
-    assert_eq!(code(tools.edit(&Edit::new("README", "absent", "x"))), "no-match");
-    assert_eq!(code(tools.edit(&Edit::new("README", "e", "x"))), "ambiguous");
-    let all = tools.edit(&Edit { replace_all: true, ..Edit::new("README", "e", "E") }).unwrap();
+    assert_eq!(code(tools.edit(&EditParams::new("README", "absent", "x"))), "no-match");
+    assert_eq!(code(tools.edit(&EditParams::new("README", "e", "x"))), "ambiguous");
+    let all = tools.edit(&EditParams { replace_all: true, ..EditParams::new("README", "e", "E") }).unwrap();
     assert_eq!((all.replacements, stage.says("README").as_str()), (3, "hEllo\nthErE\n"));
-    assert_eq!(code(tools.edit(&Edit::new("README", "", "x"))), "input");
-    assert_eq!(code(tools.edit(&Edit::new("README", "x", "x"))), "input");
-    assert_eq!(code(tools.edit(&Edit::new("nowhere", "x", "y"))), "not-found");
-    assert_eq!(code(tools.edit(&Edit::new("src", "x", "y"))), "kind");
+    assert_eq!(code(tools.edit(&EditParams::new("README", "", "x"))), "input");
+    assert_eq!(code(tools.edit(&EditParams::new("README", "x", "x"))), "input");
+    assert_eq!(code(tools.edit(&EditParams::new("nowhere", "x", "y"))), "not-found");
+    assert_eq!(code(tools.edit(&EditParams::new("src", "x", "y"))), "kind");
     stage.put("letters", "a".repeat(1000));
-    assert_eq!(code(tools.edit(&Edit { replace_all: true, ..Edit::new("letters", "a", "x".repeat(1 << 20)) })), "too-large");
+    assert_eq!(code(tools.edit(&EditParams { replace_all: true, ..EditParams::new("letters", "a", "x".repeat(1 << 20)) })), "too-large");
 }
 
 #[test]
 fn bytes_around_an_edit_stay(stage) {
     let tools = stage.tools();
     stage.put("odd", b"\xef\xbb\xbfa\r\n\xff\xfe old\r\n\0");
-    tools.edit(&Edit::new("odd", "old\n", "new\nline\n")).unwrap();
+    tools.edit(&EditParams::new("odd", "old\n", "new\nline\n")).unwrap();
     assert_eq!(fs::read(stage.at("odd")).unwrap(), b"\xef\xbb\xbfa\r\n\xff\xfe new\r\nline\r\n\0");
 }
 
 #[test]
 fn a_file_is_no_larger_than_the_policy_says(stage) {
     let tools = stage.tools_with("[limits]\nfile-size = 10");
-    assert_eq!(code(tools.write(&Write::new("new", "x".repeat(11)))), "too-large");
+    assert_eq!(code(tools.write(&WriteParams::new("new", "x".repeat(11)))), "too-large");
     assert!(!stage.has("new"));
-    tools.write(&Write::new("new", "x".repeat(10))).unwrap();
-    assert_eq!(code(tools.edit(&Edit::new("new", "x".repeat(10), "x".repeat(11)))), "too-large");
+    tools.write(&WriteParams::new("new", "x".repeat(10))).unwrap();
+    assert_eq!(code(tools.edit(&EditParams::new("new", "x".repeat(10), "x".repeat(11)))), "too-large");
 }
 
 #[test]
 fn what_is_no_file_is_not_written(stage) {
     let tools = stage.tools();
     rustix::fs::mknodat(rustix::fs::CWD, stage.at("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    assert_eq!(code(tools.write(&Write::new("pipe", "x"))), "kind");
-    assert_eq!(code(tools.write(&Write::new("src", "x"))), "kind");
-    assert_eq!(code(tools.write(&Write::new("", "x"))), "kind");
-    assert_eq!(code(tools.write(&Write::new("/", "x"))), "denied");
+    assert_eq!(code(tools.write(&WriteParams::new("pipe", "x"))), "kind");
+    assert_eq!(code(tools.write(&WriteParams::new("src", "x"))), "kind");
+    assert_eq!(code(tools.write(&WriteParams::new("", "x"))), "kind");
+    assert_eq!(code(tools.write(&WriteParams::new("/", "x"))), "denied");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn of_many_who_edit_at_once_nobody_is_lost(stage) {
                 let mark = mark.trim_end();
                 for _ in 0..EACH {
                     loop {
-                        match tools.edit(&Edit::new("shared", mark, format!("x{mark}"))) {
+                        match tools.edit(&EditParams::new("shared", mark, format!("x{mark}"))) {
                             Ok(_) => break,
                             Err(ToolError::Unsettled { .. }) => {}
                             Err(error) => panic!("{error}"),

@@ -2,13 +2,13 @@ use std::time::Duration;
 
 use super::*;
 
-fn find(regex: &str, case: Case, line: &[u8]) -> Option<usize> {
-    Regex::new(regex, case).unwrap().find(line, Instant::now() + Duration::from_secs(600))
+fn find(regex: &str, case: RegexCase, line: &[u8]) -> Option<usize> {
+    RegexVm::new(regex, case).unwrap().find(line, Instant::now() + Duration::from_secs(600))
 }
 
 #[track_caller]
 fn check(regex: &str, line: &str, expect: Option<usize>) {
-    assert_eq!(find(regex, Case::Told, line.as_bytes()), expect, "{regex} in {line}");
+    assert_eq!(find(regex, RegexCase::Told, line.as_bytes()), expect, "{regex} in {line}");
 }
 
 #[test]
@@ -36,9 +36,9 @@ fn characters_are_more_than_bytes() {
     check("é", "caffé", Some(4));
     check("^.{5}$", "naïve", Some(0));
     check(r"\w+$", "größe", Some(0));
-    assert_eq!(find("b", Case::Told, b"\xff\xfeb"), Some(2));
-    assert_eq!(find("^.b", Case::Told, b"\xffb"), None);
-    assert_eq!(find("straße", Case::Same, "STRAßE".as_bytes()), Some(0));
+    assert_eq!(find("b", RegexCase::Told, b"\xff\xfeb"), Some(2));
+    assert_eq!(find("^.b", RegexCase::Told, b"\xffb"), None);
+    assert_eq!(find("straße", RegexCase::Same, "STRAßE".as_bytes()), Some(0));
 }
 
 #[test]
@@ -48,7 +48,10 @@ fn none_takes_for_ever() {
     check("(a|a)*$", &line, Some(0));
     check("(?:a?){50}a{50}$", &line, Some(19_900));
     for regex in ["(a{1000}){1000}", "(((a{100}){100}){100}){100}"] {
-        assert_eq!(Regex::new(regex, Case::Told).err().map(|error| error.code()), Some("input"));
+        assert_eq!(
+            RegexVm::new(regex, RegexCase::Told).err().map(|error| error.code()),
+            Some("input")
+        );
     }
 }
 
@@ -56,7 +59,9 @@ fn none_takes_for_ever() {
 fn there_is_an_end_to_patience() {
     let line = "a".repeat(8 << 20);
     assert_eq!(
-        Regex::new("(?:a?){2000}b", Case::Told).unwrap().find(line.as_bytes(), Instant::now()),
+        RegexVm::new("(?:a?){2000}b", RegexCase::Told)
+            .unwrap()
+            .find(line.as_bytes(), Instant::now()),
         None
     );
 }
@@ -65,7 +70,7 @@ fn there_is_an_end_to_patience() {
 fn what_is_no_expression_says_so() {
     for regex in ["(", "[a", "a{2,1}", "*", r"\p{Nothing}", &"(".repeat(200)] {
         assert_eq!(
-            Regex::new(regex, Case::Told).err().map(|error| error.code()),
+            RegexVm::new(regex, RegexCase::Told).err().map(|error| error.code()),
             Some("input"),
             "{regex}"
         );

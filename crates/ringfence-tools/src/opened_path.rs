@@ -16,10 +16,10 @@ use ringfence_policy::AbsPath;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use crate::error::{During, ToolError};
+use crate::error::{ToolError, ToolStep};
 
 /// A name in a directory.
-pub(crate) struct Place {
+pub(crate) struct OpenedPath {
     /// Where it is, without links.
     pub(crate) path: AbsPath,
     /// The directory, held.
@@ -28,29 +28,29 @@ pub(crate) struct Place {
     /// Links that were followed to it.
     pub(crate) links: Vec<AbsPath>,
     /// What stands there, held; `None` if nothing does.
-    pub(crate) there: Option<Node>,
+    pub(crate) there: Option<PathHandle>,
 }
 
 /// Something that is held, without being open yet: what only holds never blocks and changes
 /// nothing, be it a pipe or a device.
-pub(crate) struct Node {
+pub(crate) struct PathHandle {
     pub(crate) held: OwnedFd,
     pub(crate) status: Stat,
 }
 
 /// Why a path leads to no place.
-pub(crate) enum Lost {
+pub(crate) enum PathLookupError {
     /// It leads to where nothing may be seen.
     Shut { path: AbsPath },
     /// A directory on the way is missing.
-    Missing { place: Box<Place> },
+    Missing { place: Box<OpenedPath> },
     /// It cannot be followed.
     Broken(ToolError),
 }
 
-impl From<ToolError> for Lost {
+impl From<ToolError> for PathLookupError {
     fn from(error: ToolError) -> Self {
-        Lost::Broken(error)
+        PathLookupError::Broken(error)
     }
 }
 
@@ -63,10 +63,13 @@ const LONGEST: usize = 4096;
 /// Whoever swaps names all the time is tried again so often.
 const TRIES: usize = 64;
 
-impl Place {
+impl OpenedPath {
     /// Where `path`, which is absolute, leads. `shows` says whether a name may be seen at all;
     /// nothing is looked for at one that may not.
-    pub(crate) fn find(path: &Path, shows: &dyn Fn(&AbsPath) -> bool) -> Result<Place, Lost> {
+    pub(crate) fn find(
+        path: &Path,
+        shows: &dyn Fn(&AbsPath) -> bool,
+    ) -> Result<OpenedPath, PathLookupError> {
         let asked = AbsPath::new(path)
             .ok_or_else(|| ToolError::Input { what: format!("{} is no path", path.display()) })?;
         // No longer than the kernel takes them: it will be on record.
@@ -90,15 +93,20 @@ impl Place {
         directory: BorrowedFd<'_>,
         at: &AbsPath,
         name: &OsStr,
-    ) -> Result<Option<Place>, ToolError> {
+    ) -> Result<Option<OpenedPath>, ToolError> {
         let path = at.join(name);
         let directory = rustix::io::fcntl_dupfd_cloexec(directory, 3).during("hold", at)?;
         let there = match hold(directory.as_fd(), name) {
             Ok(node) => node,
             Err(_) => return Ok(None),
         };
-        let place =
-            Place { path, directory, name: name.to_owned(), links: Vec::new(), there: Some(there) };
+        let place = OpenedPath {
+            path,
+            directory,
+            name: name.to_owned(),
+            links: Vec::new(),
+            there: Some(there),
+        };
         Ok(place.is_settled()?.then_some(place))
     }
 
@@ -114,7 +122,7 @@ impl Place {
     }
 }
 
-impl Node {
+impl PathHandle {
     pub(crate) fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.status.st_mode)
     }
@@ -154,11 +162,11 @@ pub(crate) fn is_at(held: BorrowedFd<'_>, path: &AbsPath) -> Result<bool, ToolEr
 }
 
 /// Holds what stands at a name, be it a link.
-pub(crate) fn hold(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Node, Errno> {
+pub(crate) fn hold(directory: BorrowedFd<'_>, name: &OsStr) -> Result<PathHandle, Errno> {
     let through = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let held = rustix::fs::openat2(directory, name, HOLD, Mode::empty(), through)?;
     let status = rustix::fs::fstat(&held)?;
-    Ok(Node { held, status })
+    Ok(PathHandle { held, status })
 }
 
 fn root() -> Result<OwnedFd, ToolError> {
@@ -166,7 +174,11 @@ fn root() -> Result<OwnedFd, ToolError> {
 }
 
 /// The walk itself, once.
-fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Result<Place, Lost> {
+fn follow(
+    path: &Path,
+    asked: &AbsPath,
+    shows: &dyn Fn(&AbsPath) -> bool,
+) -> Result<OpenedPath, PathLookupError> {
     const LINKS: usize = 40;
     let mut here = root()?;
     let mut real = AbsPath::root();
@@ -180,7 +192,7 @@ fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Res
         }
         let next = real.join(&name);
         if !shows(&next) {
-            return Err(Lost::Shut {
+            return Err(PathLookupError::Shut {
                 path: rest
                     .iter()
                     .take_while(|name| *name != "..")
@@ -190,21 +202,21 @@ fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Res
         let node = match hold(here.as_fd(), &name) {
             Ok(node) => node,
             Err(Errno::NOENT) => {
-                let place = Place { path: next, directory: here, name, links, there: None };
+                let place = OpenedPath { path: next, directory: here, name, links, there: None };
                 return if rest.is_empty() {
                     Ok(place)
                 } else {
-                    Err(Lost::Missing { place: Box::new(place) })
+                    Err(PathLookupError::Missing { place: Box::new(place) })
                 };
             }
-            Err(error) => return Err(error).during("open", &next).map_err(Lost::Broken),
+            Err(error) => return Err(error).during("open", &next).map_err(PathLookupError::Broken),
         };
         match node.kind() {
             FileType::Symlink => {
                 if links.len() == LINKS {
                     return Err(io::Error::from(Errno::LOOP))
                         .during("follow", asked)
-                        .map_err(Lost::Broken);
+                        .map_err(PathLookupError::Broken);
                 }
                 let target = rustix::fs::readlinkat(&node.held, "", Vec::new())
                     .during("follow", &next)?
@@ -218,7 +230,13 @@ fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Res
                 }
             }
             _ if rest.is_empty() => {
-                return Ok(Place { path: next, directory: here, name, links, there: Some(node) });
+                return Ok(OpenedPath {
+                    path: next,
+                    directory: here,
+                    name,
+                    links,
+                    there: Some(node),
+                });
             }
             FileType::Directory => (here, real) = (node.held, next),
             _ => {
@@ -233,7 +251,13 @@ fn follow(path: &Path, asked: &AbsPath, shows: &dyn Fn(&AbsPath) -> bool) -> Res
     let status = rustix::fs::fstat(&here).during("look at", &real)?;
     let directory = above(&here).during("open", &real)?;
     let name = real.name().map(OsStr::to_owned).unwrap_or_default();
-    Ok(Place { path: real, directory, name, links, there: Some(Node { held: here, status }) })
+    Ok(OpenedPath {
+        path: real,
+        directory,
+        name,
+        links,
+        there: Some(PathHandle { held: here, status }),
+    })
 }
 
 fn above(directory: &OwnedFd) -> Result<OwnedFd, Errno> {

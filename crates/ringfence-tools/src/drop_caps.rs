@@ -11,22 +11,22 @@ const OVER_OTHERS: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::LINUX_IMMUTABLE);
 
 /// This thread without those powers, until it is dropped. Others keep theirs.
-pub(crate) struct Plain {
+pub(crate) struct CapabilitiesDropped {
     before: Option<CapabilitySets>,
 }
 
-impl Plain {
-    pub(crate) fn become_so() -> Result<Plain, Errno> {
+impl CapabilitiesDropped {
+    pub(crate) fn become_so() -> Result<CapabilitiesDropped, Errno> {
         let sets = capabilities(None)?;
         if !sets.effective.intersects(OVER_OTHERS) {
-            return Ok(Plain { before: None });
+            return Ok(CapabilitiesDropped { before: None });
         }
         set_capabilities(None, CapabilitySets { effective: sets.effective - OVER_OTHERS, ..sets })?;
-        Ok(Plain { before: Some(sets) })
+        Ok(CapabilitiesDropped { before: Some(sets) })
     }
 }
 
-impl Drop for Plain {
+impl Drop for CapabilitiesDropped {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
             // They are still permitted, and what is permitted can be taken up.

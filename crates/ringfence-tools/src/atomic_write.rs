@@ -14,15 +14,15 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
-use crate::error::{During, ToolError};
-use crate::place::{Node, Place, by_descriptor, hold, identity};
+use crate::error::{ToolError, ToolStep};
+use crate::opened_path::{OpenedPath, PathHandle, by_descriptor, hold, identity};
 use crate::write::Source;
 
 /// What is to stand in a place.
-pub(crate) struct Deposit<'a> {
-    pub(crate) place: &'a Place,
+pub(crate) struct AtomicWrite<'a> {
+    pub(crate) place: &'a OpenedPath,
     pub(crate) content: Source<'a>,
-    pub(crate) sync: Sync,
+    pub(crate) sync: FsyncMode,
 }
 
 const WRITTEN: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
@@ -33,7 +33,7 @@ const SHUT: Mode = Mode::from_bits_retain(0o600);
 
 /// Whether to wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sync {
+pub(crate) enum FsyncMode {
     Wait,
     Leave,
 }
@@ -42,19 +42,19 @@ pub(crate) enum Sync {
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A file that has no name yet, or one of ours.
-struct Draft<'a> {
+struct UnnamedFile<'a> {
     file: OwnedFd,
-    place: &'a Place,
+    place: &'a OpenedPath,
     name: Option<OsString>,
 }
 
-impl Deposit<'_> {
+impl AtomicWrite<'_> {
     /// Makes the file, or replaces the one that stands there.
     pub(crate) fn make(&self) -> Result<(), ToolError> {
         match &self.place.there {
-            None => self.create(Draft::new(self.place, OPEN)?),
+            None => self.create(UnnamedFile::new(self.place, OPEN)?),
             // Nobody else reads it before it has the mode of the old one.
-            Some(old) => self.replace(Draft::new(self.place, SHUT)?, old),
+            Some(old) => self.replace(UnnamedFile::new(self.place, SHUT)?, old),
         }
     }
 
@@ -62,7 +62,7 @@ impl Deposit<'_> {
         ToolError::Unsettled { path: self.place.path.clone() }
     }
 
-    fn create(&self, mut draft: Draft<'_>) -> Result<(), ToolError> {
+    fn create(&self, mut draft: UnnamedFile<'_>) -> Result<(), ToolError> {
         let (place, path) = (self.place, &self.place.path);
         draft.fill(self.content, self.sync)?;
         match draft.take_name(&place.name) {
@@ -78,7 +78,7 @@ impl Deposit<'_> {
         Err(self.unsettled())
     }
 
-    fn replace(&self, mut draft: Draft<'_>, old: &Node) -> Result<(), ToolError> {
+    fn replace(&self, mut draft: UnnamedFile<'_>, old: &PathHandle) -> Result<(), ToolError> {
         let (place, path) = (self.place, &self.place.path);
         may_be_written(old, path)?;
         draft.fill(self.content, self.sync)?;
@@ -99,13 +99,13 @@ impl Deposit<'_> {
     }
 
     /// Whether the name stands for what was decided about, unchanged.
-    fn is_still(&self, old: &Node) -> bool {
+    fn is_still(&self, old: &PathHandle) -> bool {
         hold(self.place.directory.as_fd(), &self.place.name)
             .is_ok_and(|found| is_same(&found.status, &old.status))
     }
 
     fn settle(&self) -> Result<(), ToolError> {
-        if self.sync == Sync::Leave {
+        if self.sync == FsyncMode::Leave {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -115,10 +115,10 @@ impl Deposit<'_> {
     }
 }
 
-impl<'a> Draft<'a> {
-    fn new(place: &'a Place, mode: Mode) -> Result<Draft<'a>, ToolError> {
+impl<'a> UnnamedFile<'a> {
+    fn new(place: &'a OpenedPath, mode: Mode) -> Result<UnnamedFile<'a>, ToolError> {
         match rustix::fs::openat(&place.directory, ".", WRITTEN | OFlags::TMPFILE, mode) {
-            Ok(file) => Ok(Draft { file, place, name: None }),
+            Ok(file) => Ok(UnnamedFile { file, place, name: None }),
             // Not every file system has files without a name.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
                 Self::with_name(place, mode)
@@ -127,19 +127,19 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn with_name(place: &'a Place, mode: Mode) -> Result<Draft<'a>, ToolError> {
+    fn with_name(place: &'a OpenedPath, mode: Mode) -> Result<UnnamedFile<'a>, ToolError> {
         let name = beside();
         let flags = WRITTEN | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(&place.directory, &name, flags, mode)
             .during("make a file beside", &place.path)?;
-        Ok(Draft { file, place, name: Some(name) })
+        Ok(UnnamedFile { file, place, name: Some(name) })
     }
 
-    fn fill(&mut self, content: Source<'_>, sync: Sync) -> Result<(), ToolError> {
+    fn fill(&mut self, content: Source<'_>, sync: FsyncMode) -> Result<(), ToolError> {
         let path = &self.place.path;
         let mut file = std::fs::File::from(self.file.try_clone().during("write", path)?);
         content.copy_to(&mut file).during("write", path)?;
-        if sync == Sync::Wait {
+        if sync == FsyncMode::Wait {
             file.sync_all().during("force onto the disk", path)
         } else {
             Ok(())
@@ -147,7 +147,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Takes over the mode of what it replaces, and as much of the rest as we may give.
-    fn look_like(&self, old: &Node, path: &AbsPath) -> Result<(), ToolError> {
+    fn look_like(&self, old: &PathHandle, path: &AbsPath) -> Result<(), ToolError> {
         let (new, old_status) =
             (rustix::fs::fstat(&self.file).during("look at", path)?, &old.status);
         copy_attributes(old, &self.file, path);
@@ -205,7 +205,7 @@ impl<'a> Draft<'a> {
 
     /// Takes the name away again, if it is still this file's.
     fn remove(&self, name: &OsStr) {
-        let is_ours = |node: Node| {
+        let is_ours = |node: PathHandle| {
             rustix::fs::fstat(&self.file).is_ok_and(|ours| identity(&ours) == node.identity())
         };
         if hold(self.place.directory.as_fd(), name).is_ok_and(is_ours) {
@@ -214,7 +214,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-impl Drop for Draft<'_> {
+impl Drop for UnnamedFile<'_> {
     fn drop(&mut self) {
         if let Some(name) = self.name.take() {
             self.remove(&name);
@@ -236,7 +236,7 @@ fn is_same(now: &Stat, before: &Stat) -> bool {
 }
 
 /// A file that shows that it is not to be written is not replaced either.
-fn may_be_written(old: &Node, path: &AbsPath) -> Result<(), ToolError> {
+fn may_be_written(old: &PathHandle, path: &AbsPath) -> Result<(), ToolError> {
     match rustix::fs::openat(
         CWD,
         by_descriptor(old.held.as_fd()),
@@ -251,7 +251,7 @@ fn may_be_written(old: &Node, path: &AbsPath) -> Result<(), ToolError> {
 
 /// Copies access lists and what people have attached. What cannot be is not: a file system that
 /// has none of it is no reason to keep the old content.
-fn copy_attributes(old: &Node, new: &OwnedFd, path: &AbsPath) {
+fn copy_attributes(old: &PathHandle, new: &OwnedFd, path: &AbsPath) {
     const MOST: usize = 64 << 10;
     let Ok(source) = old.open(OFlags::RDONLY, path) else { return };
     let mut names = vec![0; MOST];

@@ -17,8 +17,8 @@ impl Ground {
         Ground(fs::canonicalize(path).unwrap())
     }
 
-    fn place(&self, name: &str) -> Place {
-        Place::find(&self.0.join(name), &|_| true).ok().unwrap()
+    fn place(&self, name: &str) -> OpenedPath {
+        OpenedPath::find(&self.0.join(name), &|_| true).ok().unwrap()
     }
 
     fn says(&self, name: &str) -> String {
@@ -37,25 +37,27 @@ impl Drop for Ground {
 }
 
 /// How a draft is made.
-type Drafting = for<'a> fn(&'a Place, Mode) -> Result<Draft<'a>, ToolError>;
+type Drafting = for<'a> fn(&'a OpenedPath, Mode) -> Result<UnnamedFile<'a>, ToolError>;
 
-const DRAFTS: [Drafting; 2] =
-    [|place, mode| Draft::new(place, mode), |place, mode| Draft::with_name(place, mode)];
+const DRAFTS: [Drafting; 2] = [
+    |place, mode| UnnamedFile::new(place, mode),
+    |place, mode| UnnamedFile::with_name(place, mode),
+];
 
-fn deposit<'a>(place: &'a Place, content: &'a str) -> Deposit<'a> {
-    Deposit { place, content: content.as_bytes().into(), sync: Sync::Wait }
+fn deposit<'a>(place: &'a OpenedPath, content: &'a str) -> AtomicWrite<'a> {
+    AtomicWrite { place, content: content.as_bytes().into(), sync: FsyncMode::Wait }
 }
 
 #[test]
 fn a_draft_that_has_a_name_is_as_good() {
     let ground = Ground::new("named");
     let place = ground.place("file");
-    deposit(&place, "one").create(Draft::with_name(&place, OPEN).unwrap()).unwrap();
+    deposit(&place, "one").create(UnnamedFile::with_name(&place, OPEN).unwrap()).unwrap();
     assert_eq!(ground.says("file"), "one");
     fs::set_permissions(ground.0.join("file"), PermissionsExt::from_mode(0o640)).unwrap();
     let place = ground.place("file");
     deposit(&place, "two")
-        .replace(Draft::with_name(&place, SHUT).unwrap(), place.there.as_ref().unwrap())
+        .replace(UnnamedFile::with_name(&place, SHUT).unwrap(), place.there.as_ref().unwrap())
         .unwrap();
     assert_eq!(ground.says("file"), "two");
     assert_eq!(fs::metadata(ground.0.join("file")).unwrap().permissions().mode() & 0o777, 0o640);

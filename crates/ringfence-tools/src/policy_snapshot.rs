@@ -11,21 +11,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_enforce::{Cover, GuardKind, Kind, Linked, survey};
+use ringfence_enforce::{FileKind, HardLinks, Overmount, PinReason, survey};
 use ringfence_policy::builtin::{planted_at, pointer_at, setting_at, vendored_names};
-use ringfence_policy::{AbsPath, Access, Because, Decision, Effect, Grants, Rule, Verdict};
+use ringfence_policy::{AbsPath, Access, DecidingRule, Decision, Effect, Grants, Rule, Verdict};
 
 use rustix::fs::FileType;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::place::{Node, Place};
+use crate::opened_path::{OpenedPath, PathHandle};
 
 /// What holds right now.
-pub(crate) struct Ground {
+pub(crate) struct PolicySnapshot {
     /// With the rules that follow from the survey.
     grants: Grants,
-    covers: BTreeMap<AbsPath, Cover>,
-    linked: Linked,
+    covers: BTreeMap<AbsPath, Overmount>,
+    linked: HardLinks,
     /// Tops of repositories, in which settings that programs obey must not be made.
     trees: HashSet<AbsPath>,
     /// When the survey was begun, in seconds and nanoseconds of the clock that files have their
@@ -40,15 +40,15 @@ pub(crate) struct Ground {
 const BELIEVED: Duration = Duration::from_secs(1);
 const SHARE: u32 = 20;
 
-impl Ground {
+impl PolicySnapshot {
     /// Looks at the host through the eyes of `grants`.
-    pub(crate) fn survey(grants: &Grants) -> Ground {
+    pub(crate) fn survey(grants: &Grants) -> PolicySnapshot {
         let (begun, looked) = (clock_gettime(ClockId::RealtimeCoarse), Instant::now());
         let begun = (begun.tv_sec, begun.tv_nsec);
-        let mut ground = Ground {
+        let mut ground = PolicySnapshot {
             grants: grants.clone(),
             covers: BTreeMap::new(),
-            linked: Linked::new(),
+            linked: HardLinks::new(),
             trees: HashSet::new(),
             begun,
             looked,
@@ -63,7 +63,7 @@ impl Ground {
             ground.trees = found
                 .guards
                 .into_iter()
-                .filter(|guard| guard.kind == GuardKind::Tree)
+                .filter(|guard| guard.kind == PinReason::Tree)
                 .map(|guard| guard.path)
                 .collect();
         }
@@ -78,7 +78,7 @@ impl Ground {
 
     /// Whether a file may have got another name since the look: that changes the time of the
     /// file itself.
-    pub(crate) fn is_stale_for(&self, node: &Node) -> bool {
+    pub(crate) fn is_stale_for(&self, node: &PathHandle) -> bool {
         let changed = (node.status.st_ctime, i64::try_from(node.status.st_ctime_nsec).unwrap_or(0));
         self.grants.is_confined() && has_other_names(node) && changed >= self.begun
     }
@@ -91,7 +91,7 @@ impl Ground {
     }
 
     /// Decides about a place: by its path, and by which file stands there.
-    pub(crate) fn decide_at(&self, place: &Place, wanted: Access) -> Decision {
+    pub(crate) fn decide_at(&self, place: &OpenedPath, wanted: Access) -> Decision {
         // What is written by way of a protected name is what that name stands for.
         let kept = |link: &AbsPath| Some(self.decide(link, wanted)).filter(is_kept);
         if wanted == Access::Write
@@ -121,7 +121,7 @@ impl Ground {
         let covered = |above: AbsPath| verdict_of(*self.covers.get(&above)?, wanted);
         // What somebody opened within something covered lies above the cover.
         let opened = match &decision.rule {
-            Some(Because::Rule(rule)) => rule.root.clone(),
+            Some(DecidingRule::Rule(rule)) => rule.root.clone(),
             _ => AbsPath::root(),
         };
         if let Some(verdict) =
@@ -133,7 +133,7 @@ impl Ground {
             && decision.verdict == Verdict::Allowed
             && let Some(rule) = self.setting_of_tree(path, &opened)
         {
-            (decision.verdict, decision.rule) = (Verdict::ReadOnly, Some(Because::Rule(rule)));
+            (decision.verdict, decision.rule) = (Verdict::ReadOnly, Some(DecidingRule::Rule(rule)));
         }
         decision
     }
@@ -185,10 +185,10 @@ impl Ground {
     }
 
     /// What is denied and stands there.
-    pub(crate) fn denied(&self) -> impl Iterator<Item = (&AbsPath, Kind)> {
+    pub(crate) fn denied(&self) -> impl Iterator<Item = (&AbsPath, FileKind)> {
         let covered = self.covers.iter().filter_map(|(path, cover)| match cover {
-            Cover::Deny(kind) => Some((path, *kind)),
-            Cover::ReadOnly | Cover::Shallow => None,
+            Overmount::Deny(kind) => Some((path, *kind)),
+            Overmount::ReadOnly | Overmount::Shallow => None,
         });
         let ruled =
             self.grants.rules.iter().filter(|rule| {
@@ -196,7 +196,7 @@ impl Ground {
             });
         let there = ruled.filter_map(|rule| {
             let metadata = std::fs::symlink_metadata(rule.root.as_path()).ok()?;
-            Some((&rule.root, if metadata.is_dir() { Kind::Directory } else { Kind::File }))
+            Some((&rule.root, if metadata.is_dir() { FileKind::Directory } else { FileKind::File }))
         });
         covered.chain(there)
     }
@@ -209,21 +209,23 @@ impl Ground {
 /// Whether something is protected by its name, rather than lying in a tree that is read-only.
 fn is_kept(decision: &Decision) -> bool {
     match &decision.rule {
-        Some(Because::Rule(rule)) => {
+        Some(DecidingRule::Rule(rule)) => {
             decision.verdict == Verdict::ReadOnly && rule.effect == Effect::Protect
         }
-        Some(Because::Pattern(_)) => decision.verdict == Verdict::ReadOnly,
+        Some(DecidingRule::Pattern(_)) => decision.verdict == Verdict::ReadOnly,
         None => false,
     }
 }
 
-fn has_other_names(node: &Node) -> bool {
+fn has_other_names(node: &PathHandle) -> bool {
     node.kind() == FileType::RegularFile && node.status.st_nlink > 1
 }
 
-fn verdict_of(cover: Cover, wanted: Access) -> Option<Verdict> {
+fn verdict_of(cover: Overmount, wanted: Access) -> Option<Verdict> {
     match cover {
-        Cover::Deny(_) => Some(Verdict::Denied),
-        Cover::ReadOnly | Cover::Shallow => (wanted == Access::Write).then_some(Verdict::ReadOnly),
+        Overmount::Deny(_) => Some(Verdict::Denied),
+        Overmount::ReadOnly | Overmount::Shallow => {
+            (wanted == Access::Write).then_some(Verdict::ReadOnly)
+        }
     }
 }
