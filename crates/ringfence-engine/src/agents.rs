@@ -3,11 +3,11 @@
 use std::fs;
 use std::io;
 
-use ringfence_policy::{AbsPath, Access, Agent, Facts, Grants, Layer, Source, Verdict};
+use ringfence_policy::{AbsPath, Access, AgentSpec, Facts, Grants, PolicyLayer, Source, Verdict};
 
 use crate::EngineError;
-use crate::facts::config_directory;
 use crate::files::{layers_beside, plain_file};
+use crate::host::config_directory;
 
 /// How many files are looked at in one place, and how deep directories are looked through.
 const MOST: usize = 512;
@@ -15,15 +15,16 @@ const DEEPEST: usize = 4;
 
 /// A place where definitions are looked for.
 #[derive(Debug, Clone, PartialEq)]
-struct Shelf {
+struct AgentDir {
     directory: AbsPath,
     source: Source,
 }
 
 /// Where they are looked for; what is found first is what an agent is described by.
-fn shelves(facts: &Facts) -> [Shelf; 4] {
-    let project = |name| Shelf { directory: facts.workspace.join(name), source: Source::Project };
-    let own = |directory: AbsPath| Shelf { directory, source: Source::User };
+fn shelves(facts: &Facts) -> [AgentDir; 4] {
+    let project =
+        |name| AgentDir { directory: facts.workspace.join(name), source: Source::Project };
+    let own = |directory: AbsPath| AgentDir { directory, source: Source::User };
     [
         project(".ringfence/agents"),
         project(".claude/agents"),
@@ -34,22 +35,22 @@ fn shelves(facts: &Facts) -> [Shelf; 4] {
 
 /// An agent, by all who have described it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Described {
+pub struct AgentDefinition {
     /// What was found first; it says what is run.
-    pub agent: Agent,
+    pub agent: AgentSpec,
     /// Further definitions of the same name: what they take away is taken away as well, or a
     /// project could give an agent back what its user took.
-    pub others: Vec<Agent>,
+    pub others: Vec<AgentSpec>,
 }
 
-impl Described {
+impl AgentDefinition {
     /// All definitions, the weakest first: the user's before the project's.
-    pub fn all(&self) -> impl Iterator<Item = &Agent> {
+    pub fn all(&self) -> impl Iterator<Item = &AgentSpec> {
         self.others.iter().rev().chain([&self.agent])
     }
 
     /// The layers that the definitions come to, the weakest first.
-    pub(crate) fn layers(&self) -> Result<Vec<Layer>, EngineError> {
+    pub(crate) fn layers(&self) -> Result<Vec<PolicyLayer>, EngineError> {
         let mut layers = Vec::new();
         for agent in self.all() {
             if let Some(policy) = &agent.policy {
@@ -63,7 +64,7 @@ impl Described {
     /// Refuses definitions that a command could write: it would give itself what it likes.
     pub(crate) fn refuse_writable(&self, grants: &Grants) -> Result<(), EngineError> {
         let is_writable = |path: &AbsPath| grants.verdict(path, Access::Write) == Verdict::Allowed;
-        for Agent { file, .. } in self.all().filter(|_| grants.is_confined()) {
+        for AgentSpec { file, .. } in self.all().filter(|_| grants.is_confined()) {
             let real = fs::canonicalize(file.as_path())
                 .ok()
                 .and_then(AbsPath::new)
@@ -78,7 +79,7 @@ impl Described {
 
 /// A file that cannot be read as a definition.
 #[derive(Debug)]
-pub struct Unread {
+pub struct UnreadableDefinition {
     /// The file.
     pub file: AbsPath,
     /// What is wrong with it.
@@ -87,7 +88,7 @@ pub struct Unread {
     named: Vec<String>,
 }
 
-impl Unread {
+impl UnreadableDefinition {
     fn of(file: AbsPath, error: EngineError) -> Self {
         let text = plain_file(&file)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -108,15 +109,17 @@ impl Unread {
 }
 
 /// All agents that are described, in the order of their names; files that cannot be read.
-pub fn agents(facts: &Facts) -> Result<(Vec<Described>, Vec<Unread>), EngineError> {
-    let mut found: Vec<Described> = Vec::new();
+pub fn agents(
+    facts: &Facts,
+) -> Result<(Vec<AgentDefinition>, Vec<UnreadableDefinition>), EngineError> {
+    let mut found: Vec<AgentDefinition> = Vec::new();
     let mut unread = Vec::new();
     for shelf in shelves(facts) {
-        let mut here: Vec<Agent> = Vec::new();
+        let mut here: Vec<AgentSpec> = Vec::new();
         for file in definitions(&shelf.directory)? {
             match read(&file, &shelf, facts) {
                 Ok(agent) => here.push(agent),
-                Err(error) => unread.push(Unread::of(file, error)),
+                Err(error) => unread.push(UnreadableDefinition::of(file, error)),
             }
         }
         for agent in here {
@@ -132,10 +135,10 @@ pub fn agents(facts: &Facts) -> Result<(Vec<Described>, Vec<Unread>), EngineErro
                         file: agent.file.clone(),
                         first,
                     };
-                    unread.push(Unread::of(agent.file, error));
+                    unread.push(UnreadableDefinition::of(agent.file, error));
                 }
                 Some(known) => known.others.push(agent),
-                None => found.push(Described { agent, others: Vec::new() }),
+                None => found.push(AgentDefinition { agent, others: Vec::new() }),
             }
         }
     }
@@ -145,7 +148,7 @@ pub fn agents(facts: &Facts) -> Result<(Vec<Described>, Vec<Unread>), EngineErro
 
 /// The agent of this name, if it is described. A file that might be its definition and cannot be
 /// read is an error: what it would have taken away is not known.
-pub fn agent(name: &str, facts: &Facts) -> Result<Option<Described>, EngineError> {
+pub fn agent(name: &str, facts: &Facts) -> Result<Option<AgentDefinition>, EngineError> {
     let (found, unread) = agents(facts)?;
     match unread.into_iter().find(|unread| unread.may_be(name)) {
         Some(unread) => Err(unread.error),
@@ -153,7 +156,7 @@ pub fn agent(name: &str, facts: &Facts) -> Result<Option<Described>, EngineError
     }
 }
 
-fn read(file: &AbsPath, shelf: &Shelf, facts: &Facts) -> Result<Agent, EngineError> {
+fn read(file: &AbsPath, shelf: &AgentDir, facts: &Facts) -> Result<AgentSpec, EngineError> {
     let fail = |source| EngineError::Unreadable { file: file.clone(), source };
     if shelf.source == Source::Project {
         // What is wrong with a file is quoted, which the author of a repository must not have
@@ -167,7 +170,7 @@ fn read(file: &AbsPath, shelf: &Shelf, facts: &Facts) -> Result<Agent, EngineErr
             )));
         }
     }
-    Ok(Agent::parse(&plain_file(file).map_err(fail)?, file, shelf.source.clone())?)
+    Ok(AgentSpec::parse(&plain_file(file).map_err(fail)?, file, shelf.source.clone())?)
 }
 
 /// The Markdown files in a directory and below it, by name.

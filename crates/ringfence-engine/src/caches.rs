@@ -232,5 +232,5 @@ fn named(name: &[u8]) -> Option<AbsPath> {
         }
     }
     let path = AbsPath::new(std::path::Path::new(std::ffi::OsStr::from_bytes(&path)))?;
-    (crate::facts::slug(&path).as_os_str().as_bytes() == name).then_some(path)
+    (crate::host::slug(&path).as_os_str().as_bytes() == name).then_some(path)
 }

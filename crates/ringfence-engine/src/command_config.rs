@@ -1,8 +1,8 @@
 //! Config files of git that a command wrote: what they name is not the user's word.
 //!
-//! The project's store says so (`runs`): `.made` lists the repositories that commands made, with inode
-//! and change time of their config as the last sweep left it; a mark of each run that has not swept
-//! yet lists the git directories that its command could not change.
+//! The project's store says so (`runs`): `.made` lists the repositories that commands made, with
+//! inode and change time of their config as the last sweep left it; a mark of each run that has not
+//! swept yet lists the git directories that its command could not change.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -36,8 +36,8 @@ pub(crate) fn is_by_command(store: &AbsPath, git: &AbsPath) -> bool {
     })
 }
 
-/// Answers whether the list has a repository with this very config: `git DEVICE INODE BIRTH STAMP …`,
-/// where the stamp begins with that of the config.
+/// Answers whether the list has a repository with this very config: `git DEVICE INODE BIRTH STAMP
+/// …`, where the stamp begins with that of the config.
 fn lists(list: &[u8], config: &Metadata) -> bool {
     let stamp = format!("{}.{}.{};", config.ino(), config.ctime(), config.ctime_nsec());
     list.split(|byte| *byte == 0).any(|line| {

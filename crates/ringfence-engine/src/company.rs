@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use ringfence_enforce::SettingsCopy;
 use ringfence_policy::{AbsPath, Access, Grants, ValueCheck, Verdict};
 
-use crate::Resolved;
+use crate::ResolvedPolicy;
 use crate::files::plain_file;
 use crate::package_settings::is_copied;
 
@@ -20,7 +20,7 @@ pub struct FilteredVariable {
 }
 
 /// Adds the variables whose values can be shown.
-pub(crate) fn add_public(variables: &mut Vec<(OsString, OsString)>, resolved: &Resolved) {
+pub(crate) fn add_public(variables: &mut Vec<(OsString, OsString)>, resolved: &ResolvedPolicy) {
     let passing = resolved.surroundings.variables.iter().filter_map(|(name, value)| {
         let text = name.to_str().filter(|name| variables.iter().all(|(known, _)| known != name))?;
         let shown = judge(text, value.to_str()?, &resolved.grants)?.ok()?;
@@ -30,7 +30,8 @@ pub(crate) fn add_public(variables: &mut Vec<(OsString, OsString)>, resolved: &R
     variables.extend(passing);
 }
 
-/// The value that the sandbox gets, or the reason why it gets none; `None` if the value does not matter.
+/// The value that the sandbox gets, or the reason why it gets none; `None` if the value does not
+/// matter.
 fn judge(name: &str, value: &str, grants: &Grants) -> Option<Result<String, &'static str>> {
     let check = grants.environment.value_check(name)?;
     let is_shown = || AbsPath::new(value).is_some_and(|path| is_certificates_of(&path, grants));
@@ -50,8 +51,8 @@ fn is_certificates_of(path: &AbsPath, grants: &Grants) -> bool {
     is_open || (is_copied(path, grants) && certificates(path).is_some())
 }
 
-/// The text of a file that holds PEM blocks of certificates and nothing else but comments outside of
-/// them.
+/// The text of a file that holds PEM blocks of certificates and nothing else but comments outside
+/// of them.
 fn certificates(path: &AbsPath) -> Option<String> {
     let text = String::from_utf8(plain_file(path).ok()?).ok()?;
     is_certificates_only(&text).then(|| without_comments(&text))
@@ -100,13 +101,16 @@ pub(crate) fn copies(variables: &[(OsString, OsString)], grants: &Grants) -> Vec
 }
 
 /// The decision about a variable by its value; `None` if it is not set or other rules decide.
-pub fn value_decision(resolved: &Resolved, name: &str) -> Option<Result<String, &'static str>> {
+pub fn value_decision(
+    resolved: &ResolvedPolicy,
+    name: &str,
+) -> Option<Result<String, &'static str>> {
     let (_, value) = resolved.surroundings.variables.iter().find(|(known, _)| known == name)?;
     judge(name, value.to_str()?, &resolved.grants)
 }
 
 /// The caller's variables that do not reach the sandbox, by name.
-pub fn filtered_variables(resolved: &Resolved) -> Vec<FilteredVariable> {
+pub fn filtered_variables(resolved: &ResolvedPolicy) -> Vec<FilteredVariable> {
     let grants = &resolved.grants;
     let filtered = resolved.surroundings.variables.iter().filter_map(|(name, value)| {
         let name = name.to_str()?;

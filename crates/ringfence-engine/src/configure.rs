@@ -3,18 +3,19 @@
 use std::borrow::Cow;
 use std::io;
 
-use ringfence_policy::configure::{Document, Key};
+use ringfence_policy::configure::{PolicyDocument, SettingKey};
 use ringfence_policy::{
-    AbsPath, Access, Facts, Flags, Grants, Layer, Source, Verdict, parse_bytes, resolve_to_inspect,
+    AbsPath, Access, Facts, Flags, Grants, PolicyLayer, Source, Verdict, parse_bytes,
+    resolve_to_inspect,
 };
 
-use crate::allow::{AllowError, Place, fresh, put};
-use crate::files::{Files, layers, of_the_person, of_the_project};
+use crate::files::{PolicyFiles, layers, of_the_person, of_the_project};
 use crate::own_policy::own_policy_file;
+use crate::permanent_grant::{AllowError, PolicyFilePath, fresh, put};
 
 /// Which policy file is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum PolicyScope {
     /// The repository's, for everybody who works on it: it may narrow what its user has chosen.
     Project,
     /// The user's own for this project alone.
@@ -25,7 +26,7 @@ pub enum Scope {
 
 /// What is to be done to a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Edit<'a> {
+pub enum SettingEdit<'a> {
     /// It is to be this, as somebody has typed it.
     Set(&'a str),
     /// The file is to say nothing of it.
@@ -34,7 +35,7 @@ pub enum Edit<'a> {
 
 /// What became of a policy file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Configured {
+pub struct SettingChange {
     /// The file.
     pub file: AbsPath,
     /// Whether it says something else than before.
@@ -44,31 +45,31 @@ pub struct Configured {
 }
 
 /// The file of this scope.
-pub fn policy_file(scope: Scope, facts: &Facts) -> AbsPath {
+pub fn policy_file(scope: PolicyScope, facts: &Facts) -> AbsPath {
     match scope {
-        Scope::Project => of_the_project(facts),
-        Scope::OwnProject => own_policy_file(facts),
-        Scope::Global => of_the_person(facts),
+        PolicyScope::Project => of_the_project(facts),
+        PolicyScope::OwnProject => own_policy_file(facts),
+        PolicyScope::Global => of_the_person(facts),
     }
 }
 
-fn source(scope: Scope) -> Source {
+fn source(scope: PolicyScope) -> Source {
     match scope {
-        Scope::Project => Source::Project,
-        Scope::OwnProject | Scope::Global => Source::User,
+        PolicyScope::Project => Source::Project,
+        PolicyScope::OwnProject | PolicyScope::Global => Source::User,
     }
 }
 
 /// What the file of this scope says of a setting, or of all that it says something of.
 pub fn configured(
-    scope: Scope,
-    key: Option<&Key>,
+    scope: PolicyScope,
+    key: Option<&SettingKey>,
     facts: &Facts,
 ) -> Result<Vec<(String, String)>, AllowError> {
     let (file, source) = (policy_file(scope, facts), source(scope));
-    let bytes = Place::find(&file)?.peek()?;
+    let bytes = PolicyFilePath::find(&file)?.peek()?;
     let text = text(bytes.as_deref(), &file, &source)?;
-    let document = Document { text: text.as_deref(), file: &file, source: &source };
+    let document = PolicyDocument { text: text.as_deref(), file: &file, source: &source };
     Ok(match key {
         Some(key) => document.get(key)?.map(|value| (key.to_string(), value)).into_iter().collect(),
         None => document.settings()?,
@@ -80,38 +81,40 @@ pub fn configured(
 /// What comes out is read and resolved with all other files before it is written; the file is
 /// replaced as a whole or not at all, and keeps its comments, its order, its mode and its owner.
 pub fn configure(
-    scope: Scope,
-    key: &Key,
-    edit: Edit<'_>,
+    scope: PolicyScope,
+    key: &SettingKey,
+    edit: SettingEdit<'_>,
     facts: &Facts,
-) -> Result<Configured, AllowError> {
+) -> Result<SettingChange, AllowError> {
     let (file, source) = (policy_file(scope, facts), source(scope));
-    let place = Place::find(&file)?;
-    let before = grants(&layers(&Files::default(), facts)?, facts)?;
+    let place = PolicyFilePath::find(&file)?;
+    let before = grants(&layers(&PolicyFiles::default(), facts)?, facts)?;
     if before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed {
         return Err(AllowError::Exposed { file: place.file().clone() });
     }
     let outcome = |bytes: Option<&[u8]>| -> Result<Option<(String, Vec<String>)>, AllowError> {
         let text = text(bytes, &file, &source)?.or_else(|| fresh(scope, facts).map(Cow::Owned));
-        let document = Document { text: text.as_deref(), file: &file, source: &source };
+        let document = PolicyDocument { text: text.as_deref(), file: &file, source: &source };
         let edited = match edit {
-            Edit::Set(typed) => document.set(key, typed)?,
-            Edit::Unset => document.unset(key)?,
+            SettingEdit::Set(typed) => document.set(key, typed)?,
+            SettingEdit::Unset => document.unset(key)?,
         };
         let Some(edited) = edited else { return Ok(None) };
-        let mut layers = layers(&Files::default(), facts)?;
+        let mut layers = layers(&PolicyFiles::default(), facts)?;
         put(
             &mut layers,
             parse_bytes(edited.as_bytes(), &file, source.clone())?,
-            &Files::default(),
+            &PolicyFiles::default(),
             facts,
         );
         Ok(Some((edited, grants(&layers, facts)?.warnings)))
     };
-    let unchanged = Configured { file: file.clone(), is_new: false, warnings: Vec::new() };
+    let unchanged = SettingChange { file: file.clone(), is_new: false, warnings: Vec::new() };
     // Not even a directory is made for what changes nothing, or cannot be.
     let Some((_, warnings)) = outcome(place.peek()?.as_deref())? else { return Ok(unchanged) };
-    if let (Edit::Set(_), Some(why)) = (edit, newly_ignored(&before.warnings, &warnings, &file)) {
+    if let (SettingEdit::Set(_), Some(why)) =
+        (edit, newly_ignored(&before.warnings, &warnings, &file))
+    {
         return Err(AllowError::Ignored { key: key.to_string(), why });
     }
     let place = place.take()?;
@@ -119,13 +122,13 @@ pub fn configure(
     place.replace(&edited)?;
     let here = format!("{file}:");
     let warnings = warnings.into_iter().filter(|warning| warning.starts_with(&here)).collect();
-    Ok(Configured { file, is_new: true, warnings })
+    Ok(SettingChange { file, is_new: true, warnings })
 }
 
-/// Puts a policy file with the text `after` in the place of one with the text `before`; a file that says
-/// something else by now is left.
+/// Puts a policy file with the text `after` in the place of one with the text `before`; a file that
+/// says something else by now is left.
 pub fn replace_policy(file: &AbsPath, before: Option<&str>, after: &str) -> Result<(), AllowError> {
-    let place = Place::find(file)?.take()?;
+    let place = PolicyFilePath::find(file)?.take()?;
     if place.read()?.as_deref() != before.map(str::as_bytes) {
         let source = io::Error::new(io::ErrorKind::ResourceBusy, "it was changed meanwhile");
         return Err(AllowError::File { what: "write", file: file.clone(), source });
@@ -148,7 +151,7 @@ fn newly_ignored(before: &[String], after: &[String], file: &AbsPath) -> Option<
 }
 
 /// What holds in a later run, without the flags of this one.
-fn grants(layers: &[Layer], facts: &Facts) -> Result<Grants, AllowError> {
+fn grants(layers: &[PolicyLayer], facts: &Facts) -> Result<Grants, AllowError> {
     Ok(resolve_to_inspect(layers, &Flags::none(facts.workspace.clone()), facts)?)
 }
 

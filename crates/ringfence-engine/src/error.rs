@@ -4,7 +4,7 @@ use std::io;
 
 use ringfence_api::Gap;
 use ringfence_audit::AuditError;
-use ringfence_policy::{AbsPath, Change, PolicyError};
+use ringfence_policy::{AbsPath, PolicyChange, PolicyError};
 use ringfence_provider::ProviderError;
 use ringfence_tools::ToolError;
 
@@ -83,7 +83,7 @@ pub enum EngineError {
         /// The session.
         session: String,
         /// What is to be refused and is not.
-        changes: Vec<Change>,
+        changes: Vec<PolicyChange>,
     },
     /// Tools in process could not be opened.
     #[error("the tools cannot be opened")]
@@ -100,7 +100,7 @@ fn other(named: Option<&str>) -> String {
     named.map_or_else(|| "for no project".to_owned(), |named| format!("for the project {named}"))
 }
 
-fn rules(changes: &[Change]) -> String {
+fn rules(changes: &[PolicyChange]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 

@@ -5,10 +5,10 @@
 
 use std::ffi::OsString;
 
-use ringfence_policy::{Host, NetworkMode, NetworkRules};
+use ringfence_policy::{HostTarget, NetworkMode, NetworkRules};
 
-/// Variables that set the number of attempts, the registry that is meant without other settings, and
-/// the variables that name another one.
+/// Variables that set the number of attempts, the registry that is meant without other settings,
+/// and the variables that name another one.
 const RETRIES: &[(&str, &str, &[&str])] = &[
     // npm, and pnpm up to version 10.
     ("npm_config_fetch_retries", "registry.npmjs.org", &["npm_config_registry"]),
@@ -28,8 +28,8 @@ const RETRIES: &[(&str, &str, &[&str])] = &[
     ("BUNDLE_RETRY", "rubygems.org", &[]),
 ];
 
-/// Variables that set the pause before the next attempt, in milliseconds. npm pauses for ten seconds
-/// by default.
+/// Variables that set the pause before the next attempt, in milliseconds. npm pauses for ten
+/// seconds by default.
 const PAUSES: &[(&str, &str)] = &[
     ("npm_config_fetch_retry_mintimeout", "500"),
     ("npm_config_fetch_retry_maxtimeout", "1000"),
@@ -37,9 +37,9 @@ const PAUSES: &[(&str, &str)] = &[
     ("pnpm_config_fetch_retry_maxtimeout", "1000"),
 ];
 
-/// Adds the variables that the user has not set: no second attempt at a registry that `network` denies,
-/// and one after a short pause where a list is in force. An open registry may lead to a host that is
-/// not listed.
+/// Adds the variables that the user has not set: no second attempt at a registry that `network`
+/// denies, and one after a short pause where a list is in force. An open registry may lead to a
+/// host that is not listed.
 pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>, network: &NetworkRules) {
     if network.mode == NetworkMode::Full {
         return;
@@ -68,9 +68,9 @@ pub(crate) fn is_setting(name: &OsString) -> bool {
 }
 
 fn is_denied(registry: &str, network: &NetworkRules, names_another: bool) -> bool {
-    match (network.mode, Host::new(registry)) {
+    match (network.mode, HostTarget::new(registry)) {
         (NetworkMode::None, _) => true,
-        (NetworkMode::AllowList, Ok(Host::Name(name))) => {
+        (NetworkMode::AllowList, Ok(HostTarget::Name(name))) => {
             !names_another && !network.lookup(&name).is_open()
         }
         _ => false,
@@ -79,12 +79,12 @@ fn is_denied(registry: &str, network: &NetworkRules, names_another: bool) -> boo
 
 #[cfg(test)]
 mod tests {
-    use ringfence_policy::{HostRule, Listed, Origin, Source};
+    use ringfence_policy::{HostRule, ListedHost, Origin, Source};
 
     use super::*;
 
     fn network(mode: NetworkMode, allow: &[&str]) -> NetworkRules {
-        let listed = |text: &&str| Listed {
+        let listed = |text: &&str| ListedHost {
             rule: HostRule::parse(text).unwrap(),
             origin: Origin::new(Source::Flag, *text),
         };

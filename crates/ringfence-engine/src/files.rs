@@ -4,17 +4,17 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-use ringfence_policy::{AbsPath, Facts, Layer, Source, check_cycle, parse_bytes};
+use ringfence_policy::{AbsPath, Facts, PolicyLayer, Source, check_cycle, parse_bytes};
 use rustix::fs::OFlags;
 
 use crate::EngineError;
-use crate::agents::{Described, agent};
-use crate::facts::config_directory;
+use crate::agents::{AgentDefinition, agent};
+use crate::host::config_directory;
 use crate::own_policy::{check_named, check_not_own, check_own, own_policy_file};
 
 /// Which policy files count, weakest first.
 #[derive(Debug, Clone, Default)]
-pub struct Files {
+pub struct PolicyFiles {
     /// `--policy FILE`: stands in for the project's own.
     pub project: Option<AbsPath>,
     /// Whose definition holds as well, if there is one of that name.
@@ -33,7 +33,7 @@ pub fn of_the_person(facts: &Facts) -> AbsPath {
 }
 
 /// Where policy files are looked for, weakest first.
-pub fn places(files: &Files, facts: &Facts) -> Vec<AbsPath> {
+pub fn places(files: &PolicyFiles, facts: &Facts) -> Vec<AbsPath> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
     let unless_served = |file: fn(&Facts) -> AbsPath| files.service.is_none().then(|| file(facts));
     let beneath = [managed].into_iter().chain(files.service.clone());
@@ -49,15 +49,15 @@ pub(crate) fn of_the_project(facts: &Facts) -> AbsPath {
 }
 
 /// Reads every policy file that is there.
-pub fn layers(files: &Files, facts: &Facts) -> Result<Vec<Layer>, EngineError> {
+pub fn layers(files: &PolicyFiles, facts: &Facts) -> Result<Vec<PolicyLayer>, EngineError> {
     layers_and_agent(files, facts).map(|(layers, _)| layers)
 }
 
 /// The same, with the agent as it was read for them, if there is one of that name.
 pub(crate) fn layers_and_agent(
-    files: &Files,
+    files: &PolicyFiles,
     facts: &Facts,
-) -> Result<(Vec<Layer>, Option<Described>), EngineError> {
+) -> Result<(Vec<PolicyLayer>, Option<AgentDefinition>), EngineError> {
     let managed = AbsPath::new(MANAGED).expect("an absolute path");
     let mut layers = layers_if_there(&managed, &Source::Managed)?;
     if let Some(file) = &files.service {
@@ -92,7 +92,7 @@ pub(crate) fn layers_beside(
     file: &AbsPath,
     named: &str,
     source: &Source,
-) -> Result<Vec<Layer>, EngineError> {
+) -> Result<Vec<PolicyLayer>, EngineError> {
     let named = file.parent().unwrap_or_else(AbsPath::root).join(named);
     if *source == Source::Project {
         stay_within(
@@ -105,13 +105,13 @@ pub(crate) fn layers_beside(
 }
 
 /// Reads one policy file as `source`'s, and those it extends, which stand in front of it.
-pub fn layers_of(file: &AbsPath, source: &Source) -> Result<Vec<Layer>, EngineError> {
+pub fn layers_of(file: &AbsPath, source: &Source) -> Result<Vec<PolicyLayer>, EngineError> {
     let mut layers = Vec::new();
     read(file, source, &mut Vec::new(), &mut layers)?;
     Ok(layers)
 }
 
-fn layers_if_there(file: &AbsPath, source: &Source) -> Result<Vec<Layer>, EngineError> {
+fn layers_if_there(file: &AbsPath, source: &Source) -> Result<Vec<PolicyLayer>, EngineError> {
     match layers_of(file, source) {
         Err(EngineError::Unreadable { file: missing, source })
             if missing == *file && is_absent(&source) =>
@@ -131,7 +131,7 @@ fn read(
     file: &AbsPath,
     source: &Source,
     stack: &mut Vec<AbsPath>,
-    layers: &mut Vec<Layer>,
+    layers: &mut Vec<PolicyLayer>,
 ) -> Result<(), EngineError> {
     // Files that extend the same ones twice over, again and again, would never end.
     const MOST: usize = 128;

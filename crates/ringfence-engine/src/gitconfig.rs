@@ -1,6 +1,6 @@
-//! What of a person's git settings a sandbox may see: who they are and how they like
-//! things, never credentials. The only programs among them are filters such as git-lfs: they run in the
-//! sandbox, and without them `git add` would store other content than on the host.
+//! What of a person's git settings a sandbox may see: who they are and how they like things, never
+//! credentials. The only programs among them are filters such as git-lfs: they run in the sandbox,
+//! and without them `git add` would store other content than on the host.
 
 mod values;
 
@@ -143,7 +143,8 @@ fn filter(text: &str) -> String {
             continue;
         }
         if let Some(rest) = line.strip_prefix('[') {
-            // Only plain sections and filters: `[url "…"]`, `[includeIf "…"]` and their like never pass.
+            // Only plain sections and filters: `[url "…"]`, `[includeIf "…"]` and their like never
+            // pass.
             section = rest.strip_suffix(']').and_then(passing_section).unwrap_or_default();
             continue;
         }

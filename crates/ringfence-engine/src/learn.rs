@@ -3,36 +3,39 @@
 //! What to open is decided in [`ringfence_policy::propose`]; here the host is looked at, and
 //! the proposal becomes the text of a policy file in which every line says why it is there.
 
-mod ground;
+mod comments;
+mod host_files;
 mod hosts;
-mod words;
 
 use ringfence_api::{Allowance, Denial, Operation, Outcome};
 use ringfence_policy::policy::PathEntry;
-use ringfence_policy::propose::{Ground, Opening, Proposal, Thing, Want, Why, Wish, propose};
+use ringfence_policy::propose::{
+    AccessNeed, DeniedAccess, HostFileKind, HostView, NotProposed, PolicyProposal, ProposedRule,
+    propose,
+};
 use ringfence_policy::render::render_with;
 use ringfence_policy::{AbsPath, Effect, NetworkMode, Policy, Rule, Source};
 
-use crate::{Asked, EngineError, Resolved, layers};
-use ground::Host;
-use words::{Comments, clean, times, who};
+use crate::{EngineError, ResolvedPolicy, RunRequest, layers};
+use comments::{RuleComments, clean, times, who};
+use host_files::HostFiles;
 
 /// A policy that was learnt from a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Learned {
+pub struct LearnedPolicy {
     /// The policy.
     pub policy: Policy,
     /// The same as the text of a file, with a comment for each line.
     pub text: String,
     /// What it opens that was refused.
-    pub opened: Vec<Lesson>,
+    pub opened: Vec<LearnedRule>,
     /// What stays refused.
-    pub left: Vec<Lesson>,
+    pub left: Vec<LearnedRule>,
 }
 
 /// One thing that was learnt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lesson {
+pub struct LearnedRule {
     /// What it is about, as one would write it.
     pub what: String,
     /// Why it is opened, or is not.
@@ -47,23 +50,23 @@ pub const FIRST_LINE: &str = "# Proposed by `ringfence learn`";
 /// The policy holds what `--policy` and the flags of the run say, and whatever else would have
 /// to be opened. What other files say holds beside it.
 pub fn learn(
-    asked: &Asked,
-    resolved: &Resolved,
+    asked: &RunRequest,
+    resolved: &ResolvedPolicy,
     outcome: &Outcome,
-) -> Result<Learned, EngineError> {
+) -> Result<LearnedPolicy, EngineError> {
     let facts = &resolved.surroundings.facts;
-    let host = Host::new(&facts.workspace, &facts.home);
+    let host = HostFiles::new(&facts.workspace, &facts.home);
     let (files, rest): (Vec<&Denial>, Vec<&Denial>) =
         outcome.denials.iter().partition(|denial| denial.target.starts_with('/'));
-    let wishes: Vec<Wish> = files.iter().filter_map(|denial| wish(denial, &host)).collect();
+    let wishes: Vec<DeniedAccess> = files.iter().filter_map(|denial| wish(denial, &host)).collect();
     let files: Vec<&Denial> =
         files.into_iter().filter(|denial| AbsPath::new(&denial.target).is_some()).collect();
     let proposal = propose(&resolved.grants, facts, &host, &wishes);
-    let mut draft = Draft {
+    let mut draft = LearnDraft {
         asked,
         resolved,
         outcome,
-        comments: Comments::default(),
+        comments: RuleComments::default(),
         policy: base(asked, resolved)?,
     };
     draft.keep();
@@ -75,24 +78,26 @@ pub fn learn(
     let mut left = draft.left(&proposal, &files);
     left.extend(rest.iter().map(|denial| draft.beyond(denial)));
     let text = draft.text(&opened, &left);
-    Ok(Learned { policy: draft.policy, text, opened, left })
+    Ok(LearnedPolicy { policy: draft.policy, text, opened, left })
 }
 
-fn wish(denial: &Denial, host: &Host) -> Option<Wish> {
+fn wish(denial: &Denial, host: &HostFiles) -> Option<DeniedAccess> {
     let path = AbsPath::new(&denial.target)?;
     let want = match denial.operation {
-        Operation::Write => Want::Write,
+        Operation::Write => AccessNeed::Write,
         // Told of as made, since it would have been had it not been there.
-        Operation::Create if host.thing(&path) == Thing::File => Want::Write,
-        Operation::Create | Operation::Rename => Want::Make,
-        Operation::Read | Operation::Execute | Operation::Connect | Operation::Call => Want::Read,
+        Operation::Create if host.thing(&path) == HostFileKind::File => AccessNeed::Write,
+        Operation::Create | Operation::Rename => AccessNeed::Make,
+        Operation::Read | Operation::Execute | Operation::Connect | Operation::Call => {
+            AccessNeed::Read
+        }
         Operation::Command => return None,
     };
-    Some(Wish { path, want })
+    Some(DeniedAccess { path, want })
 }
 
 /// The policy that `--policy` names, to be gone on from.
-fn base(asked: &Asked, resolved: &Resolved) -> Result<Policy, EngineError> {
+fn base(asked: &RunRequest, resolved: &ResolvedPolicy) -> Result<Policy, EngineError> {
     let Some(file) = &asked.files.project else { return Ok(Policy::default()) };
     let found = layers(&asked.files, &resolved.surroundings.facts)?
         .into_iter()
@@ -101,15 +106,15 @@ fn base(asked: &Asked, resolved: &Resolved) -> Result<Policy, EngineError> {
     Ok(found.map(|layer| layer.policy).unwrap_or_default())
 }
 
-struct Draft<'a> {
-    asked: &'a Asked,
-    resolved: &'a Resolved,
+struct LearnDraft<'a> {
+    asked: &'a RunRequest,
+    resolved: &'a ResolvedPolicy,
     outcome: &'a Outcome,
-    comments: Comments,
+    comments: RuleComments,
     policy: Policy,
 }
 
-impl Draft<'_> {
+impl LearnDraft<'_> {
     fn allowed(&self) -> impl Iterator<Item = &Allowance> {
         self.outcome.observed.iter().flat_map(|observed| &observed.allowed)
     }
@@ -140,7 +145,7 @@ impl Draft<'_> {
             let used: Vec<&Allowance> =
                 self.allowed().filter(|allowance| allowance.rule == rule.origin.text).collect();
             let comment = format!("given as `{}`: {}", rule.origin.text, usage(&used));
-            let text = words::short(&rule.root, &grants.workspace, &grants.home);
+            let text = comments::short(&rule.root, &grants.workspace, &grants.home);
             self.add(&rule.effect, text, comment);
         }
         if self.asked.flags.net == Some(NetworkMode::Full) {
@@ -169,38 +174,40 @@ impl Draft<'_> {
         }
     }
 
-    fn open(&mut self, openings: &[Opening], denials: &[&Denial]) -> Vec<Lesson> {
-        let lesson = |opening: &Opening| {
+    fn open(&mut self, openings: &[ProposedRule], denials: &[&Denial]) -> Vec<LearnedRule> {
+        let lesson = |opening: &ProposedRule| {
             let denials: Vec<&Denial> =
                 opening.wishes.iter().map(|number| denials[*number]).collect();
-            let mut why = words::wanted(&denials, opening.folded);
+            let mut why = comments::wanted(&denials, opening.folded);
             if let Some(project) = &opening.project {
                 why.push_str(&format!(
                     "; it is in another project, {}",
-                    words::place(project, self.resolved)
+                    comments::place(project, self.resolved)
                 ));
             }
-            Lesson { what: opening.text.clone(), why }
+            LearnedRule { what: opening.text.clone(), why }
         };
-        let lessons: Vec<Lesson> = openings.iter().map(lesson).collect();
+        let lessons: Vec<LearnedRule> = openings.iter().map(lesson).collect();
         for (opening, lesson) in openings.iter().zip(&lessons) {
             self.add(&opening.effect, lesson.what.clone(), lesson.why.clone());
         }
         lessons
     }
 
-    fn left(&self, proposal: &Proposal, denials: &[&Denial]) -> Vec<Lesson> {
-        let lesson = |(number, why): &(usize, Why)| {
+    fn left(&self, proposal: &PolicyProposal, denials: &[&Denial]) -> Vec<LearnedRule> {
+        let lesson = |(number, why): &(usize, NotProposed)| {
             let denial = denials[*number];
-            let what = AbsPath::new(&denial.target)
-                .map_or_else(|| denial.target.clone(), |path| words::place(&path, self.resolved));
-            Lesson { what, why: words::why(why, denial, self.resolved) }
+            let what = AbsPath::new(&denial.target).map_or_else(
+                || denial.target.clone(),
+                |path| comments::place(&path, self.resolved),
+            );
+            LearnedRule { what, why: comments::why(why, denial, self.resolved) }
         };
         proposal.left.iter().map(lesson).collect()
     }
 
     /// What is not about files.
-    fn beyond(&self, denial: &Denial) -> Lesson {
+    fn beyond(&self, denial: &Denial) -> LearnedRule {
         let why = match denial.operation {
             Operation::Connect => {
                 format!("not proposed: {}; {}", self.left_host(denial), who(denial))
@@ -210,11 +217,11 @@ impl Draft<'_> {
                 who(denial)
             ),
         };
-        Lesson { what: denial.target.clone(), why }
+        LearnedRule { what: denial.target.clone(), why }
     }
 
-    fn text(&self, opened: &[Lesson], left: &[Lesson]) -> String {
-        let mut text = words::head(self.asked, self.outcome, opened, left);
+    fn text(&self, opened: &[LearnedRule], left: &[LearnedRule]) -> String {
+        let mut text = comments::head(self.asked, self.outcome, opened, left);
         text.push_str(&render_with(&self.policy, &|key| self.comments.get(key)));
         if !left.is_empty() {
             text.push('\n');
@@ -235,6 +242,6 @@ fn usage(used: &[&Allowance]) -> String {
     format!(
         "{} by {}",
         times("used", count),
-        words::programs(used.iter().map(|allowance| allowance.program.as_str()))
+        comments::programs(used.iter().map(|allowance| allowance.program.as_str()))
     )
 }

@@ -6,71 +6,73 @@
 #![forbid(unsafe_code)]
 
 mod agents;
-mod allow;
 mod asking;
-mod book;
 mod caches;
 mod command_config;
+mod command_guard;
 mod company;
 mod configure;
+mod direct_exec;
 mod error;
-mod facts;
 mod fail_fast;
 mod files;
 mod git_environment;
 mod gitconfig;
-mod guard;
-mod kept;
+mod host;
 pub mod learn;
 mod own_policy;
 mod package_settings;
-mod plain;
+mod permanent_grant;
+mod policy_cache;
+mod recorder;
+mod run_streamed;
 pub mod session;
 #[cfg(test)]
 mod testing;
 mod tool_directories;
-mod watched;
 
-pub use agents::{Described, Unread, agent, agents};
-pub use allow::{
-    AllowError, Allowed, Amendment, Opening, Permitted, allow_permanent, open_for_good,
-};
+pub use agents::{AgentDefinition, UnreadableDefinition, agent, agents};
 pub use asking::{is_asked_about, permission};
-pub use book::policy_digest;
 pub use caches::{Cleared, ProjectCaches, caches, clear_caches};
+pub use command_guard::telling_directory;
 pub use company::{FilteredVariable, filtered_variables, value_decision};
-pub use configure::{Configured, Edit, Scope, configure, configured, policy_file, replace_policy};
+pub use configure::{
+    PolicyScope, SettingChange, SettingEdit, configure, configured, policy_file, replace_policy,
+};
 pub use error::EngineError;
-pub use facts::{Surroundings, gather, platform};
-pub use files::{Files, layers, layers_of, of_the_person, places, read_plain};
-pub use guard::telling_directory;
-pub use kept::Kept;
-pub use learn::{Learned, Lesson, learn};
+pub use files::{PolicyFiles, layers, layers_of, of_the_person, places, read_plain};
+pub use host::{HostEnvironment, gather, platform};
+pub use learn::{LearnedPolicy, LearnedRule, learn};
 pub use own_policy::{
     OwnPolicy, OwnPolicyState, new_own_policy, own_policies, own_policy_file, own_policy_file_of,
 };
-pub use watched::{Watcher, run_watched};
+pub use permanent_grant::{
+    AllowError, Amendment, GrantTarget, PermanentGrant, Permitted, allow_permanent, open_for_good,
+};
+pub use policy_cache::CachedPolicy;
+pub use recorder::policy_digest;
+pub use run_streamed::{RunObserver, run_watched};
 
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Asker, Gap, Loss, Outcome, Request, Stdio};
+use ringfence_api::{Asker, CommandRequest, Gap, GapKind, Outcome, StdioMode};
 use ringfence_audit::AuditError;
 use ringfence_enforce::{Plan, SettingsCopy};
 use ringfence_policy::{
-    AbsPath, Access, Effect, Facts, Flags, Grants, Layer, OnGap, Origin, PolicyError, Rule, Source,
-    Verdict, resolve, resolve_to_inspect,
+    AbsPath, Access, Effect, Facts, Flags, Grants, OnGap, Origin, PolicyError, PolicyLayer, Rule,
+    Source, Verdict, resolve, resolve_to_inspect,
 };
-use ringfence_provider::{Provider, Session};
+use ringfence_provider::{PreparedSandbox, Provider};
 
-use asking::Witness;
-use book::Book;
+use asking::RecordingAsker;
 use files::layers_and_agent;
+use recorder::RunRecorder;
 
 /// What a door asks for.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct RunRequest {
     /// Program and arguments; never empty.
     pub command: Vec<OsString>,
     /// Where the person stands.
@@ -78,9 +80,9 @@ pub struct Asked {
     /// The flags of this run.
     pub flags: Flags,
     /// Which policy files count.
-    pub files: Files,
+    pub files: PolicyFiles,
     /// Where input and output go.
-    pub stdio: Stdio,
+    pub stdio: StdioMode,
     /// Who is asked about what is refused, if anybody is.
     pub asker: Option<Arc<dyn Asker>>,
     /// On whose behalf, if they said.
@@ -91,57 +93,61 @@ pub struct Asked {
 
 /// A policy as it stands for one command.
 #[derive(Debug, Clone)]
-pub struct Resolved {
+pub struct ResolvedPolicy {
     /// What the policy means here.
     pub grants: Grants,
     /// The machine, the user, the project.
-    pub surroundings: Surroundings,
+    pub surroundings: HostEnvironment,
     /// The policy files that count, weakest first.
     pub files: Vec<AbsPath>,
 }
 
-impl Resolved {
-    /// Copies of package managers' settings without their secrets, which the sandbox has in place of
-    /// the files.
+impl ResolvedPolicy {
+    /// Copies of package managers' settings without their secrets, which the sandbox has in place
+    /// of the files.
     pub fn settings_copies(&self) -> Vec<SettingsCopy> {
         package_settings::copies(&self.surroundings.facts, &self.grants)
     }
 }
 
 /// Reads the policy files and resolves them for `cwd`.
-pub fn resolve_for(cwd: &AbsPath, flags: &Flags, files: &Files) -> Result<Resolved, EngineError> {
+pub fn resolve_for(
+    cwd: &AbsPath,
+    flags: &Flags,
+    files: &PolicyFiles,
+) -> Result<ResolvedPolicy, EngineError> {
     resolve_in(gather(cwd)?, flags, files)
 }
 
 /// The same where it is known what is around.
 pub fn resolve_in(
-    surroundings: Surroundings,
+    surroundings: HostEnvironment,
     flags: &Flags,
-    files: &Files,
-) -> Result<Resolved, EngineError> {
+    files: &PolicyFiles,
+) -> Result<ResolvedPolicy, EngineError> {
     resolve_with(resolve, surroundings, flags, files)
 }
 
 /// The same for showing what holds, where no command is to run: also in the home directory.
 pub fn inspect_in(
-    surroundings: Surroundings,
+    surroundings: HostEnvironment,
     flags: &Flags,
-    files: &Files,
-) -> Result<Resolved, EngineError> {
+    files: &PolicyFiles,
+) -> Result<ResolvedPolicy, EngineError> {
     resolve_with(resolve_to_inspect, surroundings, flags, files)
 }
 
-type Resolve = fn(&[Layer], &Flags, &Facts) -> Result<Grants, PolicyError>;
+type Resolve = fn(&[PolicyLayer], &Flags, &Facts) -> Result<Grants, PolicyError>;
 
 fn resolve_with(
     resolve: Resolve,
-    surroundings: Surroundings,
+    surroundings: HostEnvironment,
     flags: &Flags,
-    files: &Files,
-) -> Result<Resolved, EngineError> {
+    files: &PolicyFiles,
+) -> Result<ResolvedPolicy, EngineError> {
     let (layers, described) = layers_and_agent(files, &surroundings.facts)?;
     let mut grants = resolve(&layers, flags, &surroundings.facts)?;
-    let settings = facts::config_directory(&surroundings.facts).join("ringfence");
+    let settings = host::config_directory(&surroundings.facts).join("ringfence");
     let asked = surroundings
         .facts
         .variables
@@ -162,12 +168,12 @@ fn resolve_with(
     if let Some(described) = &described {
         described.refuse_writable(&grants)?;
     }
-    if let Some(owner) = facts::foreign_owner(&surroundings.facts.workspace) {
+    if let Some(owner) = host::foreign_owner(&surroundings.facts.workspace) {
         grants.warnings.push(format!(
             "the project belongs to user {owner}, and root in a sandbox has no power over other people's files: run ringfence as that user"
         ));
     }
-    Ok(Resolved {
+    Ok(ResolvedPolicy {
         grants,
         surroundings,
         files: layers.into_iter().map(|layer| layer.file).collect(),
@@ -175,13 +181,16 @@ fn resolve_with(
 }
 
 /// What would be enforced.
-pub fn plan(provider: &dyn Provider, resolved: &Resolved) -> Result<Plan, EngineError> {
+pub fn plan(provider: &dyn Provider, resolved: &ResolvedPolicy) -> Result<Plan, EngineError> {
     let mut plan = open(provider, resolved)?.plan().clone();
-    plan.gaps.extend(output_gap(&resolved.grants, Stdio::Inherit));
+    plan.gaps.extend(output_gap(&resolved.grants, StdioMode::Inherit));
     Ok(plan)
 }
 
-fn open(provider: &dyn Provider, resolved: &Resolved) -> Result<Box<dyn Session>, EngineError> {
+fn open(
+    provider: &dyn Provider,
+    resolved: &ResolvedPolicy,
+) -> Result<Box<dyn PreparedSandbox>, EngineError> {
     Ok(provider.open(&resolved.grants, &resolved.surroundings.person(&resolved.grants))?)
 }
 
@@ -191,11 +200,11 @@ fn open(provider: &dyn Provider, resolved: &Resolved) -> Result<Box<dyn Session>
 /// because the command has run already.
 pub fn run(
     provider: &dyn Provider,
-    asked: &Asked,
-    resolved: &Resolved,
+    asked: &RunRequest,
+    resolved: &ResolvedPolicy,
     tell: &mut dyn FnMut(&AuditError),
 ) -> Result<Outcome, EngineError> {
-    let mut book = Book::open(asked, resolved, tell)?;
+    let mut book = RunRecorder::open(asked, resolved, tell)?;
     let result = attempt(provider, asked, resolved, &mut book);
     book.finish(&result);
     result
@@ -203,19 +212,21 @@ pub fn run(
 
 fn attempt(
     provider: &dyn Provider,
-    asked: &Asked,
-    resolved: &Resolved,
-    book: &mut Book<'_>,
+    asked: &RunRequest,
+    resolved: &ResolvedPolicy,
+    book: &mut RunRecorder<'_>,
 ) -> Result<Outcome, EngineError> {
     let grants = &resolved.grants;
-    if let Some(refused) = guard::refused(grants, guard::Text::Words(&asked.command)) {
+    if let Some(refused) =
+        command_guard::refused(grants, command_guard::CommandText::Words(&asked.command))
+    {
         return Ok(refused);
     }
     let mut session = open(provider, resolved)?;
     let of_output = output_gap(grants, asked.stdio);
     let gaps: Vec<Gap> = session.plan().gaps.iter().cloned().chain(of_output.clone()).collect();
     accept(&gaps, grants.on_gap)?;
-    let request = Request {
+    let request = CommandRequest {
         command: asked.command.clone(),
         cwd: asked.cwd.clone(),
         variables: variables(grants, &asked.cwd, resolved),
@@ -226,7 +237,7 @@ fn attempt(
     // happen, never a command without a record.
     book.begin(&gaps)?;
     if let Some(asker) = &asked.asker {
-        session.ask(Arc::new(Witness::new(asker.clone(), asked, resolved, Arc::default())));
+        session.ask(Arc::new(RecordingAsker::new(asker.clone(), asked, resolved, Arc::default())));
     }
     match session.run(&request) {
         Ok(mut outcome) => {
@@ -250,28 +261,32 @@ pub fn accept(gaps: &[Gap], on_gap: OnGap) -> Result<(), EngineError> {
 }
 
 /// No more of the output is kept than the policy says.
-fn kept(stdio: Stdio, limit: Option<u64>) -> Stdio {
+fn kept(stdio: StdioMode, limit: Option<u64>) -> StdioMode {
     match (stdio, limit.and_then(|limit| usize::try_from(limit).ok())) {
-        (Stdio::Capture { limit }, Some(most)) => Stdio::Capture { limit: limit.min(most) },
+        (StdioMode::Capture { limit }, Some(most)) => StdioMode::Capture { limit: limit.min(most) },
         (stdio, _) => stdio,
     }
 }
 
 /// What a command writes to the person's own streams cannot be counted.
-fn output_gap(grants: &Grants, stdio: Stdio) -> Option<Gap> {
+fn output_gap(grants: &Grants, stdio: StdioMode) -> Option<Gap> {
     let is_asked =
-        grants.is_confined() && grants.limits.output.is_some() && stdio == Stdio::Inherit;
+        grants.is_confined() && grants.limits.output.is_some() && stdio == StdioMode::Inherit;
     is_asked.then(|| Gap {
         what: "limits.output".into(),
         why: "the command has your own standard streams, and what it writes there is not counted"
             .into(),
         hint: "use `--json`, remove it from [limits], or accept with `--on-gap run`".into(),
-        loss: Loss::Enforcement,
+        loss: GapKind::Enforcement,
     })
 }
 
 /// The variables that pass, and those that say where things are inside.
-fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsString, OsString)> {
+fn variables(
+    grants: &Grants,
+    cwd: &AbsPath,
+    resolved: &ResolvedPolicy,
+) -> Vec<(OsString, OsString)> {
     if !grants.is_confined() {
         return resolved.surroundings.variables.clone();
     }
@@ -305,9 +320,9 @@ fn variables(grants: &Grants, cwd: &AbsPath, resolved: &Resolved) -> Vec<(OsStri
     variables
 }
 
-/// Keeps npm from asking the registry for a newer npm. Where the network is shut, the refusal would be
-/// taken for the reason why a command failed. It does not depend on the network: that may change while a
-/// session stands, and the variables of its shell do not.
+/// Keeps npm from asking the registry for a newer npm. Where the network is shut, the refusal would
+/// be taken for the reason why a command failed. It does not depend on the network: that may change
+/// while a session stands, and the variables of its shell do not.
 fn stop_update_checks(variables: &mut Vec<(OsString, OsString)>) {
     const NAME: &str = "npm_config_update_notifier";
     if !variables.iter().any(|(name, _)| name.eq_ignore_ascii_case(NAME)) {

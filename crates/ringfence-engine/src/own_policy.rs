@@ -1,18 +1,20 @@
 //! The user's own policy for one project: `~/.config/ringfence/projects/NAME.toml`.
 //!
-//! It speaks with the user's voice, in that project alone. `NAME` is made from the project's path, so a
-//! project finds its file without a search; `project` in the file repeats the path, so that a copied or
-//! renamed file never counts for another project.
+//! It speaks with the user's voice, in that project alone. `NAME` is made from the project's path,
+//! so a project finds its file without a search; `project` in the file repeats the path, so that a
+//! copied or renamed file never counts for another project.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 
-use ringfence_policy::{AbsPath, Effect, Facts, Grants, Layer, Origin, Rule, Source, parse_bytes};
+use ringfence_policy::{
+    AbsPath, Effect, Facts, Grants, Origin, PolicyLayer, Rule, Source, parse_bytes,
+};
 
 use crate::EngineError;
-use crate::facts::{config_directory, slug};
 use crate::files::{of_the_person, plain_file};
+use crate::host::{config_directory, slug};
 
 /// A file below `projects`, and the project that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +92,7 @@ fn toml_string(text: &str) -> String {
 }
 
 /// Refuses a file that is for another project.
-pub(crate) fn check_own(layers: &[Layer], facts: &Facts) -> Result<(), EngineError> {
+pub(crate) fn check_own(layers: &[PolicyLayer], facts: &Facts) -> Result<(), EngineError> {
     // Files beneath it belong to no project; the last layer is the file itself.
     let Some((own, beneath)) = layers.split_last() else { return Ok(()) };
     check_not_own(beneath)?;
@@ -106,7 +108,7 @@ pub(crate) fn check_own(layers: &[Layer], facts: &Facts) -> Result<(), EngineErr
 }
 
 /// Refuses `project` in files that hold for every project.
-pub(crate) fn check_not_own(layers: &[Layer]) -> Result<(), EngineError> {
+pub(crate) fn check_not_own(layers: &[PolicyLayer]) -> Result<(), EngineError> {
     match layers.iter().find(|layer| layer.policy.project.is_some()) {
         Some(layer) => Err(EngineError::ProjectKey { file: layer.file.clone() }),
         None => Ok(()),
@@ -114,7 +116,7 @@ pub(crate) fn check_not_own(layers: &[Layer]) -> Result<(), EngineError> {
 }
 
 /// Refuses a file named on the command line that is for another project.
-pub(crate) fn check_named(layers: &[Layer], facts: &Facts) -> Result<(), EngineError> {
+pub(crate) fn check_named(layers: &[PolicyLayer], facts: &Facts) -> Result<(), EngineError> {
     match layers.last() {
         Some(named) if named.policy.project.is_some() => check_own(layers, facts),
         _ => check_not_own(layers),
@@ -146,8 +148,8 @@ fn own_policy(file: &AbsPath, facts: &Facts) -> OwnPolicy {
     OwnPolicy { file: file.clone(), project, state }
 }
 
-/// A directory that cannot be looked at, such as one on a disk that is not mounted, is not known to be
-/// gone unless the kernel says so.
+/// A directory that cannot be looked at, such as one on a disk that is not mounted, is not known to
+/// be gone unless the kernel says so.
 fn is_gone(path: &AbsPath) -> bool {
     fs::metadata(path.as_path()).is_err_and(|error| {
         matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
@@ -173,12 +175,12 @@ pub(crate) fn protect_targets(grants: &mut Grants, facts: &Facts) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{Files, layers};
-    use crate::testing::Home;
+    use crate::files::{PolicyFiles, layers};
+    use crate::testing::TestHome;
 
     #[track_caller]
-    fn check_code(home: &Home, expect: Result<usize, &str>) {
-        let found = layers(&Files::default(), &home.facts())
+    fn check_code(home: &TestHome, expect: Result<usize, &str>) {
+        let found = layers(&PolicyFiles::default(), &home.facts())
             .map(|layers| layers.len())
             .map_err(|error| error.code());
         assert_eq!(found, expect);
@@ -186,12 +188,13 @@ mod tests {
 
     #[test]
     fn file_counts_only_for_the_project_that_it_names() {
-        let home = Home::new();
+        let home = TestHome::new();
         home.write("version = 1\n");
         let path = home.facts().workspace.to_string();
         home.write_own(&format!("version = 1\nproject = \"{path}\"\n"));
         check_code(&home, Ok(2));
-        let service = Files { service: AbsPath::new(home.policy()), ..Files::default() };
+        let service =
+            PolicyFiles { service: AbsPath::new(home.policy()), ..PolicyFiles::default() };
         let found = layers(&service, &home.facts()).unwrap();
         assert!(found.iter().all(|layer| layer.policy.project.is_none()), "{found:?}");
         home.write_own(&format!("version = 1\nproject = \"{path}2\"\n"));
@@ -204,7 +207,7 @@ mod tests {
 
     #[test]
     fn project_key_is_refused_elsewhere() {
-        let home = Home::new();
+        let home = TestHome::new();
         let own = format!("version = 1\nproject = \"{}\"\n", home.facts().workspace);
         home.write(&own);
         check_code(&home, Err("policy-project-key"));
@@ -218,13 +221,13 @@ mod tests {
     #[test]
     fn names_of_every_kind_are_written_so_that_they_match() {
         for name in ["plain", "with \"quotes\" \\ and\ttab", "é\u{1b}[31m", "line\nend"] {
-            let home = Home::new();
+            let home = TestHome::new();
             let facts = Facts { workspace: home.0.join(name), ..home.facts() };
             let file = own_policy_file(&facts);
             fs::create_dir_all(file.parent().unwrap().as_path()).unwrap();
             fs::write(file.as_path(), new_own_policy(&facts)).unwrap();
             assert_eq!(
-                layers(&Files::default(), &facts).map(|layers| layers.len()).ok(),
+                layers(&PolicyFiles::default(), &facts).map(|layers| layers.len()).ok(),
                 Some(1),
                 "{name:?}"
             );
@@ -233,7 +236,7 @@ mod tests {
 
     #[test]
     fn list_tells_used_gone_misnamed_and_broken_files_apart() {
-        let home = Home::new();
+        let home = TestHome::new();
         let facts = home.facts();
         home.write_own(&new_own_policy(&facts));
         let gone = Facts { workspace: home.0.join("gone"), ..facts.clone() };

@@ -9,7 +9,7 @@ mod yarn;
 
 use ringfence_enforce::SettingsCopy;
 use ringfence_policy::{
-    AbsPath, Access, Because, Facts, Grants, Source, Verdict, are_public_urls, is_host,
+    AbsPath, Access, DecidingRule, Facts, Grants, Source, Verdict, are_public_urls, is_host,
     is_public_url, shown_url, shown_urls,
 };
 
@@ -50,7 +50,7 @@ pub(crate) fn is_copied(path: &AbsPath, grants: &Grants) -> bool {
     match decision.verdict {
         Verdict::Absent => true,
         Verdict::Denied => match &decision.rule {
-            Some(Because::Rule(rule)) => rule.origin.source == Source::BuiltIn && !rule.locked,
+            Some(DecidingRule::Rule(rule)) => rule.origin.source == Source::BuiltIn && !rule.locked,
             _ => false,
         },
         Verdict::Allowed | Verdict::ReadOnly => false,
@@ -100,8 +100,8 @@ impl Value {
 /// A known key and its values.
 type Key = (&'static str, Value);
 
-/// The value of a known key as it can be shown. The address of a registry loses what may be secret: without
-/// it, the tool would use the public one. A proxy with a password is left out.
+/// The value of a known key as it can be shown. The address of a registry loses what may be secret:
+/// without it, the tool would use the public one. A proxy with a password is left out.
 fn known(keys: &[Key], name: &str, value: &str) -> Option<String> {
     let (_, values) = keys.iter().find(|(key, _)| *key == name)?;
     let is_proxy = name.to_ascii_lowercase().contains("proxy");

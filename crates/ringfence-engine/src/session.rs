@@ -1,8 +1,8 @@
 //! The life of a session: one sandbox, one shell, many commands.
 
-mod beside;
 mod call;
-mod following;
+mod policy_follower;
+mod process;
 mod request;
 mod sandbox;
 mod tools;
@@ -12,67 +12,71 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence_api::{
-    Afterwards, Denial, Gap, Input, Line, Outcome, Output, Permission, Quarantined, Stream,
+    Denial, Gap, Outcome, OutputStream, Permission, QuarantinedFile, ShellCommand, ShellState,
+    StdinInput, StreamOutput,
 };
 use ringfence_audit::AuditError;
-use ringfence_policy::{AbsPath, Change};
+use ringfence_policy::{AbsPath, PolicyChange};
 use ringfence_provider::{
-    Feeder, Interrupter, Provider, ProviderError, Shell, ShellStart, Sink, Streams,
+    Interrupter, OutputSink, ProcessStdio, Provider, ProviderError, SandboxShell, ShellSpec,
+    StdinFeeder,
 };
 
 use crate::asking::permission_for;
-use crate::book::Book;
-use crate::{Asked, EngineError, Resolved, guard, permission, resolve_in, variables};
-pub use beside::Beside;
-use beside::Course;
+use crate::recorder::RunRecorder;
+use crate::{
+    EngineError, ResolvedPolicy, RunRequest, command_guard, permission, resolve_in, variables,
+};
 pub use call::Call;
-use following::Following;
-pub use following::{News, Problem, Resolver};
-pub use request::{InForce, Requested};
+use policy_follower::PolicyFollower;
+pub use policy_follower::{PolicyNews, PolicyProblem, PolicyResolver};
+use process::ProcessState;
+pub use process::SessionProcess;
+pub use request::{GrantEffect, GrantResult};
 pub(crate) use sandbox::executed;
-use sandbox::{Maker, Sandbox};
+use sandbox::{MakerThread, SandboxSlot};
 
 /// A sandbox that stands and a shell in it, as one policy has it.
 ///
 /// Both are renewed when they are needed and gone: a shell that a command ended starts anew
 /// in the same sandbox, and a sandbox that died is made anew. What was in them is gone with
 /// them, and each result says so.
-pub struct Opened {
-    asked: Asked,
+pub struct Session {
+    asked: RunRequest,
     program: OsString,
     /// Used by one command at a time.
-    shell: Mutex<Option<Box<dyn Shell>>>,
+    shell: Mutex<Option<Box<dyn SandboxShell>>>,
     /// Taken before the sandbox, where both are needed.
-    policy: Mutex<Following>,
-    sandbox: Mutex<Sandbox>,
+    policy: Mutex<PolicyFollower>,
+    sandbox: Mutex<SandboxSlot>,
 }
 
 /// What became of a command, and of the shell it ran in.
 #[derive(Debug, Clone)]
-pub struct Executed {
+pub struct SessionOutcome {
     /// As of any command.
     pub outcome: Outcome,
     /// Where the shell is now.
     pub cwd: Option<AbsPath>,
     /// What those wrote that earlier commands have left running, since the one before this.
-    pub background: Output,
+    pub background: StreamOutput,
     /// What became of the shell.
-    pub shell: Afterwards,
+    pub shell: ShellState,
     /// What became of policy files that were changed since the command before.
-    pub news: News,
+    pub news: PolicyNews,
 }
 
 /// How somebody else reaches a command that runs.
-pub struct Reach {
+pub struct CommandControl {
     /// For whoever does not want to wait.
     pub interrupter: Box<dyn Interrupter>,
     /// For whoever has what it reads, if it is to be fed.
-    pub feeder: Option<Arc<dyn Feeder>>,
+    pub feeder: Option<Arc<dyn StdinFeeder>>,
 }
 
 /// What is said when it is a command's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum StartDecision {
     /// It begins.
     Taken,
     /// Nobody wants it any more.
@@ -81,7 +85,7 @@ pub enum Turn {
 
 /// What a session is like now.
 #[derive(Debug, Clone)]
-pub struct Standings {
+pub struct SessionStatus {
     /// How many commands were run.
     pub commands: u64,
     /// Whether its shell is in the middle of a command.
@@ -95,22 +99,22 @@ pub struct Standings {
     /// The policy files that count, weakest first.
     pub policy_files: Vec<AbsPath>,
     /// What of them takes effect with a new session.
-    pub pending: Vec<Change>,
+    pub pending: Vec<PolicyChange>,
     /// Why they are not followed as they are now.
-    pub problem: Option<Problem>,
+    pub problem: Option<PolicyProblem>,
 }
 
-impl Opened {
+impl Session {
     /// Opens a session; `program` is its shell. The command of `asked` is not looked at.
     pub fn open(
         provider: Box<dyn Provider + Send>,
-        asked: Asked,
-        resolved: Resolved,
+        asked: RunRequest,
+        resolved: ResolvedPolicy,
         program: OsString,
     ) -> Result<Self, EngineError> {
         let (flags, files) = (asked.flags.clone(), asked.files.clone());
         let resolve =
-            move |before: &Resolved| resolve_in(before.surroundings.clone(), &flags, &files);
+            move |before: &ResolvedPolicy| resolve_in(before.surroundings.clone(), &flags, &files);
         Self::open_with(provider, asked, resolved, program, Box::new(resolve))
     }
 
@@ -118,17 +122,17 @@ impl Opened {
     /// policy anew, when a file was changed.
     pub fn open_with(
         provider: Box<dyn Provider + Send>,
-        asked: Asked,
-        resolved: Resolved,
+        asked: RunRequest,
+        resolved: ResolvedPolicy,
         program: OsString,
-        resolve: Box<Resolver>,
+        resolve: Box<PolicyResolver>,
     ) -> Result<Self, EngineError> {
         // The log's directory is there before the host is looked at: made by the first command,
         // it would appear in a sandbox that stands, and be open until it is covered.
-        Book::open(&asked, &resolved, &mut |_| ())?;
-        let sandbox = Sandbox {
+        RunRecorder::open(&asked, &resolved, &mut |_| ())?;
+        let sandbox = SandboxSlot {
             provider: Arc::new(Mutex::new(provider)),
-            maker: Maker::Opener,
+            maker: MakerThread::Opener,
             standing: None,
             lasting: Arc::default(),
             witness: None,
@@ -137,7 +141,7 @@ impl Opened {
             quarantined: Vec::new(),
             commands: 0,
         };
-        let policy = Mutex::new(Following::new(&asked, resolved, resolve));
+        let policy = Mutex::new(PolicyFollower::new(&asked, resolved, resolve));
         let opened =
             Self { asked, program, shell: Mutex::new(None), policy, sandbox: Mutex::new(sandbox) };
         opened.renew(&mut lock(&opened.shell))?;
@@ -163,19 +167,19 @@ impl Opened {
     }
 
     /// The policy that holds.
-    pub fn policy(&self) -> Arc<Resolved> {
+    pub fn policy(&self) -> Arc<ResolvedPolicy> {
         lock(&self.policy).holding.clone()
     }
 
     /// The same for something that is about to begin, unless nothing may.
-    fn policy_to_begin(&self) -> Result<Arc<Resolved>, EngineError> {
+    fn policy_to_begin(&self) -> Result<Arc<ResolvedPolicy>, EngineError> {
         self.follow();
         let policy = lock(&self.policy);
         policy.permits(&self.asked.session).map(|()| policy.holding.clone())
     }
 
     /// What is missing of a sandbox and a shell made anew.
-    fn renew(&self, shell: &mut Option<Box<dyn Shell>>) -> Result<(), EngineError> {
+    fn renew(&self, shell: &mut Option<Box<dyn SandboxShell>>) -> Result<(), EngineError> {
         let mut policy = lock(&self.policy);
         let mut sandbox = lock(&self.sandbox);
         sandbox.clear_if_dead();
@@ -191,7 +195,7 @@ impl Opened {
         if shell.is_some() {
             return Ok(());
         }
-        let start = ShellStart {
+        let start = ShellSpec {
             program: self.program.clone(),
             variables: variables(&resolved.grants, &self.asked.cwd, &resolved),
             cwd: self.asked.cwd.clone(),
@@ -210,14 +214,15 @@ impl Opened {
     }
 
     /// Runs a command in the shell, after those that were asked for before. `begun` gets what
-    /// reaches it when it is its turn, and says whether it is still wanted; `tell` hears what could not be recorded.
+    /// reaches it when it is its turn, and says whether it is still wanted; `tell` hears what could
+    /// not be recorded.
     pub fn execute(
         &self,
-        line: &Line,
-        begun: &mut dyn FnMut(Reach) -> Turn,
-        sink: &mut Sink<'_>,
+        line: &ShellCommand,
+        begun: &mut dyn FnMut(CommandControl) -> StartDecision,
+        sink: &mut OutputSink<'_>,
         tell: &mut dyn FnMut(&AuditError),
-    ) -> Result<Executed, EngineError> {
+    ) -> Result<SessionOutcome, EngineError> {
         self.execute_as(line, &Call::default(), begun, sink, tell)
     }
 
@@ -225,27 +230,27 @@ impl Opened {
     /// that `call` says.
     pub fn execute_as(
         &self,
-        line: &Line,
+        line: &ShellCommand,
         call: &Call,
-        begun: &mut dyn FnMut(Reach) -> Turn,
-        sink: &mut Sink<'_>,
+        begun: &mut dyn FnMut(CommandControl) -> StartDecision,
+        sink: &mut OutputSink<'_>,
         tell: &mut dyn FnMut(&AuditError),
-    ) -> Result<Executed, EngineError> {
+    ) -> Result<SessionOutcome, EngineError> {
         let text = String::from_utf8_lossy(&line.text).into_owned();
         let command = vec![self.program.clone(), "-c".into(), text.into()];
         let asked = call.of(&self.asked, command);
         self.follow();
         let resolved = self.policy();
-        let mut book = Book::open(&asked, &resolved, tell)?;
+        let mut book = RunRecorder::open(&asked, &resolved, tell)?;
         let (result, (cwd, background, shell)) =
             match self.attempt((line, call), begun, sink, &mut book) {
-                Ok(Executed { outcome, cwd, background, shell, .. }) => {
+                Ok(SessionOutcome { outcome, cwd, background, shell, .. }) => {
                     (Ok(outcome), (cwd, background, shell))
                 }
-                Err(error) => (Err(error), (None, Output::default(), Afterwards::Ended)),
+                Err(error) => (Err(error), (None, StreamOutput::default(), ShellState::Ended)),
             };
         book.finish(&result);
-        result.map(|outcome| Executed {
+        result.map(|outcome| SessionOutcome {
             outcome,
             cwd,
             background,
@@ -256,26 +261,27 @@ impl Opened {
 
     fn attempt(
         &self,
-        (line, call): (&Line, &Call),
-        begun: &mut dyn FnMut(Reach) -> Turn,
-        sink: &mut Sink<'_>,
-        book: &mut Book<'_>,
-    ) -> Result<Executed, EngineError> {
+        (line, call): (&ShellCommand, &Call),
+        begun: &mut dyn FnMut(CommandControl) -> StartDecision,
+        sink: &mut OutputSink<'_>,
+        book: &mut RunRecorder<'_>,
+    ) -> Result<SessionOutcome, EngineError> {
         let mut slot = lock(&self.shell);
         // It may have been waited for while a file was changed.
         let resolved = self.policy_to_begin()?;
-        if let Some(outcome) =
-            guard::refused(&resolved.grants, guard::Text::Line(&line.text, &self.program))
-        {
-            sink(Stream::Err, &outcome.stderr.head);
+        if let Some(outcome) = command_guard::refused(
+            &resolved.grants,
+            command_guard::CommandText::Line(&line.text, &self.program),
+        ) {
+            sink(OutputStream::Err, &outcome.stderr.head);
             let cwd = slot.as_ref().and_then(|shell| shell.cwd());
-            let background = Output::default();
-            return Ok(Executed {
+            let background = StreamOutput::default();
+            return Ok(SessionOutcome {
                 outcome,
                 cwd,
                 background,
-                shell: Afterwards::LivesOn,
-                news: News::default(),
+                shell: ShellState::LivesOn,
+                news: PolicyNews::default(),
             });
         }
         self.renew(&mut slot)?;
@@ -288,8 +294,9 @@ impl Opened {
         };
         recorded?;
         let feeder =
-            (line.input == Input::Fed).then(|| shell.feeder()).transpose().map_err(not_fed)?;
-        if begun(Reach { interrupter: shell.interrupter(), feeder }) == Turn::Left {
+            (line.input == StdinInput::Fed).then(|| shell.feeder()).transpose().map_err(not_fed)?;
+        if begun(CommandControl { interrupter: shell.interrupter(), feeder }) == StartDecision::Left
+        {
             return Err(EngineError::Unwanted);
         }
         lock(&self.sandbox).standing.iter().for_each(|standing| standing.resume_programs());
@@ -299,10 +306,10 @@ impl Opened {
         match ran {
             Ok(ran) => {
                 let cwd = shell.cwd();
-                if ran.shell == Afterwards::Ended {
+                if ran.shell == ShellState::Ended {
                     *slot = None;
                 }
-                Ok(Executed { cwd, ..sandbox.executed(ran) })
+                Ok(SessionOutcome { cwd, ..sandbox.executed(ran) })
             }
             Err(error @ ProviderError::NoLine { .. }) => Err(error.into()),
             Err(error) => {
@@ -320,10 +327,10 @@ impl Opened {
     pub fn start(
         &self,
         command: Vec<OsString>,
-        streams: Streams,
+        streams: ProcessStdio,
         deadline: Option<Duration>,
         tell: &mut dyn FnMut(&AuditError),
-    ) -> Result<Beside, EngineError> {
+    ) -> Result<SessionProcess, EngineError> {
         self.start_as(&Call::default(), command, streams, deadline, tell)
     }
 
@@ -333,10 +340,10 @@ impl Opened {
         &self,
         call: &Call,
         command: Vec<OsString>,
-        streams: Streams,
+        streams: ProcessStdio,
         deadline: Option<Duration>,
         tell: &mut dyn FnMut(&AuditError),
-    ) -> Result<Beside, EngineError> {
+    ) -> Result<SessionProcess, EngineError> {
         let asked = call.of(&self.asked, command);
         self.follow();
         let mut policy = lock(&self.policy);
@@ -346,17 +353,19 @@ impl Opened {
             policy.begin_anew();
         }
         let resolved = policy.holding.clone();
-        let mut book = Book::open(&asked, &resolved, tell)?;
+        let mut book = RunRecorder::open(&asked, &resolved, tell)?;
         let permitted = policy.permits(&asked.session);
         if permitted.is_ok()
-            && let Some(refused) =
-                guard::refused(&resolved.grants, guard::Text::Words(&asked.command))
+            && let Some(refused) = command_guard::refused(
+                &resolved.grants,
+                command_guard::CommandText::Words(&asked.command),
+            )
         {
             let result = Ok(refused.clone());
             book.finish(&result);
             drop(book);
-            let course = Course::Refused(Box::new(refused));
-            return Ok(Beside {
+            let course = ProcessState::Refused(Box::new(refused));
+            return Ok(SessionProcess {
                 course,
                 enforced: Vec::new(),
                 gaps: Vec::new(),
@@ -371,8 +380,8 @@ impl Opened {
             Ok(process) => {
                 drop(book);
                 let (enforced, gaps) = (sandbox.enforced.clone(), sandbox.gaps.clone());
-                Ok(Beside {
-                    course: Course::Runs(process),
+                Ok(SessionProcess {
+                    course: ProcessState::Runs(process),
                     enforced,
                     gaps,
                     asked,
@@ -388,13 +397,13 @@ impl Opened {
         }
     }
 
-    /// Ends the sandbox with all that runs in it, if the policy was narrowed in a way that a sandbox
-    /// cannot take over while it stands. The next command gets one made for the newest policy.
-    /// Answers whether it did.
+    /// Ends the sandbox with all that runs in it, if the policy was narrowed in a way that a
+    /// sandbox cannot take over while it stands. The next command gets one made for the newest
+    /// policy. Answers whether it did.
     pub fn restart_if_narrowed(&self) -> bool {
         self.follow();
         let mut policy = lock(&self.policy);
-        if !policy.pending.iter().any(Change::is_owed) {
+        if !policy.pending.iter().any(PolicyChange::is_owed) {
             return false;
         }
         lock(&self.sandbox).fell();
@@ -421,11 +430,11 @@ impl Opened {
     }
 
     /// How it stands.
-    pub fn standings(&self) -> Standings {
+    pub fn standings(&self) -> SessionStatus {
         let shell = self.shell.try_lock().ok().map(|shell| shell.as_ref().map(|shell| shell.pid()));
         let policy = lock(&self.policy);
         let sandbox = lock(&self.sandbox);
-        Standings {
+        SessionStatus {
             commands: sandbox.commands,
             is_busy: shell.is_none(),
             shell: shell.flatten(),
@@ -438,7 +447,7 @@ impl Opened {
     }
 
     /// Ends everything in it, also while commands run; answers what was moved away.
-    pub fn end(&self) -> Result<Vec<Quarantined>, EngineError> {
+    pub fn end(&self) -> Result<Vec<QuarantinedFile>, EngineError> {
         let mut sandbox = lock(&self.sandbox);
         let mut moved = std::mem::take(&mut sandbox.quarantined);
         if let Some(standing) = sandbox.standing.take() {

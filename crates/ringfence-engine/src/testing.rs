@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringfence_policy::{AbsPath, Access, Facts};
 
-use crate::allow::{AllowError, Allowed, Amendment, Opening, Permitted, allow_permanent};
-use crate::configure::Scope;
-use crate::files::Files;
+use crate::configure::PolicyScope;
+use crate::files::PolicyFiles;
 use crate::own_policy::{new_own_policy, own_policy_file};
+use crate::permanent_grant::{
+    AllowError, Amendment, GrantTarget, PermanentGrant, Permitted, allow_permanent,
+};
 
 /// A home directory with a project in it.
-pub(crate) struct Home(pub(crate) AbsPath);
+pub(crate) struct TestHome(pub(crate) AbsPath);
 
-impl Home {
+impl TestHome {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -73,12 +75,12 @@ impl Home {
     }
 
     /// Allows it in all projects.
-    pub(crate) fn allow(&self, name: &str, access: Access) -> Result<Allowed, AllowError> {
+    pub(crate) fn allow(&self, name: &str, access: Access) -> Result<PermanentGrant, AllowError> {
         self.amend(name, access, |amendment| amendment.write())
     }
 
     /// The outcome of [`Home::allow`] with nothing written.
-    pub(crate) fn preview(&self, name: &str, access: Access) -> Result<Allowed, AllowError> {
+    pub(crate) fn preview(&self, name: &str, access: Access) -> Result<PermanentGrant, AllowError> {
         self.amend(name, access, |amendment| amendment.preview())
     }
 
@@ -86,25 +88,29 @@ impl Home {
         &self,
         name: &str,
         access: Access,
-        with: fn(&Amendment<'_>) -> Result<Allowed, AllowError>,
-    ) -> Result<Allowed, AllowError> {
-        let opening = Opening::Path(self.0.join(name), access);
-        let (files, facts) = (Files::default(), self.facts());
+        with: fn(&Amendment<'_>) -> Result<PermanentGrant, AllowError>,
+    ) -> Result<PermanentGrant, AllowError> {
+        let opening = GrantTarget::Path(self.0.join(name), access);
+        let (files, facts) = (PolicyFiles::default(), self.facts());
         with(&Amendment {
             subject: Permitted::Opening(&opening),
-            scope: Scope::Global,
+            scope: PolicyScope::Global,
             files: &files,
             facts: &facts,
         })
     }
 
     /// Allows it in this project.
-    pub(crate) fn allow_here(&self, name: &str, access: Access) -> Result<Allowed, AllowError> {
-        allow_permanent(&self.0.join(name), access, &Files::default(), &self.facts())
+    pub(crate) fn allow_here(
+        &self,
+        name: &str,
+        access: Access,
+    ) -> Result<PermanentGrant, AllowError> {
+        allow_permanent(&self.0.join(name), access, &PolicyFiles::default(), &self.facts())
     }
 }
 
-impl Drop for Home {
+impl Drop for TestHome {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(self.0.as_path());
     }

@@ -1,7 +1,7 @@
 //! Variables by which tools keep their files in the private cache.
 //!
-//! By itself, pnpm puts its store into a project on another mount than the home directory; matplotlib
-//! and Chromium want to write below `~/.config`.
+//! By itself, pnpm puts its store into a project on another mount than the home directory;
+//! matplotlib and Chromium want to write below `~/.config`.
 
 use std::ffi::OsString;
 
@@ -35,8 +35,8 @@ pub(crate) fn add_settings(variables: &mut Vec<(OsString, OsString)>, grants: &G
     }
 }
 
-/// True for a variable that follows from the files of the project. A session in which a command makes
-/// such a file need not start anew because of it.
+/// True for a variable that follows from the files of the project. A session in which a command
+/// makes such a file need not start anew because of it.
 pub(crate) fn is_of_project(name: &OsString) -> bool {
     name == OLD_PNPM.0
 }

@@ -1,23 +1,23 @@
 use std::fs;
 
-use ringfence_api::Evidence;
+use ringfence_api::DenialEvidence;
 use ringfence_policy::{Flags, resolve};
 use serde_json::Value;
 
 use super::*;
 use crate::files::layers;
-use crate::testing::Home;
+use crate::testing::TestHome;
 
 /// Says always the same, and remembers what it heard.
 #[derive(Debug)]
 struct Parrot {
-    says: Answer,
-    offered: Mutex<Vec<Vec<Answer>>>,
+    says: AskAnswer,
+    offered: Mutex<Vec<Vec<AskAnswer>>>,
     notes: Mutex<Vec<String>>,
 }
 
 impl Asker for Parrot {
-    fn ask(&self, ask: &Ask) -> Answer {
+    fn ask(&self, ask: &Ask) -> AskAnswer {
         self.offered.lock().unwrap().push(ask.options.clone());
         self.says
     }
@@ -28,30 +28,30 @@ impl Asker for Parrot {
 }
 
 struct Trial {
-    home: Home,
+    home: TestHome,
     parrot: Arc<Parrot>,
-    witness: Witness,
+    witness: RecordingAsker,
 }
 
 impl Trial {
     /// A run under the policy of a person who always says the same.
-    fn new(policy: &str, says: Answer) -> Self {
-        let home = Home::new();
+    fn new(policy: &str, says: AskAnswer) -> Self {
+        let home = TestHome::new();
         home.write(policy);
         let facts = home.facts();
         let grants = resolve(
-            &layers(&Files::default(), &facts).unwrap(),
+            &layers(&PolicyFiles::default(), &facts).unwrap(),
             &Flags::none(facts.workspace.clone()),
             &facts,
         )
         .unwrap();
         let parrot = Arc::new(Parrot { says, offered: Mutex::default(), notes: Mutex::default() });
-        let subject = Subject { agent: Some("a".into()), session: "s".into() };
-        let witness = Witness {
+        let subject = RecordSubject { agent: Some("a".into()), session: "s".into() };
+        let witness = RecordingAsker {
             asker: parrot.clone(),
             grants: grants.into(),
             facts,
-            files: Files::default(),
+            files: PolicyFiles::default(),
             subject,
             log: Mutex::new(None),
             lasting: Arc::default(),
@@ -69,15 +69,15 @@ impl Trial {
             pid: 42,
             program: "cat".into(),
             time_ms: 0,
-            evidence: Evidence::Kernel,
+            evidence: DenialEvidence::Kernel,
             count: 1,
             optional: false,
         }
     }
 
-    fn ask(&self, operation: Operation, name: &str) -> Answer {
+    fn ask(&self, operation: Operation, name: &str) -> AskAnswer {
         self.witness
-            .ask(&Ask { denial: self.denial(operation, name), options: Answer::ALL.to_vec() })
+            .ask(&Ask { denial: self.denial(operation, name), options: AskAnswer::ALL.to_vec() })
     }
 
     /// `operation target result reason` of each record, the target by its last name.
@@ -105,9 +105,9 @@ const PLAIN: &str = "version = 1 # mine\n";
 #[test]
 fn what_is_said_is_on_record() {
     for (says, result) in [
-        (Answer::AllowOnce, "allowed"),
-        (Answer::AllowSession, "allowed"),
-        (Answer::Deny, "blocked"),
+        (AskAnswer::AllowOnce, "allowed"),
+        (AskAnswer::AllowSession, "allowed"),
+        (AskAnswer::Deny, "blocked"),
     ] {
         let trial = Trial::new(PLAIN, says);
         assert_eq!(trial.ask(Operation::Read, ".ssh/id"), says);
@@ -118,8 +118,8 @@ fn what_is_said_is_on_record() {
 
 #[test]
 fn what_is_allowed_for_good_is_written_down_and_said_so() {
-    let trial = Trial::new(PLAIN, Answer::AllowPermanent);
-    assert_eq!(trial.ask(Operation::Read, ".ssh/id"), Answer::AllowPermanent);
+    let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
+    assert_eq!(trial.ask(Operation::Read, ".ssh/id"), AskAnswer::AllowPermanent);
     assert_eq!(
         (trial.home.read_own(), trial.home.read()),
         ("[filesystem]\nread = [\"~/.ssh/id\"]\n".to_owned(), PLAIN.to_owned())
@@ -138,17 +138,17 @@ fn what_is_allowed_for_good_is_written_down_and_said_so() {
 
 #[test]
 fn what_cannot_be_written_down_is_allowed_as_long_as_the_sandbox_lives() {
-    let trial = Trial::new(PLAIN, Answer::AllowPermanent);
+    let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
     // Broken between the question and the answer, as far as anybody can tell.
-    let options = Answer::ALL.to_vec();
+    let options = AskAnswer::ALL.to_vec();
     trial.home.write("version = 1\n[filesystem\n");
     assert_eq!(
         trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &options),
-        Answer::AllowSession
+        AskAnswer::AllowSession
     );
     assert_eq!(
-        trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &[Answer::AllowPermanent]),
-        Answer::Deny
+        trial.witness.keep(&trial.denial(Operation::Read, ".ssh/id"), &[AskAnswer::AllowPermanent]),
+        AskAnswer::Deny
     );
     assert_eq!(trial.home.read(), "version = 1\n[filesystem\n");
     assert!(
@@ -165,9 +165,10 @@ fn what_cannot_be_written_down_is_allowed_as_long_as_the_sandbox_lives() {
 
 #[test]
 fn what_would_not_last_is_not_offered_for_good() {
-    let trial = Trial::new("version = 1\n[filesystem]\ndeny = [\"~/x\"]\n", Answer::AllowPermanent);
-    assert_eq!(trial.ask(Operation::Read, "x"), Answer::Deny);
-    let fewer = vec![Answer::AllowOnce, Answer::AllowSession, Answer::Deny];
+    let trial =
+        Trial::new("version = 1\n[filesystem]\ndeny = [\"~/x\"]\n", AskAnswer::AllowPermanent);
+    assert_eq!(trial.ask(Operation::Read, "x"), AskAnswer::Deny);
+    let fewer = vec![AskAnswer::AllowOnce, AskAnswer::AllowSession, AskAnswer::Deny];
     assert_eq!(*trial.parrot.offered.lock().unwrap(), [fewer]);
     assert_eq!(trial.records(), ["ask x blocked ~/.ssh answered deny"]);
 }
@@ -175,18 +176,18 @@ fn what_would_not_last_is_not_offered_for_good() {
 #[test]
 fn what_every_sandbox_has_of_its_own_is_not_asked_about() {
     // No policy could open it, and no sandbox would stand with it.
-    let trial = Trial::new(PLAIN, Answer::AllowSession);
+    let trial = Trial::new(PLAIN, AskAnswer::AllowSession);
     for place in ["/", "/run"] {
-        assert_eq!(trial.ask(Operation::Read, place), Answer::Deny, "{place}");
-        assert_eq!(trial.ask(Operation::Write, place), Answer::Deny, "{place}");
+        assert_eq!(trial.ask(Operation::Read, place), AskAnswer::Deny, "{place}");
+        assert_eq!(trial.ask(Operation::Write, place), AskAnswer::Deny, "{place}");
     }
-    assert_eq!(trial.ask(Operation::Read, "/run/lock"), Answer::AllowSession);
+    assert_eq!(trial.ask(Operation::Read, "/run/lock"), AskAnswer::AllowSession);
     assert_eq!(trial.parrot.offered.lock().unwrap().len(), 1);
 }
 
 #[test]
 fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
-    let mut trial = Trial::new(PLAIN, Answer::AllowOnce);
+    let mut trial = Trial::new(PLAIN, AskAnswer::AllowOnce);
     for rule in trial
         .witness
         .grants
@@ -199,16 +200,16 @@ fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
         rule.locked = true;
         rule.origin.source = ringfence_policy::Source::Managed;
     }
-    assert_eq!(trial.ask(Operation::Read, ".ssh/id"), Answer::Deny);
-    assert_eq!(trial.ask(Operation::Read, "p/x"), Answer::Deny);
-    assert_eq!(trial.ask(Operation::Connect, ".netrc"), Answer::Deny);
+    assert_eq!(trial.ask(Operation::Read, ".ssh/id"), AskAnswer::Deny);
+    assert_eq!(trial.ask(Operation::Read, "p/x"), AskAnswer::Deny);
+    assert_eq!(trial.ask(Operation::Connect, ".netrc"), AskAnswer::Deny);
     assert_eq!((trial.parrot.offered.lock().unwrap().len(), trial.records().len()), (0, 0));
-    assert_eq!(trial.ask(Operation::Read, ".netrc"), Answer::AllowOnce);
+    assert_eq!(trial.ask(Operation::Read, ".netrc"), AskAnswer::AllowOnce);
 }
 
 #[test]
 fn what_is_ringfences_own_is_not_to_be_written() {
-    let trial = Trial::new(PLAIN, Answer::AllowOnce);
+    let trial = Trial::new(PLAIN, AskAnswer::AllowOnce);
     let own = [
         ".config/ringfence/policy.toml",
         ".config/ringfence/projects/x.toml",
@@ -219,52 +220,53 @@ fn what_is_ringfences_own_is_not_to_be_written() {
     for name in own {
         assert_eq!(
             [Operation::Write, Operation::Create].map(|operation| trial.ask(operation, name)),
-            [Answer::Deny; 2],
+            [AskAnswer::Deny; 2],
             "{name}"
         );
     }
     assert_eq!((trial.parrot.offered.lock().unwrap().len(), trial.records().len()), (0, 0));
-    assert_eq!(trial.ask(Operation::Create, "q/.vscode/x"), Answer::AllowOnce);
+    assert_eq!(trial.ask(Operation::Create, "q/.vscode/x"), AskAnswer::AllowOnce);
 }
 
 #[test]
 fn what_is_to_be_written_for_good_is_written_down_as_such() {
-    let trial = Trial::new(PLAIN, Answer::AllowPermanent);
-    assert_eq!(trial.ask(Operation::Create, "q/new"), Answer::AllowPermanent);
+    let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
+    assert_eq!(trial.ask(Operation::Create, "q/new"), AskAnswer::AllowPermanent);
     assert_eq!(trial.home.read_own(), "[filesystem]\nwrite = [\"~/q/new\"]\n");
     assert_eq!(trial.records()[0], "ask new allowed ~/.ssh answered allow_permanent");
 }
 
 #[test]
 fn nothing_goes_through_that_cannot_be_recorded() {
-    for (policy, expect) in
-        [(PLAIN, Answer::Deny), ("version = 1\n[audit]\non-error = \"run\"\n", Answer::AllowOnce)]
-    {
-        let trial = Trial::new(policy, Answer::AllowOnce);
+    for (policy, expect) in [
+        (PLAIN, AskAnswer::Deny),
+        ("version = 1\n[audit]\non-error = \"run\"\n", AskAnswer::AllowOnce),
+    ] {
+        let trial = Trial::new(policy, AskAnswer::AllowOnce);
         fs::write(trial.home.0.join(".local").as_path(), "in the way").unwrap();
         assert_eq!(trial.ask(Operation::Read, ".ssh/id"), expect);
     }
-    let trial = Trial::new(PLAIN, Answer::AllowPermanent);
+    let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
     fs::write(trial.home.0.join(".local").as_path(), "in the way").unwrap();
-    assert_eq!(trial.ask(Operation::Read, ".ssh/id"), Answer::Deny);
+    assert_eq!(trial.ask(Operation::Read, ".ssh/id"), AskAnswer::Deny);
     assert_eq!(trial.home.read(), PLAIN);
 }
 
 #[test]
 fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
-    let trial = Trial::new(PLAIN, Answer::AllowPermanent);
+    let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
     let denial =
         |target: &str| Denial { target: target.into(), ..trial.denial(Operation::Connect, "") };
     let ask = |target: &str| {
-        trial.witness.ask(&Ask { denial: denial(target), options: Answer::ALL.to_vec() })
+        trial.witness.ask(&Ask { denial: denial(target), options: AskAnswer::ALL.to_vec() })
     };
-    assert_eq!(ask("app.test:443"), Answer::AllowPermanent);
-    assert_eq!(ask("[2001:db8::1]:80"), Answer::AllowPermanent);
+    assert_eq!(ask("app.test:443"), AskAnswer::AllowPermanent);
+    assert_eq!(ask("[2001:db8::1]:80"), AskAnswer::AllowPermanent);
     assert_eq!(
         trial.home.read_own(),
         "[network]\nallow = [\"app.test:443\", \"[2001:db8::1]:80\"]\n"
     );
-    assert_eq!(trial.parrot.offered.lock().unwrap().as_slice(), [Answer::ALL, Answer::ALL]);
+    assert_eq!(trial.parrot.offered.lock().unwrap().as_slice(), [AskAnswer::ALL, AskAnswer::ALL]);
     assert!(
         trial.records()[1].starts_with("permit app.test:443 allowed allow app.test:443 "),
         "{:?}",
@@ -272,7 +274,7 @@ fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
     );
     // What is no port of a host, or this machine.
     for target in ["app.test", "10.0.0.1:53/udp", "localhost:80", "127.0.0.1:80", "*.app.test:80"] {
-        assert_eq!(ask(target), Answer::Deny, "{target}");
+        assert_eq!(ask(target), AskAnswer::Deny, "{target}");
     }
     assert_eq!(trial.parrot.offered.lock().unwrap().len(), 2);
 }
@@ -281,18 +283,18 @@ fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
 fn a_host_that_is_denied_or_locked_is_nobodys_to_open() {
     let trial = Trial::new(
         "version = 1\n[network]\nallow = [\"a.test\"]\ndeny = [\"b.test\", \"10.0.0.0/8\"]\n",
-        Answer::AllowOnce,
+        AskAnswer::AllowOnce,
     );
     let ask = |target: &str| {
         let denial = Denial { target: target.into(), ..trial.denial(Operation::Connect, "") };
-        trial.witness.ask(&Ask { denial, options: Answer::ALL.to_vec() })
+        trial.witness.ask(&Ask { denial, options: AskAnswer::ALL.to_vec() })
     };
     for target in ["b.test:80", "10.1.2.3:80", "[::ffff:10.1.2.3]:80", "a.test:80"] {
-        assert_eq!(ask(target), Answer::Deny, "{target}");
+        assert_eq!(ask(target), AskAnswer::Deny, "{target}");
     }
-    assert_eq!(ask("c.test:80"), Answer::AllowOnce);
+    assert_eq!(ask("c.test:80"), AskAnswer::AllowOnce);
     trial.witness.grants.write().unwrap().network.locked =
         Some(Origin::new(Source::Managed, "network.locked = true"));
-    assert_eq!(ask("c.test:80"), Answer::Deny);
+    assert_eq!(ask("c.test:80"), AskAnswer::Deny);
     assert_eq!(trial.parrot.offered.lock().unwrap().len(), 1);
 }

@@ -2,12 +2,12 @@
 
 use ringfence_api::{Denial, Operation};
 use ringfence_policy::policy::PortChoice;
-use ringfence_policy::{Ground, HostRule, NetworkMode, Subject, guarded};
+use ringfence_policy::{HostPattern, HostReason, HostRule, NetworkMode, guarded};
 
-use super::words::who;
-use super::{Draft, Lesson};
+use super::comments::who;
+use super::{LearnDraft, LearnedRule};
 
-impl Draft<'_> {
+impl LearnDraft<'_> {
     /// What flags say of hosts and ports has to stand in the file, to hold without them.
     pub(super) fn take_host_flags(&mut self) {
         let flags = &self.asked.flags;
@@ -39,7 +39,7 @@ impl Draft<'_> {
     pub(super) fn open_hosts<'d>(
         &mut self,
         denials: Vec<&'d Denial>,
-    ) -> (Vec<Lesson>, Vec<&'d Denial>) {
+    ) -> (Vec<LearnedRule>, Vec<&'d Denial>) {
         let (mut opened, mut rest) = (Vec::new(), Vec::new());
         for denial in denials {
             let Some(rule) = self.wanted_host(denial) else {
@@ -52,7 +52,7 @@ impl Draft<'_> {
                 let why = format!("wanted; {}", who(denial));
                 self.comments.set(format!("network.allow.{}", list.len()), why.clone());
                 list.push(text.clone());
-                opened.push(Lesson { what: text, why });
+                opened.push(LearnedRule { what: text, why });
             }
         }
         (opened, rest)
@@ -64,7 +64,7 @@ impl Draft<'_> {
             return "the network is shut; `ringfence learn --net allow-list` notes which hosts are wanted".into();
         }
         match HostRule::parse(&denial.target).map(|rule| rule.subject) {
-            Ok(Subject::Range(range)) => match guarded(range.first()) {
+            Ok(HostPattern::Range(range)) => match guarded(range.first()) {
                 Some(what) => format!("it is {what}, for you to allow"),
                 None => denial.rule.clone(),
             },
@@ -81,14 +81,14 @@ impl Draft<'_> {
         // A target is written as a rule on it is.
         let HostRule { subject, port } = HostRule::parse(&denial.target).ok()?;
         let passage = match (&subject, port) {
-            (Subject::Name(name), None) => rules.lookup(name),
-            (Subject::Name(name), Some(port)) => rules.name(name, port),
-            (Subject::Range(range), Some(port)) if guarded(range.first()).is_none() => {
+            (HostPattern::Name(name), None) => rules.lookup(name),
+            (HostPattern::Name(name), Some(port)) => rules.name(name, port),
+            (HostPattern::Range(range), Some(port)) if guarded(range.first()).is_none() => {
                 rules.address(range.first(), port, None, &[])
             }
             _ => return None,
         };
-        if passage.ground == Ground::Unlisted { passage.remedy() } else { None }
+        if passage.ground == HostReason::Unlisted { passage.remedy() } else { None }
     }
 }
 

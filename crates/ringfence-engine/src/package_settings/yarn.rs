@@ -44,8 +44,8 @@ pub(super) fn classic(text: &str) -> Option<String> {
     (!copy.is_empty()).then_some(copy)
 }
 
-/// The copy of a `.yarnrc.yml`: plain values at its top, and the registries of scopes. A file that is
-/// indented by tabs is no YAML.
+/// The copy of a `.yarnrc.yml`: plain values at its top, and the registries of scopes. A file that
+/// is indented by tabs is no YAML.
 pub(super) fn berry(text: &str) -> Option<String> {
     let (mut copy, mut scopes) = (String::new(), String::new());
     let (mut is_in_scopes, mut scope) = (false, None);

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
 
-use ringfence_api::{Line, Status, quoted};
+use ringfence_api::{ExitStatus, ShellCommand, quoted};
 use ringfence_policy::AbsPath;
-use ringfence_provider::{ProviderError, Shell};
+use ringfence_provider::{ProviderError, SandboxShell};
 
-use crate::{Asked, EngineError};
+use crate::{EngineError, RunRequest};
 
 /// How long a shell may take to change its directory.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,8 +24,8 @@ pub struct Call {
 
 impl Call {
     /// The request for this call in a session that began with `asked`.
-    pub(super) fn of(&self, asked: &Asked, command: Vec<OsString>) -> Asked {
-        let mut asked = Asked { command, ..asked.clone() };
+    pub(super) fn of(&self, asked: &RunRequest, command: Vec<OsString>) -> RunRequest {
+        let mut asked = RunRequest { command, ..asked.clone() };
         if let Some(name) = &self.name {
             asked.session = name.clone();
         }
@@ -36,7 +36,7 @@ impl Call {
     }
 
     /// Lets the shell stand where the call begins.
-    pub(super) fn enter(&self, shell: &mut dyn Shell) -> Result<(), EngineError> {
+    pub(super) fn enter(&self, shell: &mut dyn SandboxShell) -> Result<(), EngineError> {
         let Some(cwd) = self.cwd.as_ref().filter(|cwd| shell.cwd().as_ref() != Some(cwd)) else {
             return Ok(());
         };
@@ -44,12 +44,12 @@ impl Call {
             |source| ProviderError::System { what: "enter the directory of the call", source };
         let path =
             cwd.as_path().to_str().ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
-        let line = Line {
+        let line = ShellCommand {
             deadline: Some(PATIENCE),
-            ..Line::new(format!("\\builtin cd -- {}", quoted(path)))
+            ..ShellCommand::new(format!("\\builtin cd -- {}", quoted(path)))
         };
         let ran = shell.execute(&line, &mut |_, _| {})?;
-        if ran.status == Status::Exited(0) && shell.cwd().as_ref() == Some(cwd) {
+        if ran.status == ExitStatus::Exited(0) && shell.cwd().as_ref() == Some(cwd) {
             return Ok(());
         }
         Err(fail(io::Error::new(io::ErrorKind::NotFound, cwd.to_string())).into())

@@ -2,31 +2,31 @@
 
 use std::sync::Arc;
 
-use ringfence_api::{Answer, Ask, Asker, Denial, Evidence, Operation, Permission};
+use ringfence_api::{Ask, AskAnswer, Asker, Denial, DenialEvidence, Operation, Permission};
 use ringfence_audit::now_ms;
-use ringfence_policy::{Access, Direction, Origin};
+use ringfence_policy::{Access, ChangeDirection, Origin};
 
-use super::{Opened, lock};
-use crate::Resolved;
-use crate::allow::Opening;
-use crate::asking::{Lasting, Witness, offered};
+use super::{Session, lock};
+use crate::ResolvedPolicy;
+use crate::asking::{RecordingAsker, SessionGrants, offered};
+use crate::permanent_grant::GrantTarget;
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Requested {
+pub enum GrantResult {
     /// It was open before, by this rule.
     Open(Origin),
     /// Nobody could have said anything but no.
     Shut(Denial),
     /// There was somebody to ask, and this is what they said.
-    Said(Answer, InForce),
+    Said(AskAnswer, GrantEffect),
     /// There was nobody to ask. This is what they would have been asked.
     Unasked(Permission),
 }
 
 /// Whether what was allowed can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InForce {
+pub enum GrantEffect {
     /// At once, in the sandbox that stands.
     Now,
     /// At once, in another sandbox: this one could not take it over.
@@ -37,14 +37,14 @@ pub enum InForce {
     Never,
 }
 
-impl Opened {
+impl Session {
     /// Asks for `opening` on behalf of `who`, of whoever can be asked.
     pub fn request(
         &self,
-        opening: &Opening,
+        opening: &GrantTarget,
         who: &str,
         asker: Option<Arc<dyn Asker>>,
-    ) -> Requested {
+    ) -> GrantResult {
         self.follow();
         let resolved = self.policy();
         let denial = match self.denial(opening, who, &resolved) {
@@ -54,36 +54,44 @@ impl Opened {
         // Somebody has opened it since, and the sandbox that stands could not follow.
         let newest = lock(&self.policy).newest.clone();
         if opening.opener(&newest.grants).is_ok() {
-            return Requested::Said(Answer::AllowPermanent, self.renewed());
+            return GrantResult::Said(AskAnswer::AllowPermanent, self.renewed());
         }
         let facts = &resolved.surroundings.facts;
-        let lasts = |answer: &Answer| {
-            *answer != Answer::AllowOnce
-                && (*answer != Answer::AllowSession || would_open(opening, &resolved))
+        let lasts = |answer: &AskAnswer| {
+            *answer != AskAnswer::AllowOnce
+                && (*answer != AskAnswer::AllowSession || would_open(opening, &resolved))
         };
-        let options: Vec<Answer> =
-            offered(&denial, Answer::ALL, &resolved.grants, &self.asked.files, facts)
+        let options: Vec<AskAnswer> =
+            offered(&denial, AskAnswer::ALL, &resolved.grants, &self.asked.files, facts)
                 .into_iter()
                 .filter(lasts)
                 .collect();
         let Some(permission) = Permission::of(&denial, &options) else {
-            return Requested::Shut(denial);
+            return GrantResult::Shut(denial);
         };
-        let Some(asker) = asker else { return Requested::Unasked(permission) };
-        let witness = Witness::new(asker, &self.asked, &resolved, Arc::new(Lasting::default()));
+        let Some(asker) = asker else { return GrantResult::Unasked(permission) };
+        let witness =
+            RecordingAsker::new(asker, &self.asked, &resolved, Arc::new(SessionGrants::default()));
         match witness.ask(&Ask { denial, options }) {
-            Answer::Deny | Answer::AllowOnce => Requested::Said(Answer::Deny, InForce::Never),
-            answer => Requested::Said(answer, self.put_in_force(opening, answer)),
+            AskAnswer::Deny | AskAnswer::AllowOnce => {
+                GrantResult::Said(AskAnswer::Deny, GrantEffect::Never)
+            }
+            answer => GrantResult::Said(answer, self.put_in_force(opening, answer)),
         }
     }
 
     /// What stands in the way; what opens it where nothing does.
-    fn denial(&self, opening: &Opening, who: &str, resolved: &Resolved) -> Result<Denial, Origin> {
+    fn denial(
+        &self,
+        opening: &GrantTarget,
+        who: &str,
+        resolved: &ResolvedPolicy,
+    ) -> Result<Denial, Origin> {
         if let Ok(origin) = opening.opener(&resolved.grants) {
             return Err(origin);
         }
         let (operation, target, (rule, origin, explicit)) = match opening {
-            Opening::Path(path, access) => {
+            GrantTarget::Path(path, access) => {
                 let operation = match access {
                     Access::Read => Operation::Read,
                     Access::Write => Operation::Write,
@@ -92,7 +100,7 @@ impl Opened {
                 let because = Denial::because(&resolved.grants.decide(path, *access));
                 (operation, path.to_string_lossy().into_owned(), because)
             }
-            Opening::Host(rule) => {
+            GrantTarget::Host(rule) => {
                 let passage = resolved.grants.network.about(rule);
                 let why = passage
                     .as_ref()
@@ -114,25 +122,27 @@ impl Opened {
             pid,
             program: who.to_owned(),
             time_ms: now_ms(),
-            evidence: Evidence::Tool,
+            evidence: DenialEvidence::Tool,
             count: 1,
             optional: false,
         })
     }
 
     /// It may be open in the policy and not in the sandbox yet.
-    fn open_already(&self, origin: Origin) -> Requested {
-        let is_pending =
-            lock(&self.policy).pending.iter().any(|change| change.direction == Direction::Wider);
+    fn open_already(&self, origin: Origin) -> GrantResult {
+        let is_pending = lock(&self.policy)
+            .pending
+            .iter()
+            .any(|change| change.direction == ChangeDirection::Wider);
         if is_pending {
-            Requested::Said(Answer::AllowSession, self.renewed())
+            GrantResult::Said(AskAnswer::AllowSession, self.renewed())
         } else {
-            Requested::Open(origin)
+            GrantResult::Open(origin)
         }
     }
 
-    fn put_in_force(&self, opening: &Opening, answer: Answer) -> InForce {
-        if answer == Answer::AllowPermanent {
+    fn put_in_force(&self, opening: &GrantTarget, answer: AskAnswer) -> GrantEffect {
+        if answer == AskAnswer::AllowPermanent {
             // It stands in a file, which is followed as any edit of it.
             self.follow();
         } else {
@@ -148,14 +158,14 @@ impl Opened {
             }
         }
         let is_pending = !lock(&self.policy).pending.is_empty();
-        if is_pending { self.renewed() } else { InForce::Now }
+        if is_pending { self.renewed() } else { GrantEffect::Now }
     }
 
     /// Ends the sandbox, if nothing runs in its shell: the next command gets another.
-    fn renewed(&self) -> InForce {
+    fn renewed(&self) -> GrantEffect {
         let Ok(mut shell) = self.shell.try_lock() else {
             let policy = lock(&self.policy);
-            return InForce::Later(
+            return GrantEffect::Later(
                 policy.pending.iter().find_map(|change| change.pending.clone()).unwrap_or_default(),
             );
         };
@@ -163,12 +173,12 @@ impl Opened {
         let mut policy = lock(&self.policy);
         lock(&self.sandbox).fell();
         policy.begin_anew();
-        InForce::Anew
+        GrantEffect::Anew
     }
 }
 
 /// Whether it would be open if a person said so for this session: what a person's own rule shuts
 /// by name stays shut.
-fn would_open(opening: &Opening, resolved: &Resolved) -> bool {
-    opening.opener(&Lasting::of(opening.clone()).on(resolved).grants).is_ok()
+fn would_open(opening: &GrantTarget, resolved: &ResolvedPolicy) -> bool {
+    opening.opener(&SessionGrants::of(opening.clone()).on(resolved).grants).is_ok()
 }

@@ -5,50 +5,52 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_api::{Denial, Gap, Outcome, Quarantined, Ran};
+use ringfence_api::{Denial, Gap, Outcome, QuarantinedFile, ShellCommandResult};
 use ringfence_enforce::Plan;
-use ringfence_provider::{Process, ProcessStart, Provider, ProviderError, Standing, Streams};
+use ringfence_provider::{
+    ProcessSpec, ProcessStdio, Provider, ProviderError, Sandbox, SandboxedProcess,
+};
 
-use super::{Executed, News};
-use crate::asking::{Lasting, Witness};
-use crate::book::Book;
-use crate::{Asked, EngineError, Resolved, accept, open, variables};
+use super::{PolicyNews, SessionOutcome};
+use crate::asking::{RecordingAsker, SessionGrants};
+use crate::recorder::RunRecorder;
+use crate::{EngineError, ResolvedPolicy, RunRequest, accept, open, variables};
 
 /// What is used by many at once, each for a moment.
-pub(super) struct Sandbox {
+pub(super) struct SandboxSlot {
     pub(super) provider: Arc<Mutex<Box<dyn Provider + Send>>>,
     /// The thread that this one was made on, unless it was that of whoever opened the session.
-    pub(super) maker: Maker,
-    pub(super) standing: Option<Box<dyn Standing>>,
+    pub(super) maker: MakerThread,
+    pub(super) standing: Option<Box<dyn Sandbox>>,
     /// What was allowed for the session.
-    pub(super) lasting: Arc<Lasting>,
+    pub(super) lasting: Arc<SessionGrants>,
     /// Whoever is asked, and has to know the policy.
-    pub(super) witness: Option<Arc<Witness>>,
+    pub(super) witness: Option<Arc<RecordingAsker>>,
     pub(super) enforced: Vec<String>,
     pub(super) gaps: Vec<Gap>,
     /// Moved away when a sandbox before this one ended.
-    pub(super) quarantined: Vec<Quarantined>,
+    pub(super) quarantined: Vec<QuarantinedFile>,
     pub(super) commands: u64,
 }
 
-impl Sandbox {
+impl SandboxSlot {
     /// One that stands.
     pub(super) fn standing(
         &mut self,
-        asked: &Asked,
-        resolved: &Resolved,
-    ) -> Result<&dyn Standing, EngineError> {
+        asked: &RunRequest,
+        resolved: &ResolvedPolicy,
+    ) -> Result<&dyn Sandbox, EngineError> {
         if self.standing.is_none() {
             let resolved = &self.lasting.on(resolved);
             self.witness = asked.asker.as_ref().map(|asker| {
-                Arc::new(Witness::new(asker.clone(), asked, resolved, self.lasting.clone()))
+                Arc::new(RecordingAsker::new(asker.clone(), asked, resolved, self.lasting.clone()))
             });
             let standing = match self.maker {
-                Maker::Opener => {
-                    self.maker = Maker::Ended;
+                MakerThread::Opener => {
+                    self.maker = MakerThread::Ended;
                     make(&self.provider, asked, resolved, self.witness.clone())?
                 }
-                Maker::Ended | Maker::Thread(_) => self.make_apart(asked, resolved)?,
+                MakerThread::Ended | MakerThread::Thread(_) => self.make_apart(asked, resolved)?,
             };
             self.stands_by(standing.plan());
             self.standing = Some(standing);
@@ -60,9 +62,9 @@ impl Sandbox {
     /// sandbox now may be gone soon.
     fn make_apart(
         &mut self,
-        asked: &Asked,
-        resolved: &Resolved,
-    ) -> Result<Box<dyn Standing>, EngineError> {
+        asked: &RunRequest,
+        resolved: &ResolvedPolicy,
+    ) -> Result<Box<dyn Sandbox>, EngineError> {
         let (provider, witness) = (self.provider.clone(), self.witness.clone());
         let (asked, resolved) = (asked.clone(), resolved.clone());
         let ((made, hears), (end, ends)) = (mpsc::channel(), mpsc::channel::<Infallible>());
@@ -75,7 +77,7 @@ impl Sandbox {
         let failed = |source| ProviderError::System { what: "start a thread", source };
         thread::Builder::new().name("maker".into()).spawn(work).map_err(failed)?;
         let standing = hears.recv().map_err(|_| ProviderError::Gone { what: "sandbox" })??;
-        self.maker = Maker::Thread(end);
+        self.maker = MakerThread::Thread(end);
         Ok(standing)
     }
 
@@ -86,16 +88,16 @@ impl Sandbox {
 
     pub(super) fn start(
         &mut self,
-        asked: &Asked,
-        resolved: &Resolved,
-        book: &mut Book<'_>,
-        (streams, deadline): (Streams, Option<Duration>),
-    ) -> Result<Box<dyn Process>, EngineError> {
+        asked: &RunRequest,
+        resolved: &ResolvedPolicy,
+        book: &mut RunRecorder<'_>,
+        (streams, deadline): (ProcessStdio, Option<Duration>),
+    ) -> Result<Box<dyn SandboxedProcess>, EngineError> {
         self.standing(asked, resolved)?;
         book.begin(&self.gaps)?;
         self.commands += 1;
         let variables = variables(&resolved.grants, &asked.cwd, resolved);
-        let start = ProcessStart {
+        let start = ProcessSpec {
             command: asked.command.clone(),
             variables,
             cwd: asked.cwd.clone(),
@@ -120,12 +122,12 @@ impl Sandbox {
 
     /// The sandbox died: what it planted is moved away, and the next command gets another.
     pub(super) fn fell(&mut self) {
-        if let Some(Ok(moved)) = self.standing.take().map(Standing::end) {
+        if let Some(Ok(moved)) = self.standing.take().map(Sandbox::end) {
             self.quarantined.extend(moved);
         }
     }
 
-    pub(super) fn executed(&mut self, ran: Ran) -> Executed {
+    pub(super) fn executed(&mut self, ran: ShellCommandResult) -> SessionOutcome {
         let found = self.standing.iter().flat_map(|standing| standing.gaps());
         let gaps = self.gaps.iter().cloned().chain(found).collect();
         let mut executed = executed(ran, self.enforced.clone(), gaps);
@@ -135,7 +137,7 @@ impl Sandbox {
 }
 
 /// Whose thread a sandbox is made on.
-pub(super) enum Maker {
+pub(super) enum MakerThread {
     /// Theirs who open the session: it lives as long.
     Opener,
     /// Nobody's any more.
@@ -149,10 +151,10 @@ pub(super) enum Maker {
 
 fn make(
     provider: &Mutex<Box<dyn Provider + Send>>,
-    asked: &Asked,
-    resolved: &Resolved,
-    witness: Option<Arc<Witness>>,
-) -> Result<Box<dyn Standing>, EngineError> {
+    asked: &RunRequest,
+    resolved: &ResolvedPolicy,
+    witness: Option<Arc<RecordingAsker>>,
+) -> Result<Box<dyn Sandbox>, EngineError> {
     let provider = provider.lock().unwrap_or_else(PoisonError::into_inner);
     let mut session = open(provider.as_ref(), resolved)?;
     accept(&session.plan().gaps, resolved.grants.on_gap)?;
@@ -163,7 +165,11 @@ fn make(
 }
 
 /// As it is told.
-pub(crate) fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Executed {
+pub(crate) fn executed(
+    ran: ShellCommandResult,
+    enforced: Vec<String>,
+    gaps: Vec<Gap>,
+) -> SessionOutcome {
     let outcome = Outcome {
         stdout: ran.stdout,
         stderr: ran.stderr,
@@ -183,11 +189,11 @@ pub(crate) fn executed(ran: Ran, enforced: Vec<String>, gaps: Vec<Gap>) -> Execu
         quarantined: Vec::new(),
         refusal: None,
     };
-    Executed {
+    SessionOutcome {
         outcome,
         cwd: None,
         background: ran.background,
         shell: ran.shell,
-        news: News::default(),
+        news: PolicyNews::default(),
     }
 }

@@ -2,20 +2,20 @@
 
 use std::sync::{Arc, Mutex};
 
-use ringfence_audit::Subject;
+use ringfence_audit::RecordSubject;
 use ringfence_policy::Grants;
-use ringfence_tools::{Tell, ToolError, Tools};
+use ringfence_tools::{FileTools, OnUnrecorded, ToolError};
 
-use super::{Opened, lock};
-use crate::{EngineError, Resolved};
+use super::{Session, lock};
+use crate::{EngineError, ResolvedPolicy};
 
-impl Opened {
+impl Session {
     /// Tools for whom the session is for, under the policy that holds in its sandbox, whichever
     /// that is by then. As nothing more is begun in a session that still allows more than its
     /// policy, so it is with its tools; and they end with it.
-    pub fn tools(self: &Arc<Self>, tell: Box<Tell>) -> Result<Tools, EngineError> {
+    pub fn tools(self: &Arc<Self>, tell: Box<OnUnrecorded>) -> Result<FileTools, EngineError> {
         let opened = Arc::downgrade(self);
-        let known: Mutex<Option<(Arc<Resolved>, Arc<Grants>)>> = Mutex::new(None);
+        let known: Mutex<Option<(Arc<ResolvedPolicy>, Arc<Grants>)>> = Mutex::new(None);
         let holds = move || {
             let resolved = opened.upgrade().ok_or("the session has ended")?.policy_to_begin()?;
             let mut known = lock(&known);
@@ -28,8 +28,9 @@ impl Opened {
             *known = Some((resolved, grants.clone()));
             Ok(grants)
         };
-        let who = Subject { agent: self.asked.agent.clone(), session: self.asked.session.clone() };
-        Tools::open_with(Box::new(holds), who, self.asked.cwd.clone(), tell)
+        let who =
+            RecordSubject { agent: self.asked.agent.clone(), session: self.asked.session.clone() };
+        FileTools::open_with(Box::new(holds), who, self.asked.cwd.clone(), tell)
             .map_err(EngineError::from)
     }
 }

@@ -6,13 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringfence_policy::{AbsPath, Flags};
 
-use crate::files::{self, Files};
-use crate::{EngineError, Resolved, Surroundings, resolve_in};
+use crate::files::{self, PolicyFiles};
+use crate::{EngineError, HostEnvironment, ResolvedPolicy, resolve_in};
 
-/// By what a file is known to be the same: device, inode, size and times; `None` if it is not there.
-pub(crate) type Stamp = Option<[i64; 7]>;
+/// By what a file is known to be the same: device, inode, size and times; `None` if it is not
+/// there.
+pub(crate) type FileStamp = Option<[i64; 7]>;
 
-pub(crate) fn stamp(file: &AbsPath) -> Stamp {
+pub(crate) fn stamp(file: &AbsPath) -> FileStamp {
     let found = fs::metadata(file.as_path()).ok()?;
     let identity = [found.dev() as i64, found.ino() as i64, found.len() as i64];
     let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
@@ -22,12 +23,12 @@ pub(crate) fn stamp(file: &AbsPath) -> Stamp {
     Some(stamp)
 }
 
-fn stamped(files: Vec<AbsPath>) -> Vec<(AbsPath, Stamp)> {
+fn stamped(files: Vec<AbsPath>) -> Vec<(AbsPath, FileStamp)> {
     files.into_iter().map(|file| (file.clone(), stamp(&file))).collect()
 }
 
 /// The files that count, and those that would if they were there.
-pub(crate) fn stamps(files: &Files, resolved: &Resolved) -> Vec<(AbsPath, Stamp)> {
+pub(crate) fn stamps(files: &PolicyFiles, resolved: &ResolvedPolicy) -> Vec<(AbsPath, FileStamp)> {
     let mut all = files::places(files, &resolved.surroundings.facts);
     all.extend(resolved.files.iter().cloned());
     all.sort();
@@ -37,7 +38,7 @@ pub(crate) fn stamps(files: &Files, resolved: &Resolved) -> Vec<(AbsPath, Stamp)
 
 /// Whether a change at `now` or later shows in the stamp. Times of files advance in steps, of two
 /// seconds where they are coarsest: a file of this very moment can become another within the step.
-fn is_telling(stamp: Stamp, now: SystemTime) -> bool {
+fn is_telling(stamp: FileStamp, now: SystemTime) -> bool {
     const STEP: Duration = Duration::from_secs(2);
     let Some([_, _, _, _, _, seconds, nanos]) = stamp else { return true };
     let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u64::try_from(nanos)) else {
@@ -50,19 +51,19 @@ fn is_telling(stamp: Stamp, now: SystemTime) -> bool {
 /// A policy for the same surroundings again and again, which is read anew when one of its files has
 /// become another.
 #[derive(Debug)]
-pub struct Kept {
-    resolved: Resolved,
-    seen: Vec<(AbsPath, Stamp)>,
+pub struct CachedPolicy {
+    resolved: ResolvedPolicy,
+    seen: Vec<(AbsPath, FileStamp)>,
 }
 
-impl Kept {
+impl CachedPolicy {
     /// Resolves it. There is nothing to keep of one whose files changed a moment ago or
     /// meanwhile, or name others.
     pub fn resolve(
-        surroundings: Surroundings,
+        surroundings: HostEnvironment,
         flags: &Flags,
-        files: &Files,
-    ) -> Result<(Resolved, Option<Self>), EngineError> {
+        files: &PolicyFiles,
+    ) -> Result<(ResolvedPolicy, Option<Self>), EngineError> {
         let now = SystemTime::now();
         let seen = stamped(files::places(files, &surroundings.facts));
         let resolved = resolve_in(surroundings, flags, files)?;
@@ -76,7 +77,7 @@ impl Kept {
     }
 
     /// What it says, if none of its files is another by now.
-    pub fn current(&self) -> Option<&Resolved> {
+    pub fn current(&self) -> Option<&ResolvedPolicy> {
         self.seen.iter().all(|(file, seen)| stamp(file) == *seen).then_some(&self.resolved)
     }
 }
@@ -84,17 +85,19 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Home;
+    use crate::testing::TestHome;
 
-    fn kept(home: &Home) -> Option<Kept> {
-        let (facts, files) = (home.facts(), Files::default());
+    fn kept(home: &TestHome) -> Option<CachedPolicy> {
+        let (facts, files) = (home.facts(), PolicyFiles::default());
         let flags = Flags::none(facts.workspace.clone());
-        Kept::resolve(Surroundings::of_somebody(facts, Vec::new()), &flags, &files).unwrap().1
+        CachedPolicy::resolve(HostEnvironment::of_somebody(facts, Vec::new()), &flags, &files)
+            .unwrap()
+            .1
     }
 
     #[test]
     fn a_policy_holds_until_one_of_its_files_is_another() {
-        let home = Home::new();
+        let home = TestHome::new();
         let kept = kept(&home).unwrap();
         assert!(kept.current().is_some());
         home.write("version = 1\n");
@@ -104,7 +107,7 @@ mod tests {
     /// It may be changed once more without a trace in its size or times.
     #[test]
     fn a_file_of_this_very_moment_is_read_again() {
-        let home = Home::new();
+        let home = TestHome::new();
         home.write("version = 1\n");
         assert!(kept(&home).is_none());
         let stamp = stamp(&AbsPath::new(home.policy()).unwrap());

@@ -1,11 +1,15 @@
 //! Variables that pass for good.
 
-use ringfence_policy::{EnvDecision, EnvReason, Grants, Layer, Origin, Source};
+use ringfence_policy::{EnvDecision, EnvReason, Grants, Origin, PolicyLayer, Source};
 
 use super::AllowError;
 
 /// The entry that lets a variable pass; what keeps it out is an error.
-pub(super) fn opener(name: &str, grants: &Grants, layers: &[Layer]) -> Result<Origin, AllowError> {
+pub(super) fn opener(
+    name: &str,
+    grants: &Grants,
+    layers: &[PolicyLayer],
+) -> Result<Origin, AllowError> {
     let out = |why: String| AllowError::Filtered { name: name.to_owned(), why };
     if let Some(secret) = grants.network.secrets.iter().find(|secret| secret.env == name) {
         return Err(out(format!(
@@ -24,8 +28,8 @@ pub(super) fn opener(name: &str, grants: &Grants, layers: &[Layer]) -> Result<Or
 }
 
 /// The line that sets the variable or names it, else the built-in list.
-fn origin(name: &str, layers: &[Layer]) -> Origin {
-    let of_layer = |layer: &Layer| {
+fn origin(name: &str, layers: &[PolicyLayer]) -> Origin {
+    let of_layer = |layer: &PolicyLayer| {
         if layer.policy.environment.set.contains_key(name) {
             return Some(layer.origin("environment.set", name));
         }

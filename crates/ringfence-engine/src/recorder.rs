@@ -4,18 +4,19 @@ use std::ffi::OsString;
 
 use ringfence_api::{Denial, Gap, Outcome, typed, whole};
 use ringfence_audit::{
-    Act, AuditError, Begun, Details, Ended, Log, Options, Record, Subject, Verdict, digest, now_ms,
+    AuditError, AuditLog, LogOptions, Record, RecordAction, RecordDetails, RecordResult,
+    RecordSubject, RunEnded, RunStarted, digest, now_ms,
 };
 use ringfence_policy::{AbsPath, Asking, Grants, Mode, Observe, OnError};
 
-use crate::{Asked, EngineError, Resolved, guard};
+use crate::{EngineError, ResolvedPolicy, RunRequest, command_guard};
 
 /// The records of one run.
-pub(crate) struct Book<'a> {
-    log: Option<Log>,
-    asked: &'a Asked,
-    resolved: &'a Resolved,
-    subject: Subject,
+pub(crate) struct RunRecorder<'a> {
+    log: Option<AuditLog>,
+    asked: &'a RunRequest,
+    resolved: &'a ResolvedPolicy,
+    subject: RecordSubject,
     /// The command in one line.
     line: String,
     has_begun: bool,
@@ -24,16 +25,16 @@ pub(crate) struct Book<'a> {
     tell: &'a mut dyn FnMut(&AuditError),
 }
 
-impl<'a> Book<'a> {
+impl<'a> RunRecorder<'a> {
     pub(crate) fn open(
-        asked: &'a Asked,
-        resolved: &'a Resolved,
+        asked: &'a RunRequest,
+        resolved: &'a ResolvedPolicy,
         tell: &'a mut dyn FnMut(&AuditError),
     ) -> Result<Self, EngineError> {
         let rules = &resolved.grants.audit;
-        let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
-        let subject = Subject { agent: asked.agent.clone(), session: asked.session.clone() };
-        let mut book = Book {
+        let options = LogOptions { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
+        let subject = RecordSubject { agent: asked.agent.clone(), session: asked.session.clone() };
+        let mut book = RunRecorder {
             log: None,
             asked,
             resolved,
@@ -43,7 +44,7 @@ impl<'a> Book<'a> {
             refused_before: (Vec::new(), 0),
             tell,
         };
-        match Log::open(rules.directory.as_path(), options) {
+        match AuditLog::open(rules.directory.as_path(), options) {
             Ok(log) => book.log = Some(log),
             Err(error) => book.decide(error)?,
         }
@@ -52,11 +53,11 @@ impl<'a> Book<'a> {
 
     /// The same for a command that was recorded to be about to run.
     pub(crate) fn resume(
-        asked: &'a Asked,
-        resolved: &'a Resolved,
+        asked: &'a RunRequest,
+        resolved: &'a ResolvedPolicy,
         tell: &'a mut dyn FnMut(&AuditError),
     ) -> Result<Self, EngineError> {
-        Ok(Book { has_begun: true, ..Self::open(asked, resolved, tell)? })
+        Ok(RunRecorder { has_begun: true, ..Self::open(asked, resolved, tell)? })
     }
 
     /// Records that the command is about to run.
@@ -65,9 +66,13 @@ impl<'a> Book<'a> {
         let off = self.resolved.grants.sandbox.off.as_ref();
         let reason = off.map(|off| format!("not confined: {} ({off})", off.text));
         let reason = reason.or_else(|| {
-            guard::doubted(&self.resolved.grants, guard::Text::Words(&self.asked.command))
+            command_guard::doubted(
+                &self.resolved.grants,
+                command_guard::CommandText::Words(&self.asked.command),
+            )
         });
-        let record = self.record(Act::Begin, Verdict::Allowed, reason, self.begun(gaps));
+        let record =
+            self.record(RecordAction::Begin, RecordResult::Allowed, reason, self.begun(gaps));
         self.has_begun = true;
         match self.append(&[record]) {
             Err(error) => self.decide(error),
@@ -84,7 +89,7 @@ impl<'a> Book<'a> {
             Ok(outcome) => self.ended(outcome),
         };
         let written =
-            self.append(&records).and_then(|()| self.log.as_mut().map_or(Ok(()), Log::finish));
+            self.append(&records).and_then(|()| self.log.as_mut().map_or(Ok(()), AuditLog::finish));
         if let Err(error) = written {
             (self.tell)(&error);
         }
@@ -107,10 +112,10 @@ impl<'a> Book<'a> {
 
     fn record(
         &self,
-        operation: Act,
-        result: Verdict,
+        operation: RecordAction,
+        result: RecordResult,
         reason: Option<String>,
-        details: Details,
+        details: RecordDetails,
     ) -> Record {
         Record {
             timestamp: now_ms(),
@@ -125,11 +130,11 @@ impl<'a> Book<'a> {
         }
     }
 
-    fn begun(&self, gaps: &[Gap]) -> Details {
-        let Resolved { grants, surroundings, files } = self.resolved;
-        let (command, command_base64) = Begun::words(&self.asked.command);
-        let (cwd, cwd_base64) = Begun::path(self.asked.cwd.as_path().as_os_str());
-        Details::Begun(Box::new(Begun {
+    fn begun(&self, gaps: &[Gap]) -> RecordDetails {
+        let ResolvedPolicy { grants, surroundings, files } = self.resolved;
+        let (command, command_base64) = RunStarted::words(&self.asked.command);
+        let (cwd, cwd_base64) = RunStarted::path(self.asked.cwd.as_path().as_os_str());
+        RecordDetails::Begun(Box::new(RunStarted {
             command,
             command_base64,
             cwd,
@@ -147,15 +152,15 @@ impl<'a> Book<'a> {
     /// A run that was asked for and not begun.
     fn refused(&self, error: &EngineError) -> Record {
         let (verdict, gaps) = match error {
-            EngineError::Gaps { gaps } => (Verdict::Blocked, gaps.as_slice()),
-            _ => (Verdict::Failed, [].as_slice()),
+            EngineError::Gaps { gaps } => (RecordResult::Blocked, gaps.as_slice()),
+            _ => (RecordResult::Failed, [].as_slice()),
         };
-        self.record(Act::Begin, verdict, Some(whole(error)), self.begun(gaps))
+        self.record(RecordAction::Begin, verdict, Some(whole(error)), self.begun(gaps))
     }
 
     fn failed(&self, error: &EngineError) -> Vec<Record> {
         let (denials, denials_dropped) = &self.refused_before;
-        let ended = Ended {
+        let ended = RunEnded {
             exit_code: error.status(),
             duration_ms: 0,
             timed_out: false,
@@ -169,10 +174,10 @@ impl<'a> Book<'a> {
         };
         let mut records: Vec<Record> = denials.iter().map(|denial| self.denied(denial)).collect();
         records.push(self.record(
-            Act::End,
-            Verdict::Failed,
+            RecordAction::End,
+            RecordResult::Failed,
             Some(whole(error)),
-            Details::Ended(ended),
+            RecordDetails::Ended(ended),
         ));
         records
     }
@@ -195,7 +200,12 @@ impl<'a> Book<'a> {
         if !self.has_begun {
             // Refused by what it says: it never was about to run.
             let why = outcome.refusal.as_ref().map(|refusal| refusal.reason.clone());
-            records.push(self.record(Act::Begin, Verdict::Blocked, why, self.begun(&[])));
+            records.push(self.record(
+                RecordAction::Begin,
+                RecordResult::Blocked,
+                why,
+                self.begun(&[]),
+            ));
         }
         records.extend(
             outcome
@@ -210,8 +220,8 @@ impl<'a> Book<'a> {
                 .iter()
                 .map(|moved| Record::quarantined(&self.subject, now_ms(), moved)),
         );
-        let verdict = if outcome.blocked() { Verdict::Blocked } else { Verdict::Allowed };
-        let ended = Ended {
+        let verdict = if outcome.blocked() { RecordResult::Blocked } else { RecordResult::Allowed };
+        let ended = RunEnded {
             exit_code: outcome.exit_code(),
             duration_ms: outcome.duration_ms,
             timed_out: outcome.timed_out,
@@ -227,7 +237,7 @@ impl<'a> Book<'a> {
             connections_dropped: outcome.connections_dropped,
             error: None,
         };
-        records.push(self.record(Act::End, verdict, reason, Details::Ended(ended)));
+        records.push(self.record(RecordAction::End, verdict, reason, RecordDetails::Ended(ended)));
         records
     }
 }

@@ -9,8 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ringfence_api::Sealed;
-use ringfence_enforce::{Person, SettingsCopy};
+use ringfence_api::SecretValue;
+use ringfence_enforce::{SandboxUser, SettingsCopy};
 use ringfence_policy::command::Platform;
 use ringfence_policy::presets::PRESETS;
 use ringfence_policy::{AbsPath, Facts, GitLayout, Grants, NetworkMode, Remote};
@@ -19,7 +19,7 @@ use crate::{EngineError, command_config, company, files, gitconfig, package_sett
 
 /// What was found around a command.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
+pub struct HostEnvironment {
     /// What the policy is resolved against.
     pub facts: Facts,
     /// All variables of the caller.
@@ -27,7 +27,7 @@ pub struct Surroundings {
     shell: String,
 }
 
-impl Surroundings {
+impl HostEnvironment {
     /// For somebody who is not the person that ringfence runs as: nothing is known of them but
     /// this.
     pub fn of_somebody(facts: Facts, variables: Vec<(OsString, OsString)>) -> Self {
@@ -35,10 +35,10 @@ impl Surroundings {
     }
 
     /// Who the command is, in the files that are written for it.
-    pub fn person(&self, grants: &Grants) -> Person {
+    pub fn person(&self, grants: &Grants) -> SandboxUser {
         let resolver = (grants.network.mode == NetworkMode::Full)
             .then(|| fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
-        Person {
+        SandboxUser {
             user: self.facts.user.clone(),
             shell: self.shell.clone(),
             resolver,
@@ -66,35 +66,38 @@ impl Surroundings {
     }
 
     /// By which proxies the network of this machine is left.
-    fn proxies(&self) -> BTreeMap<String, Sealed> {
+    fn proxies(&self) -> BTreeMap<String, SecretValue> {
         let known = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
         let are_meant = self
             .facts
             .variables
             .iter()
             .filter(|(name, _)| known.iter().any(|known| known.eq_ignore_ascii_case(name)));
-        are_meant.map(|(name, value)| (name.clone(), Sealed::new(value.clone()))).collect()
+        are_meant.map(|(name, value)| (name.clone(), SecretValue::new(value.clone()))).collect()
     }
 
     /// The values that the policy has put into requests, outside.
-    fn sealed(&self, grants: &Grants) -> BTreeMap<String, Sealed> {
+    fn sealed(&self, grants: &Grants) -> BTreeMap<String, SecretValue> {
         let kept = grants.network.secrets.iter().filter(|secret| secret.is_set);
         kept.filter_map(|secret| {
-            Some((secret.env.clone(), Sealed::new(self.facts.variables.get(&secret.env)?.clone())))
+            Some((
+                secret.env.clone(),
+                SecretValue::new(self.facts.variables.get(&secret.env)?.clone()),
+            ))
         })
         .collect()
     }
 }
 
 /// Looks around from `cwd`.
-pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
+pub fn gather(cwd: &AbsPath) -> Result<HostEnvironment, EngineError> {
     let variables: Vec<(OsString, OsString)> = env::vars_os().collect();
     let text: BTreeMap<String, String> = variables
         .iter()
         .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
         .collect();
     let uid = rustix::process::geteuid().as_raw();
-    let account = Account::of(uid);
+    let account = PasswdEntry::of(uid);
     let home = match text.get("HOME").filter(|home| !home.is_empty()) {
         Some(home) => home.clone(),
         None => account.home.clone(),
@@ -133,7 +136,7 @@ pub fn gather(cwd: &AbsPath) -> Result<Surroundings, EngineError> {
         path_dirs,
         programs,
     };
-    Ok(Surroundings { facts, variables, shell: account.shell })
+    Ok(HostEnvironment { facts, variables, shell: account.shell })
 }
 
 /// The system, by the word that settings have for it.
@@ -329,8 +332,8 @@ fn is_checked_out_in(git_dir: &AbsPath, workspace: &AbsPath) -> bool {
     })
 }
 
-/// The remotes of the repository that the project is. Its config is protected from commands, unless one
-/// of them made the repository.
+/// The remotes of the repository that the project is. Its config is protected from commands, unless
+/// one of them made the repository.
 fn remotes(workspace: &AbsPath, layout: Option<&GitLayout>, store: &AbsPath) -> Vec<Remote> {
     let dot_git = workspace.join(".git");
     let directory = layout.map_or(&dot_git, |layout| &layout.common_dir);
@@ -377,26 +380,26 @@ pub(crate) fn slug(workspace: &AbsPath) -> PathBuf {
     PathBuf::from(name)
 }
 
-struct Account {
+struct PasswdEntry {
     name: String,
     home: String,
     shell: String,
 }
 
-impl Account {
+impl PasswdEntry {
     /// From the password file itself: a static binary cannot ask the name service.
     fn of(uid: u32) -> Self {
         let file = fs::read_to_string("/etc/passwd").unwrap_or_default();
         let found = file.lines().find_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
             let [name, _, id, _, _, home, shell] = fields.as_slice() else { return None };
-            (id.parse() == Ok(uid)).then(|| Account {
+            (id.parse() == Ok(uid)).then(|| PasswdEntry {
                 name: (*name).into(),
                 home: (*home).into(),
                 shell: (*shell).into(),
             })
         });
-        found.unwrap_or_else(|| Account {
+        found.unwrap_or_else(|| PasswdEntry {
             name: env::var("USER").unwrap_or_else(|_| uid.to_string()),
             home: "/".into(),
             shell: "/bin/sh".into(),

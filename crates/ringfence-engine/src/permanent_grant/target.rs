@@ -1,42 +1,42 @@
 //! What can be open for good.
 
 use ringfence_policy::{
-    AbsPath, Access, Because, Effect, Facts, Grants, HostRule, NetworkMode, Origin, Permit, Rule,
-    Source, Subject, Verdict,
+    AbsPath, Access, DecidingRule, Effect, Facts, Grants, HostPattern, HostRule, NetworkMode,
+    Origin, PolicyEntryEdit, Rule, Source, Verdict,
 };
 
 use super::{AllowError, is_own};
 
 /// What is to be open from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Opening {
+pub enum GrantTarget {
     /// A path, and what is below it.
     Path(AbsPath, Access),
     /// One port of one host, or every port of a name.
     Host(HostRule),
 }
 
-impl Opening {
+impl GrantTarget {
     /// The entry that opens it and nothing else.
-    pub(crate) fn permit(&self, facts: &Facts) -> Result<Permit, AllowError> {
+    pub(crate) fn permit(&self, facts: &Facts) -> Result<PolicyEntryEdit, AllowError> {
         match self {
-            Opening::Path(path, _) if is_own(path, facts) => {
+            GrantTarget::Path(path, _) if is_own(path, facts) => {
                 Err(AllowError::Own { path: path.clone() })
             }
-            Opening::Path(path, access) => Permit::new(path, *access, facts)
+            GrantTarget::Path(path, access) => PolicyEntryEdit::new(path, *access, facts)
                 .ok_or_else(|| AllowError::Unnamed { path: path.clone() }),
-            Opening::Host(rule) => Ok(Permit::host(rule)),
+            GrantTarget::Host(rule) => Ok(PolicyEntryEdit::host(rule)),
         }
     }
 
-    /// The path, if a private cache stands in front of it: the sandbox can use the name, and does not
-    /// see the host's file.
+    /// The path, if a private cache stands in front of it: the sandbox can use the name, and does
+    /// not see the host's file.
     pub(crate) fn behind_cache(&self, grants: &Grants) -> Option<&AbsPath> {
-        let Opening::Path(path, access) = self else { return None };
+        let GrantTarget::Path(path, access) = self else { return None };
         let is_cache =
             |rule: &Rule| matches!(rule.effect, Effect::Private { host_beneath: false, .. });
         match grants.decide(path, *access).rule {
-            Some(Because::Rule(rule)) if is_cache(&rule) => Some(path),
+            Some(DecidingRule::Rule(rule)) if is_cache(&rule) => Some(path),
             _ => None,
         }
     }
@@ -45,7 +45,7 @@ impl Opening {
     pub(crate) fn opener(&self, grants: &Grants) -> Result<Origin, AllowError> {
         let mode = || Origin::new(Source::Mode, "the mode");
         match self {
-            Opening::Path(path, access) => {
+            GrantTarget::Path(path, access) => {
                 let decision = grants.decide(path, *access);
                 match (decision.verdict, decision.rule.map(|because| because.origin().clone())) {
                     (Verdict::Allowed, Some(origin)) => Ok(origin),
@@ -55,7 +55,7 @@ impl Opening {
                     }),
                 }
             }
-            Opening::Host(rule @ HostRule { subject: Subject::Name(name), port: None }) => {
+            GrantTarget::Host(rule @ HostRule { subject: HostPattern::Name(name), port: None }) => {
                 let passage = grants.network.lookup(name);
                 let entry = grants
                     .network
@@ -74,7 +74,7 @@ impl Opening {
                     None => Err(AllowError::Unreachable { host: rule.clone(), why: passage.why() }),
                 }
             }
-            Opening::Host(rule) => match grants.network.about(rule) {
+            GrantTarget::Host(rule) => match grants.network.about(rule) {
                 Some(passage) if passage.is_open() => {
                     Ok(passage.origin().cloned().unwrap_or_else(mode))
                 }

@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringfence_api::{Denial, Loss, Outcome, is_hidden};
-use ringfence_policy::propose::Why;
+use ringfence_api::{Denial, GapKind, Outcome, is_hidden};
+use ringfence_policy::propose::NotProposed;
 use ringfence_policy::{AbsPath, Decision, Verdict};
 
-use super::{FIRST_LINE, Lesson};
-use crate::book::line;
-use crate::{Asked, Resolved};
+use super::{FIRST_LINE, LearnedRule};
+use crate::recorder::line;
+use crate::{ResolvedPolicy, RunRequest};
 
 /// What stands behind each line, by its key.
 #[derive(Default)]
-pub(super) struct Comments(BTreeMap<String, String>);
+pub(super) struct RuleComments(BTreeMap<String, String>);
 
-impl Comments {
+impl RuleComments {
     pub(super) fn set(&mut self, key: String, comment: String) {
         self.0.insert(key, clean(&comment));
     }
@@ -30,7 +30,12 @@ pub(super) fn clean(text: &str) -> String {
 }
 
 /// What stands above the policy.
-pub(super) fn head(asked: &Asked, outcome: &Outcome, opened: &[Lesson], left: &[Lesson]) -> String {
+pub(super) fn head(
+    asked: &RunRequest,
+    outcome: &Outcome,
+    opened: &[LearnedRule],
+    left: &[LearnedRule],
+) -> String {
     let mut text = format!("{FIRST_LINE} for: {}\n", clean(&line(&asked.command)));
     let refused = outcome.denials.len();
     let counted = match (refused, opened.len(), left.len()) {
@@ -42,7 +47,7 @@ pub(super) fn head(asked: &Asked, outcome: &Outcome, opened: &[Lesson], left: &[
         ),
     };
     text.push_str(&format!("# It ended with status {}; {counted}\n", outcome.exit_code()));
-    for gap in outcome.gaps.iter().filter(|gap| gap.loss == Loss::Telling) {
+    for gap in outcome.gaps.iter().filter(|gap| gap.loss == GapKind::Telling) {
         text.push_str(&format!("# More may be refused than is known: {}\n", clean(&gap.why)));
     }
     if let Some(observed) = outcome.observed.as_ref().filter(|observed| observed.dropped > 0) {
@@ -121,23 +126,25 @@ pub(super) fn programs<'a>(all: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Why a wish stays refused, and whose it was.
-pub(super) fn why(why: &Why, denial: &Denial, resolved: &Resolved) -> String {
+pub(super) fn why(why: &NotProposed, denial: &Denial, resolved: &ResolvedPolicy) -> String {
     let place = |path: &AbsPath| place(path, resolved);
     let reason = match why {
-        Why::OnPurpose(decision) => return on_purpose(decision, denial),
-        Why::System => "it is part of the system, which is not for writing".into(),
-        Why::Kernel => "it is the kernel's, and programs do without it".into(),
-        Why::Toolchain => "it is part of a tool that you run, too".into(),
-        Why::ReadOnly => "the policy lets nothing be written there".into(),
-        Why::TooBroad(root) => format!("it would take opening {}", place(root)),
-        Why::Project(project) => format!("it would open another project, {}", place(project)),
-        Why::AroundDenied(denied) => {
+        NotProposed::OnPurpose(decision) => return on_purpose(decision, denial),
+        NotProposed::System => "it is part of the system, which is not for writing".into(),
+        NotProposed::Kernel => "it is the kernel's, and programs do without it".into(),
+        NotProposed::Toolchain => "it is part of a tool that you run, too".into(),
+        NotProposed::ReadOnly => "the policy lets nothing be written there".into(),
+        NotProposed::TooBroad(root) => format!("it would take opening {}", place(root)),
+        NotProposed::Project(project) => {
+            format!("it would open another project, {}", place(project))
+        }
+        NotProposed::AroundDenied(denied) => {
             format!("it would open whatever is around {}, which is denied", place(denied))
         }
-        Why::NoFile => "it is a socket, pipe or device of the host".into(),
-        Why::Gone => "it is not there any more".into(),
-        Why::Unwritable => "its name cannot be written in a policy".into(),
-        Why::Allowed => "the policy allows it, and something else stood in the way".into(),
+        NotProposed::NoFile => "it is a socket, pipe or device of the host".into(),
+        NotProposed::Gone => "it is not there any more".into(),
+        NotProposed::Unwritable => "its name cannot be written in a policy".into(),
+        NotProposed::Allowed => "the policy allows it, and something else stood in the way".into(),
     };
     format!("not proposed: {reason}; {}", who(denial))
 }
@@ -157,7 +164,7 @@ fn on_purpose(decision: &Decision, denial: &Denial) -> String {
 }
 
 /// A path for people.
-pub(super) fn place(path: &AbsPath, resolved: &Resolved) -> String {
+pub(super) fn place(path: &AbsPath, resolved: &ResolvedPolicy) -> String {
     short(path, &resolved.grants.workspace, &resolved.grants.home)
 }
 

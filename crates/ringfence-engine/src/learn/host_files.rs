@@ -4,26 +4,26 @@ use std::fs;
 use std::path::Path;
 
 use ringfence_policy::AbsPath;
-use ringfence_policy::propose::{Ground, Thing};
+use ringfence_policy::propose::{HostFileKind, HostView};
 
-pub(super) struct Host {
+pub(super) struct HostFiles {
     workspace: AbsPath,
     home: AbsPath,
 }
 
-impl Host {
+impl HostFiles {
     pub(super) fn new(workspace: &AbsPath, home: &AbsPath) -> Self {
         Self { workspace: workspace.clone(), home: home.clone() }
     }
 }
 
-impl Ground for Host {
-    fn thing(&self, path: &AbsPath) -> Thing {
+impl HostView for HostFiles {
+    fn thing(&self, path: &AbsPath) -> HostFileKind {
         match fs::metadata(path.as_path()) {
-            Ok(found) if found.is_dir() => Thing::Directory,
-            Ok(found) if found.is_file() => Thing::File,
-            Ok(_) => Thing::Other,
-            Err(_) => Thing::Nothing,
+            Ok(found) if found.is_dir() => HostFileKind::Directory,
+            Ok(found) if found.is_file() => HostFileKind::File,
+            Ok(_) => HostFileKind::Other,
+            Err(_) => HostFileKind::Nothing,
         }
     }
 

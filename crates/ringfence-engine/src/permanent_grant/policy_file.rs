@@ -17,12 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a policy file really is.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PolicyFilePath {
     file: AbsPath,
     draft: AbsPath,
 }
 
-impl Place {
+impl PolicyFilePath {
     /// Where `named` leads. Neither the file nor its directory has to be there; a link that
     /// leads nowhere is an error, since nobody knows what was meant.
     pub(crate) fn find(named: &AbsPath) -> Result<Self, AllowError> {
@@ -66,7 +66,7 @@ impl Place {
     /// The draft is the lock: whoever holds it has it to itself until it has become the file,
     /// and then the next one finds that its name is gone, and makes another. One that a
     /// crash has left is taken over.
-    pub(crate) fn take(self) -> Result<Taken, AllowError> {
+    pub(crate) fn take(self) -> Result<LockedPolicyFile, AllowError> {
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         DirBuilder::new()
             .recursive(true)
@@ -77,7 +77,7 @@ impl Place {
         loop {
             let draft = self.open().map_err(|error| failed("write", &self.draft, error))?;
             if draft.try_lock().is_ok() && is_at(&draft, &self.draft) {
-                return Ok(Taken { place: self, draft });
+                return Ok(LockedPolicyFile { place: self, draft });
             }
             if begun.elapsed() > PATIENCE {
                 return Err(failed("lock", &self.draft, io::ErrorKind::WouldBlock.into()));
@@ -106,12 +106,12 @@ impl Place {
 
 /// A place that nobody else writes to.
 #[derive(Debug)]
-pub(crate) struct Taken {
-    place: Place,
+pub(crate) struct LockedPolicyFile {
+    place: PolicyFilePath,
     draft: File,
 }
 
-impl Taken {
+impl LockedPolicyFile {
     pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, AllowError> {
         self.place.peek()
     }
@@ -146,7 +146,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for LockedPolicyFile {
     /// Leaves nothing behind: what has become the file has lost this name.
     fn drop(&mut self) {
         if is_at(&self.draft, &self.place.draft) {

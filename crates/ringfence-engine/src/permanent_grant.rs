@@ -1,7 +1,7 @@
 //! Allowing something for good: one more line in a policy file of the user's.
 
-mod opening;
-mod place;
+mod policy_file;
+mod target;
 #[cfg(test)]
 mod tests;
 mod variable;
@@ -10,27 +10,27 @@ use std::borrow::Cow;
 use std::io;
 
 use ringfence_policy::{
-    AbsPath, Access, Facts, Flags, Grants, HostRule, Layer, Origin, Permit, PolicyError, Source,
-    Verdict, amend, builtin, parse_bytes, resolve_to_inspect,
+    AbsPath, Access, Facts, Flags, Grants, HostRule, Origin, PolicyEntryEdit, PolicyError,
+    PolicyLayer, Source, Verdict, builtin, edit_policy_entry, parse_bytes, resolve_to_inspect,
 };
 
 use crate::EngineError;
-use crate::configure::{Scope, policy_file};
-use crate::files::{Files, layers, of_the_person, places};
+use crate::configure::{PolicyScope, policy_file};
+use crate::files::{PolicyFiles, layers, of_the_person, places};
 use crate::own_policy::{new_own_policy, own_policy_file};
-pub use opening::Opening;
-pub(crate) use place::Place;
+pub(crate) use policy_file::PolicyFilePath;
+pub use target::GrantTarget;
 
 /// What was allowed for good.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Allowed {
+pub struct PermanentGrant {
     /// By what.
     pub origin: Origin,
     /// Whether that line is new.
     pub is_new: bool,
 }
 
-impl Allowed {
+impl PermanentGrant {
     /// Where the rule stands: `FILE:LINE`.
     pub fn place(&self) -> String {
         self.origin.place()
@@ -149,29 +149,30 @@ impl AllowError {
 /// Opens `path`, and what is below it, in every later sandbox of this project: writes it into the
 /// user's own policy for the project, unless it is open already.
 ///
-/// The file keeps its comments, its order, its mode and its owner, and is replaced as a whole
-/// or not at all. Of several who do so at once, each finds what the others wrote. Where the file is a
-/// link, what it leads to is replaced and the link stays. A file with a mistake in it is not touched.
+/// The file keeps its comments, its order, its mode and its owner, and is replaced as a whole or
+/// not at all. Of several who do so at once, each finds what the others wrote. Where the file is a
+/// link, what it leads to is replaced and the link stays. A file with a mistake in it is not
+/// touched.
 pub fn allow_permanent(
     path: &AbsPath,
     access: Access,
-    files: &Files,
+    files: &PolicyFiles,
     facts: &Facts,
-) -> Result<Allowed, AllowError> {
-    open_for_good(&Opening::Path(path.clone(), access), files, facts)
+) -> Result<PermanentGrant, AllowError> {
+    open_for_good(&GrantTarget::Path(path.clone(), access), files, facts)
 }
 
 /// As [`allow_permanent`], of hosts as well.
 pub fn open_for_good(
-    opening: &Opening,
-    files: &Files,
+    opening: &GrantTarget,
+    files: &PolicyFiles,
     facts: &Facts,
-) -> Result<Allowed, AllowError> {
+) -> Result<PermanentGrant, AllowError> {
     Amendment::by_default(opening, files, facts).write()
 }
 
 /// Whether [`open_for_good`] would come to something, as far as can be told without writing.
-pub(crate) fn could_open(opening: &Opening, files: &Files, facts: &Facts) -> bool {
+pub(crate) fn could_open(opening: &GrantTarget, files: &PolicyFiles, facts: &Facts) -> bool {
     Amendment::by_default(opening, files, facts).preview().is_ok()
 }
 
@@ -185,16 +186,16 @@ pub(crate) fn is_own(path: &AbsPath, facts: &Facts) -> bool {
 #[derive(Debug, Clone, Copy)]
 pub enum Permitted<'a> {
     /// A path or a host.
-    Opening(&'a Opening),
+    Opening(&'a GrantTarget),
     /// A variable, by its exact name.
     Variable(&'a str),
 }
 
 impl Permitted<'_> {
-    fn permit(&self, facts: &Facts) -> Result<Permit, AllowError> {
+    fn permit(&self, facts: &Facts) -> Result<PolicyEntryEdit, AllowError> {
         match self {
             Permitted::Opening(opening) => opening.permit(facts),
-            Permitted::Variable(name) => Ok(Permit::variable(name)),
+            Permitted::Variable(name) => Ok(PolicyEntryEdit::variable(name)),
         }
     }
 
@@ -207,7 +208,7 @@ impl Permitted<'_> {
     }
 
     /// The rule that allows it; the rule that does not is an error.
-    fn opener(&self, grants: &Grants, layers: &[Layer]) -> Result<Origin, AllowError> {
+    fn opener(&self, grants: &Grants, layers: &[PolicyLayer]) -> Result<Origin, AllowError> {
         match self {
             Permitted::Opening(opening) => opening.opener(grants),
             Permitted::Variable(name) => variable::opener(name, grants, layers),
@@ -221,22 +222,23 @@ pub struct Amendment<'a> {
     /// The thing that it allows.
     pub subject: Permitted<'a>,
     /// The file that gets the line: never that of the repository, which cannot allow more.
-    pub scope: Scope,
+    pub scope: PolicyScope,
     /// The files that count.
-    pub files: &'a Files,
+    pub files: &'a PolicyFiles,
     /// The machine, the user and the project.
     pub facts: &'a Facts,
 }
 
 impl<'a> Amendment<'a> {
     /// A service's tenants have one policy, and no projects.
-    fn by_default(opening: &'a Opening, files: &'a Files, facts: &'a Facts) -> Self {
-        let scope = if files.service.is_some() { Scope::Global } else { Scope::OwnProject };
+    fn by_default(opening: &'a GrantTarget, files: &'a PolicyFiles, facts: &'a Facts) -> Self {
+        let scope =
+            if files.service.is_some() { PolicyScope::Global } else { PolicyScope::OwnProject };
         Self { subject: Permitted::Opening(opening), scope, files, facts }
     }
 
     /// Writes it, unless the thing is allowed already.
-    pub fn write(&self) -> Result<Allowed, AllowError> {
+    pub fn write(&self) -> Result<PermanentGrant, AllowError> {
         // Not even a directory is made for what changes nothing, or cannot be.
         let preview = self.preview()?;
         if !preview.is_new {
@@ -248,14 +250,14 @@ impl<'a> Amendment<'a> {
         if let Some(text) = text {
             place.replace(&text)?;
         }
-        Ok(Allowed { origin, is_new })
+        Ok(PermanentGrant { origin, is_new })
     }
 
     /// The outcome of [`Amendment::write`], with nothing written.
-    pub fn preview(&self) -> Result<Allowed, AllowError> {
+    pub fn preview(&self) -> Result<PermanentGrant, AllowError> {
         let text = self.place()?.peek()?;
         self.outcome(text.as_deref())
-            .map(|(text, origin)| Allowed { origin, is_new: text.is_some() })
+            .map(|(text, origin)| PermanentGrant { origin, is_new: text.is_some() })
     }
 
     fn file(&self) -> AbsPath {
@@ -263,9 +265,9 @@ impl<'a> Amendment<'a> {
     }
 
     /// Where it is to be written, if no command could write there.
-    fn place(&self) -> Result<Place, AllowError> {
+    fn place(&self) -> Result<PolicyFilePath, AllowError> {
         let before = self.resolve(&layers(self.files, self.facts)?)?;
-        let place = Place::find(&self.file())?;
+        let place = PolicyFilePath::find(&self.file())?;
         if before.is_confined() && before.verdict(place.draft(), Access::Write) == Verdict::Allowed
         {
             return Err(AllowError::Exposed { file: place.file().clone() });
@@ -274,13 +276,13 @@ impl<'a> Amendment<'a> {
     }
 
     /// What holds in a later run, without the flags of this one.
-    fn resolve(&self, layers: &[Layer]) -> Result<Grants, AllowError> {
+    fn resolve(&self, layers: &[PolicyLayer]) -> Result<Grants, AllowError> {
         Ok(resolve_to_inspect(layers, &Flags::none(self.facts.workspace.clone()), self.facts)?)
     }
 
     /// The text with the line in it, if the thing is not allowed already, and what allows it then.
     fn outcome(&self, text: Option<&[u8]>) -> Result<(Option<String>, Origin), AllowError> {
-        if let Permitted::Opening(Opening::Path(path, Access::Write)) = self.subject
+        if let Permitted::Opening(GrantTarget::Path(path, Access::Write)) = self.subject
             && let Some(entry) = builtin::git_protect(path)
         {
             return Err(AllowError::Shut {
@@ -292,7 +294,7 @@ impl<'a> Amendment<'a> {
         let permit = self.subject.permit(self.facts)?;
         let mut layers = layers(self.files, self.facts)?;
         let mut before = layers.clone();
-        if self.scope == Scope::Global {
+        if self.scope == PolicyScope::Global {
             // A path that is open in this project may be shut in the others.
             let own = own_policy_file(self.facts);
             before.retain(|layer| layer.file != own);
@@ -312,7 +314,9 @@ impl<'a> Amendment<'a> {
             })
             .transpose()?;
         let text = text.or_else(|| fresh(self.scope, self.facts).map(Cow::Owned));
-        let Some(amended) = amend(text.as_deref(), &file, &permit)? else { return Err(shut) };
+        let Some(amended) = edit_policy_entry(text.as_deref(), &file, &permit)? else {
+            return Err(shut);
+        };
         put(
             &mut layers,
             parse_bytes(amended.as_bytes(), &file, Source::User)?,
@@ -325,12 +329,17 @@ impl<'a> Amendment<'a> {
 }
 
 /// The text of a file of this scope that is not there yet, where it is not empty.
-pub(crate) fn fresh(scope: Scope, facts: &Facts) -> Option<String> {
-    (scope == Scope::OwnProject).then(|| new_own_policy(facts))
+pub(crate) fn fresh(scope: PolicyScope, facts: &Facts) -> Option<String> {
+    (scope == PolicyScope::OwnProject).then(|| new_own_policy(facts))
 }
 
 /// Puts a layer where the file of the same name was read, or where it would have been.
-pub(crate) fn put(layers: &mut Vec<Layer>, layer: Layer, files: &Files, facts: &Facts) {
+pub(crate) fn put(
+    layers: &mut Vec<PolicyLayer>,
+    layer: PolicyLayer,
+    files: &PolicyFiles,
+    facts: &Facts,
+) {
     match layers.iter_mut().find(|known| known.file == layer.file && known.source == layer.source) {
         Some(known) => *known = layer,
         None => {

@@ -3,10 +3,11 @@
 use std::ffi::{OsStr, OsString};
 
 use ringfence_api::{
-    Denial, Evidence, Operation, Outcome, Output, Refusal, Status, Usage, visible,
+    CommandRefusal, Denial, DenialEvidence, ExitStatus, Operation, Outcome, ResourceUsage,
+    StreamOutput, visible,
 };
 use ringfence_audit::now_ms;
-use ringfence_policy::command::{Dialect, Line, Problem};
+use ringfence_policy::command::{ParseProblem, ParsedLine, ShellDialect};
 use ringfence_policy::{CommandRules, Grants};
 
 /// The words that have bash read `line`, and say in which directory that ended to whoever holds
@@ -20,28 +21,28 @@ const TELLING: &str = r#"exec {ringfence}>&0 </dev/null; ringfence_line=$1; set 
 
 /// A command that somebody wants to run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Text<'a> {
+pub(crate) enum CommandText<'a> {
     /// A program and its arguments, which no shell reads.
     Words(&'a [OsString]),
     /// A line for this shell.
     Line(&'a [u8], &'a OsStr),
 }
 
-impl Text<'_> {
+impl CommandText<'_> {
     /// As it is read.
-    fn line(&self, rules: &CommandRules) -> Result<Line, Problem> {
+    fn line(&self, rules: &CommandRules) -> Result<ParsedLine, ParseProblem> {
         match self {
-            Text::Words(words) => match of_a_shell(words) {
+            CommandText::Words(words) => match of_a_shell(words) {
                 Some((line, dialect)) => rules.read(text(line.as_encoded_bytes())?, dialect),
                 None => {
-                    let words: Result<Vec<&str>, Problem> =
+                    let words: Result<Vec<&str>, ParseProblem> =
                         words.iter().map(|word| text(word.as_encoded_bytes())).collect();
-                    Line::of_words(&words?)
+                    ParsedLine::of_words(&words?)
                 }
             },
-            Text::Line(line, shell) => {
+            CommandText::Line(line, shell) => {
                 let name = std::path::Path::new(shell).file_name().unwrap_or(shell);
-                let dialect = if name == "bash" { Dialect::Bash } else { Dialect::Posix };
+                let dialect = if name == "bash" { ShellDialect::Bash } else { ShellDialect::Posix };
                 rules.read(text(line)?, dialect)
             }
         }
@@ -49,33 +50,33 @@ impl Text<'_> {
 
     fn shown(&self) -> String {
         match self {
-            Text::Words(words) => match of_a_shell(words) {
+            CommandText::Words(words) => match of_a_shell(words) {
                 Some((line, _)) => line.to_string_lossy().into_owned(),
-                None => crate::book::line(words),
+                None => crate::recorder::line(words),
             },
-            Text::Line(line, _) => String::from_utf8_lossy(line).into_owned(),
+            CommandText::Line(line, _) => String::from_utf8_lossy(line).into_owned(),
         }
     }
 }
 
 /// The line that a shell of the system is to read, and how it reads. The shell around it is
 /// ringfence's own doing, and no program that somebody named.
-fn of_a_shell(words: &[OsString]) -> Option<(&OsStr, Dialect)> {
+fn of_a_shell(words: &[OsString]) -> Option<(&OsStr, ShellDialect)> {
     let (shell, line) = match words {
         [shell, option, line] if option == "-c" => (shell, line),
         [shell, option, script, _, line] if option == "-c" && script == TELLING => (shell, line),
         _ => return None,
     };
     let dialect = match shell.to_str()? {
-        "/bin/sh" => Dialect::Posix,
-        "/bin/bash" => Dialect::Bash,
+        "/bin/sh" => ShellDialect::Posix,
+        "/bin/bash" => ShellDialect::Bash,
         _ => return None,
     };
     Some((line, dialect))
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Problem> {
-    let wrong = |error: std::str::Utf8Error| Problem {
+fn text(bytes: &[u8]) -> Result<&str, ParseProblem> {
+    let wrong = |error: std::str::Utf8Error| ParseProblem {
         position: error.valid_up_to(),
         reason: "it is not UTF-8".into(),
     };
@@ -85,7 +86,7 @@ fn text(bytes: &[u8]) -> Result<&str, Problem> {
 /// What becomes of a command that a rule on its text refuses; `None` if none does.
 ///
 /// These rules hold in every mode: they need nothing of the sandbox.
-pub(crate) fn refused(grants: &Grants, command: Text<'_>) -> Option<Outcome> {
+pub(crate) fn refused(grants: &Grants, command: CommandText<'_>) -> Option<Outcome> {
     if !grants.commands.has_guards() {
         return None;
     }
@@ -106,16 +107,16 @@ pub(crate) fn refused(grants: &Grants, command: Text<'_>) -> Option<Outcome> {
         pid: 0,
         program: String::new(),
         time_ms: now_ms(),
-        evidence: Evidence::Guard,
+        evidence: DenialEvidence::Guard,
         count: 1,
         optional: false,
     };
-    let refusal = Refusal { reason: refusal.reason, position, length };
+    let refusal = CommandRefusal { reason: refusal.reason, position, length };
     let said = sentence(&denial, &refusal);
     Some(Outcome {
-        stdout: Output::default(),
-        stderr: Output { head: said.into_bytes(), ..Output::default() },
-        status: Status::Exited(Status::REFUSED),
+        stdout: StreamOutput::default(),
+        stderr: StreamOutput { head: said.into_bytes(), ..StreamOutput::default() },
+        status: ExitStatus::Exited(ExitStatus::REFUSED),
         denials: vec![denial],
         denials_dropped: 0,
         granted: Vec::new(),
@@ -125,7 +126,7 @@ pub(crate) fn refused(grants: &Grants, command: Text<'_>) -> Option<Outcome> {
         timed_out: false,
         breaches: Vec::new(),
         duration_ms: 0,
-        usage: Usage::default(),
+        usage: ResourceUsage::default(),
         enforced: Vec::new(),
         gaps: Vec::new(),
         quarantined: Vec::new(),
@@ -134,7 +135,7 @@ pub(crate) fn refused(grants: &Grants, command: Text<'_>) -> Option<Outcome> {
 }
 
 /// Why a rule on its text would have refused a command that runs all the same.
-pub(crate) fn doubted(grants: &Grants, command: Text<'_>) -> Option<String> {
+pub(crate) fn doubted(grants: &Grants, command: CommandText<'_>) -> Option<String> {
     if !grants.commands.has_guards() {
         return None;
     }
@@ -143,8 +144,8 @@ pub(crate) fn doubted(grants: &Grants, command: Text<'_>) -> Option<String> {
 }
 
 /// What is said in place of all that the command would have written.
-fn sentence(denial: &Denial, refusal: &Refusal) -> String {
-    let Refusal { reason, position, .. } = refusal;
+fn sentence(denial: &Denial, refusal: &CommandRefusal) -> String {
+    let CommandRefusal { reason, position, .. } = refusal;
     let (reason, rule, origin) = (visible(reason), visible(&denial.rule), visible(&denial.origin));
     format!(
         "ringfence: the command was not started: {reason}, at character {}; refused by {rule} ({origin})\n",

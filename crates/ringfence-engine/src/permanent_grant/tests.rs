@@ -6,9 +6,9 @@ use std::thread;
 use ringfence_policy::resolve;
 
 use super::*;
-use crate::testing::Home;
+use crate::testing::TestHome;
 
-impl Home {
+impl TestHome {
     #[track_caller]
     fn check_refused(&self, name: &str, code: &str) {
         let before = fs::read(self.policy()).ok();
@@ -33,7 +33,7 @@ impl Home {
 
 #[test]
 fn what_is_built_in_is_opened_for_that_very_path() {
-    let home = Home::new();
+    let home = TestHome::new();
     for (name, access) in [
         (".ssh/id", Access::Read),
         ("p/.env", Access::Write),
@@ -41,7 +41,11 @@ fn what_is_built_in_is_opened_for_that_very_path() {
         ("notes", Access::Read),
     ] {
         assert!(
-            could_open(&Opening::Path(home.0.join(name), access), &Files::default(), &home.facts()),
+            could_open(
+                &GrantTarget::Path(home.0.join(name), access),
+                &PolicyFiles::default(),
+                &home.facts()
+            ),
             "{name}"
         );
         let allowed = home.allow(name, access).unwrap();
@@ -62,7 +66,7 @@ fn what_is_built_in_is_opened_for_that_very_path() {
     );
     // Nothing beside it.
     let grants = resolve_to_inspect(
-        &layers(&Files::default(), &home.facts()).unwrap(),
+        &layers(&PolicyFiles::default(), &home.facts()).unwrap(),
         &Flags::none(home.0.join("p")),
         &home.facts(),
     )
@@ -75,7 +79,7 @@ fn what_is_built_in_is_opened_for_that_very_path() {
 
 #[test]
 fn reading_first_and_writing_later_are_two_lines() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.allow("x", Access::Read).unwrap();
     home.allow("x", Access::Write).unwrap();
     assert!(!home.allow("x", Access::Read).unwrap().is_new);
@@ -84,8 +88,8 @@ fn reading_first_and_writing_later_are_two_lines() {
 
 #[test]
 fn the_file_keeps_its_mode_and_a_new_one_is_the_persons_alone() {
-    let mode = |home: &Home| fs::metadata(home.policy()).unwrap().permissions().mode() & 0o7777;
-    let home = Home::new();
+    let mode = |home: &TestHome| fs::metadata(home.policy()).unwrap().permissions().mode() & 0o7777;
+    let home = TestHome::new();
     home.allow("x", Access::Read).unwrap();
     assert_eq!(mode(&home), 0o600);
     home.write("version = 1 # é\n");
@@ -96,7 +100,7 @@ fn the_file_keeps_its_mode_and_a_new_one_is_the_persons_alone() {
 
 #[test]
 fn a_file_with_a_mistake_is_told_of_and_stays() {
-    let home = Home::new();
+    let home = TestHome::new();
     for (text, code, place) in [
         ("version = 1\n[filesystem\n", "policy-syntax", (Some(2), Some(12))),
         ("version = 1\n[filesystem]\nraed = []\n", "policy-unknown-key", (Some(3), Some(1))),
@@ -117,7 +121,7 @@ fn a_file_with_a_mistake_is_told_of_and_stays() {
 
 #[test]
 fn what_would_stay_shut_is_not_written() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.write("version = 1\n[filesystem]\ndeny = [\"~/x\"]\n");
     home.check_refused("x", "allow-shut");
     let error = home.allow("x", Access::Read).unwrap_err().to_string();
@@ -131,7 +135,7 @@ fn what_would_stay_shut_is_not_written() {
 
 #[test]
 fn what_is_our_own_or_has_no_name_is_not_opened() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.check_refused(".config/ringfence/policy.toml", "allow-own");
     home.check_refused(".local/state/ringfence/audit/head", "allow-own");
     for name in ["$HOME", "a*", "a\u{202e}b", "a\nb", "a\u{fffd}"] {
@@ -141,7 +145,7 @@ fn what_is_our_own_or_has_no_name_is_not_opened() {
 
 #[test]
 fn a_link_stays_and_what_it_leads_to_is_written() {
-    let home = Home::new();
+    let home = TestHome::new();
     fs::create_dir_all(home.policy().parent().unwrap()).unwrap();
     fs::create_dir(home.0.as_path().join("dotfiles")).unwrap();
     let real = home.0.as_path().join("dotfiles/ringfence.toml");
@@ -159,7 +163,7 @@ fn a_link_stays_and_what_it_leads_to_is_written() {
 
 #[test]
 fn nothing_is_written_where_commands_could_change_it() {
-    let home = Home::new();
+    let home = TestHome::new();
     fs::create_dir_all(home.policy().parent().unwrap()).unwrap();
     let real = home.0.as_path().join("p/ringfence.toml");
     fs::write(&real, "version = 1\n").unwrap();
@@ -169,10 +173,10 @@ fn nothing_is_written_where_commands_could_change_it() {
 
 #[test]
 fn permanent_permission_is_for_this_project_alone() {
-    let home = Home::new();
+    let home = TestHome::new();
     assert!(could_open(
-        &Opening::Path(home.0.join("notes"), Access::Read),
-        &Files::default(),
+        &GrantTarget::Path(home.0.join("notes"), Access::Read),
+        &PolicyFiles::default(),
         &home.facts()
     ));
     assert!(!home.own_policy().exists());
@@ -187,7 +191,7 @@ fn permanent_permission_is_for_this_project_alone() {
     assert_eq!(text, expect);
     let elsewhere = Facts { workspace: home.0.join("q"), ..home.facts() };
     let verdict = |facts: &Facts| {
-        let layers = layers(&Files::default(), facts).unwrap();
+        let layers = layers(&PolicyFiles::default(), facts).unwrap();
         resolve(&layers, &Flags::none(facts.workspace.clone()), facts)
             .unwrap()
             .verdict(&home.0.join("notes"), Access::Read)
@@ -201,10 +205,10 @@ fn permanent_permission_is_for_this_project_alone() {
 
 #[test]
 fn tenants_of_a_service_have_one_policy() {
-    let home = Home::new();
+    let home = TestHome::new();
     let service = home.0.join("service.toml");
     fs::write(service.as_path(), "version = 1\n").unwrap();
-    let files = Files { service: Some(service), ..Files::default() };
+    let files = PolicyFiles { service: Some(service), ..PolicyFiles::default() };
     let allowed = allow_permanent(&home.0.join("x"), Access::Read, &files, &home.facts()).unwrap();
     assert!(allowed.place().ends_with("/.config/ringfence/policy.toml:4"), "{}", allowed.place());
     assert!(!home.own_policy().exists());
@@ -212,16 +216,16 @@ fn tenants_of_a_service_have_one_policy() {
 
 #[test]
 fn several_hosts_and_variables_are_allowed() {
-    let home = Home::new();
+    let home = TestHome::new();
     let facts = home.facts();
     fn write(subject: Permitted<'_>, facts: &Facts) -> Option<bool> {
-        Amendment { subject, scope: Scope::OwnProject, files: &Files::default(), facts }
+        Amendment { subject, scope: PolicyScope::OwnProject, files: &PolicyFiles::default(), facts }
             .write()
             .map(|allowed| allowed.is_new)
             .ok()
     }
     for rule in ["example.org", "*.example.org", "10.0.0.0/8:5432", "db.example.org:5432"] {
-        let opening = Opening::Host(HostRule::parse(rule).unwrap());
+        let opening = GrantTarget::Host(HostRule::parse(rule).unwrap());
         let expect = rule != "db.example.org:5432";
         assert_eq!(write(Permitted::Opening(&opening), &facts), Some(expect), "{rule}");
         assert_eq!(write(Permitted::Opening(&opening), &facts), Some(false), "{rule}");
@@ -241,7 +245,7 @@ fn several_hosts_and_variables_are_allowed() {
 
 #[test]
 fn of_many_at_once_none_is_lost() {
-    let home = Home::new();
+    let home = TestHome::new();
     let facts = home.facts();
     // What a crash left is taken over.
     let own = home.own_policy();
@@ -256,7 +260,7 @@ fn of_many_at_once_none_is_lost() {
                     allow_permanent(
                         &home.0.join(format!("{writer}-{number}")),
                         Access::Read,
-                        &Files::default(),
+                        &PolicyFiles::default(),
                         facts,
                     )
                     .unwrap();
@@ -264,7 +268,7 @@ fn of_many_at_once_none_is_lost() {
             });
         }
     });
-    let layers = layers(&Files::default(), &facts).unwrap();
+    let layers = layers(&PolicyFiles::default(), &facts).unwrap();
     let entries: BTreeSet<&str> =
         layers[0].policy.filesystem.read.iter().map(|entry| entry.path()).collect();
     assert_eq!((entries.len(), layers[0].policy.filesystem.read.len()), (80, 80));

@@ -9,31 +9,36 @@ use std::fs;
 use std::sync::Arc;
 
 use ringfence_api::{Gap, whole};
-use ringfence_audit::{Log, Options, Record, Subject, now_ms};
-use ringfence_policy::{AbsPath, Access, Change, Direction, Turn, Verdict, revise};
-use ringfence_provider::{ProviderError, Standing};
+use ringfence_audit::{AuditLog, LogOptions, Record, RecordSubject, now_ms};
+use ringfence_policy::{
+    AbsPath, Access, ChangeDirection, ChangeKind, PolicyChange, Verdict, revise,
+};
+use ringfence_provider::{ProviderError, Sandbox};
 
-use crate::allow::Opening;
-use crate::asking::Lasting;
-use crate::book::policy_digest;
-use crate::kept::{Stamp, stamps};
-use crate::{Asked, EngineError, Resolved, accept, fail_fast, files, tool_directories, variables};
+use crate::asking::SessionGrants;
+use crate::permanent_grant::GrantTarget;
+use crate::policy_cache::{FileStamp, stamps};
+use crate::recorder::policy_digest;
+use crate::{
+    EngineError, ResolvedPolicy, RunRequest, accept, fail_fast, files, tool_directories, variables,
+};
 
 /// Reads the policy anew, for the surroundings that the session began in.
-pub type Resolver = dyn Fn(&Resolved) -> Result<Resolved, EngineError> + Send + Sync;
+pub type PolicyResolver =
+    dyn Fn(&ResolvedPolicy) -> Result<ResolvedPolicy, EngineError> + Send + Sync;
 
 /// What there is to tell of policy files that were changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct News {
+pub struct PolicyNews {
     /// Rules that came or went, and whether that is in force.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PolicyChange>,
     /// Why the policy stays as it was.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<PolicyProblem>,
 }
 
 /// A policy that was changed and cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct PolicyProblem {
     /// A stable word for it.
     pub code: &'static str,
     /// What is wrong, and where.
@@ -43,26 +48,30 @@ pub struct Problem {
 }
 
 /// The policy of a session, and where it comes from.
-pub(super) struct Following {
-    resolve: Box<Resolver>,
-    seen: Vec<(AbsPath, Stamp)>,
+pub(super) struct PolicyFollower {
+    resolve: Box<PolicyResolver>,
+    seen: Vec<(AbsPath, FileStamp)>,
     /// The newest that could be read.
-    pub(super) newest: Arc<Resolved>,
+    pub(super) newest: Arc<ResolvedPolicy>,
     /// What holds.
-    pub(super) holding: Arc<Resolved>,
+    pub(super) holding: Arc<ResolvedPolicy>,
     /// What takes effect with a new session.
-    pub(super) pending: Vec<Change>,
+    pub(super) pending: Vec<PolicyChange>,
     /// Gaps that the policy does not accept.
     refusing: Vec<Gap>,
     /// Why the newest files are not followed.
-    pub(super) problem: Option<Problem>,
-    news: News,
+    pub(super) problem: Option<PolicyProblem>,
+    news: PolicyNews,
     /// What was asked for in so many words and allowed for the session, whatever the files say.
-    requested: Lasting,
+    requested: SessionGrants,
 }
 
-impl Following {
-    pub(super) fn new(asked: &Asked, resolved: Resolved, resolve: Box<Resolver>) -> Self {
+impl PolicyFollower {
+    pub(super) fn new(
+        asked: &RunRequest,
+        resolved: ResolvedPolicy,
+        resolve: Box<PolicyResolver>,
+    ) -> Self {
         let resolved = Arc::new(resolved);
         let seen = stamps(&asked.files, &resolved);
         let (newest, holding) = (resolved.clone(), resolved);
@@ -74,19 +83,19 @@ impl Following {
             pending: Vec::new(),
             refusing: Vec::new(),
             problem: None,
-            news: News::default(),
-            requested: Lasting::default(),
+            news: PolicyNews::default(),
+            requested: SessionGrants::default(),
         }
     }
 
     /// What there is to tell, once.
-    pub(super) fn news(&mut self) -> News {
+    pub(super) fn news(&mut self) -> PolicyNews {
         std::mem::take(&mut self.news)
     }
 
     /// Whether something may be begun.
     pub(super) fn permits(&self, session: &str) -> Result<(), EngineError> {
-        let owed: Vec<Change> =
+        let owed: Vec<PolicyChange> =
             self.pending.iter().filter(|change| change.is_owed()).cloned().collect();
         if !owed.is_empty() {
             return Err(EngineError::Narrowed { session: session.to_owned(), changes: owed });
@@ -105,8 +114,8 @@ impl Following {
     /// enforced by then, if that is anything else.
     pub(super) fn look(
         &mut self,
-        asked: &Asked,
-        standing: Option<&dyn Standing>,
+        asked: &RunRequest,
+        standing: Option<&dyn Sandbox>,
     ) -> Option<ringfence_enforce::Plan> {
         let seen = stamps(&asked.files, &self.newest);
         if seen == self.seen {
@@ -126,9 +135,9 @@ impl Following {
         }
     }
 
-    fn read(&self, changed: &[AbsPath]) -> Result<Resolved, Problem> {
+    fn read(&self, changed: &[AbsPath]) -> Result<ResolvedPolicy, PolicyProblem> {
         if let Some(file) = changed.iter().find(|file| self.could_be_a_commands(file)) {
-            return Err(Problem {
+            return Err(PolicyProblem {
                 code: "policy-writable",
                 message: format!(
                     "{file} was changed, and commands of this session could have done that: it is not followed"
@@ -137,7 +146,7 @@ impl Following {
             });
         }
         let read = (self.resolve)(&self.newest);
-        let read = read.map_err(|error| Problem {
+        let read = read.map_err(|error| PolicyProblem {
             code: error.code(),
             message: whole(&error),
             hint: error.hint(),
@@ -145,14 +154,15 @@ impl Following {
         Ok(self.requested.on(&read))
     }
 
-    /// Opens something for as long as the session lives, and lets `standing` follow as it would a file.
+    /// Opens something for as long as the session lives, and lets `standing` follow as it would a
+    /// file.
     pub(super) fn open(
         &mut self,
-        asked: &Asked,
-        opening: Opening,
-        standing: Option<&dyn Standing>,
+        asked: &RunRequest,
+        opening: GrantTarget,
+        standing: Option<&dyn Sandbox>,
     ) -> Option<ringfence_enforce::Plan> {
-        let one = Lasting::of(opening.clone());
+        let one = SessionGrants::of(opening.clone());
         self.requested.add(opening);
         let new = Arc::new(one.on(&self.newest));
         self.take(asked, new, standing, &[])
@@ -179,9 +189,9 @@ impl Following {
 
     fn take(
         &mut self,
-        asked: &Asked,
-        new: Arc<Resolved>,
-        standing: Option<&dyn Standing>,
+        asked: &RunRequest,
+        new: Arc<ResolvedPolicy>,
+        standing: Option<&dyn Sandbox>,
         changed: &[AbsPath],
     ) -> Option<ringfence_enforce::Plan> {
         // Files that were not known before; of the others, what was seen before they were read.
@@ -218,10 +228,10 @@ impl Following {
         self.refusing = plan.as_ref().map(|plan| plan.gaps.clone()).unwrap_or_default();
         // What is owed is owed until another edit takes it back: until then, what held before
         // is what the next edit is compared with.
-        let is_owed = changes.iter().any(Change::is_owed);
+        let is_owed = changes.iter().any(PolicyChange::is_owed);
         let holding = if is_owed { old.grants.clone() } else { grants };
         let digests = (policy_digest(&old.grants), policy_digest(&new.grants));
-        self.holding = Arc::new(Resolved { grants: holding, ..(*new).clone() });
+        self.holding = Arc::new(ResolvedPolicy { grants: holding, ..(*new).clone() });
         self.newest = new;
         if !changes.is_empty() {
             self.record(asked, changed, Ok((digests, &changes)));
@@ -234,42 +244,46 @@ impl Following {
     /// What the log cannot take is told with the next command, which it cannot take either.
     fn record(
         &self,
-        asked: &Asked,
+        asked: &RunRequest,
         changed: &[AbsPath],
-        taken: Result<((String, String), &[Change]), &str>,
+        taken: Result<((String, String), &[PolicyChange]), &str>,
     ) {
         let rules = &self.holding.grants.audit;
-        let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
-        let subject = Subject { agent: asked.agent.clone(), session: asked.session.clone() };
+        let options = LogOptions { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
+        let subject = RecordSubject { agent: asked.agent.clone(), session: asked.session.clone() };
         let files: Vec<String> = changed.iter().map(AbsPath::to_string).collect();
         let record = Record::revised(&subject, now_ms(), &files, taken);
-        let _ = Log::open(rules.directory.as_path(), options)
+        let _ = AuditLog::open(rules.directory.as_path(), options)
             .and_then(|mut log| log.append(&[record]).map(drop));
     }
 }
 
-fn differing(old: &[(AbsPath, Stamp)], new: &[(AbsPath, Stamp)]) -> Vec<AbsPath> {
+fn differing(old: &[(AbsPath, FileStamp)], new: &[(AbsPath, FileStamp)]) -> Vec<AbsPath> {
     new.iter().filter(|one| !old.contains(one)).map(|(file, _)| file.clone()).collect()
 }
 
 /// Nothing is known of what holds: it may be more than the policy allows.
-fn not_taken(error: &ProviderError) -> Change {
-    let change = Change {
+fn not_taken(error: &ProviderError) -> PolicyChange {
+    let change = PolicyChange {
         rule: "filesystem".into(),
         origin: None,
-        turn: Turn::Added,
-        direction: Direction::Narrower,
+        turn: ChangeKind::Added,
+        direction: ChangeDirection::Narrower,
         pending: None,
     };
     change.pending(whole(error))
 }
 
 /// Variables that the shell has already, or that it lacks.
-fn other_variables(asked: &Asked, old: &Resolved, new: &Resolved) -> Vec<Change> {
+fn other_variables(
+    asked: &RunRequest,
+    old: &ResolvedPolicy,
+    new: &ResolvedPolicy,
+) -> Vec<PolicyChange> {
     let has = |all: &[(OsString, OsString)], one: &(OsString, OsString)| all.contains(one);
     let (was, is) =
         (variables(&old.grants, &asked.cwd, old), variables(&new.grants, &asked.cwd, new));
-    let change = |(name, _): &(OsString, OsString), turn, direction| Change {
+    let change = |(name, _): &(OsString, OsString), turn, direction| PolicyChange {
         rule: format!("environment {}", name.to_string_lossy()),
         origin: None,
         turn,
@@ -283,11 +297,11 @@ fn other_variables(asked: &Asked, old: &Resolved, new: &Resolved) -> Vec<Change>
         .iter()
         .filter(is_lasting)
         .filter(|one| !has(&is, one))
-        .map(|one| change(one, Turn::Removed, Direction::Narrower));
+        .map(|one| change(one, ChangeKind::Removed, ChangeDirection::Narrower));
     let come = is
         .iter()
         .filter(is_lasting)
         .filter(|one| !has(&was, one))
-        .map(|one| change(one, Turn::Added, Direction::Wider));
+        .map(|one| change(one, ChangeKind::Added, ChangeDirection::Wider));
     gone.chain(come).collect()
 }
