@@ -1,10 +1,11 @@
-//! One call: its work on a thread, its output as it comes, its questions, its end and its cancellation.
+//! One call: its work on a thread, its output as it comes, its questions, its end and its
+//! cancellation.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_engine::session::{Reach, Turn};
+use ringfence_engine::session::{CommandControl, StartDecision};
 use ringfence_provider::Interrupter;
 use rmcp::model::{CallToolResult, ProgressNotificationParam};
 use rmcp::service::{RequestContext, RoleServer};
@@ -13,11 +14,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::answer;
-use crate::order::Order;
-use crate::questions::Question;
-use crate::room::{Room, lock};
-use crate::words::Failure;
+use crate::questions::ClientQuestion;
+use crate::reply;
+use crate::request::ToolRequest;
+use crate::sandbox::{ClientSandbox, lock};
+use crate::schema::ToolFailure;
 
 /// So often a client hears how far it is, if there is something to hear.
 const OFTEN: Duration = Duration::from_millis(100);
@@ -27,56 +28,56 @@ const SELDOM: Duration = Duration::from_secs(5);
 const NEWS: usize = 4096;
 
 /// A call that is being served. Dropped, it is not wanted any more.
-pub(crate) struct Running {
+pub(crate) struct InFlightCall {
     work: JoinHandle<Result<CallToolResult, JoinError>>,
-    watched: Arc<Watched>,
+    watched: Arc<CallState>,
     /// Of a client that can ask people.
-    questions: Option<UnboundedReceiver<Question>>,
+    questions: Option<UnboundedReceiver<ClientQuestion>>,
     began: Instant,
-    place: Place,
+    place: CallPermit,
 }
 
 /// Room for one call, as long as it takes. Which it is may change meanwhile.
-type Place = Arc<Mutex<Option<OwnedSemaphorePermit>>>;
+type CallPermit = Arc<Mutex<Option<OwnedSemaphorePermit>>>;
 
 /// What there is to do next.
-pub(crate) enum Next {
+pub(crate) enum CallEvent {
     Answer(Box<CallToolResult>),
-    Ask(Question),
+    Ask(ClientQuestion),
 }
 
 /// What both sides of a call know of it.
 #[derive(Default)]
-pub(crate) struct Watched {
-    state: Mutex<State>,
+pub(crate) struct CallState {
+    state: Mutex<CallStateInner>,
     wrote: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct CallStateInner {
     is_withdrawn: bool,
     runs: Option<Box<dyn Interrupter>>,
     /// What was written since somebody was told.
     news: Vec<u8>,
 }
 
-impl Running {
+impl InFlightCall {
     /// Begins it; `asks` says whether its client can ask people.
     pub(crate) fn begin(
-        room: Arc<Room>,
-        order: Order,
-        asks: Asks,
+        room: Arc<ClientSandbox>,
+        order: ToolRequest,
+        asks: ClientElicitation,
         place: OwnedSemaphorePermit,
     ) -> Self {
-        let watched = Arc::new(Watched::default());
+        let watched = Arc::new(CallState::default());
         let (to, questions) = match asks {
-            Asks::People => Some(room.questions.hear()).unzip(),
-            Asks::Nobody => (None, None),
+            ClientElicitation::People => Some(room.questions.hear()).unzip(),
+            ClientElicitation::Nobody => (None, None),
         };
         let beside = watched.clone();
         // Lines run in the order in which they came; threads would take the shell as they please.
-        let queue = matches!(order, Order::Shell(_)).then(|| room.queue.clone());
-        let place: Place = Arc::new(Mutex::new(Some(place)));
+        let queue = matches!(order, ToolRequest::Shell(_)).then(|| room.queue.clone());
+        let place: CallPermit = Arc::new(Mutex::new(Some(place)));
         let held = place.clone();
         let work = move || {
             let answer = carry_out(&room, order, &beside, to);
@@ -102,7 +103,7 @@ impl Running {
     }
 
     /// Waits for what comes next, and tells how it goes on meanwhile.
-    pub(crate) async fn next(&mut self, context: &RequestContext<RoleServer>) -> Next {
+    pub(crate) async fn next(&mut self, context: &RequestContext<RoleServer>) -> CallEvent {
         let watched = self.watched.clone();
         let telling = tell(&watched, self.began, context);
         tokio::pin!(telling);
@@ -114,17 +115,17 @@ impl Running {
                     is_withdrawn = true;
                     watched.withdraw();
                 }
-                Some(question) = asked(&mut self.questions) => return Next::Ask(question),
+                Some(question) = asked(&mut self.questions) => return CallEvent::Ask(question),
                 ended = &mut self.work => {
-                    let lost = |_| answer::failed(&Failure::new("internal", "the call was lost by a mistake in ringfence", None));
-                    return Next::Answer(Box::new(ended.flatten().unwrap_or_else(lost)));
+                    let lost = |_| reply::failed(&ToolFailure::new("internal", "the call was lost by a mistake in ringfence", None));
+                    return CallEvent::Answer(Box::new(ended.flatten().unwrap_or_else(lost)));
                 }
             }
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
         self.watched.withdraw();
     }
@@ -132,12 +133,14 @@ impl Drop for Running {
 
 /// Whether a client can ask people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asks {
+pub(crate) enum ClientElicitation {
     People,
     Nobody,
 }
 
-async fn asked(questions: &mut Option<UnboundedReceiver<Question>>) -> Option<Question> {
+async fn asked(
+    questions: &mut Option<UnboundedReceiver<ClientQuestion>>,
+) -> Option<ClientQuestion> {
     match questions {
         Some(questions) => questions.recv().await,
         None => std::future::pending().await,
@@ -145,20 +148,20 @@ async fn asked(questions: &mut Option<UnboundedReceiver<Question>>) -> Option<Qu
 }
 
 fn carry_out(
-    room: &Room,
-    order: Order,
-    watched: &Arc<Watched>,
-    asks: Option<UnboundedSender<Question>>,
+    room: &ClientSandbox,
+    order: ToolRequest,
+    watched: &Arc<CallState>,
+    asks: Option<UnboundedSender<ClientQuestion>>,
 ) -> CallToolResult {
-    order.carry_out(room, watched, asks).unwrap_or_else(|failure| answer::failed(&failure))
+    order.carry_out(room, watched, asks).unwrap_or_else(|failure| reply::failed(&failure))
 }
 
-impl Watched {
+impl CallState {
     /// It is its turn.
-    pub(crate) fn begin(&self, reach: Reach) -> Turn {
+    pub(crate) fn begin(&self, reach: CommandControl) -> StartDecision {
         let mut state = lock(&self.state);
         state.runs = Some(reach.interrupter);
-        if state.is_withdrawn { Turn::Left } else { Turn::Taken }
+        if state.is_withdrawn { StartDecision::Left } else { StartDecision::Taken }
     }
 
     /// What it runs has ended: whoever comes too late must not mean the next one.
@@ -187,7 +190,7 @@ impl Watched {
 
 /// Tells a client that wants it how a call goes on; never ends.
 fn tell<'a>(
-    watched: &'a Watched,
+    watched: &'a CallState,
     began: Instant,
     context: &'a RequestContext<RoleServer>,
 ) -> impl Future<Output = ()> + 'a {

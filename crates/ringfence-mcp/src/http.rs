@@ -20,10 +20,10 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use crate::door::Door;
-use crate::house::{House, Own, SESSIONS};
-use crate::{Opening, ServeError, told_to_end};
-pub use token::Token;
+use crate::handler::McpHandler;
+use crate::state::{ClientScope, McpState, SESSIONS};
+use crate::{McpServeError, SandboxOpener, told_to_end};
+pub use token::ServerToken;
 
 /// The one place there is.
 const PATH: &str = "/mcp";
@@ -40,23 +40,23 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// A session that nobody has used for so long ends, and its sandbox with it.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
-type Answer = Response<BoxBody<Bytes, Infallible>>;
+type HttpReply = Response<BoxBody<Bytes, Infallible>>;
 
 /// Where and for whom it is served.
-pub struct Site {
+pub struct HttpOptions {
     /// An address of loopback.
     pub address: SocketAddr,
     /// What clients have to know.
-    pub token: Token,
+    pub token: ServerToken,
 }
 
 /// Serves clients over HTTP until a signal says no more. `ready` hears where.
 pub fn serve_http(
-    opening: Opening,
-    site: Site,
+    opening: SandboxOpener,
+    site: HttpOptions,
     ready: impl FnOnce(SocketAddr),
-) -> Result<(), ServeError> {
-    let at = |source| ServeError::Served { at: format!("http://{}", site.address), source };
+) -> Result<(), McpServeError> {
+    let at = |source| McpServeError::Served { at: format!("http://{}", site.address), source };
     if !is_own_machine(site.address.ip()) {
         return Err(at(io::Error::new(
             io::ErrorKind::AddrNotAvailable,
@@ -67,9 +67,9 @@ pub fn serve_http(
     // The address first: one that is taken is told before anything is made.
     let listener = runtime.block_on(TcpListener::bind(site.address)).map_err(at)?;
     let bound = listener.local_addr().map_err(at)?;
-    let house = House::open(opening)?;
+    let house = McpState::open(opening)?;
     ready(bound);
-    let hall = Arc::new(Hall::new(house.clone(), site.token, bound));
+    let hall = Arc::new(HttpGate::new(house.clone(), site.token, bound));
     let ended = runtime.block_on(async {
         tokio::select! {
             never = hall.accept(listener) => match never {},
@@ -87,16 +87,16 @@ pub fn is_own_machine(address: IpAddr) -> bool {
 }
 
 /// What every request comes by.
-struct Hall {
-    service: StreamableHttpService<Door, LocalSessionManager>,
+struct HttpGate {
+    service: StreamableHttpService<McpHandler, LocalSessionManager>,
     sessions: Arc<LocalSessionManager>,
     /// Places for those who are about to begin a session.
     beginning: Semaphore,
-    token: Token,
+    token: ServerToken,
 }
 
-impl Hall {
-    fn new(house: Arc<House>, token: Token, bound: SocketAddr) -> Self {
+impl HttpGate {
+    fn new(house: Arc<McpState>, token: ServerToken, bound: SocketAddr) -> Self {
         let mut sessions = LocalSessionManager::default();
         sessions.session_config = SessionConfig::default();
         sessions.session_config.keep_alive = Some(IDLE);
@@ -113,7 +113,7 @@ impl Hall {
             .with_allowed_hosts(names)
             .enforce_origin_validation()
             .with_max_request_body_bytes(BODY);
-        let door = move || Ok(Door::new(house.clone(), Own::Session(Arc::default())));
+        let door = move || Ok(McpHandler::new(house.clone(), ClientScope::Session(Arc::default())));
         let service = StreamableHttpService::new(door, sessions.clone(), config);
         Self { service, sessions, beginning: Semaphore::new(SESSIONS), token }
     }
@@ -147,7 +147,7 @@ impl Hall {
         let _ = connection.serve_connection(TokioIo::new(stream), serve).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>) -> HttpReply {
         if !self.token.is_in(request.headers()) {
             let mut answer =
                 plain(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN");
@@ -180,9 +180,9 @@ impl Hall {
     }
 }
 
-/// Answers a request whose body nothing reads: it is read and thrown away within bounds, since a client
-/// that still sends may lose the answer when the connection is closed.
-async fn refused(request: Request<Incoming>, most: usize, mut answer: Answer) -> Answer {
+/// Answers a request whose body nothing reads: it is read and thrown away within bounds, since a
+/// client that still sends may lose the answer when the connection is closed.
+async fn refused(request: Request<Incoming>, most: usize, mut answer: HttpReply) -> HttpReply {
     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     if !request.headers().contains_key(header::EXPECT) {
         let mut body = Limited::new(request.into_body(), most);
@@ -204,7 +204,7 @@ fn may_begin_session(headers: &HeaderMap) -> bool {
     !headers.contains_key("mcp-session-id") && (!is_newest || is_handshake)
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Answer {
+fn plain(status: StatusCode, text: &'static str) -> HttpReply {
     let mut answer = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
     *answer.status_mut() = status;
     answer

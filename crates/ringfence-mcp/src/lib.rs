@@ -6,20 +6,20 @@
 
 #![forbid(unsafe_code)]
 
-mod answer;
 mod call;
-mod door;
-mod house;
+mod handler;
 mod http;
 mod lines;
-mod marked;
-mod order;
 mod outputs;
 mod permission;
 mod questions;
-mod room;
+mod quote;
+mod reply;
+mod request;
+mod sandbox;
+mod schema;
+mod state;
 mod stdin;
-mod words;
 
 use std::io;
 use std::sync::Arc;
@@ -27,21 +27,21 @@ use std::time::Duration;
 
 use ringfence_api::Asker;
 use ringfence_engine::EngineError;
-use ringfence_engine::session::Opened;
+use ringfence_engine::session::Session;
 use rmcp::ServiceExt;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-use door::Door;
-use house::{House, Own};
-pub use http::{Site, Token, is_own_machine, serve_http};
+use handler::McpHandler;
+pub use http::{HttpOptions, ServerToken, is_own_machine, serve_http};
 use lines::Lines;
-use stdin::Watched;
+use state::{ClientScope, McpState};
+use stdin::EofWatch;
 
 /// How sandboxes are opened, and who is asked where a client cannot.
-pub struct Opening {
+pub struct SandboxOpener {
     /// Opens one, on the thread that is to keep it; whether it asks is said by the policy.
-    pub open: Box<Open>,
+    pub open: Box<OpenFn>,
     /// Whoever answers at another terminal.
     pub elsewhere: Option<Arc<dyn Asker>>,
 }
@@ -50,11 +50,11 @@ pub struct Opening {
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Opens a sandbox with somebody to ask.
-pub type Open = dyn Fn(Arc<dyn Asker>) -> Result<Opened, EngineError> + Send + Sync;
+pub type OpenFn = dyn Fn(Arc<dyn Asker>) -> Result<Session, EngineError> + Send + Sync;
 
 /// Why a server ended, or did not begin.
 #[derive(Debug, thiserror::Error)]
-pub enum ServeError {
+pub enum McpServeError {
     /// There is no sandbox.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -69,14 +69,14 @@ pub enum ServeError {
 }
 
 /// Serves whoever is at standard input and output, until they are gone.
-pub fn serve_stdio(opening: Opening) -> Result<(), ServeError> {
-    let at = |source| ServeError::Served { at: "standard input and output".into(), source };
+pub fn serve_stdio(opening: SandboxOpener) -> Result<(), McpServeError> {
+    let at = |source| McpServeError::Served { at: "standard input and output".into(), source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(at)?;
-    let house = House::open(opening)?;
-    let door = Door::new(house.clone(), Own::Common);
+    let house = McpState::open(opening)?;
+    let door = McpHandler::new(house.clone(), ClientScope::Common);
     let served = runtime.block_on(async {
         let (input, output) = rmcp::transport::stdio();
-        let (input, end) = Watched::new(input);
+        let (input, end) = EofWatch::new(input);
         let serves = async {
             match door.serve(Lines::new(input, output)).await {
                 Ok(service) => service.waiting().await.map(drop).map_err(io::Error::other),
@@ -97,7 +97,8 @@ pub fn serve_stdio(opening: Opening) -> Result<(), ServeError> {
     served.map_err(at)
 }
 
-/// A client that has closed its end wants no more; what it asked for just before may still be answered.
+/// A client that has closed its end wants no more; what it asked for just before may still be
+/// answered.
 async fn left(end: &Notify) {
     end.notified().await;
     tokio::time::sleep(FAREWELL).await;

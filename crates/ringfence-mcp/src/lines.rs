@@ -1,5 +1,5 @@
-//! Messages on standard input and output: a line that is no message is answered with an error of the
-//! protocol rather than dropped, since its sender waits for an answer.
+//! Messages on standard input and output: a line that is no message is answered with an error of
+//! the protocol rather than dropped, since its sender waits for an answer.
 
 use std::io;
 use std::pin::Pin;

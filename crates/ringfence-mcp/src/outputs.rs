@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use rmcp::model::Resource;
 
-use crate::room::lock;
+use crate::sandbox::lock;
 
 /// Bytes of text in one answer: some 16,000 tokens.
 pub(crate) const SHOWN: usize = 64 << 10;
@@ -51,8 +51,8 @@ pub(crate) struct Shown {
     pub(crate) text: String,
     /// Bytes that are missing.
     pub(crate) dropped: u64,
-    /// Where all that was captured is. Answers name it in the text only: clients that know nothing of
-    /// links among the content break on them.
+    /// Where all that was captured is. Answers name it in the text only: clients that know nothing
+    /// of links among the content break on them.
     pub(crate) link: Option<Resource>,
 }
 

@@ -3,78 +3,89 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ringfence_api::{Answer, Asker, Denial, typed};
-use ringfence_engine::Opening;
-use ringfence_engine::session::{InForce, Requested};
+use ringfence_api::{AskAnswer, Asker, Denial, typed};
+use ringfence_engine::GrantTarget;
+use ringfence_engine::session::{GrantEffect, GrantResult};
 use ringfence_policy::{AbsPath, Access, HostRule};
 use rmcp::model::{CallToolResult, ContentBlock};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::answer;
-use crate::marked::marked;
-use crate::questions::{ByCall, Question};
-use crate::room::Room;
-use crate::words::{Failure, Status, Told, Wanted, Wish};
+use crate::questions::{CallAsker, ClientQuestion};
+use crate::quote::marked;
+use crate::reply;
+use crate::sandbox::ClientSandbox;
+use crate::schema::{
+    PermissionAccess, PermissionParams, PermissionReply, PermissionReplyStatus, ToolFailure,
+};
 
 /// Asks, and says what came of it.
 pub(crate) fn request(
-    room: &Room,
-    wanted: &Wanted,
-    asks: Option<UnboundedSender<Question>>,
-) -> Result<CallToolResult, Failure> {
+    room: &ClientSandbox,
+    wanted: &PermissionParams,
+    asks: Option<UnboundedSender<ClientQuestion>>,
+) -> Result<CallToolResult, ToolFailure> {
     let Some(opening) = opening(room, wanted)? else { return Ok(told(&about_command(wanted))) };
     let by_call =
-        asks.map(|call| Arc::new(ByCall { call, why: wanted.reason.clone() }) as Arc<dyn Asker>);
+        asks.map(|call| Arc::new(CallAsker { call, why: wanted.reason.clone() }) as Arc<dyn Asker>);
     let asker = by_call.or_else(|| room.questions.elsewhere());
     let requested = room.opened.request(&opening, "the agent", asker);
     Ok(told(&understood(wanted, &opening, requested)))
 }
 
 /// What is to be opened; `None` for what is neither file nor host.
-fn opening(room: &Room, wanted: &Wanted) -> Result<Option<Opening>, Failure> {
+fn opening(
+    room: &ClientSandbox,
+    wanted: &PermissionParams,
+) -> Result<Option<GrantTarget>, ToolFailure> {
     let resolved = room.opened.policy();
     let facts = &resolved.surroundings.facts;
     let path = || {
         if wanted.resource.is_empty() || wanted.resource.contains('\0') {
-            return Err(Failure::new("input", "`resource` names no path", None));
+            return Err(ToolFailure::new("input", "`resource` names no path", None));
         }
         let below =
             Path::new(&wanted.resource).strip_prefix("~").map(|below| facts.home.join(below));
-        Ok::<AbsPath, Failure>(below.unwrap_or_else(|_| room.opened.cwd().join(&wanted.resource)))
+        Ok::<AbsPath, ToolFailure>(
+            below.unwrap_or_else(|_| room.opened.cwd().join(&wanted.resource)),
+        )
     };
     let access = match wanted.access {
-        Wish::Read => Access::Read,
-        Wish::Write => Access::Write,
-        Wish::Execute => Access::Execute,
-        Wish::Connect => {
+        PermissionAccess::Read => Access::Read,
+        PermissionAccess::Write => Access::Write,
+        PermissionAccess::Execute => Access::Execute,
+        PermissionAccess::Connect => {
             let rule = HostRule::parse(&wanted.resource).map_err(|error| {
-                Failure::new(
+                ToolFailure::new(
                     "input",
                     format!("{} is no host: {error}", marked(&wanted.resource)),
                     Some("write HOST:PORT".into()),
                 )
             })?;
             if rule.port.is_none() {
-                return Err(Failure::new(
+                return Err(ToolFailure::new(
                     "input",
                     format!("`{rule}` names no port"),
                     Some(format!("write {rule}:443")),
                 ));
             }
-            return Ok(Some(Opening::Host(rule)));
+            return Ok(Some(GrantTarget::Host(rule)));
         }
-        Wish::Command => return Ok(None),
+        PermissionAccess::Command => return Ok(None),
     };
-    Ok(Some(Opening::Path(path()?, access)))
+    Ok(Some(GrantTarget::Path(path()?, access)))
 }
 
-fn understood(wanted: &Wanted, opening: &Opening, requested: Requested) -> Told {
+fn understood(
+    wanted: &PermissionParams,
+    opening: &GrantTarget,
+    requested: GrantResult,
+) -> PermissionReply {
     let resource = match opening {
-        Opening::Path(path, _) => path.to_string_lossy().into_owned(),
-        Opening::Host(rule) => rule.to_string(),
+        GrantTarget::Path(path, _) => path.to_string_lossy().into_owned(),
+        GrantTarget::Host(rule) => rule.to_string(),
     };
-    let mut told = Told {
-        status: Status::Denied,
+    let mut told = PermissionReply {
+        status: PermissionReplyStatus::Denied,
         resource,
         answer: None,
         message: String::new(),
@@ -84,21 +95,21 @@ fn understood(wanted: &Wanted, opening: &Opening, requested: Requested) -> Told 
     };
     let what = marked(&told.resource);
     match requested {
-        Requested::Open(origin) => {
-            told.status = Status::Granted;
+        GrantResult::Open(origin) => {
+            told.status = PermissionReplyStatus::Granted;
             told.message = format!("{what} is open already, by {} ({origin})", origin.text);
         }
-        Requested::Shut(denial) => {
+        GrantResult::Shut(denial) => {
             told.message = shut(&denial);
             told.denial = Some(denial);
         }
-        Requested::Said(answer, in_force) => {
+        GrantResult::Said(answer, in_force) => {
             told.answer = Some(answer);
             (told.status, told.message) = said(answer, &in_force, &what);
         }
-        Requested::Unasked(permission) => {
+        GrantResult::Unasked(permission) => {
             let command = command(wanted.access, &told.resource);
-            told.status = Status::RequiresPermission;
+            told.status = PermissionReplyStatus::RequiresPermission;
             told.message = format!(
                 "{}. Nobody can be asked here; a person can type: {command}",
                 permission.reason
@@ -110,21 +121,24 @@ fn understood(wanted: &Wanted, opening: &Opening, requested: Requested) -> Told 
     told
 }
 
-fn said(answer: Answer, in_force: &InForce, what: &str) -> (Status, String) {
-    let how_long = if answer == Answer::AllowPermanent { "for good" } else { "for this session" };
+fn said(answer: AskAnswer, in_force: &GrantEffect, what: &str) -> (PermissionReplyStatus, String) {
+    let how_long =
+        if answer == AskAnswer::AllowPermanent { "for good" } else { "for this session" };
     match in_force {
-        InForce::Now => (Status::Granted, format!("{what} is open {how_long}")),
-        InForce::Anew => {
+        GrantEffect::Now => (PermissionReplyStatus::Granted, format!("{what} is open {how_long}")),
+        GrantEffect::Anew => {
             let lost = "the sandbox was made anew for it: the shell's directory, variables and jobs are gone";
-            (Status::Granted, format!("{what} is open {how_long}; {lost}"))
+            (PermissionReplyStatus::Granted, format!("{what} is open {how_long}; {lost}"))
         }
-        InForce::Later(why) => (
-            Status::Pending,
+        GrantEffect::Later(why) => (
+            PermissionReplyStatus::Pending,
             format!(
                 "{what} is allowed {how_long}, but not open yet ({why}): ask again when no command runs"
             ),
         ),
-        InForce::Never => (Status::Denied, format!("the answer was no: {what} stays shut")),
+        GrantEffect::Never => {
+            (PermissionReplyStatus::Denied, format!("the answer was no: {what} stays shut"))
+        }
     }
 }
 
@@ -138,10 +152,10 @@ fn shut(denial: &Denial) -> String {
 }
 
 /// Rules on the text of commands are changed where they stand.
-fn about_command(wanted: &Wanted) -> Told {
+fn about_command(wanted: &PermissionParams) -> PermissionReply {
     let command = format!("ringfence explain command {}", typed(&wanted.resource));
-    Told {
-        status: Status::RequiresPermission,
+    PermissionReply {
+        status: PermissionReplyStatus::RequiresPermission,
         resource: wanted.resource.clone(),
         answer: None,
         message: format!(
@@ -154,21 +168,21 @@ fn about_command(wanted: &Wanted) -> Told {
 }
 
 /// What a person types to allow it for good; a session follows at once.
-fn command(wish: Wish, resource: &str) -> String {
+fn command(wish: PermissionAccess, resource: &str) -> String {
     let access = match wish {
-        Wish::Write => "write",
-        Wish::Connect => "host",
-        Wish::Read | Wish::Execute | Wish::Command => "read",
+        PermissionAccess::Write => "write",
+        PermissionAccess::Connect => "host",
+        PermissionAccess::Read | PermissionAccess::Execute | PermissionAccess::Command => "read",
     };
     format!("ringfence allow {access} {}", typed(resource))
 }
 
-fn told(told: &Told) -> CallToolResult {
+fn told(told: &PermissionReply) -> CallToolResult {
     let content = vec![ContentBlock::text(told.message.clone())];
-    let answer = if told.status == Status::Granted {
+    let answer = if told.status == PermissionReplyStatus::Granted {
         CallToolResult::success(content)
     } else {
         CallToolResult::error(content)
     };
-    answer::structured(answer, told)
+    reply::structured(answer, told)
 }

@@ -9,41 +9,43 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_api::{Answer, Ask, Asker, Denial};
+use ringfence_api::{Ask, AskAnswer, Asker, Denial};
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::marked::marked;
-use crate::room::lock;
+use crate::quote::marked;
+use crate::sandbox::lock;
 
 /// How long a person may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Who is asked about what commands are about to be refused: the client whose call came last, of
 /// those that can ask people, or else somebody elsewhere.
-pub(crate) struct Questions {
-    calls: Mutex<Vec<UnboundedSender<Question>>>,
+pub(crate) struct QuestionRouter {
+    calls: Mutex<Vec<UnboundedSender<ClientQuestion>>>,
     elsewhere: Option<Arc<dyn Asker>>,
 }
 
 /// Somebody waits for the answer; dropped, it is no.
-pub(crate) struct Question {
-    options: Vec<Answer>,
+pub(crate) struct ClientQuestion {
+    options: Vec<AskAnswer>,
     /// The question itself.
     message: String,
-    answer: SyncSender<Answer>,
+    answer: SyncSender<AskAnswer>,
 }
 
-impl Questions {
+impl QuestionRouter {
     pub(crate) fn new(elsewhere: Option<Arc<dyn Asker>>) -> Self {
         Self { calls: Mutex::default(), elsewhere }
     }
 
     /// For a call that can put questions, as long as the receiver is there.
-    pub(crate) fn hear(&self) -> (UnboundedSender<Question>, UnboundedReceiver<Question>) {
+    pub(crate) fn hear(
+        &self,
+    ) -> (UnboundedSender<ClientQuestion>, UnboundedReceiver<ClientQuestion>) {
         let (to, from) = unbounded_channel();
         let mut calls = lock(&self.calls);
         calls.retain(|call| !call.is_closed());
@@ -56,44 +58,44 @@ impl Questions {
     }
 }
 
-impl fmt::Debug for Questions {
+impl fmt::Debug for QuestionRouter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Questions").finish_non_exhaustive()
     }
 }
 
-impl Asker for Questions {
-    fn ask(&self, ask: &Ask) -> Answer {
+impl Asker for QuestionRouter {
+    fn ask(&self, ask: &Ask) -> AskAnswer {
         let calls = lock(&self.calls).clone();
         let asked = calls.iter().rev().find_map(|call| put(call, ask, None));
         asked.unwrap_or_else(|| {
-            self.elsewhere.as_ref().map_or(Answer::Deny, |elsewhere| elsewhere.ask(ask))
+            self.elsewhere.as_ref().map_or(AskAnswer::Deny, |elsewhere| elsewhere.ask(ask))
         })
     }
 }
 
 /// Asks by one call and no other, and says why.
 #[derive(Debug)]
-pub(crate) struct ByCall {
-    pub(crate) call: UnboundedSender<Question>,
+pub(crate) struct CallAsker {
+    pub(crate) call: UnboundedSender<ClientQuestion>,
     pub(crate) why: String,
 }
 
-impl Asker for ByCall {
-    fn ask(&self, ask: &Ask) -> Answer {
-        put(&self.call, ask, Some(&self.why)).unwrap_or(Answer::Deny)
+impl Asker for CallAsker {
+    fn ask(&self, ask: &Ask) -> AskAnswer {
+        put(&self.call, ask, Some(&self.why)).unwrap_or(AskAnswer::Deny)
     }
 }
 
 /// The answer; `None` if the call is over.
-fn put(call: &UnboundedSender<Question>, ask: &Ask, why: Option<&str>) -> Option<Answer> {
+fn put(call: &UnboundedSender<ClientQuestion>, ask: &Ask, why: Option<&str>) -> Option<AskAnswer> {
     let options = ask.permission()?.options;
     let (answer, hears) = sync_channel(1);
-    call.send(Question { options, message: message(&ask.denial, why), answer }).ok()?;
-    Some(hears.recv_timeout(PATIENCE).unwrap_or(Answer::Deny))
+    call.send(ClientQuestion { options, message: message(&ask.denial, why), answer }).ok()?;
+    Some(hears.recv_timeout(PATIENCE).unwrap_or(AskAnswer::Deny))
 }
 
-impl Question {
+impl ClientQuestion {
     /// As clients put it to people.
     pub(crate) fn form(&self) -> ElicitRequest {
         let words: Vec<String> = self.options.iter().map(ToString::to_string).collect();
@@ -118,9 +120,9 @@ impl Question {
             .map_or(Value::Null, |content| content["answer"].clone());
         // A word and nothing else: an object with that word for a key would be read as well.
         let answer = if word.is_string() {
-            serde_json::from_value(word).unwrap_or(Answer::Deny)
+            serde_json::from_value(word).unwrap_or(AskAnswer::Deny)
         } else {
-            Answer::Deny
+            AskAnswer::Deny
         };
         // Whoever waited may be gone.
         let _ = self.answer.send(answer);
@@ -139,27 +141,28 @@ fn message(denial: &Denial, why: Option<&str>) -> String {
     )
 }
 
-fn title(answer: Answer) -> &'static str {
+fn title(answer: AskAnswer) -> &'static str {
     match answer {
-        Answer::AllowOnce => "Allow it once",
-        Answer::AllowSession => "Allow it for this session",
-        Answer::AllowPermanent => "Allow it for good",
-        Answer::Deny => "No",
+        AskAnswer::AllowOnce => "Allow it once",
+        AskAnswer::AllowSession => "Allow it for this session",
+        AskAnswer::AllowPermanent => "Allow it for good",
+        AskAnswer::Deny => "No",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_api::{Evidence, Operation};
+    use ringfence_api::{DenialEvidence, Operation};
 
     /// What comes of a word that a client brings.
-    fn said(content: Value) -> Answer {
+    fn said(content: Value) -> AskAnswer {
         let (answer, hears) = sync_channel(1);
-        let question = Question { options: Answer::ALL.to_vec(), message: String::new(), answer };
+        let question =
+            ClientQuestion { options: AskAnswer::ALL.to_vec(), message: String::new(), answer };
         question
             .answer(serde_json::from_value(json!({ "action": "accept", "content": content })).ok());
-        hears.recv().unwrap_or(Answer::Deny)
+        hears.recv().unwrap_or(AskAnswer::Deny)
     }
 
     fn denial(target: &str) -> Denial {
@@ -172,7 +175,7 @@ mod tests {
             pid: 0,
             program: "the agent".into(),
             time_ms: 0,
-            evidence: Evidence::Guard,
+            evidence: DenialEvidence::Guard,
             count: 1,
             optional: false,
         }
@@ -180,7 +183,7 @@ mod tests {
 
     #[test]
     fn whatever_is_no_answer_is_no() {
-        assert_eq!(said(json!({ "answer": "allow_session" })), Answer::AllowSession);
+        assert_eq!(said(json!({ "answer": "allow_session" })), AskAnswer::AllowSession);
         for other in [
             json!({ "answer": { "allow_session": null } }),
             json!({ "answer": ["allow_session"] }),
@@ -188,7 +191,7 @@ mod tests {
             json!({ "answer": true }),
             json!({}),
         ] {
-            assert_eq!(said(other.clone()), Answer::Deny, "{other}");
+            assert_eq!(said(other.clone()), AskAnswer::Deny, "{other}");
         }
     }
 

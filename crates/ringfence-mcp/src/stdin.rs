@@ -9,19 +9,19 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::Notify;
 
 /// A stream that tells of its end, at once and not when all that was said before is done.
-pub(crate) struct Watched<R> {
+pub(crate) struct EofWatch<R> {
     stream: R,
     end: Arc<Notify>,
 }
 
-impl<R> Watched<R> {
+impl<R> EofWatch<R> {
     pub(crate) fn new(stream: R) -> (Self, Arc<Notify>) {
         let end = Arc::new(Notify::new());
         (Self { stream, end: end.clone() }, end)
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for EofWatch<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 
 /// A word that whoever started the server hands to clients. Only its digest is kept.
 #[derive(Clone)]
-pub struct Token([u8; 32]);
+pub struct ServerToken([u8; 32]);
 
-impl Token {
+impl ServerToken {
     /// The shortest that is taken from somebody: nobody tries that many.
     pub const SHORTEST: usize = 16;
 
@@ -61,7 +61,7 @@ mod tests {
 
     #[track_caller]
     fn check(said: &[&'static str], expect: bool) {
-        let token = Token::given("0123456789abcdef").unwrap();
+        let token = ServerToken::given("0123456789abcdef").unwrap();
         let mut headers = HeaderMap::new();
         for said in said {
             headers.append(AUTHORIZATION, HeaderValue::from_static(said));
@@ -86,11 +86,11 @@ mod tests {
 
     #[test]
     fn a_word_that_is_easily_tried_is_not_taken() {
-        assert!(Token::given("0123456789abcde").is_none());
-        assert!(Token::given("0123456789 abcdef").is_none());
-        assert!(Token::given("").is_none());
-        let (one, word) = Token::new().unwrap();
+        assert!(ServerToken::given("0123456789abcde").is_none());
+        assert!(ServerToken::given("0123456789 abcdef").is_none());
+        assert!(ServerToken::given("").is_none());
+        let (one, word) = ServerToken::new().unwrap();
         assert!(one.is(word.as_bytes()) && word.len() == 64);
-        assert_ne!(word, Token::new().unwrap().1);
+        assert_ne!(word, ServerToken::new().unwrap().1);
     }
 }

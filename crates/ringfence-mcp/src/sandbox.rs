@@ -6,36 +6,36 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ringfence_engine::EngineError;
-use ringfence_engine::session::Opened;
+use ringfence_engine::session::Session;
 use ringfence_provider::ProviderError;
-use ringfence_tools::Tools;
+use ringfence_tools::FileTools;
 
-use crate::Opening;
-use crate::call::Watched;
+use crate::SandboxOpener;
+use crate::call::CallState;
 use crate::outputs::Outputs;
-use crate::questions::Questions;
+use crate::questions::QuestionRouter;
 
 /// How often somebody looks whether the policy was changed, for commands that run.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A sandbox, its tools, and whoever can be asked about it.
-pub(crate) struct Room {
-    pub(crate) opened: Arc<Opened>,
-    pub(crate) tools: Tools,
-    pub(crate) questions: Arc<Questions>,
+pub(crate) struct ClientSandbox {
+    pub(crate) opened: Arc<Session>,
+    pub(crate) tools: FileTools,
+    pub(crate) questions: Arc<QuestionRouter>,
     /// Output of its commands beyond the part that answers show.
     pub(crate) outputs: Outputs,
     /// Those who want the shell, first come, first served.
     pub(crate) queue: Arc<tokio::sync::Mutex<()>>,
     /// The call that has the shell, or had it last.
-    turn: Mutex<Weak<Watched>>,
+    turn: Mutex<Weak<CallState>>,
     /// The kernel ends a sandbox with the thread that made it, so that one stays.
     keeper: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
 }
 
-impl Room {
-    fn make(open: &Arc<Opening>) -> Result<Self, EngineError> {
-        let questions = Arc::new(Questions::new(open.elsewhere.clone()));
+impl ClientSandbox {
+    fn make(open: &Arc<SandboxOpener>) -> Result<Self, EngineError> {
+        let questions = Arc::new(QuestionRouter::new(open.elsewhere.clone()));
         let ((made, hears), (stays, leaves)) = (mpsc::channel(), mpsc::channel::<()>());
         let (open, asker) = (open.clone(), questions.clone());
         let keep = move || {
@@ -68,7 +68,7 @@ impl Room {
 
     /// It is this call's turn in the shell. Whoever had it before has ended, and is not interrupted
     /// any more: that would be the next one.
-    pub(crate) fn takes_turn(&self, call: &Arc<Watched>) {
+    pub(crate) fn takes_turn(&self, call: &Arc<CallState>) {
         let before = std::mem::replace(&mut *lock(&self.turn), Arc::downgrade(call));
         if let Some(before) = before.upgrade() {
             before.end();
@@ -85,41 +85,41 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for ClientSandbox {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 /// All rooms of a server.
-pub(crate) struct Rooms {
-    open: Arc<Opening>,
+pub(crate) struct ClientSandboxes {
+    open: Arc<SandboxOpener>,
     /// The one of all who come without a session, made first of all.
-    common: Arc<Room>,
-    others: Mutex<Vec<Weak<Room>>>,
+    common: Arc<ClientSandbox>,
+    others: Mutex<Vec<Weak<ClientSandbox>>>,
 }
 
-impl Rooms {
+impl ClientSandboxes {
     /// With the first of them: a server that could confine nothing does not start.
-    pub(crate) fn new(open: Opening) -> Result<Self, EngineError> {
+    pub(crate) fn new(open: SandboxOpener) -> Result<Self, EngineError> {
         let open = Arc::new(open);
-        let common = Arc::new(Room::make(&open)?);
+        let common = Arc::new(ClientSandbox::make(&open)?);
         Ok(Self { open, common, others: Mutex::default() })
     }
 
-    pub(crate) fn common(&self) -> &Arc<Room> {
+    pub(crate) fn common(&self) -> &Arc<ClientSandbox> {
         &self.common
     }
 
     /// One more; `None` where there are as many as there may be.
-    pub(crate) fn another(&self, most: usize) -> Result<Option<Arc<Room>>, EngineError> {
+    pub(crate) fn another(&self, most: usize) -> Result<Option<Arc<ClientSandbox>>, EngineError> {
         // Held meanwhile: whoever comes at the same time would not count it.
         let mut others = lock(&self.others);
         others.retain(|room| room.strong_count() > 0);
         if others.len() >= most {
             return Ok(None);
         }
-        let room = Arc::new(Room::make(&self.open)?);
+        let room = Arc::new(ClientSandbox::make(&self.open)?);
         others.push(Arc::downgrade(&room));
         Ok(Some(room))
     }

@@ -1,16 +1,16 @@
 //! What a call answers: one object for programs, and the same in words.
 
 use ringfence::ExecuteResult;
-use ringfence_api::{Afterwards, Permission, violations, whole};
+use ringfence_api::{Permission, ShellState, violations, whole};
 use ringfence_engine::EngineError;
-use ringfence_engine::session::Executed;
+use ringfence_engine::session::SessionOutcome;
 use ringfence_tools::ToolError;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::outputs::{Outputs, SHOWN, shares};
-use crate::words::{Failure, Ran};
+use crate::schema::{CommandReply, ToolFailure};
 
 /// Bytes that are shown of what earlier commands wrote.
 const BACKGROUND: usize = 8 << 10;
@@ -20,11 +20,11 @@ const DENIALS: usize = 100;
 
 /// What became of a command; with what a person could be asked, where nobody was.
 pub(crate) fn ran(
-    executed: Executed,
+    executed: SessionOutcome,
     permission: Option<Permission>,
     outputs: &Outputs,
 ) -> CallToolResult {
-    let Executed { outcome, cwd, background, shell, news } = executed;
+    let SessionOutcome { outcome, cwd, background, shell, news } = executed;
     let result = ExecuteResult { background: background.into(), shell, ..outcome.into() };
     let mut warnings = result.warnings;
     warnings.extend(news.changes.iter().map(|change| format!("the policy was changed: {change}")));
@@ -46,7 +46,7 @@ pub(crate) fn ran(
     let stderr = outputs.show("stderr", stderr, result.stderr.dropped, of_stderr);
     let background =
         outputs.show("background", result.background.text().into_owned(), 0, BACKGROUND);
-    let ran = Ran {
+    let ran = CommandReply {
         stdout: stdout.text,
         stdout_dropped: dropped(stdout.dropped),
         stderr: stderr.text,
@@ -58,8 +58,8 @@ pub(crate) fn ran(
         duration_ms: result.duration_ms,
         cwd: cwd.map(|cwd| cwd.to_string_lossy().into_owned()),
         shell: match result.shell {
-            Afterwards::LivesOn => "lives-on",
-            Afterwards::Ended => "ended",
+            ShellState::LivesOn => "lives-on",
+            ShellState::Ended => "ended",
         }
         .to_owned(),
         blocked: result.blocked,
@@ -85,7 +85,7 @@ pub(crate) fn ran(
 }
 
 /// What a terminal would show, and what is behind it.
-fn words(ran: &Ran) -> String {
+fn words(ran: &CommandReply) -> String {
     let mut text = ran.stdout.clone();
     let mut add = |more: &str| {
         let needs_line = !(text.is_empty() || more.is_empty() || text.ends_with('\n'));
@@ -132,25 +132,25 @@ pub(crate) fn structured(mut answer: CallToolResult, value: &impl Serialize) -> 
 }
 
 /// What is wrong is for the agent to read, so it is an answer, and no error of the protocol.
-pub(crate) fn failed(failure: &Failure) -> CallToolResult {
+pub(crate) fn failed(failure: &ToolFailure) -> CallToolResult {
     let hint = failure.hint.as_ref().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
     let text = format!("ringfence: {}{hint}", failure.message);
     structured(CallToolResult::error(vec![ContentBlock::text(text)]), &json!({ "error": failure }))
 }
 
-impl Failure {
+impl ToolFailure {
     pub(crate) fn new(code: &str, message: impl Into<String>, hint: Option<String>) -> Self {
         Self { code: code.to_owned(), message: message.into(), hint, denial: None }
     }
 }
 
-impl From<EngineError> for Failure {
+impl From<EngineError> for ToolFailure {
     fn from(error: EngineError) -> Self {
         Self::new(error.code(), whole(&error), error.hint())
     }
 }
 
-impl From<ToolError> for Failure {
+impl From<ToolError> for ToolFailure {
     fn from(error: ToolError) -> Self {
         let denial = error.denial().cloned().map(Box::new);
         Self { denial, ..Self::new(error.code(), whole(&error), error.hint()) }

@@ -1,4 +1,5 @@
-//! What all clients of a server share: the rooms, how many may do what, and calls that wait for a person.
+//! What all clients of a server share: the rooms, how many may do what, and calls that wait for a
+//! person.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -11,11 +12,11 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use crate::Opening;
-use crate::call::Running;
-use crate::questions::{PATIENCE, Question};
-use crate::room::{Room, Rooms, lock};
-use crate::words::{self, Failure};
+use crate::SandboxOpener;
+use crate::call::InFlightCall;
+use crate::questions::{ClientQuestion, PATIENCE};
+use crate::sandbox::{ClientSandbox, ClientSandboxes, lock};
+use crate::schema::{self, ToolFailure};
 
 /// Each has a thread.
 const CALLS: usize = 64;
@@ -27,58 +28,58 @@ pub(crate) const SESSIONS: usize = 16;
 const KEY: &str = "permission";
 
 /// What all clients share.
-pub(crate) struct House {
-    rooms: Rooms,
+pub(crate) struct McpState {
+    rooms: ClientSandboxes,
     calls: Arc<Semaphore>,
     seats: Arc<Semaphore>,
-    waiters: Waiters,
-    waiting: Arc<Mutex<HashMap<String, Waiting>>>,
+    waiters: WaiterQueue,
+    waiting: Arc<Mutex<HashMap<String, ParkedCall>>>,
     all_tools: Vec<Tool>,
 }
 
 /// A call that has asked: it goes on when its client comes again with the answer.
-struct Waiting {
-    running: Running,
-    question: Question,
-    _waiter: Waiter,
+struct ParkedCall {
+    running: InFlightCall,
+    question: ClientQuestion,
+    _waiter: QueuedWaiter,
     /// What was called: nobody goes on with something else.
     called: (String, Option<JsonObject>),
 }
 
 /// Those who wait for a person, whoever does so longest first.
 #[derive(Clone, Default)]
-struct Waiters(Arc<Mutex<VecDeque<Arc<Notify>>>>);
+struct WaiterQueue(Arc<Mutex<VecDeque<Arc<Notify>>>>);
 
 /// One of them.
-pub(crate) struct Waiter {
+pub(crate) struct QueuedWaiter {
     given_up: Arc<Notify>,
-    among: Waiters,
+    among: WaiterQueue,
 }
 
-impl Waiter {
+impl QueuedWaiter {
     /// Returns once others want to ask and it has waited longest.
     pub(crate) async fn given_up(&self) {
         self.given_up.notified().await;
     }
 }
 
-impl Drop for Waiter {
+impl Drop for QueuedWaiter {
     fn drop(&mut self) {
         lock(&self.among.0).retain(|one| !Arc::ptr_eq(one, &self.given_up));
     }
 }
 
-impl House {
-    pub(crate) fn open(opening: Opening) -> Result<Arc<Self>, EngineError> {
-        let rooms = Rooms::new(opening)?;
+impl McpState {
+    pub(crate) fn open(opening: SandboxOpener) -> Result<Arc<Self>, EngineError> {
+        let rooms = ClientSandboxes::new(opening)?;
         let [calls, seats] = [CALLS, SEATS].map(|count| Arc::new(Semaphore::new(count)));
         Ok(Arc::new(Self {
             rooms,
             calls,
             seats,
-            waiters: Waiters::default(),
+            waiters: WaiterQueue::default(),
             waiting: Arc::default(),
-            all_tools: words::tools(),
+            all_tools: schema::tools(),
         }))
     }
 
@@ -99,8 +100,8 @@ impl House {
 
     /// A call that waits for a person from now on: its place is free for others. Nobody knows of
     /// clients that have gone away, so where too many wait, whoever did so longest is given up.
-    pub(crate) fn waiter(&self, running: &Running) -> Waiter {
-        let waiter = Waiter { given_up: Arc::default(), among: self.waiters.clone() };
+    pub(crate) fn waiter(&self, running: &InFlightCall) -> QueuedWaiter {
+        let waiter = QueuedWaiter { given_up: Arc::default(), among: self.waiters.clone() };
         let mut waiters = lock(&self.waiters.0);
         match self.seats.clone().try_acquire_owned() {
             Ok(seat) => running.moves_to(seat),
@@ -114,19 +115,23 @@ impl House {
     /// Has a call wait for its client to come again, as long as a person may take.
     pub(crate) fn wait(
         &self,
-        running: Running,
-        question: Question,
+        running: InFlightCall,
+        question: ClientQuestion,
         call: &CallToolRequestParams,
-    ) -> Result<InputRequiredResult, Failure> {
+    ) -> Result<InputRequiredResult, ToolFailure> {
         let state = handle().map_err(|error| {
-            Failure::new("internal", format!("cannot make a name for the question: {error}"), None)
+            ToolFailure::new(
+                "internal",
+                format!("cannot make a name for the question: {error}"),
+                None,
+            )
         })?;
         let requests = [(KEY.to_owned(), InputRequest::Elicitation(question.form()))].into();
         let called = (call.name.to_string(), call.arguments.clone());
         let waiter = self.waiter(&running);
         let given_up = waiter.given_up.clone();
         lock(&self.waiting)
-            .insert(state.clone(), Waiting { running, question, _waiter: waiter, called });
+            .insert(state.clone(), ParkedCall { running, question, _waiter: waiter, called });
         let (waiting, gone) = (self.waiting.clone(), state.clone());
         tokio::spawn(async move {
             // However it ends.
@@ -143,20 +148,21 @@ impl House {
         &self,
         state: &str,
         call: &CallToolRequestParams,
-    ) -> Result<Running, Failure> {
+    ) -> Result<InFlightCall, ToolFailure> {
         let gone = || {
-            Failure::new(
+            ToolFailure::new(
                 "gone",
                 "no call waits under this `requestState`",
                 Some("call the tool anew".into()),
             )
         };
         let mut waiting = lock(&self.waiting);
-        let is_same = |one: &Waiting| one.called.0 == call.name && one.called.1 == call.arguments;
+        let is_same =
+            |one: &ParkedCall| one.called.0 == call.name && one.called.1 == call.arguments;
         if !waiting.get(state).is_some_and(is_same) {
             return Err(gone());
         }
-        let Waiting { running, question, .. } = waiting.remove(state).ok_or_else(gone)?;
+        let ParkedCall { running, question, .. } = waiting.remove(state).ok_or_else(gone)?;
         let said = call.input_responses.as_ref().and_then(|responses| responses.get(KEY)).cloned();
         question.answer(said.and_then(|said| serde_json::from_value::<ElicitResult>(said).ok()));
         Ok(running)
@@ -170,25 +176,25 @@ impl House {
 }
 
 /// Which room a client has.
-pub(crate) enum Own {
+pub(crate) enum ClientScope {
     /// That of all.
     Common,
     /// One for its session, made with the first call of it; requests without one get that of all.
-    Session(Arc<OnceLock<Arc<Room>>>),
+    Session(Arc<OnceLock<Arc<ClientSandbox>>>),
 }
 
-impl Own {
+impl ClientScope {
     pub(crate) async fn room(
         &self,
-        house: &Arc<House>,
+        house: &Arc<McpState>,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Arc<Room>, Failure> {
+    ) -> Result<Arc<ClientSandbox>, ToolFailure> {
         match self {
-            Own::Session(own) if is_in_session(context) => {
+            ClientScope::Session(own) if is_in_session(context) => {
                 let (own, house) = (own.clone(), house.clone());
                 let made = tokio::task::spawn_blocking(move || of_session(&own, &house));
                 made.await.unwrap_or_else(|_| {
-                    Err(Failure::new(
+                    Err(ToolFailure::new(
                         "internal",
                         "the sandbox was lost by a mistake in ringfence",
                         None,
@@ -200,10 +206,10 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for ClientScope {
     /// The end of a session is that of its sandbox, whatever runs there.
     fn drop(&mut self) {
-        if let Own::Session(own) = self
+        if let ClientScope::Session(own) = self
             && let Some(room) = own.get().cloned()
         {
             // It takes a moment, and whoever drops us serves others.
@@ -212,13 +218,16 @@ impl Drop for Own {
     }
 }
 
-fn of_session(own: &OnceLock<Arc<Room>>, house: &House) -> Result<Arc<Room>, Failure> {
+fn of_session(
+    own: &OnceLock<Arc<ClientSandbox>>,
+    house: &McpState,
+) -> Result<Arc<ClientSandbox>, ToolFailure> {
     if let Some(room) = own.get() {
         return Ok(room.clone());
     }
     let Some(room) = house.rooms.another(SESSIONS)? else {
         let hint = "end another session, or start another server".to_owned();
-        return Err(Failure::new(
+        return Err(ToolFailure::new(
             "busy",
             format!("{SESSIONS} sessions have a sandbox, and there may be no more"),
             Some(hint),

@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 
-use ringfence_api::{Answer, Breach, Denial, Gap, Granted, Permission, Quarantined, Refusal};
-use ringfence_tools::{Content, Edit, Edited, Found, List, Listing, Read, Search, Write, Written};
+use ringfence_api::{
+    AskAnswer, CommandRefusal, Denial, Gap, GrantedAccess, LimitBreach, Permission, QuarantinedFile,
+};
+use ringfence_tools::{
+    EditParams, EditResult, ListParams, ListResult, ReadParams, ReadResultBody, SearchParams,
+    SearchResult, WriteOutput, WriteParams,
+};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
@@ -12,10 +17,11 @@ use serde_json::{Value, json};
 /// A line for the shell.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Shell {
+pub(crate) struct ShellParams {
     /// What would be typed at a prompt; several lines are one command as well.
     pub(crate) command: String,
-    /// After so many milliseconds it is interrupted, and ended if it does not mind; the shell lives on.
+    /// After so many milliseconds it is interrupted, and ended if it does not mind; the shell lives
+    /// on.
     #[serde(default, alias = "timeoutMs")]
     pub(crate) timeout_ms: Option<u64>,
 }
@@ -23,7 +29,7 @@ pub(crate) struct Shell {
 /// A program beside the shell.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Exec {
+pub(crate) struct ExecParams {
     /// The program and its arguments; nothing in them is expanded.
     #[schemars(length(min = 1))]
     pub(crate) command: Vec<String>,
@@ -38,9 +44,9 @@ pub(crate) struct Exec {
 /// Something that a person is to open.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wanted {
+pub(crate) struct PermissionParams {
     /// What for.
-    pub(crate) access: Wish,
+    pub(crate) access: PermissionAccess,
     /// The path (from the project, from `~/` or from the root), `HOST:PORT`, or the command line.
     pub(crate) resource: String,
     /// Why, in a sentence; the person reads it.
@@ -50,7 +56,7 @@ pub(crate) struct Wanted {
 /// What something is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Wish {
+pub(crate) enum PermissionAccess {
     /// To read a path, and what is below it.
     Read,
     /// To read and write it.
@@ -66,9 +72,10 @@ pub(crate) enum Wish {
 /// What became of a command.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Ran {
+pub(crate) struct CommandReply {
     pub(crate) stdout: String,
-    /// How many bytes are missing in the middle of it; a line there names the resource that has them.
+    /// How many bytes are missing in the middle of it; a line there names the resource that has
+    /// them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stdout_dropped: Option<u64>,
     pub(crate) stderr: String,
@@ -83,7 +90,7 @@ pub(crate) struct Ran {
     pub(crate) timed_out: bool,
     /// The limits that it went beyond.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) breaches: Vec<Breach>,
+    pub(crate) breaches: Vec<LimitBreach>,
     pub(crate) duration_ms: u64,
     /// Where the shell is now.
     pub(crate) cwd: Option<String>,
@@ -99,19 +106,19 @@ pub(crate) struct Ran {
     pub(crate) denials_dropped: u64,
     /// What went through because a person said so.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) granted: Vec<Granted>,
+    pub(crate) granted: Vec<GrantedAccess>,
     /// What a person could be asked by `request_permission`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) permission: Option<Permission>,
     /// Why it was not started.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) refusal: Option<Refusal>,
+    pub(crate) refusal: Option<CommandRefusal>,
     /// What the policy asks for and cannot be had here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gaps: Vec<Gap>,
     /// What it planted and was moved away.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) quarantined: Vec<Quarantined>,
+    pub(crate) quarantined: Vec<QuarantinedFile>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
 }
@@ -119,13 +126,13 @@ pub(crate) struct Ran {
 /// What came of asking.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Told {
-    pub(crate) status: Status,
+pub(crate) struct PermissionReply {
+    pub(crate) status: PermissionReplyStatus,
     /// What was asked for, as it was understood.
     pub(crate) resource: String,
     /// What the person said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) answer: Option<Answer>,
+    pub(crate) answer: Option<AskAnswer>,
     /// In a sentence.
     pub(crate) message: String,
     /// What a person types to allow it.
@@ -141,7 +148,7 @@ pub(crate) struct Told {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Status {
+pub(crate) enum PermissionReplyStatus {
     /// It can be used.
     Granted,
     /// It will be, and says when.
@@ -154,7 +161,7 @@ pub(crate) enum Status {
 
 /// Why a tool did not do what it was asked for.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Failure {
+pub(crate) struct ToolFailure {
     /// A stable word.
     pub(crate) code: String,
     pub(crate) message: String,
@@ -184,14 +191,18 @@ pub(crate) fn tools() -> Vec<Tool> {
     };
     let files = |title: &str| hints(title).open_world(false);
     vec![
-        tool::<Shell, Ran>("shell", SHELL, hints("Run a command in the shell")),
-        tool::<Exec, Ran>("exec", EXEC, hints("Run a program")),
-        tool::<Read, Content>("read_file", READ, looks("Read a file")),
-        tool::<Write, Written>("write_file", WRITE, files("Write a file").idempotent(true)),
-        tool::<Edit, Edited>("edit_file", EDIT, files("Change a part of a file")),
-        tool::<List, Listing>("list_files", LIST, looks("List files")),
-        tool::<Search, Found>("search_files", SEARCH, looks("Look for text in files")),
-        tool::<Wanted, Told>(
+        tool::<ShellParams, CommandReply>("shell", SHELL, hints("Run a command in the shell")),
+        tool::<ExecParams, CommandReply>("exec", EXEC, hints("Run a program")),
+        tool::<ReadParams, ReadResultBody>("read_file", READ, looks("Read a file")),
+        tool::<WriteParams, WriteOutput>(
+            "write_file",
+            WRITE,
+            files("Write a file").idempotent(true),
+        ),
+        tool::<EditParams, EditResult>("edit_file", EDIT, files("Change a part of a file")),
+        tool::<ListParams, ListResult>("list_files", LIST, looks("List files")),
+        tool::<SearchParams, SearchResult>("search_files", SEARCH, looks("Look for text in files")),
+        tool::<PermissionParams, PermissionReply>(
             "request_permission",
             ASK,
             hints("Ask the person for access").destructive(false),

@@ -11,25 +11,25 @@ use rmcp::model::{
 use rmcp::service::{PeerRequestOptions, RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
 
-use crate::answer;
-use crate::call::{Asks, Next, Running};
-use crate::house::{House, Own, Waiter};
-use crate::order::Order;
-use crate::questions::{PATIENCE, Question};
-use crate::words::Failure;
+use crate::call::{CallEvent, ClientElicitation, InFlightCall};
+use crate::questions::{ClientQuestion, PATIENCE};
+use crate::reply;
+use crate::request::ToolRequest;
+use crate::schema::ToolFailure;
+use crate::state::{ClientScope, McpState, QueuedWaiter};
 
 /// Serves one client, or one request of one where the protocol knows no sessions.
-pub(crate) struct Door {
-    house: Arc<House>,
-    own: Own,
+pub(crate) struct McpHandler {
+    house: Arc<McpState>,
+    own: ClientScope,
 }
 
 /// From this version on a server sends no requests: what it wants to know is an answer, and the
 /// call comes again with it.
 const WITHOUT_REQUESTS: ProtocolVersion = ProtocolVersion::V_2026_07_28;
 
-impl Door {
-    pub(crate) fn new(house: Arc<House>, own: Own) -> Self {
+impl McpHandler {
+    pub(crate) fn new(house: Arc<McpState>, own: ClientScope) -> Self {
         Self { house, own }
     }
 
@@ -38,45 +38,42 @@ impl Door {
         &self,
         request: &CallToolRequestParams,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Running, CallToolResponse> {
+    ) -> Result<InFlightCall, CallToolResponse> {
         if let Some(state) = &request.request_state {
             return self
                 .house
                 .go_on(state, request)
-                .map_err(|failure| answer::failed(&failure).into());
+                .map_err(|failure| reply::failed(&failure).into());
         }
-        let order = Order::read(&request.name, request.arguments.clone());
-        let order =
-            order.map_err(|error| answer::failed(&Failure::new("input", error.message, None)))?;
-        let room = self
-            .own
-            .room(&self.house, context)
-            .await
-            .map_err(|failure| answer::failed(&failure))?;
+        let order = ToolRequest::read(&request.name, request.arguments.clone());
+        let order = order
+            .map_err(|error| reply::failed(&ToolFailure::new("input", error.message, None)))?;
+        let room =
+            self.own.room(&self.house, context).await.map_err(|failure| reply::failed(&failure))?;
         let Some(place) = self.house.place() else {
-            let busy = Failure::new(
+            let busy = ToolFailure::new(
                 "busy",
                 "as many calls are being served as there may be",
                 Some("wait for one of them".into()),
             );
-            return Err(answer::failed(&busy).into());
+            return Err(reply::failed(&busy).into());
         };
-        Ok(Running::begin(room, order, asks(context), place))
+        Ok(InFlightCall::begin(room, order, asks(context), place))
     }
 }
 
 /// Whether a client can ask people, as it says with each request or once for all.
-fn asks(context: &RequestContext<RoleServer>) -> Asks {
+fn asks(context: &RequestContext<RoleServer>) -> ClientElicitation {
     let elicitation =
         context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
     // One that says neither means forms, which came first.
     let has_forms = elicitation
         .is_some_and(|elicitation| elicitation.form.is_some() || elicitation.url.is_none());
-    if has_forms { Asks::People } else { Asks::Nobody }
+    if has_forms { ClientElicitation::People } else { ClientElicitation::Nobody }
 }
 
 /// Asks a client that takes requests.
-async fn put(question: Question, waiter: Waiter, context: &RequestContext<RoleServer>) {
+async fn put(question: ClientQuestion, waiter: QueuedWaiter, context: &RequestContext<RoleServer>) {
     let request = ServerRequest::ElicitRequest(question.form());
     let options = PeerRequestOptions::with_timeout(PATIENCE);
     let said = async {
@@ -93,7 +90,7 @@ async fn put(question: Question, waiter: Waiter, context: &RequestContext<RoleSe
     });
 }
 
-impl ServerHandler for Door {
+impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().build())
             .with_server_info(Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("ringfence"))
@@ -161,17 +158,19 @@ impl ServerHandler for Door {
             context.protocol_version().is_some_and(|version| version >= WITHOUT_REQUESTS);
         loop {
             match running.next(&context).await {
-                Next::Answer(answer) => return Ok((*answer).into()),
+                CallEvent::Answer(answer) => return Ok((*answer).into()),
                 // Nobody hears the question: dropped, the answer is no.
-                Next::Ask(question) if context.ct.is_cancelled() => drop(question),
-                Next::Ask(question) if is_modern => {
+                CallEvent::Ask(question) if context.ct.is_cancelled() => drop(question),
+                CallEvent::Ask(question) if is_modern => {
                     let waits = self.house.wait(running, question, &request);
                     return Ok(waits.map_or_else(
-                        |failure| answer::failed(&failure).into(),
+                        |failure| reply::failed(&failure).into(),
                         CallToolResponse::from,
                     ));
                 }
-                Next::Ask(question) => put(question, self.house.waiter(&running), &context).await,
+                CallEvent::Ask(question) => {
+                    put(question, self.house.waiter(&running), &context).await
+                }
             }
         }
     }
