@@ -6,16 +6,16 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_api::{Answer, Ask, Asker, Denial, Operation, Permission};
+use ringfence_api::{Ask, AskAnswer, Asker, Denial, Operation, Permission};
 use ringfence_audit::{now_ms, session_id};
 use ringfence_policy::{AbsPath, Access, Grants, HostRule, Verdict};
-use ringfence_skills::Name;
+use ringfence_skills::SkillName;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::events::Events;
-use crate::house::is_ours;
+use crate::events::EventBus;
+use crate::state::is_ours;
 use crate::tenants::lock;
 
 /// How long a question waits; then it is denied.
@@ -26,46 +26,46 @@ const MOST: usize = 64;
 /// A question, as clients see it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Question {
+pub(crate) struct AskView {
     pub(crate) id: String,
-    pub(crate) user_id: Name,
+    pub(crate) user_id: SkillName,
     /// The execution or the sandbox that waits.
     pub(crate) about: String,
     pub(crate) since_ms: u64,
-    /// Whether the tenant's policy opens it, so that a token of the tenant can allow it; else only one
-    /// that is for no tenant can.
+    /// Whether the tenant's policy opens it, so that a token of the tenant can allow it; else only
+    /// one that is for no tenant can.
     pub(crate) is_within_policy: bool,
     #[serde(flatten)]
     pub(crate) permission: Permission,
 }
 
-struct Waiting {
-    question: Question,
-    answer: SyncSender<Answer>,
+struct PendingAsk {
+    question: AskView,
+    answer: SyncSender<AskAnswer>,
 }
 
 /// All that wait.
-pub(crate) struct Asks {
-    waiting: Mutex<BTreeMap<String, Waiting>>,
-    events: Arc<Events>,
+pub(crate) struct AskRegistry {
+    waiting: Mutex<BTreeMap<String, PendingAsk>>,
+    events: Arc<EventBus>,
 }
 
-impl Asks {
-    pub(crate) fn new(events: Arc<Events>) -> Self {
+impl AskRegistry {
+    pub(crate) fn new(events: Arc<EventBus>) -> Self {
         Self { waiting: Mutex::default(), events }
     }
 
     /// Oldest first.
-    pub(crate) fn list(&self) -> Vec<Question> {
+    pub(crate) fn list(&self) -> Vec<AskView> {
         lock(&self.waiting).values().map(|waiting| waiting.question.clone()).collect()
     }
 
-    pub(crate) fn find(&self, id: &str) -> Option<Question> {
+    pub(crate) fn find(&self, id: &str) -> Option<AskView> {
         lock(&self.waiting).get(id).map(|waiting| waiting.question.clone())
     }
 
     /// Whether somebody waited for it, and it was among what may be said.
-    pub(crate) fn answer(&self, id: &str, answer: Answer) -> bool {
+    pub(crate) fn answer(&self, id: &str, answer: AskAnswer) -> bool {
         let mut waiting = lock(&self.waiting);
         // What was not offered leaves the question where it is.
         if !waiting
@@ -91,9 +91,9 @@ impl Asks {
 }
 
 /// Who is asked by the sandbox of one tenant.
-pub(crate) struct Desk {
-    pub(crate) asks: Arc<Asks>,
-    pub(crate) user: Name,
+pub(crate) struct TenantAsker {
+    pub(crate) asks: Arc<AskRegistry>,
+    pub(crate) user: SkillName,
     pub(crate) about: String,
     /// Where everything of the service is: nobody opens that to a command.
     pub(crate) data: AbsPath,
@@ -103,13 +103,13 @@ pub(crate) struct Desk {
     pub(crate) ceiling: Grants,
 }
 
-impl Desk {
+impl TenantAsker {
     fn is_ours(&self, target: &str) -> bool {
         AbsPath::new(target).is_some_and(|path| is_ours(&path, &self.data, &self.workspace))
     }
 
-    /// Whether the tenant could have it by its policy already. What is beyond is not for a tenant to
-    /// open: it is the host's, and belongs to whoever runs the service.
+    /// Whether the tenant could have it by its policy already. What is beyond is not for a tenant
+    /// to open: it is the host's, and belongs to whoever runs the service.
     fn is_within_policy(&self, denial: &Denial) -> bool {
         let access = match denial.operation {
             Operation::Read => Access::Read,
@@ -128,38 +128,38 @@ impl Desk {
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for TenantAsker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Desk").field("about", &self.about).finish_non_exhaustive()
     }
 }
 
-impl Asker for Desk {
-    fn ask(&self, ask: &Ask) -> Answer {
+impl Asker for TenantAsker {
+    fn ask(&self, ask: &Ask) -> AskAnswer {
         if self.is_ours(&ask.denial.target) {
-            return Answer::Deny;
+            return AskAnswer::Deny;
         }
-        let Some(permission) = ask.permission() else { return Answer::Deny };
+        let Some(permission) = ask.permission() else { return AskAnswer::Deny };
         let (answer, hears) = sync_channel(1);
         let id = session_id();
         let is_within_policy = self.is_within_policy(&ask.denial);
         let (user_id, about, since_ms) = (self.user.clone(), self.about.clone(), now_ms());
         let question =
-            Question { id: id.clone(), user_id, about, since_ms, is_within_policy, permission };
+            AskView { id: id.clone(), user_id, about, since_ms, is_within_policy, permission };
         {
             let mut waiting = lock(&self.asks.waiting);
             if waiting.values().filter(|other| other.question.user_id == self.user).count() >= MOST
             {
-                return Answer::Deny;
+                return AskAnswer::Deny;
             }
-            waiting.insert(id.clone(), Waiting { question: question.clone(), answer });
+            waiting.insert(id.clone(), PendingAsk { question: question.clone(), answer });
         }
         self.asks.events.tell(
             "ask",
             &self.user,
             serde_json::to_value(&question).unwrap_or_default(),
         );
-        let said = hears.recv_timeout(PATIENCE).unwrap_or(Answer::Deny);
+        let said = hears.recv_timeout(PATIENCE).unwrap_or(AskAnswer::Deny);
         if lock(&self.asks.waiting).remove(&id).is_some() {
             // Nobody said anything.
             self.asks.events.tell(

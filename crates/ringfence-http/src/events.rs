@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use ringfence_audit::now_ms;
-use ringfence_skills::Name;
+use ringfence_skills::SkillName;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::broadcast::{self, Receiver, Sender};
@@ -18,13 +18,13 @@ const KEPT: usize = 1024;
 /// Something that happened.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Event {
+pub(crate) struct ServiceEvent {
     /// What: `execution-begun`, `execution-ended`, `denial`, `ask`, …
     #[schema(value_type = String)]
     pub(crate) kind: &'static str,
     /// Whose.
     #[schema(value_type = String)]
-    pub(crate) user: Name,
+    pub(crate) user: SkillName,
     pub(crate) time_ms: u64,
     /// What depends on the kind.
     #[schema(value_type = Object)]
@@ -33,20 +33,20 @@ pub(crate) struct Event {
 
 /// Where it is told: to those who watch all tenants, and to those who watch one, whom others cannot
 /// keep from hearing of their own.
-pub(crate) struct Events {
-    all: Sender<Event>,
-    of: Mutex<HashMap<Name, Sender<Event>>>,
+pub(crate) struct EventBus {
+    all: Sender<ServiceEvent>,
+    of: Mutex<HashMap<SkillName, Sender<ServiceEvent>>>,
 }
 
-impl Default for Events {
+impl Default for EventBus {
     fn default() -> Self {
         Self { all: broadcast::channel(KEPT).0, of: Mutex::default() }
     }
 }
 
-impl Events {
-    pub(crate) fn tell(&self, kind: &'static str, user: &Name, about: Value) {
-        let event = Event { kind, user: user.clone(), time_ms: now_ms(), about };
+impl EventBus {
+    pub(crate) fn tell(&self, kind: &'static str, user: &SkillName, about: Value) {
+        let event = ServiceEvent { kind, user: user.clone(), time_ms: now_ms(), about };
         let mut of = lock(&self.of);
         // Nobody has to listen.
         if of.get(user).is_some_and(|own| own.send(event.clone()).is_err()) {
@@ -57,7 +57,7 @@ impl Events {
     }
 
     /// What happens from now on, to all or to one.
-    pub(crate) fn hear(&self, user: Option<&Name>) -> Receiver<Event> {
+    pub(crate) fn hear(&self, user: Option<&SkillName>) -> Receiver<ServiceEvent> {
         match user {
             None => self.all.subscribe(),
             Some(user) => lock(&self.of)
@@ -74,8 +74,11 @@ mod tests {
 
     #[test]
     fn a_tenant_hears_of_its_own_however_much_others_do() {
-        let (events, alice, bob) =
-            (Events::default(), Name::try_from("alice").unwrap(), Name::try_from("bob").unwrap());
+        let (events, alice, bob) = (
+            EventBus::default(),
+            SkillName::try_from("alice").unwrap(),
+            SkillName::try_from("bob").unwrap(),
+        );
         let mut hears = events.hear(Some(&alice));
         events.tell("first", &alice, Value::Null);
         (0..2 * KEPT).for_each(|_| events.tell("flood", &bob, Value::Null));

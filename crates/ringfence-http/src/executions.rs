@@ -1,12 +1,12 @@
 //! Commands that run in skills, those that wait for it, and those that have ended.
 
-mod course;
 mod journal;
-mod kept;
 mod output;
+mod results;
 mod run;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,20 +15,20 @@ use std::thread;
 
 use axum::http::StatusCode;
 use ringfence_audit::now_ms;
-use ringfence_skills::{Name, SkillId};
+use ringfence_skills::{SkillId, SkillName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
-pub(crate) use course::{Course, Watchable};
-pub(crate) use journal::Journal;
-pub(crate) use kept::recover;
-pub(crate) use output::Output;
-pub(crate) use run::{Begun, LONGEST, Wanted, begin, executions_quota, resume};
+pub(crate) use journal::RunJournal;
+pub(crate) use output::OutputBuffer;
+pub(crate) use results::recover;
+pub(crate) use run::{ExecutionRequest, LONGEST, StartOutcome, begin, executions_quota, resume};
+pub(crate) use watch::{CommandWatch, Watchable};
 
-use crate::answer::{Fault, Problem};
-use crate::house::House;
+use crate::error::{ApiError, ProblemJson};
+use crate::state::AppState;
 use crate::tenants::lock;
 use ringfence_policy::AbsPath;
 
@@ -47,7 +47,7 @@ pub(crate) const OUTPUT: &[&str] =
 /// How far it is with a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum State {
+pub(crate) enum ExecutionState {
     /// Others go first.
     Waiting,
     Running,
@@ -59,9 +59,9 @@ pub(crate) enum State {
     Lost,
 }
 
-impl State {
+impl ExecutionState {
     pub(crate) fn is_over(self) -> bool {
-        !matches!(self, State::Waiting | State::Running)
+        !matches!(self, ExecutionState::Waiting | ExecutionState::Running)
     }
 }
 
@@ -69,29 +69,29 @@ impl State {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Execution)]
-pub(crate) struct Status {
+pub(crate) struct ExecutionStatus {
     /// What it is known by, also in the audit log.
     pub(crate) id: String,
     #[schema(value_type = String)]
-    pub(crate) user_id: Name,
+    pub(crate) user_id: SkillName,
     #[schema(value_type = String)]
-    pub(crate) agent_id: Name,
+    pub(crate) agent_id: SkillName,
     #[schema(value_type = String)]
-    pub(crate) skill_id: Name,
+    pub(crate) skill_id: SkillName,
     /// The sandbox in whose shell it runs; agent and skill are `sandbox` and this then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sandbox_id: Option<String>,
     pub(crate) command: String,
-    pub(crate) state: State,
+    pub(crate) state: ExecutionState,
     pub(crate) created_ms: u64,
     pub(crate) started_ms: Option<u64>,
     pub(crate) ended_ms: Option<u64>,
     /// Once it has ended.
-    #[schema(value_type = Option<crate::door::schema::ExecuteResult>)]
+    #[schema(value_type = Option<crate::server::schema::ExecuteResult>)]
     pub(crate) result: Option<Value>,
     /// If it could not be run.
     #[serde(default)]
-    pub(crate) error: Option<Problem>,
+    pub(crate) error: Option<ProblemJson>,
     /// Whether it is kept until somebody asks for it.
     #[serde(default)]
     pub(crate) is_kept: bool,
@@ -112,7 +112,7 @@ pub(crate) struct Request {
     pub(crate) asks: bool,
 }
 
-impl Status {
+impl ExecutionStatus {
     /// The part that callers see: keys and requests are for the service alone.
     pub(crate) fn told(mut self) -> Self {
         (self.key, self.request) = (None, None);
@@ -138,31 +138,31 @@ pub(crate) struct Execution {
     pub(crate) key: Option<(String, String)>,
     /// Where it is written down.
     file: AbsPath,
-    status: Mutex<Status>,
-    pub(crate) course: Course,
+    status: Mutex<ExecutionStatus>,
+    pub(crate) course: CommandWatch,
     /// How large its result is.
     weight: AtomicUsize,
     /// How much of the disk it takes.
     size: AtomicUsize,
     /// Why it could not be run, for whoever waits.
-    fault: Mutex<Option<Fault>>,
+    fault: Mutex<Option<ApiError>>,
 }
 
 impl Execution {
-    fn new(house: &House, id: String, wanted: &Wanted) -> Self {
-        let Wanted { skill, command, is_kept, key, timeout, asks } = wanted.clone();
+    fn new(house: &AppState, id: String, wanted: &ExecutionRequest) -> Self {
+        let ExecutionRequest { skill, command, is_kept, key, timeout, asks } = wanted.clone();
         let request = is_kept.then(|| Request {
             timeout_ms: timeout.map(|timeout| timeout.as_millis() as u64),
             asks,
         });
-        let status = Status {
+        let status = ExecutionStatus {
             id: id.clone(),
             user_id: skill.user.clone(),
             agent_id: skill.agent.clone(),
             skill_id: skill.skill.clone(),
             sandbox_id: None,
             command,
-            state: State::Waiting,
+            state: ExecutionState::Waiting,
             created_ms: now_ms(),
             started_ms: None,
             ended_ms: None,
@@ -177,9 +177,9 @@ impl Execution {
             skill,
             is_kept,
             key,
-            file: kept::file(house, &status),
+            file: results::file(house, &status),
             status: Mutex::new(status),
-            course: Course::new(),
+            course: CommandWatch::new(),
             weight: AtomicUsize::new(0),
             size: AtomicUsize::new(0),
             fault: Mutex::default(),
@@ -187,24 +187,24 @@ impl Execution {
     }
 
     /// Why there is no result.
-    pub(crate) fn fault(&self) -> Fault {
+    pub(crate) fn fault(&self) -> ApiError {
         let told = lock(&self.fault).clone();
         told.unwrap_or_else(|| {
-            Fault::new(StatusCode::CONFLICT, "lost", "the service stopped while the command ran")
+            ApiError::new(StatusCode::CONFLICT, "lost", "the service stopped while the command ran")
                 .hint("begin it again")
         })
     }
 
     /// How it stands; of one that ended long ago the result may be missing.
-    pub(crate) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> ExecutionStatus {
         lock(&self.status).clone()
     }
 
     /// The same with its result, from wherever that is kept.
-    pub(crate) fn whole(&self) -> Status {
+    pub(crate) fn whole(&self) -> ExecutionStatus {
         let status = self.status();
-        if status.state == State::Ended && status.result.is_none() {
-            kept::read(&self.file).unwrap_or(status)
+        if status.state == ExecutionState::Ended && status.result.is_none() {
+            results::read(&self.file).unwrap_or(status)
         } else {
             status
         }
@@ -221,12 +221,12 @@ impl Execution {
         self.weight.store(0, Ordering::SeqCst);
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> ExecutionState {
         lock(&self.status).state
     }
 
     /// Until it has ended.
-    pub(crate) async fn ended(&self) -> Status {
+    pub(crate) async fn ended(&self) -> ExecutionStatus {
         let mut changes = self.course.watch();
         loop {
             if self.state().is_over() {
@@ -237,13 +237,13 @@ impl Execution {
         }
     }
 
-    fn change(&self, how: impl FnOnce(&mut Status)) {
+    fn change(&self, how: impl FnOnce(&mut ExecutionStatus)) {
         how(&mut lock(&self.status));
         self.course.stirs();
     }
 
     /// How it will stand once it has ended like this.
-    fn ending(&self, result: Result<Value, Fault>) -> Status {
+    fn ending(&self, result: Result<Value, ApiError>) -> ExecutionStatus {
         let mut status = self.status();
         (status.ended_ms, status.request) = (Some(now_ms()), None);
         match result {
@@ -252,10 +252,11 @@ impl Execution {
                 let length = 1024 + serde_json::to_vec(&value).map_or(0, |text| text.len());
                 self.weight.store(length, Ordering::SeqCst);
                 self.size.store(length, Ordering::SeqCst);
-                (status.state, status.result) = (State::Ended, Some(value));
+                (status.state, status.result) = (ExecutionState::Ended, Some(value));
             }
             Err(fault) => {
-                (status.state, status.error) = (State::Failed, Some(fault.problem.clone()));
+                (status.state, status.error) =
+                    (ExecutionState::Failed, Some(fault.problem.clone()));
                 *lock(&self.fault) = Some(fault);
             }
         }
@@ -263,7 +264,7 @@ impl Execution {
     }
 
     /// It has ended: whoever waits hears of it.
-    fn finish(&self, ended: Status) {
+    fn finish(&self, ended: ExecutionStatus) {
         self.course.stops();
         self.course.falls_silent();
         self.change(|status| *status = ended);
@@ -272,19 +273,19 @@ impl Execution {
 
 /// A command that callers can list, whatever it runs in.
 pub(crate) trait Listed: Watchable {
-    fn user(&self) -> &Name;
+    fn user(&self) -> &SkillName;
 
     fn is_over(&self) -> bool;
 
     /// Its state; of one that ended long ago the result may be missing.
-    fn status(&self) -> Status;
+    fn status(&self) -> ExecutionStatus;
 
     /// The same with its result, from wherever that is kept.
-    fn whole(&self) -> Status;
+    fn whole(&self) -> ExecutionStatus;
 }
 
 impl Listed for Execution {
-    fn user(&self) -> &Name {
+    fn user(&self) -> &SkillName {
         &self.skill.user
     }
 
@@ -292,11 +293,11 @@ impl Listed for Execution {
         self.state().is_over()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ExecutionStatus {
         Execution::status(self)
     }
 
-    fn whole(&self) -> Status {
+    fn whole(&self) -> ExecutionStatus {
         Execution::whole(self)
     }
 }
@@ -306,11 +307,11 @@ impl Watchable for Execution {
         &self.id
     }
 
-    fn course(&self) -> &Course {
+    fn course(&self) -> &CommandWatch {
         &self.course
     }
 
-    fn end(&self) -> Option<Result<Value, Option<Problem>>> {
+    fn end(&self) -> Option<Result<Value, Option<ProblemJson>>> {
         self.state().is_over().then(|| {
             let status = self.whole();
             status.result.ok_or(status.error)
@@ -319,31 +320,31 @@ impl Watchable for Execution {
 }
 
 /// All of them.
-pub(crate) struct Executions {
+pub(crate) struct ExecutionRegistry {
     /// Places of those that run at the same time.
     places: Arc<Semaphore>,
     /// Places of those whose sandbox is being made or taken down, which is work for a processor:
     /// more at the same time would all be slower, and nobody would be sooner.
     making: Arc<Semaphore>,
     /// A tenant has all but one of them: many commands of one do not make others wait.
-    making_of_users: Mutex<HashMap<Name, Arc<Semaphore>>>,
-    of_users: Mutex<HashMap<Name, Arc<Semaphore>>>,
+    making_of_users: Mutex<HashMap<SkillName, Arc<Semaphore>>>,
+    of_users: Mutex<HashMap<SkillName, Arc<Semaphore>>>,
     /// Taken by whoever looks for a key and may have to add one.
     keys: tokio::sync::Mutex<()>,
-    known: Mutex<Known>,
+    known: Mutex<ExecutionIndex>,
     /// Set when the service ends: commands that wait and are kept are left to the next service.
     is_closing: AtomicBool,
 }
 
 #[derive(Default)]
-struct Known {
+struct ExecutionIndex {
     /// Ids begin with the time, so that they are in order.
     by_id: BTreeMap<String, Arc<Execution>>,
     /// Oldest first.
-    by_user: HashMap<Name, VecDeque<Arc<Execution>>>,
+    by_user: HashMap<SkillName, VecDeque<Arc<Execution>>>,
 }
 
-impl Known {
+impl ExecutionIndex {
     fn remove(&mut self, execution: &Execution) {
         self.by_id.remove(&execution.id);
         if let Some(own) = self.by_user.get_mut(&execution.skill.user) {
@@ -352,7 +353,7 @@ impl Known {
     }
 }
 
-impl Executions {
+impl ExecutionRegistry {
     pub(crate) fn new(at_once: usize) -> Self {
         let processors: usize = thread::available_parallelism().map_or(2, Into::into);
         Self {
@@ -376,7 +377,7 @@ impl Executions {
     }
 
     /// Those of a tenant that wait or run.
-    pub(crate) fn running_of(&self, user: &Name) -> usize {
+    pub(crate) fn running_of(&self, user: &SkillName) -> usize {
         let known = lock(&self.known);
         known
             .by_user
@@ -430,12 +431,12 @@ impl Executions {
     }
 
     /// Another number of places for a tenant. Whoever runs keeps theirs.
-    pub(crate) fn resize(&self, user: &Name, most: usize) {
+    pub(crate) fn resize(&self, user: &SkillName, most: usize) {
         lock(&self.of_users).insert(user.clone(), Arc::new(Semaphore::new(most)));
     }
 
     /// Where a command of a tenant waits until it may run.
-    pub(crate) fn places(&self, user: &Name, most: usize) -> [Arc<Semaphore>; 2] {
+    pub(crate) fn places(&self, user: &SkillName, most: usize) -> [Arc<Semaphore>; 2] {
         let own = lock(&self.of_users)
             .entry(user.clone())
             .or_insert_with(|| Arc::new(Semaphore::new(most)))
@@ -444,7 +445,7 @@ impl Executions {
     }
 
     /// Where a command of a tenant waits until its sandbox may be made.
-    pub(crate) fn making(&self, user: &Name) -> [Arc<Semaphore>; 2] {
+    pub(crate) fn making(&self, user: &SkillName) -> [Arc<Semaphore>; 2] {
         let processors: usize = thread::available_parallelism().map_or(2, Into::into);
         let own = || Arc::new(Semaphore::new(2 * processors));
         [
@@ -466,7 +467,7 @@ impl Executions {
     pub(crate) fn busy(&self) -> usize {
         let is_closing = self.is_closing();
         let is_left = |execution: &Execution| {
-            is_closing && execution.is_kept && execution.state() == State::Waiting
+            is_closing && execution.is_kept && execution.state() == ExecutionState::Waiting
         };
         lock(&self.known)
             .by_id

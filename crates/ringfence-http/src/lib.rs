@@ -5,16 +5,16 @@
 
 #![forbid(unsafe_code)]
 
-mod answer;
 mod asks;
-mod door;
+mod error;
 mod events;
 mod executions;
-mod house;
 mod metrics;
-mod numbers;
 mod sandboxes;
+mod serde_int;
+mod server;
 mod skills;
+mod state;
 mod tenants;
 
 use std::io;
@@ -27,17 +27,17 @@ use ringfence_engine::EngineError;
 use ringfence_provider::Provider;
 use ringfence_skills::StoreError;
 
-pub use door::{openapi, serve};
-pub use house::{Profile, SANDBOX_POLICY};
-pub use ringfence_skills::Bounds;
+pub use ringfence_skills::UploadBounds;
+pub use server::{openapi, serve};
+pub use state::{Profile, SANDBOX_POLICY};
 pub use tenants::{Quotas, SHORTEST_TOKEN};
 
 /// Makes the place in which a sandbox is to be.
-pub type Place = Box<dyn Fn() -> Box<dyn Provider + Send> + Send + Sync>;
+pub type ProviderFactory = Box<dyn Fn() -> Box<dyn Provider + Send> + Send + Sync>;
 
 /// How a service is to be.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ServiceSettings {
     /// Where it listens.
     pub listen: SocketAddr,
     /// Where everything is kept.
@@ -57,14 +57,14 @@ pub struct Settings {
     /// As many commands run at the same time.
     pub at_once: usize,
     /// How large archives may be.
-    pub bounds: Bounds,
+    pub bounds: UploadBounds,
     /// How long those that run may take when the service is to end.
     pub patience: Duration,
 }
 
 /// What is said once it serves.
 #[derive(Debug, Clone)]
-pub struct Ready {
+pub struct ServiceReady {
     /// Where.
     pub address: SocketAddr,
     /// Whether by TLS.
@@ -192,4 +192,4 @@ impl ServeError {
 }
 
 /// What all that serve share.
-pub(crate) type Shared = Arc<house::House>;
+pub(crate) type SharedState = Arc<state::AppState>;

@@ -1,10 +1,10 @@
 //! Sandboxes that stand: each has a shell that lives on, a directory of its own, and an end.
 
 mod background;
-mod clear;
-mod counts;
-mod keep;
-mod turn;
+mod cleanup;
+mod keeper;
+mod queue;
+mod quota;
 mod turns;
 mod watch;
 
@@ -18,27 +18,27 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use ringfence_api::Answer as Said;
+use ringfence_api::AskAnswer as Said;
 use ringfence_audit::now_ms;
-use ringfence_engine::session::{Beside, Opened};
+use ringfence_engine::session::{Session, SessionProcess};
 use ringfence_policy::AbsPath;
-use ringfence_provider::{Size, Streams};
-use ringfence_skills::{Name, Needs};
-use ringfence_tools::Tools;
+use ringfence_provider::{ProcessStdio, TerminalSize};
+use ringfence_skills::{SkillName, SkillNeeds};
+use ringfence_tools::FileTools;
 use serde::Serialize;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch as news;
 use utoipa::ToSchema;
 
 pub(crate) use background::begin_background;
-pub(crate) use clear::recover;
-use counts::{Counts, Full, Place};
-pub(crate) use keep::make;
-pub(crate) use turn::{Line, Turn, begin};
+pub(crate) use cleanup::recover;
+pub(crate) use keeper::make;
+pub(crate) use queue::{QueuedLine, SandboxCommand, begin};
+use quota::{CountLimit, CountSlot, SandboxCounts};
 pub(crate) use turns::Turns;
-pub(crate) use watch::{Changes, below};
+pub(crate) use watch::{DirChanges, below};
 
-use crate::answer::{Answer, Fault};
+use crate::error::{ApiError, ApiResult};
 use crate::executions::Listed;
 use crate::tenants::lock;
 
@@ -54,13 +54,13 @@ const REMEMBERED: usize = 1000;
 
 /// What somebody wants to have.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
-    pub(crate) user: Name,
+pub(crate) struct SandboxRequest {
+    pub(crate) user: SkillName,
     pub(crate) ttl: Duration,
     /// Whether somebody is asked about what is refused.
     pub(crate) asks: bool,
     /// Less than the tenant may.
-    pub(crate) needs: Needs,
+    pub(crate) needs: SkillNeeds,
     /// Variables of every command.
     pub(crate) env: BTreeMap<String, String>,
     /// Where commands begin, from the sandbox's directory on.
@@ -73,7 +73,7 @@ pub(crate) struct Wanted {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SandboxGrant)]
-pub(crate) struct Granted {
+pub(crate) struct SandboxGrantRecord {
     pub(crate) access: &'static str,
     pub(crate) resource: String,
     #[schema(value_type = String)]
@@ -84,37 +84,37 @@ pub(crate) struct Granted {
 }
 
 /// A sandbox.
-pub(crate) struct Sandbox {
+pub(crate) struct ServiceSandbox {
     pub(crate) id: String,
     pub(crate) workspace: AbsPath,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: SandboxRequest,
     pub(crate) created_ms: u64,
-    pub(crate) opened: Arc<Opened>,
+    pub(crate) opened: Arc<Session>,
     expires_ms: AtomicU64,
-    tools: Mutex<Option<Arc<Tools>>>,
+    tools: Mutex<Option<Arc<FileTools>>>,
     /// Those who want the shell, first come, first served, and how many they are.
     queue: Arc<tokio::sync::Mutex<()>>,
     waiting: AtomicUsize,
     /// Whoever has the shell, or had it last.
-    running: Mutex<Weak<Turn>>,
+    running: Mutex<Weak<SandboxCommand>>,
     terminals: Arc<AtomicUsize>,
     /// Commands beside the shell.
     beside: Arc<AtomicUsize>,
     /// What was put into files from outside.
     brought: AtomicU64,
-    granted: Mutex<Vec<Granted>>,
+    granted: Mutex<Vec<SandboxGrantRecord>>,
     /// Whether it stands. Held by whoever starts something that would raise it anew.
     stands: Mutex<bool>,
-    leaves: mpsc::Sender<Enough>,
+    leaves: mpsc::Sender<StopSignal>,
     ended: news::Sender<bool>,
 }
 
 /// That it is to end.
 #[derive(Debug)]
-pub(crate) struct Enough;
+pub(crate) struct StopSignal;
 
-impl Sandbox {
-    pub(crate) fn user(&self) -> &Name {
+impl ServiceSandbox {
+    pub(crate) fn user(&self) -> &SkillName {
         &self.wanted.user
     }
 
@@ -128,31 +128,31 @@ impl Sandbox {
     }
 
     /// Held for as long as nothing may end it.
-    pub(crate) fn standing(&self) -> Answer<MutexGuard<'_, bool>> {
+    pub(crate) fn standing(&self) -> ApiResult<MutexGuard<'_, bool>> {
         let stands = lock(&self.stands);
         if *stands { Ok(stands) } else { Err(gone()) }
     }
 
     /// Tools for its own directory and nothing else.
-    pub(crate) fn tools(&self) -> Answer<Arc<Tools>> {
+    pub(crate) fn tools(&self) -> ApiResult<Arc<FileTools>> {
         let _stands = self.standing()?;
         let mut tools = lock(&self.tools);
         if let Some(tools) = &*tools {
             return Ok(tools.clone());
         }
-        let opened = self.opened.tools(Box::new(|error| crate::door::log::failed(error)))?;
+        let opened = self.opened.tools(Box::new(|error| crate::server::log::failed(error)))?;
         Ok(tools.insert(Arc::new(opened.within(self.workspace.clone()))).clone())
     }
 
-    /// Counts what is brought from outside: a sandbox's disk is not filled past its limit from there
-    /// either. What is taken away again counts as well, as it does for commands.
-    pub(crate) fn brings(&self, bytes: u64) -> Answer<()> {
+    /// Counts what is brought from outside: a sandbox's disk is not filled past its limit from
+    /// there either. What is taken away again counts as well, as it does for commands.
+    pub(crate) fn brings(&self, bytes: u64) -> ApiResult<()> {
         let most = self.opened.policy().grants.limits.disk.unwrap_or(u64::MAX);
         let add = |before: u64| before.checked_add(bytes).filter(|sum| *sum <= most);
         if self.brought.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok() {
             return Ok(());
         }
-        Err(Fault::new(
+        Err(ApiError::new(
             StatusCode::INSUFFICIENT_STORAGE,
             "disk",
             format!("more than {most} bytes would have been put into this sandbox"),
@@ -174,11 +174,11 @@ impl Sandbox {
     }
 
     /// A shell of its own at a terminal.
-    pub(crate) fn attach(&self, size: Size) -> Answer<(Beside, Seat)> {
+    pub(crate) fn attach(&self, size: TerminalSize) -> ApiResult<(SessionProcess, TerminalSlot)> {
         let before = self.terminals.fetch_add(1, Ordering::SeqCst);
-        let seat = Seat(self.terminals.clone());
+        let seat = TerminalSlot(self.terminals.clone());
         if before >= TERMINALS {
-            return Err(Fault::new(
+            return Err(ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "terminals",
                 format!("this sandbox has {TERMINALS} terminals already"),
@@ -187,11 +187,12 @@ impl Sandbox {
         }
         let _stands = self.standing()?;
         let command: Vec<OsString> = vec!["/bin/bash".into(), "-i".into()];
-        let beside = self.opened.start(command, Streams::Terminal(size), None, &mut |error| {
-            crate::door::log::failed(error)
-        })?;
+        let beside =
+            self.opened.start(command, ProcessStdio::Terminal(size), None, &mut |error| {
+                crate::server::log::failed(error)
+            })?;
         if let Some(refusal) = beside.refused().and_then(|outcome| outcome.refusal.as_ref()) {
-            return Err(Fault::new(
+            return Err(ApiError::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "command-refused",
                 refusal.reason.clone(),
@@ -200,21 +201,21 @@ impl Sandbox {
         Ok((beside, seat))
     }
 
-    pub(crate) fn grants(&self, granted: Granted) {
+    pub(crate) fn grants(&self, granted: SandboxGrantRecord) {
         let mut all = lock(&self.granted);
         if all.len() < REMEMBERED {
             all.push(granted);
         }
     }
 
-    pub(crate) fn granted(&self) -> Vec<Granted> {
+    pub(crate) fn granted(&self) -> Vec<SandboxGrantRecord> {
         lock(&self.granted).clone()
     }
 
     /// Ends it and everything in it. It takes a moment; [`Sandbox::ended`] waits for it.
     pub(crate) fn end(&self) {
         // The keeper may have ended by itself.
-        let _ = self.leaves.send(Enough);
+        let _ = self.leaves.send(StopSignal);
     }
 
     pub(crate) async fn ended(&self) {
@@ -224,9 +225,9 @@ impl Sandbox {
 }
 
 /// One of the terminals of a sandbox.
-pub(crate) struct Seat(Arc<AtomicUsize>);
+pub(crate) struct TerminalSlot(Arc<AtomicUsize>);
 
-impl Drop for Seat {
+impl Drop for TerminalSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -241,47 +242,47 @@ pub(crate) fn awaited(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(descriptor)
 }
 
-pub(crate) fn gone() -> Fault {
-    Fault::new(StatusCode::GONE, "gone", "the sandbox has ended")
+pub(crate) fn gone() -> ApiError {
+    ApiError::new(StatusCode::GONE, "gone", "the sandbox has ended")
         .hint("POST /v1/sandboxes makes another")
 }
 
 /// All that stand.
 #[derive(Default)]
-pub(crate) struct Sandboxes {
+pub(crate) struct SandboxRegistry {
     /// Ids begin with the time, so that they are in order.
-    known: Mutex<BTreeMap<String, Arc<Sandbox>>>,
+    known: Mutex<BTreeMap<String, Arc<ServiceSandbox>>>,
     /// Commands of all of them.
     pub(crate) turns: Turns,
     /// How many each tenant has, with those that are being made or ended.
-    places: Counts,
+    places: SandboxCounts,
     /// Number of commands that each tenant has in the background, in all its sandboxes.
-    background: Counts,
+    background: SandboxCounts,
     /// Those who watch directories: the kernel gives a person few of what that takes.
-    watchers: Counts,
+    watchers: SandboxCounts,
 }
 
-impl Sandboxes {
-    pub(crate) fn find(&self, id: &str) -> Option<Arc<Sandbox>> {
+impl SandboxRegistry {
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<ServiceSandbox>> {
         lock(&self.known).get(id).cloned()
     }
 
     /// Newest first.
-    pub(crate) fn list(&self) -> Vec<Arc<Sandbox>> {
+    pub(crate) fn list(&self) -> Vec<Arc<ServiceSandbox>> {
         lock(&self.known).values().rev().cloned().collect()
     }
 
     /// Room for one more.
-    fn place(&self, user: &Name, most: usize) -> Answer<Place> {
+    fn place(&self, user: &SkillName, most: usize) -> ApiResult<CountSlot> {
         self.places.take(user, most, MOST).map_err(|full| match full {
-            Full::Own => Fault::new(
+            CountLimit::Own => ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "quota",
                 format!("`{user}` may have {most} sandboxes, and has them"),
             )
             .hint("DELETE one, or ask whoever runs the service for a larger quota `sandboxes`")
             .after(1),
-            Full::All => Fault::new(
+            CountLimit::All => ApiError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "full",
                 format!("{MOST} sandboxes stand"),
@@ -291,7 +292,7 @@ impl Sandboxes {
         })
     }
 
-    fn add(&self, sandbox: &Arc<Sandbox>) {
+    fn add(&self, sandbox: &Arc<ServiceSandbox>) {
         lock(&self.known).insert(sandbox.id.clone(), sandbox.clone());
     }
 

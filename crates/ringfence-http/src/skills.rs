@@ -2,16 +2,16 @@
 
 use axum::http::StatusCode;
 use ringfence_policy::{
-    Effect, Grants, HostRule, Limit, Listed, NetworkMode, OpenPorts, Origin, Rule, Source,
+    Effect, Grants, HostRule, Limit, ListedHost, NetworkMode, OpenPorts, Origin, Rule, Source,
 };
-use ringfence_skills::Needs;
+use ringfence_skills::SkillNeeds;
 
-use crate::answer::{Answer, Fault};
+use crate::error::{ApiError, ApiResult};
 
-/// Takes away whatever a skill, or whoever makes a sandbox, does not say they need. Where nothing is
-/// said, the tenant's policy stays as it is; nothing that is said opens anything. `place` is where
-/// it was said.
-pub(crate) fn narrow(grants: &mut Grants, needs: &Needs, place: &str) -> Answer<()> {
+/// Takes away whatever a skill, or whoever makes a sandbox, does not say they need. Where nothing
+/// is said, the tenant's policy stays as it is; nothing that is said opens anything. `place` is
+/// where it was said.
+pub(crate) fn narrow(grants: &mut Grants, needs: &SkillNeeds, place: &str) -> ApiResult<()> {
     if let Some(hosts) = &needs.hosts {
         let hosts: Result<Vec<HostRule>, _> =
             hosts.iter().map(|host| HostRule::parse(host)).collect();
@@ -34,8 +34,8 @@ pub(crate) fn narrow(grants: &mut Grants, needs: &Needs, place: &str) -> Answer<
 }
 
 /// It could be read when the skill was brought: a ceiling is never guessed away.
-fn unread(why: &dyn std::fmt::Display) -> Fault {
-    Fault::new(
+fn unread(why: &dyn std::fmt::Display) -> ApiError {
+    ApiError::new(
         StatusCode::CONFLICT,
         "needs",
         format!("what the skill says it needs cannot be read: {why}"),
@@ -49,7 +49,8 @@ fn origin(text: String) -> Origin {
 
 fn narrow_hosts(grants: &mut Grants, hosts: &[HostRule], place: &str) {
     let network = &mut grants.network;
-    let listed = |rule: HostRule| Listed { origin: origin(format!("{place}.hosts: {rule}")), rule };
+    let listed =
+        |rule: HostRule| ListedHost { origin: origin(format!("{place}.hosts: {rule}")), rule };
     network.allow = match network.mode {
         NetworkMode::None => Vec::new(),
         NetworkMode::Full => hosts.iter().cloned().map(listed).collect(),
@@ -105,14 +106,14 @@ mod tests {
         resolve(&[layer], &Flags::none(facts.workspace.clone()), &facts).unwrap()
     }
 
-    fn hosts(list: &[&str]) -> Needs {
-        Needs {
+    fn hosts(list: &[&str]) -> SkillNeeds {
+        SkillNeeds {
             hosts: Some(list.iter().map(|host| (*host).to_owned()).collect()),
-            ..Needs::default()
+            ..SkillNeeds::default()
         }
     }
 
-    fn allowed(policy: &str, needs: &Needs) -> Vec<String> {
+    fn allowed(policy: &str, needs: &SkillNeeds) -> Vec<String> {
         let mut grants = grants(policy);
         narrow(&mut grants, needs, "test").unwrap();
         assert_eq!(grants.network.mode == NetworkMode::None, grants.network.allow.is_empty());
@@ -143,7 +144,7 @@ mod tests {
         let mut grants = grants("version = 1\n");
         narrow(
             &mut grants,
-            &Needs { writes: Some(vec!["out".into()]), ..Needs::default() },
+            &SkillNeeds { writes: Some(vec!["out".into()]), ..SkillNeeds::default() },
             "test",
         )
         .unwrap();
@@ -159,7 +160,7 @@ mod tests {
     fn a_limit_is_never_raised() {
         let mut grants = grants("version = 1\n[limits]\nmemory = \"64MiB\"\n");
         let limits = Some(vec![("memory".into(), "1TiB".into()), ("processes".into(), "4".into())]);
-        narrow(&mut grants, &Needs { limits, ..Needs::default() }, "test").unwrap();
+        narrow(&mut grants, &SkillNeeds { limits, ..SkillNeeds::default() }, "test").unwrap();
         assert_eq!((grants.limits.memory, grants.limits.processes), (Some(64 << 20), Some(4)));
     }
 }

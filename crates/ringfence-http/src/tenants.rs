@@ -1,8 +1,8 @@
 //! Who may do what, and how much of it.
 
 mod caller;
-mod pace;
 mod quotas;
+mod rate_limit;
 mod registry;
 mod token;
 
@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 
 use ringfence_audit::now_ms;
 use ringfence_policy::AbsPath;
-use ringfence_skills::Name;
+use ringfence_skills::SkillName;
 
-pub(crate) use caller::{Caller, Scope};
-pub(crate) use pace::Pace;
+pub(crate) use caller::{ApiCaller, TokenScope};
 pub use quotas::Quotas;
+pub(crate) use rate_limit::TokenBucket;
 pub use token::SHORTEST_TOKEN;
-pub(crate) use token::{Kept, Key, Made};
+pub(crate) use token::{StoredToken, TokenDigestKey, TokenSpec};
 
 use registry::Registry;
 use token::hex;
 
-use crate::house::{make_directory, of, put};
-use crate::{ServeError, Settings};
+use crate::state::{make_directory, of, put};
+use crate::{ServeError, ServiceSettings};
 
 /// The administrator's token is known by this.
 pub(crate) const ADMIN: &str = "admin";
@@ -34,20 +34,20 @@ pub(crate) const ADMIN: &str = "admin";
 /// Tokens that expired longer ago than this are forgotten.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-pub(crate) struct Tenants {
+pub(crate) struct TenantRegistry {
     data: AbsPath,
-    key: Key,
+    key: TokenDigestKey,
     tokens: RwLock<Registry>,
     /// Held by the thread that changes the tokens.
     saving: Mutex<()>,
     /// Given with the start of the service, and kept nowhere.
-    given: Option<Kept>,
+    given: Option<StoredToken>,
     usual: Quotas,
     /// Of those that were asked about.
-    quotas: Mutex<HashMap<Name, Quotas>>,
-    paces: Mutex<HashMap<String, Pace>>,
+    quotas: Mutex<HashMap<SkillName, Quotas>>,
+    paces: Mutex<HashMap<String, TokenBucket>>,
     /// How many bytes tenants had when they were last counted.
-    weighed: Mutex<HashMap<Name, Arc<Weighed>>>,
+    weighed: Mutex<HashMap<SkillName, Arc<Weighed>>>,
     /// How many places are taken, by whom and for what.
     taken: Mutex<HashMap<String, usize>>,
     /// Bytes that are held, by tenant and place.
@@ -76,15 +76,15 @@ impl Weighed {
     }
 }
 
-impl Tenants {
+impl TenantRegistry {
     /// Answers also the administrator's token, if it was made just now.
     pub(crate) fn open(
         data: &AbsPath,
-        settings: &Settings,
+        settings: &ServiceSettings,
     ) -> Result<(Self, Option<String>), ServeError> {
         let path = data.join("tokens.json");
         let key_path = data.join("key");
-        let tokens: Vec<Kept> = match fs::read(path.as_path()) {
+        let tokens: Vec<StoredToken> = match fs::read(path.as_path()) {
             Ok(bytes) => {
                 let kept = |source| ServeError::Kept { path: path.as_path().to_owned(), source };
                 serde_json::from_slice(&bytes).map_err(kept)?
@@ -99,9 +99,9 @@ impl Tenants {
                 count: tokens.len(),
             });
         }
-        let key = Key::open(&key_path)?;
+        let key = TokenDigestKey::open(&key_path)?;
         let given = match &settings.admin_token {
-            Some(word) => Some(Kept::given(word, &key).ok_or(ServeError::Token)?),
+            Some(word) => Some(StoredToken::given(word, &key).ok_or(ServeError::Token)?),
             None => None,
         };
         let tenants = Self {
@@ -121,8 +121,10 @@ impl Tenants {
         if has_admin {
             return Ok((tenants, None));
         }
-        let made =
-            Made { label: "the administrator's, of the first start".into(), ..Made::default() };
+        let made = TokenSpec {
+            label: "the administrator's, of the first start".into(),
+            ..TokenSpec::default()
+        };
         let word = tenants.make_as(ADMIN.into(), made).map_err(|source| of(&path, source))?.1;
         Ok((tenants, Some(word)))
     }
@@ -132,28 +134,31 @@ impl Tenants {
     }
 
     /// Whose word this is.
-    pub(crate) fn caller(&self, word: &[u8]) -> Option<Caller> {
+    pub(crate) fn caller(&self, word: &[u8]) -> Option<ApiCaller> {
         let digest = hex(&self.key.digest(word));
         let given = self.given.as_ref().filter(|kept| kept.digest() == digest);
         let tokens = self.read();
-        given.or_else(|| tokens.with_digest(&digest)).filter(|kept| kept.is_valid()).map(Caller::of)
+        given
+            .or_else(|| tokens.with_digest(&digest))
+            .filter(|kept| kept.is_valid())
+            .map(ApiCaller::of)
     }
 
     /// Whether the token of this id is still worth something.
     pub(crate) fn knows(&self, id: &str) -> bool {
         let given = self.given.as_ref().filter(|kept| kept.id == id);
-        given.is_some() || self.read().with_id(id).is_some_and(Kept::is_valid)
+        given.is_some() || self.read().with_id(id).is_some_and(StoredToken::is_valid)
     }
 
     /// How many bytes a tenant has, if that was counted a moment ago.
-    pub(crate) fn weight(&self, user: &Name) -> Option<Weight> {
+    pub(crate) fn weight(&self, user: &SkillName) -> Option<Weight> {
         self.weighed(user).fresh()
     }
 
     /// How many bytes a tenant has. To count takes a while: of several who ask, one counts.
     pub(crate) fn weigh<E>(
         &self,
-        user: &Name,
+        user: &SkillName,
         count: impl FnOnce() -> Result<Weight, E>,
     ) -> Result<Weight, E> {
         let weighed = self.weighed(user);
@@ -167,13 +172,13 @@ impl Tenants {
         Ok(weight)
     }
 
-    /// Skills of a tenant were changed from outside: what was counted is out of date. A count that is
-    /// going on ends up where nothing looks for it.
-    pub(crate) fn forget_weight(&self, user: &Name) {
+    /// Skills of a tenant were changed from outside: what was counted is out of date. A count that
+    /// is going on ends up where nothing looks for it.
+    pub(crate) fn forget_weight(&self, user: &SkillName) {
         lock(&self.weighed).remove(user);
     }
 
-    fn weighed(&self, user: &Name) -> Arc<Weighed> {
+    fn weighed(&self, user: &SkillName) -> Arc<Weighed> {
         lock(&self.weighed).entry(user.clone()).or_default().clone()
     }
 
@@ -218,12 +223,12 @@ impl Tenants {
     }
 
     /// A new token and its word, which is told this once.
-    pub(crate) fn make(&self, made: Made) -> io::Result<(Kept, String)> {
+    pub(crate) fn make(&self, made: TokenSpec) -> io::Result<(StoredToken, String)> {
         self.make_as(token::new_id()?, made)
     }
 
-    fn make_as(&self, id: String, made: Made) -> io::Result<(Kept, String)> {
-        let (kept, word) = Kept::new(id, made, &self.key)?;
+    fn make_as(&self, id: String, made: TokenSpec) -> io::Result<(StoredToken, String)> {
+        let (kept, word) = StoredToken::new(id, made, &self.key)?;
         let _saving = lock(&self.saving);
         // One that was revoked since it was read mints nothing.
         if kept.minted_by.as_ref().is_some_and(|minter| !self.knows(minter)) {
@@ -238,7 +243,7 @@ impl Tenants {
     }
 
     /// Revokes a token and every token that comes from it. Answers which.
-    pub(crate) fn revoke(&self, id: &str) -> io::Result<Vec<Kept>> {
+    pub(crate) fn revoke(&self, id: &str) -> io::Result<Vec<StoredToken>> {
         let _saving = lock(&self.saving);
         let (gone, next) = {
             let tokens = self.read();
@@ -249,7 +254,7 @@ impl Tenants {
                     .all()
                     .filter(|token| gone.contains(&token.id))
                     .cloned()
-                    .collect::<Vec<Kept>>(),
+                    .collect::<Vec<StoredToken>>(),
                 next,
             )
         };
@@ -259,7 +264,7 @@ impl Tenants {
         Ok(gone)
     }
 
-    pub(crate) fn tokens(&self) -> Vec<Kept> {
+    pub(crate) fn tokens(&self) -> Vec<StoredToken> {
         self.read().all().cloned().collect()
     }
 
@@ -273,7 +278,7 @@ impl Tenants {
     }
 
     /// What a tenant may use.
-    pub(crate) fn quotas(&self, user: &Name) -> Quotas {
+    pub(crate) fn quotas(&self, user: &SkillName) -> Quotas {
         let mut known = lock(&self.quotas);
         *known.entry(user.clone()).or_insert_with(|| {
             match fs::read(self.quotas_file(user).as_path()) {
@@ -284,7 +289,7 @@ impl Tenants {
         })
     }
 
-    pub(crate) fn set_quotas(&self, user: &Name, quotas: Quotas) -> io::Result<()> {
+    pub(crate) fn set_quotas(&self, user: &SkillName, quotas: Quotas) -> io::Result<()> {
         make_directory(self.data.join("tenants").join(user.as_ref()).as_path())?;
         let text = serde_json::to_vec_pretty(&quotas).map_err(io::Error::other)?;
         put(self.quotas_file(user).as_path(), &text)?;
@@ -292,7 +297,7 @@ impl Tenants {
         Ok(())
     }
 
-    fn quotas_file(&self, user: &Name) -> AbsPath {
+    fn quotas_file(&self, user: &SkillName) -> AbsPath {
         self.data.join("tenants").join(user.as_ref()).join("quotas.json")
     }
 
@@ -310,7 +315,7 @@ impl Tenants {
 
 /// What was set and cannot be read is not guessed: nothing may be used until it is set again.
 fn unread(error: &dyn std::error::Error) -> Quotas {
-    crate::door::log::failed(error);
+    crate::server::log::failed(error);
     Quotas { executions: 0, sandboxes: 0, storage_bytes: 0, requests_per_second: 1 }
 }
 

@@ -10,20 +10,20 @@ use std::sync::Mutex;
 use ringfence_policy::AbsPath;
 use serde::{Deserialize, Serialize};
 
-use super::Status;
-use crate::house::put_lightly;
+use super::ExecutionStatus;
+use crate::state::put_lightly;
 use crate::tenants::lock;
 
 /// Longer than this, and than four times what it has to tell, it is written anew.
 const LONGEST: u64 = 1 << 20;
 
-pub(crate) struct Journal {
-    open: Mutex<Open>,
+pub(crate) struct RunJournal {
+    open: Mutex<JournalFile>,
     /// What the service before this one has left without an end.
-    left: Mutex<Vec<Status>>,
+    left: Mutex<Vec<ExecutionStatus>>,
 }
 
-struct Open {
+struct JournalFile {
     path: AbsPath,
     file: File,
     length: u64,
@@ -33,12 +33,12 @@ struct Open {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Line {
-    Begun(Box<Status>),
+enum JournalLine {
+    Begun(Box<ExecutionStatus>),
     Ended(String),
 }
 
-impl Journal {
+impl RunJournal {
     pub(crate) fn open(path: &AbsPath) -> io::Result<Self> {
         let left = match fs::read(path.as_path()) {
             Ok(bytes) => unended(&bytes),
@@ -47,9 +47,10 @@ impl Journal {
         };
         let file = appending(path)?;
         let length = file.metadata()?.len();
-        let mut open = Open { path: path.clone(), file, length, running: BTreeMap::new() };
+        let mut open = JournalFile { path: path.clone(), file, length, running: BTreeMap::new() };
         for status in &left {
-            open.running.insert(status.id.clone(), line(&Line::Begun(Box::new(status.clone())))?);
+            open.running
+                .insert(status.id.clone(), line(&JournalLine::Begun(Box::new(status.clone())))?);
         }
         // Also what was half written is gone by that.
         open.anew()?;
@@ -57,13 +58,13 @@ impl Journal {
     }
 
     /// What was left; whoever takes it ends each of them.
-    pub(super) fn left(&self) -> Vec<Status> {
+    pub(super) fn left(&self) -> Vec<ExecutionStatus> {
         std::mem::take(&mut lock(&self.left))
     }
 
     /// Before it starts: afterwards there is nobody who could say that it did.
-    pub(super) fn begins(&self, status: &Status) -> io::Result<()> {
-        let text = line(&Line::Begun(Box::new(status.clone())))?;
+    pub(super) fn begins(&self, status: &ExecutionStatus) -> io::Result<()> {
+        let text = line(&JournalLine::Begun(Box::new(status.clone())))?;
         let mut open = lock(&self.open);
         open.append(&text)?;
         // One that was accepted would be run again after a power failure.
@@ -76,7 +77,7 @@ impl Journal {
 
     /// Once all that is to outlast it is written.
     pub(super) fn ends(&self, id: &str) -> io::Result<()> {
-        let text = line(&Line::Ended(id.to_owned()))?;
+        let text = line(&JournalLine::Ended(id.to_owned()))?;
         let mut open = lock(&self.open);
         if open.running.remove(id).is_none() {
             return Ok(());
@@ -87,9 +88,9 @@ impl Journal {
     }
 }
 
-impl Open {
-    /// In one go, so that no line is in another. If it fails, the part that was written is cut off: the
-    /// next line would be glued to it.
+impl JournalFile {
+    /// In one go, so that no line is in another. If it fails, the part that was written is cut off:
+    /// the next line would be glued to it.
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
         self.file.write_all(text).inspect_err(|_| drop(self.file.set_len(self.length)))?;
         self.length += text.len() as u64;
@@ -110,19 +111,19 @@ fn appending(path: &AbsPath) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path.as_path())
 }
 
-fn line(line: &Line) -> io::Result<Vec<u8>> {
+fn line(line: &JournalLine) -> io::Result<Vec<u8>> {
     let mut text = serde_json::to_vec(line).map_err(io::Error::other)?;
     text.push(b'\n');
     Ok(text)
 }
 
 /// Those that began and did not end. Half a line at the end is one that did not begin.
-fn unended(bytes: &[u8]) -> Vec<Status> {
-    let mut begun: Vec<Status> = Vec::new();
+fn unended(bytes: &[u8]) -> Vec<ExecutionStatus> {
+    let mut begun: Vec<ExecutionStatus> = Vec::new();
     for line in bytes.split(|byte| *byte == b'\n') {
         match serde_json::from_slice(line) {
-            Ok(Line::Begun(status)) => begun.push(*status),
-            Ok(Line::Ended(id)) => begun.retain(|status| status.id != id),
+            Ok(JournalLine::Begun(status)) => begun.push(*status),
+            Ok(JournalLine::Ended(id)) => begun.retain(|status| status.id != id),
             Err(_) => {}
         }
     }
@@ -142,7 +143,7 @@ mod tests {
         file.write_all(b"a line\nhalf a").unwrap();
         fcntl_add_seals(&file, SealFlags::GROW).unwrap();
         let seen = file.try_clone().unwrap();
-        let mut open = Open {
+        let mut open = JournalFile {
             path: AbsPath::new("/nowhere").unwrap(),
             file,
             length: 7,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use ringfence_api::Stream;
+use ringfence_api::OutputStream;
 
 use crate::tenants::lock;
 
@@ -12,19 +12,19 @@ const KEPT: usize = 1 << 20;
 
 /// Something that was written in one go.
 #[derive(Debug, Clone)]
-pub(crate) struct Chunk {
-    pub(crate) stream: Stream,
+pub(crate) struct OutputChunk {
+    pub(crate) stream: OutputStream,
     pub(crate) bytes: Vec<u8>,
 }
 
 #[derive(Default)]
-pub(crate) struct Output(Mutex<Inner>);
+pub(crate) struct OutputBuffer(Mutex<OutputBufferState>);
 
 #[derive(Default)]
-struct Inner {
+struct OutputBufferState {
     /// How many chunks are gone from the beginning.
     gone: usize,
-    chunks: VecDeque<Chunk>,
+    chunks: VecDeque<OutputChunk>,
     bytes: usize,
 }
 
@@ -33,11 +33,11 @@ fn weight(bytes: &[u8]) -> usize {
     bytes.len().max(512)
 }
 
-impl Output {
-    pub(crate) fn push(&self, stream: Stream, bytes: &[u8]) {
+impl OutputBuffer {
+    pub(crate) fn push(&self, stream: OutputStream, bytes: &[u8]) {
         let mut inner = lock(&self.0);
         inner.bytes += weight(bytes);
-        inner.chunks.push_back(Chunk { stream, bytes: bytes.to_vec() });
+        inner.chunks.push_back(OutputChunk { stream, bytes: bytes.to_vec() });
         while inner.bytes > KEPT && inner.chunks.len() > 1 {
             let first = inner.chunks.pop_front().expect("there are several");
             inner.bytes -= weight(&first.bytes);
@@ -46,10 +46,10 @@ impl Output {
     }
 
     /// What came from this chunk on, the number of the next, and how many were missed.
-    pub(crate) fn from(&self, number: usize) -> (Vec<Chunk>, usize, usize) {
+    pub(crate) fn from(&self, number: usize) -> (Vec<OutputChunk>, usize, usize) {
         let inner = lock(&self.0);
         let missed = inner.gone.saturating_sub(number);
-        let chunks: Vec<Chunk> =
+        let chunks: Vec<OutputChunk> =
             inner.chunks.iter().skip(number.saturating_sub(inner.gone)).cloned().collect();
         (chunks, inner.gone + inner.chunks.len(), missed)
     }
@@ -61,15 +61,15 @@ mod tests {
 
     #[test]
     fn single_bytes_take_no_more_room_than_many_at_once() {
-        let output = Output::default();
-        (0..100_000).for_each(|_| output.push(Stream::Out, b"x"));
+        let output = OutputBuffer::default();
+        (0..100_000).for_each(|_| output.push(OutputStream::Out, b"x"));
         let (chunks, next, missed) = output.from(0);
         assert!(
             chunks.len() <= KEPT / 512 && chunks.len() + missed == next,
             "{} {missed} {next}",
             chunks.len()
         );
-        output.push(Stream::Err, &vec![b'x'; 2 * KEPT]);
+        output.push(OutputStream::Err, &vec![b'x'; 2 * KEPT]);
         assert_eq!(output.from(next).0.len(), 1);
     }
 }

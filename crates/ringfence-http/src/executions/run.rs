@@ -7,22 +7,22 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use futures_util::future::join_all;
 use ringfence::ExecuteResult;
-use ringfence_api::{Afterwards, Asker, Outcome, Stdio, whole};
+use ringfence_api::{Asker, Outcome, ShellState, StdioMode, whole};
 use ringfence_audit::{now_ms, session_id};
-use ringfence_engine::{Asked, EngineError, Resolved, Watcher, run_watched};
+use ringfence_engine::{EngineError, ResolvedPolicy, RunObserver, RunRequest, run_watched};
 use ringfence_policy::{AbsPath, Flags};
-use ringfence_skills::{Lease, Name, SkillId};
+use ringfence_skills::{SkillId, SkillLease, SkillName};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::unconstrained;
 
-use super::{Execution, State, kept};
-use crate::Shared;
-use crate::answer::{Answer, Fault};
-use crate::asks::Desk;
-use crate::house::House;
+use super::{Execution, ExecutionState, results};
+use crate::SharedState;
+use crate::asks::TenantAsker;
+use crate::error::{ApiError, ApiResult};
 use crate::skills::narrow;
+use crate::state::AppState;
 use crate::tenants::{Weight, lock};
 
 /// The hardest limit of all, whatever a policy says: five minutes.
@@ -36,7 +36,7 @@ const WAITING: usize = 1024;
 
 /// A command that somebody wants to run.
 #[derive(Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct ExecutionRequest {
     pub(crate) skill: SkillId,
     pub(crate) command: String,
     pub(crate) timeout: Option<Duration>,
@@ -49,12 +49,15 @@ pub(crate) struct Wanted {
 }
 
 /// Begins a command, or finds that it was begun before.
-pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Execution>, Begun)> {
+pub(crate) async fn begin(
+    house: &SharedState,
+    wanted: ExecutionRequest,
+) -> ApiResult<(Arc<Execution>, StartOutcome)> {
     // A skill that is not there is told at once. What is in it is not looked at: that may be a
     // million files, and others wait for this thread.
     house.store.needs(&wanted.skill)?;
     let user = wanted.skill.user.clone();
-    house.settle(&user).map_err(|error| Fault::ours(&error))?;
+    house.settle(&user).map_err(|error| ApiError::ours(&error))?;
     let places = house.executions.places(&user, executions_quota(house, &user)?);
     let execution = {
         // One at a time: two that come with the same key are the same.
@@ -63,10 +66,14 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
             && let Some(known) = house.executions.keyed(&wanted.skill, key)
         {
             let is_same = known.key.as_ref().is_some_and(|(_, own)| own == digest);
-            return if is_same { Ok((known, Begun::Before)) } else { Err(other_request(key)) };
+            return if is_same {
+                Ok((known, StartOutcome::Before))
+            } else {
+                Err(other_request(key))
+            };
         }
         if house.executions.running_of(&user) >= WAITING {
-            return Err(Fault::new(
+            return Err(ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "queue-full",
                 format!("{WAITING} commands of `{user}` wait already"),
@@ -76,21 +83,23 @@ pub(crate) async fn begin(house: &Shared, wanted: Wanted) -> Answer<(Arc<Executi
         }
         let execution = Arc::new(Execution::new(house, session_id(), &wanted));
         for old in house.executions.add(&execution) {
-            kept::remove(house, &old.status());
+            results::remove(house, &old.status());
         }
         execution
     };
     if let Some(acceptance) = spawn(house, &execution, wanted, places) {
-        acceptance.await.map_err(|error| Fault::ours(&error))??;
+        acceptance.await.map_err(|error| ApiError::ours(&error))??;
     }
-    Ok((execution, Begun::Now))
+    Ok((execution, StartOutcome::Now))
 }
 
 /// Number of commands that a tenant may run at the same time; an error where it is 0.
-pub(crate) fn executions_quota(house: &House, user: &Name) -> Answer<usize> {
+pub(crate) fn executions_quota(house: &AppState, user: &SkillName) -> ApiResult<usize> {
     match house.tenants.quotas(user).executions as usize {
-        0 => Err(Fault::new(StatusCode::FORBIDDEN, "quota", format!("`{user}` may run nothing"))
-            .hint("the quota `executions` is 0")),
+        0 => {
+            Err(ApiError::new(StatusCode::FORBIDDEN, "quota", format!("`{user}` may run nothing"))
+                .hint("the quota `executions` is 0"))
+        }
         most => Ok(most),
     }
 }
@@ -98,11 +107,11 @@ pub(crate) fn executions_quota(house: &House, user: &Name) -> Answer<usize> {
 /// Accepts and starts a command in one task of its own: a caller that disconnects stops neither. A
 /// command that is kept has an acceptance to wait for.
 fn spawn(
-    house: &Shared,
+    house: &SharedState,
     execution: &Arc<Execution>,
-    wanted: Wanted,
+    wanted: ExecutionRequest,
     places: [Arc<Semaphore>; 2],
-) -> Option<oneshot::Receiver<Answer<()>>> {
+) -> Option<oneshot::Receiver<ApiResult<()>>> {
     let (house, execution) = (house.clone(), execution.clone());
     if !wanted.is_kept {
         tokio::spawn(start(house, execution, wanted, places));
@@ -120,14 +129,15 @@ fn spawn(
     Some(acceptance)
 }
 
-/// Writes a command down before its caller is told that it was accepted: a service that starts later
-/// runs it. If that fails, the command ends with the fault, also for callers with the same key.
-async fn accept(house: &Shared, execution: &Arc<Execution>) -> Answer<()> {
+/// Writes a command down before its caller is told that it was accepted: a service that starts
+/// later runs it. If that fails, the command ends with the fault, also for callers with the same
+/// key.
+async fn accept(house: &SharedState, execution: &Arc<Execution>) -> ApiResult<()> {
     let (shared, status) = (house.clone(), execution.status());
-    let saved = tokio::task::spawn_blocking(move || kept::save(&shared, &status)).await;
+    let saved = tokio::task::spawn_blocking(move || results::save(&shared, &status)).await;
     let saved = saved
-        .map_err(|error| Fault::ours(&error))
-        .and_then(|saved| saved.map_err(|error| Fault::ours(&error)));
+        .map_err(|error| ApiError::ours(&error))
+        .and_then(|saved| saved.map_err(|error| ApiError::ours(&error)));
     saved.inspect_err(|fault| {
         execution.finish(execution.ending(Err(fault.clone())));
         house.executions.forget(execution);
@@ -136,9 +146,9 @@ async fn accept(house: &Shared, execution: &Arc<Execution>) -> Answer<()> {
 
 /// Waits until it is a command's turn, then runs it on a thread.
 async fn start(
-    house: Shared,
+    house: SharedState,
     execution: Arc<Execution>,
-    wanted: Wanted,
+    wanted: ExecutionRequest,
     places: [Arc<Semaphore>; 2],
 ) {
     let Some(places) = execution.course.turn(places).await else {
@@ -149,7 +159,7 @@ async fn start(
     }
     let making = execution.course.turn(house.executions.making(&wanted.skill.user)).await;
     let Some(making) = making else { return unwanted(&execution, &house) };
-    let unrun = Unrun { house, execution, is_run: false };
+    let unrun = FailUnlessStarted { house, execution, is_run: false };
     // Threads are used again: to make one for each takes as long as some of them do.
     tokio::task::spawn_blocking(move || {
         let mut unrun = unrun;
@@ -163,32 +173,35 @@ async fn start(
 
 /// Runs what a service before this one had accepted and not begun, in the order in which it was
 /// accepted. Needs a runtime.
-pub(crate) fn resume(house: &Shared, waiting: Vec<Arc<Execution>>) {
-    let mut of_users: HashMap<Name, Vec<Arc<Execution>>> = HashMap::new();
+pub(crate) fn resume(house: &SharedState, waiting: Vec<Arc<Execution>>) {
+    let mut of_users: HashMap<SkillName, Vec<Arc<Execution>>> = HashMap::new();
     for execution in waiting {
         of_users.entry(execution.skill.user.clone()).or_default().push(execution);
     }
     for waiting in of_users.into_values() {
         let resumed: Vec<_> =
             waiting.into_iter().map(|execution| resume_one(house.clone(), execution)).collect();
-        // All wait at once, so that each can be cancelled. `join_all` polls them in order, and semaphores
-        // are fair. Without `unconstrained`, tokio's budget per poll would put some off, and not in order.
+        // All wait at once, so that each can be cancelled. `join_all` polls them in order, and
+        // semaphores are fair. Without `unconstrained`, tokio's budget per poll would put some off,
+        // and not in order.
         tokio::spawn(unconstrained(join_all(resumed)));
     }
 }
 
-async fn resume_one(house: Shared, execution: Arc<Execution>) {
+async fn resume_one(house: SharedState, execution: Arc<Execution>) {
     match executions_quota(&house, &execution.skill.user) {
         Ok(most) => {
-            let (wanted, places) =
-                (Wanted::again(&execution), house.executions.places(&execution.skill.user, most));
+            let (wanted, places) = (
+                ExecutionRequest::again(&execution),
+                house.executions.places(&execution.skill.user, most),
+            );
             start(house, execution, wanted, places).await;
         }
         Err(fault) => finish(&house, &execution, Err(fault)),
     }
 }
 
-impl Wanted {
+impl ExecutionRequest {
     /// The same as it was accepted.
     fn again(execution: &Execution) -> Self {
         let status = execution.status();
@@ -205,16 +218,16 @@ impl Wanted {
 }
 
 /// A command that waits for a thread. Where none can be had, that is its end.
-struct Unrun {
-    house: Shared,
+struct FailUnlessStarted {
+    house: SharedState,
     execution: Arc<Execution>,
     is_run: bool,
 }
 
-impl Drop for Unrun {
+impl Drop for FailUnlessStarted {
     fn drop(&mut self) {
         if !self.is_run {
-            let full = Fault::new(
+            let full = ApiError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no-thread",
                 "no thread can be started",
@@ -230,26 +243,27 @@ impl Drop for Unrun {
 
 /// Whether it was begun by this very request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begun {
+pub(crate) enum StartOutcome {
     Now,
     Before,
 }
 
-fn other_request(key: &str) -> Fault {
+fn other_request(key: &str) -> ApiError {
     let message = format!("the key `{key}` belongs to another request");
-    Fault::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-mismatch", message)
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-mismatch", message)
         .hint("use a new `Idempotency-Key` for each different request")
 }
 
-fn unwanted(execution: &Execution, house: &Shared) {
+fn unwanted(execution: &Execution, house: &SharedState) {
     // It was accepted, and the next service runs it.
     if execution.is_kept && house.executions.is_closing() {
         return;
     }
-    let fault = Fault::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began");
+    let fault =
+        ApiError::new(StatusCode::CONFLICT, "cancelled", "it was cancelled before it began");
     let ended = execution.ending(Err(fault));
     if execution.is_kept {
-        let _ = kept::write(house, &ended);
+        let _ = results::write(house, &ended);
     }
     execution.finish(ended);
     if !execution.is_kept {
@@ -257,15 +271,16 @@ fn unwanted(execution: &Execution, house: &Shared) {
     }
 }
 
-fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
+fn finish(house: &SharedState, execution: &Execution, result: ApiResult<Value>) {
     let status = execution.ending(result);
     // Before anybody hears of it: what was told is still so after a crash.
     let is_written =
-        !(execution.is_kept || execution.key.is_some()) || kept::write(house, &status).is_ok();
-    // A result that cannot be written down stays begun in the journal: the next service must not run it again.
+        !(execution.is_kept || execution.key.is_some()) || results::write(house, &status).is_ok();
+    // A result that cannot be written down stays begun in the journal: the next service must not
+    // run it again.
     let ended = if is_written { house.journal.ends(&status.id) } else { Ok(()) };
     if let Err(error) = ended {
-        crate::door::log::failed(&error);
+        crate::server::log::failed(&error);
     }
     let about = json!({ "id": status.id, "agentId": status.agent_id, "skillId": status.skill_id, "command": status.command,
         "state": status.state, "exitCode": status.result.as_ref().map(|result| result["exitCode"].clone()),
@@ -276,23 +291,23 @@ fn finish(house: &Shared, execution: &Execution, result: Answer<Value>) {
     execution.finish(status);
 }
 
-/// What commands write is bounded for each of them, and many of them fill a disk that is everybody's:
-/// a tenant that has more than it may runs nothing until there is less of it.
+/// What commands write is bounded for each of them, and many of them fill a disk that is
+/// everybody's: a tenant that has more than it may runs nothing until there is less of it.
 ///
 /// To count may take a second: it is done on a thread of its own, and while no turn of others is
 /// held.
-async fn within_quota(house: &Shared, user: &Name) -> Answer<()> {
+async fn within_quota(house: &SharedState, user: &SkillName) -> ApiResult<()> {
     let weight = match house.tenants.weight(user) {
         Some(weight) => weight,
         None => {
             let (house, user) = (house.clone(), user.clone());
             let counted = tokio::task::spawn_blocking(move || count(&house, &user)).await;
-            counted.map_err(|error| Fault::ours(&error))??
+            counted.map_err(|error| ApiError::ours(&error))??
         }
     };
     let most = house.tenants.quotas(user).storage_bytes;
     let fault = |message| {
-        Err(Fault::new(StatusCode::INSUFFICIENT_STORAGE, "quota", message)
+        Err(ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "quota", message)
             .hint("remove or replace some of them"))
     };
     match weight {
@@ -309,7 +324,7 @@ async fn within_quota(house: &Shared, user: &Name) -> Answer<()> {
     }
 }
 
-fn count(house: &Shared, user: &Name) -> Answer<Weight> {
+fn count(house: &SharedState, user: &SkillName) -> ApiResult<Weight> {
     let usage = || {
         house.store.usage(user).map(|usage| {
             if usage.is_complete { Weight::Bytes(usage.bytes) } else { Weight::Uncountable }
@@ -320,11 +335,11 @@ fn count(house: &Shared, user: &Name) -> Answer<Weight> {
 
 /// On a thread that does nothing else meanwhile.
 fn run(
-    house: &Shared,
+    house: &SharedState,
     execution: &Arc<Execution>,
-    wanted: &Wanted,
+    wanted: &ExecutionRequest,
     making: Vec<OwnedSemaphorePermit>,
-) -> Answer<Value> {
+) -> ApiResult<Value> {
     let mut lease = house.store.lease(&wanted.skill)?;
     let directory = AbsPath::new(lease.path()).expect("the store is kept by an absolute path");
     let mut resolved = house.policy(&wanted.skill, &directory)?;
@@ -334,7 +349,7 @@ fn run(
     limit(&mut resolved, wanted.timeout);
     let desk = |ceiling| {
         let (user, about) = (wanted.skill.user.clone(), execution.id.clone());
-        Arc::new(Desk {
+        Arc::new(TenantAsker {
             asks: house.asks.clone(),
             user,
             about,
@@ -347,18 +362,20 @@ fn run(
     if asker.is_some() {
         resolved.grants.network.for_asking();
     }
-    let asked = Asked {
+    let asked = RunRequest {
         command: vec!["/bin/bash".into(), "-c".into(), wanted.command.clone().into()],
         cwd: directory.clone(),
         flags: Flags::none(directory.clone()),
         files: house.files(),
-        stdio: Stdio::Capture { limit: KEPT },
+        stdio: StdioMode::Capture { limit: KEPT },
         asker,
         agent: Some(format!("{}/{}/{}", wanted.skill.user, wanted.skill.agent, wanted.skill.skill)),
         session: execution.id.clone(),
     };
-    execution.change(|status| (status.state, status.started_ms) = (State::Running, Some(now_ms())));
-    house.journal.begins(&execution.status()).map_err(|error| Fault::ours(&error))?;
+    execution.change(|status| {
+        (status.state, status.started_ms) = (ExecutionState::Running, Some(now_ms()))
+    });
+    house.journal.begins(&execution.status()).map_err(|error| ApiError::ours(&error))?;
     let about = json!({ "id": execution.id, "agentId": wanted.skill.agent, "skillId": wanted.skill.skill, "command": wanted.command });
     house.events.tell("execution-begun", &wanted.skill.user, about);
     let mut warnings = Vec::new();
@@ -370,20 +387,20 @@ fn run(
         house.events.tell("denial", &wanted.skill.user, about);
     }
     warnings.extend(resolved.grants.warnings.iter().cloned());
-    let result = ExecuteResult { cwd: None, shell: Afterwards::Ended, warnings, ..outcome.into() };
-    serde_json::to_value(&result).map_err(|error| Fault::ours(&error))
+    let result = ExecuteResult { cwd: None, shell: ShellState::Ended, warnings, ..outcome.into() };
+    serde_json::to_value(&result).map_err(|error| ApiError::ours(&error))
 }
 
 fn watched(
-    house: &Shared,
+    house: &SharedState,
     execution: &Arc<Execution>,
-    (asked, resolved): (&Asked, &Resolved),
-    (lease, making): (&mut Lease, Vec<OwnedSemaphorePermit>),
+    (asked, resolved): (&RunRequest, &ResolvedPolicy),
+    (lease, making): (&mut SkillLease, Vec<OwnedSemaphorePermit>),
     warnings: &mut Vec<String>,
 ) -> Result<Outcome, EngineError> {
     let provider = (house.place)();
-    let turn = Turn(Arc::new(Mutex::new(making)));
-    let mut begun = |reach: ringfence_engine::session::Reach| {
+    let turn = StartPermit(Arc::new(Mutex::new(making)));
+    let mut begun = |reach: ringfence_engine::session::CommandControl| {
         lease.stands();
         turn.ends_soon();
         execution.course.runs(reach.interrupter);
@@ -393,7 +410,7 @@ fn watched(
         output.push(stream, bytes);
         execution.course.stirs();
     };
-    let watcher = Watcher { begun: &mut begun, sink: &mut sink };
+    let watcher = RunObserver { begun: &mut begun, sink: &mut sink };
     run_watched(provider.as_ref(), asked, resolved, watcher, &mut |error| {
         warnings.push(whole(error))
     })
@@ -402,9 +419,9 @@ fn watched(
 /// The turn of a command that is being started. Most end in a moment, and it takes as much to take
 /// a sandbox down as to make it: those keep their turn to their end, so that few are at it at the
 /// same time. Whoever takes longer holds nobody up.
-struct Turn(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
+struct StartPermit(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
 
-impl Turn {
+impl StartPermit {
     fn ends_soon(&self) {
         let turn = self.0.clone();
         Handle::current().spawn(async move {
@@ -414,7 +431,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for StartPermit {
     fn drop(&mut self) {
         end(&self.0);
     }
@@ -425,7 +442,7 @@ fn end(turn: &Mutex<Vec<OwnedSemaphorePermit>>) {
 }
 
 /// No command takes longer than it was given, and none longer than five minutes.
-fn limit(resolved: &mut Resolved, timeout: Option<Duration>) {
+fn limit(resolved: &mut ResolvedPolicy, timeout: Option<Duration>) {
     let limits = &mut resolved.grants.limits;
     let given = timeout.map(|timeout| timeout.as_millis() as u64);
     limits.wall_ms =

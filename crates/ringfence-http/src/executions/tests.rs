@@ -1,16 +1,16 @@
 use super::*;
 
 fn ended(number: u64, size: usize) -> Arc<Execution> {
-    let (id, name) = (format!("{number:06}"), |text| Name::try_from(text).unwrap());
+    let (id, name) = (format!("{number:06}"), |text| SkillName::try_from(text).unwrap());
     let skill = SkillId { user: name("alice"), agent: name("helper"), skill: name("tool") };
-    let status = Status {
+    let status = ExecutionStatus {
         id: id.clone(),
         user_id: skill.user.clone(),
         agent_id: skill.agent.clone(),
         skill_id: skill.skill.clone(),
         sandbox_id: None,
         command: "true".into(),
-        state: State::Ended,
+        state: ExecutionState::Ended,
         created_ms: now_ms(),
         started_ms: None,
         ended_ms: None,
@@ -27,7 +27,7 @@ fn ended(number: u64, size: usize) -> Arc<Execution> {
         key: None,
         file: AbsPath::new("/nowhere").unwrap(),
         status: Mutex::new(status),
-        course: Course::over(),
+        course: CommandWatch::over(),
         weight: AtomicUsize::new(0),
         size: AtomicUsize::new(size),
         fault: Mutex::default(),
@@ -36,7 +36,7 @@ fn ended(number: u64, size: usize) -> Arc<Execution> {
 
 #[test]
 fn what_is_kept_of_a_tenant_fills_no_disk() {
-    let executions = Executions::new(1);
+    let executions = ExecutionRegistry::new(1);
     let gone: Vec<String> = (0..10)
         .flat_map(|number| executions.add(&ended(number, DISK / 4)))
         .map(|execution| execution.id.clone())

@@ -7,31 +7,32 @@ use std::thread;
 
 use axum::http::StatusCode;
 use ringfence_api::whole;
-use ringfence_provider::Streams;
+use ringfence_provider::ProcessStdio;
 use serde_json::Value;
 
-use super::turn::{KEPT, result, tell};
-use super::{Line, Sandbox, Seat, Turn, gone};
-use crate::Shared;
-use crate::answer::{Answer, Fault};
+use super::queue::{KEPT, result, tell};
+use super::{QueuedLine, SandboxCommand, ServiceSandbox, TerminalSlot, gone};
+use crate::SharedState;
+use crate::error::{ApiError, ApiResult};
 use crate::executions::executions_quota;
 
 /// Commands that one sandbox has beside its shell at the same time.
 const MOST: usize = 16;
 
-/// Begins a command beside the shell. It ends with its time limit, if it has one, and with the sandbox.
+/// Begins a command beside the shell. It ends with its time limit, if it has one, and with the
+/// sandbox.
 pub(crate) fn begin_background(
-    house: &Shared,
-    sandbox: &Arc<Sandbox>,
-    line: Line,
-) -> Answer<Arc<Turn>> {
+    house: &SharedState,
+    sandbox: &Arc<ServiceSandbox>,
+    line: QueuedLine,
+) -> ApiResult<Arc<SandboxCommand>> {
     drop(sandbox.standing()?);
     let most = executions_quota(house, sandbox.user())?;
     let before = sandbox.beside.fetch_add(1, Ordering::SeqCst);
-    let seat = Seat(sandbox.beside.clone());
+    let seat = TerminalSlot(sandbox.beside.clone());
     if before >= MOST {
         let message = format!("this sandbox has {MOST} commands in the background already");
-        return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "background", message)
+        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "background", message)
             .hint("DELETE /v1/executions/{id} ends one")
             .after(1));
     }
@@ -42,9 +43,9 @@ pub(crate) fn begin_background(
                 sandbox.user()
             );
             let hint = "DELETE /v1/executions/{id} ends one; the quota `executions` is the limit";
-            Fault::new(StatusCode::TOO_MANY_REQUESTS, "background", message).hint(hint).after(1)
+            ApiError::new(StatusCode::TOO_MANY_REQUESTS, "background", message).hint(hint).after(1)
         })?;
-    let turn = Turn::new(sandbox.user(), &sandbox.id, &line.command);
+    let turn = SandboxCommand::new(sandbox.user(), &sandbox.id, &line.command);
     house.sandboxes.turns.add(&turn);
     let (house, sandbox, begun) = (house.clone(), sandbox.clone(), turn.clone());
     let run = move || {
@@ -56,7 +57,7 @@ pub(crate) fn begin_background(
         begun.ends(&house, end);
     };
     if let Err(error) = thread::Builder::new().name("background".into()).spawn(run) {
-        let full = Fault::new(
+        let full = ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "no-thread",
             format!("no thread can be started: {error}"),
@@ -68,9 +69,14 @@ pub(crate) fn begin_background(
     Ok(turn)
 }
 
-fn run(house: &Shared, sandbox: &Arc<Sandbox>, turn: &Arc<Turn>, line: Line) -> Answer<Value> {
+fn run(
+    house: &SharedState,
+    sandbox: &Arc<ServiceSandbox>,
+    turn: &Arc<SandboxCommand>,
+    line: QueuedLine,
+) -> ApiResult<Value> {
     let command: Vec<OsString> = vec!["/bin/bash".into(), "-c".into(), line.command.into()];
-    let streams = Streams::Pipes { input: line.input.into(), limit: KEPT };
+    let streams = ProcessStdio::Pipes { input: line.input.into(), limit: KEPT };
     let mut warnings = Vec::new();
     let beside = {
         let _stands = sandbox.standing()?;

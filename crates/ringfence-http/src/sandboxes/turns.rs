@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use ringfence_skills::Name;
+use ringfence_skills::SkillName;
 use serde_json::Value;
 
-use super::Turn;
+use super::SandboxCommand;
 use crate::executions::{Listed, OUTPUT, Watchable};
 use crate::tenants::lock;
 
@@ -18,10 +18,10 @@ const WITH_OUTPUT: usize = 8;
 
 /// By tenant, oldest first.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<HashMap<Name, VecDeque<Arc<Turn>>>>);
+pub(crate) struct Turns(Mutex<HashMap<SkillName, VecDeque<Arc<SandboxCommand>>>>);
 
 impl Turns {
-    pub(super) fn add(&self, turn: &Arc<Turn>) {
+    pub(super) fn add(&self, turn: &Arc<SandboxCommand>) {
         let mut all = lock(&self.0);
         let own = all.entry(turn.user().clone()).or_default();
         own.push_back(turn.clone());
@@ -34,25 +34,25 @@ impl Turns {
     }
 
     /// Forgets the output of a tenant's commands that ended long ago.
-    pub(crate) fn trim(&self, user: &Name) {
+    pub(crate) fn trim(&self, user: &SkillName) {
         if let Some(own) = lock(&self.0).get(user) {
             forget_output(own);
         }
     }
 
-    pub(crate) fn find(&self, id: &str) -> Option<Arc<Turn>> {
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<SandboxCommand>> {
         lock(&self.0).values().flatten().find(|turn| turn.id() == id).cloned()
     }
 
-    pub(crate) fn list(&self) -> Vec<Arc<Turn>> {
+    pub(crate) fn list(&self) -> Vec<Arc<SandboxCommand>> {
         lock(&self.0).values().flatten().cloned().collect()
     }
 }
 
 /// Keeps the output of those that ended last, and of those that a caller still waits for.
-fn forget_output(own: &VecDeque<Arc<Turn>>) {
+fn forget_output(own: &VecDeque<Arc<SandboxCommand>>) {
     let over = own.iter().rev().filter(|turn| turn.is_over());
-    let mut over: Vec<(Option<u64>, &Arc<Turn>)> =
+    let mut over: Vec<(Option<u64>, &Arc<SandboxCommand>)> =
         over.map(|turn| (lock(&turn.status).ended_ms, turn)).collect();
     over.sort_by_key(|(ended_ms, _)| Reverse(*ended_ms));
     let old = over.iter().skip(WITH_OUTPUT).map(|(_, turn)| turn);
@@ -60,7 +60,7 @@ fn forget_output(own: &VecDeque<Arc<Turn>>) {
 }
 
 /// Forgets what a command wrote. Its result stays one of the described form: empty and truncated.
-fn slim(turn: &Turn) {
+fn slim(turn: &SandboxCommand) {
     if let Some(Value::Object(result)) = &mut lock(&turn.status).result {
         OUTPUT.iter().for_each(|name| drop(result.remove(*name)));
         result.extend([
@@ -80,25 +80,26 @@ mod tests {
 
     use super::*;
 
-    fn begun(turns: &Turns, user: &Name) -> Arc<Turn> {
-        let turn = Turn::new(user, "box", "echo x");
+    fn begun(turns: &Turns, user: &SkillName) -> Arc<SandboxCommand> {
+        let turn = SandboxCommand::new(user, "box", "echo x");
         turns.add(&turn);
         turn
     }
 
-    fn end(turns: &Turns, turn: &Turn) {
+    fn end(turns: &Turns, turn: &SandboxCommand) {
         turn.finish(Ok(json!({ "stdout": "x", "truncated": false })));
         turns.trim(turn.user());
     }
 
-    fn wrote(turn: &Turn) -> String {
+    fn wrote(turn: &SandboxCommand) -> String {
         turn.status().result.unwrap()["stdout"].as_str().unwrap().to_owned()
     }
 
     #[test]
     fn output_is_forgotten_when_later_commands_end() {
-        let (turns, user) = (Turns::default(), Name::try_from("alice").unwrap());
-        let all: Vec<Arc<Turn>> = (0..WITH_OUTPUT + 2).map(|_| begun(&turns, &user)).collect();
+        let (turns, user) = (Turns::default(), SkillName::try_from("alice").unwrap());
+        let all: Vec<Arc<SandboxCommand>> =
+            (0..WITH_OUTPUT + 2).map(|_| begun(&turns, &user)).collect();
         all.iter().for_each(|turn| end(&turns, turn));
         let with_output: Vec<bool> = all.iter().map(|turn| wrote(turn) == "x").collect();
         assert_eq!(with_output[..3], [false, false, true]);
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn command_that_ends_last_keeps_its_output_though_it_began_first() {
-        let (turns, user) = (Turns::default(), Name::try_from("alice").unwrap());
+        let (turns, user) = (Turns::default(), SkillName::try_from("alice").unwrap());
         let first = begun(&turns, &user);
         (0..WITH_OUTPUT + 2).for_each(|_| end(&turns, &begun(&turns, &user)));
         // Times of ends are in milliseconds.
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn output_stays_while_a_caller_waits_for_it() {
-        let (turns, user) = (Turns::default(), Name::try_from("alice").unwrap());
+        let (turns, user) = (Turns::default(), SkillName::try_from("alice").unwrap());
         let awaited = begun(&turns, &user);
         let mut ended = Box::pin(awaited.ended());
         let mut context = Context::from_waker(Waker::noop());

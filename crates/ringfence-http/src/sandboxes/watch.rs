@@ -17,12 +17,12 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
 
-use super::{Full, Place, Sandbox, awaited};
-use crate::Shared;
-use crate::answer::{Answer, Fault};
+use super::{CountLimit, CountSlot, ServiceSandbox, awaited};
+use crate::SharedState;
+use crate::error::{ApiError, ApiResult};
 
-/// So many watch at the same time, of all tenants: the kernel gives a person 128 of what each takes,
-/// and sandboxes need some.
+/// So many watch at the same time, of all tenants: the kernel gives a person 128 of what each
+/// takes, and sandboxes need some.
 const WATCHERS: usize = 32;
 /// And so many of one.
 const OF_ONE: usize = 8;
@@ -41,22 +41,26 @@ const WATCHED: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::ONLYDIR);
 
 /// What changes below a directory.
-pub(crate) struct Changes {
-    sandbox: Arc<Sandbox>,
+pub(crate) struct DirChanges {
+    sandbox: Arc<ServiceSandbox>,
     /// The sandbox's directory, held: everything is found below it and through no link.
     root: OwnedFd,
     told: AsyncFd<OwnedFd>,
     paths: HashMap<i32, PathBuf>,
     ready: VecDeque<(&'static str, Value)>,
     is_partial: bool,
-    _seat: Place,
+    _seat: CountSlot,
 }
 
-impl Changes {
+impl DirChanges {
     /// Begins to watch `path`, which is relative to the sandbox's directory, and all below it.
-    pub(crate) fn watch(house: &Shared, sandbox: Arc<Sandbox>, path: &Path) -> Answer<Self> {
+    pub(crate) fn watch(
+        house: &SharedState,
+        sandbox: Arc<ServiceSandbox>,
+        path: &Path,
+    ) -> ApiResult<Self> {
         let full = |_| {
-            Fault::new(
+            ApiError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "watchers",
                 "nobody more can watch at this moment",
@@ -69,8 +73,8 @@ impl Changes {
         let root = rustix::fs::open(sandbox.workspace.as_path(), flags, Mode::empty())
             .map_err(|_| super::gone())?;
         let instance = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
-            .map_err(|_| full(Full::All))?;
-        let told = awaited(instance).map_err(|error| Fault::ours(&error))?;
+            .map_err(|_| full(CountLimit::All))?;
+        let told = awaited(instance).map_err(|error| ApiError::ours(&error))?;
         let ready = [("watching", json!({ "path": path.to_string_lossy() }))].into();
         let mut changes = Self {
             sandbox,
@@ -82,13 +86,13 @@ impl Changes {
             _seat: seat,
         };
         let absent = || {
-            Fault::absent("not-found", format!("there is no directory `{}`", path.display()))
+            ApiError::absent("not-found", format!("there is no directory `{}`", path.display()))
                 .hint("links are not followed")
         };
         if !changes.may_be_seen(path) {
             return Err(absent());
         }
-        changes.enter(path.to_owned(), Appeared::Before).map_err(|_| absent())?;
+        changes.enter(path.to_owned(), DirAge::Before).map_err(|_| absent())?;
         Ok(changes)
     }
 
@@ -165,7 +169,7 @@ impl Changes {
         self.tell(word, &path, is_directory);
         if is_directory && *word == "created" && self.may_be_seen(&path) {
             // One that is gone again is told of as that.
-            let _ = self.enter(path, Appeared::Now);
+            let _ = self.enter(path, DirAge::Now);
         }
     }
 
@@ -180,7 +184,7 @@ impl Changes {
 
     /// Watches a directory and those below it. What was made in a new one before it was watched is
     /// told.
-    fn enter(&mut self, directory: PathBuf, appeared: Appeared) -> Result<(), Errno> {
+    fn enter(&mut self, directory: PathBuf, appeared: DirAge) -> Result<(), Errno> {
         let mut waiting = VecDeque::from([directory]);
         let mut is_first = true;
         while let Some(directory) = waiting.pop_front() {
@@ -196,7 +200,7 @@ impl Changes {
     fn enter_one(
         &mut self,
         directory: &Path,
-        appeared: Appeared,
+        appeared: DirAge,
         waiting: &mut VecDeque<PathBuf>,
     ) -> Result<(), Errno> {
         if self.paths.len() >= DIRECTORIES {
@@ -228,7 +232,7 @@ impl Changes {
             }
             let (path, is_directory) =
                 (directory.join(name), entry.file_type() == FileType::Directory);
-            if appeared == Appeared::Now {
+            if appeared == DirAge::Now {
                 self.tell("created", &path, is_directory);
             }
             if is_directory && self.may_be_seen(&path) {
@@ -241,7 +245,7 @@ impl Changes {
 
 /// Whether a directory was there when somebody began to watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Appeared {
+enum DirAge {
     Before,
     Now,
 }

@@ -1,16 +1,16 @@
 //! Whoever sent a request.
 
 use axum::http::StatusCode;
-use ringfence_skills::Name;
+use ringfence_skills::SkillName;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Kept;
-use crate::answer::{Answer, Fault};
+use super::StoredToken;
+use crate::error::{ApiError, ApiResult};
 
 /// What a token lets its holder do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) enum Scope {
+pub(crate) enum TokenScope {
     /// Lists and reads skills.
     #[serde(rename = "skills:read")]
     ReadSkills,
@@ -34,44 +34,44 @@ pub(crate) enum Scope {
     Admin,
 }
 
-impl Scope {
-    pub(crate) const ALL: [Scope; 7] = [
-        Scope::ReadSkills,
-        Scope::WriteSkills,
-        Scope::Execute,
-        Scope::Sandboxes,
-        Scope::Asks,
-        Scope::Audit,
-        Scope::Admin,
+impl TokenScope {
+    pub(crate) const ALL: [TokenScope; 7] = [
+        TokenScope::ReadSkills,
+        TokenScope::WriteSkills,
+        TokenScope::Execute,
+        TokenScope::Sandboxes,
+        TokenScope::Asks,
+        TokenScope::Audit,
+        TokenScope::Admin,
     ];
 
     fn word(self) -> &'static str {
         match self {
-            Scope::ReadSkills => "skills:read",
-            Scope::WriteSkills => "skills:write",
-            Scope::Execute => "execute",
-            Scope::Sandboxes => "sandboxes",
-            Scope::Asks => "asks",
-            Scope::Audit => "audit",
-            Scope::Admin => "admin",
+            TokenScope::ReadSkills => "skills:read",
+            TokenScope::WriteSkills => "skills:write",
+            TokenScope::Execute => "execute",
+            TokenScope::Sandboxes => "sandboxes",
+            TokenScope::Asks => "asks",
+            TokenScope::Audit => "audit",
+            TokenScope::Admin => "admin",
         }
     }
 }
 
 /// Whoever sent a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub(crate) struct ApiCaller {
     /// The token's id.
     pub(crate) id: String,
     /// Whose things they may touch; everybody's if nobody is named.
-    pub(crate) user: Option<Name>,
+    pub(crate) user: Option<SkillName>,
     /// When the token is worth nothing any more.
     pub(crate) expires_ms: Option<u64>,
-    scopes: Vec<Scope>,
+    scopes: Vec<TokenScope>,
 }
 
-impl Caller {
-    pub(super) fn of(kept: &Kept) -> Self {
+impl ApiCaller {
+    pub(super) fn of(kept: &StoredToken) -> Self {
         Self {
             id: kept.id.clone(),
             user: kept.user.clone(),
@@ -81,12 +81,12 @@ impl Caller {
     }
 
     /// Whether they may do this with things of that tenant.
-    pub(crate) fn may(&self, scope: Scope, user: &Name) -> Answer<()> {
+    pub(crate) fn may(&self, scope: TokenScope, user: &SkillName) -> ApiResult<()> {
         self.has(scope)?;
         if self.sees(user) {
             return Ok(());
         }
-        Err(Fault::new(
+        Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "other-tenant",
             format!("this token is not for `{user}`"),
@@ -96,12 +96,12 @@ impl Caller {
 
     /// Whether they may say what that tenant may do: no tenant says that of itself, for its policy
     /// could open the whole host.
-    pub(crate) fn sets(&self, user: &Name) -> Answer<()> {
-        self.may(Scope::Admin, user)?;
+    pub(crate) fn sets(&self, user: &SkillName) -> ApiResult<()> {
+        self.may(TokenScope::Admin, user)?;
         if self.user.is_none() {
             return Ok(());
         }
-        Err(Fault::new(
+        Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "tenant",
             "a tenant does not say how much it may do itself",
@@ -110,11 +110,11 @@ impl Caller {
     }
 
     /// Whether they may do this at all.
-    pub(crate) fn has(&self, scope: Scope) -> Answer<()> {
+    pub(crate) fn has(&self, scope: TokenScope) -> ApiResult<()> {
         if self.scopes.contains(&scope) {
             return Ok(());
         }
-        Err(Fault::new(
+        Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "scope",
             format!("this token lacks the scope `{}`", scope.word()),
@@ -129,12 +129,12 @@ impl Caller {
             .map_or_else(|| format!("token {}", self.id), |user| format!("tenant {user}"))
     }
 
-    pub(crate) fn scopes(&self) -> &[Scope] {
+    pub(crate) fn scopes(&self) -> &[TokenScope] {
         &self.scopes
     }
 
     /// Whether things of that tenant are theirs to see.
-    pub(crate) fn sees(&self, user: &Name) -> bool {
+    pub(crate) fn sees(&self, user: &SkillName) -> bool {
         self.user.as_ref().is_none_or(|own| own == user)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::Kept;
+use super::StoredToken;
 
 /// Tokens by id, and the ids by digest.
 ///
@@ -11,35 +11,35 @@ use super::Kept;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Registry {
     /// In the order in which they were made.
-    by_number: BTreeMap<u64, Kept>,
+    by_number: BTreeMap<u64, StoredToken>,
     by_id: HashMap<String, u64>,
     by_digest: HashMap<String, u64>,
     next: u64,
 }
 
 impl Registry {
-    pub(super) fn of(tokens: Vec<Kept>) -> Self {
+    pub(super) fn of(tokens: Vec<StoredToken>) -> Self {
         let mut registry = Self::default();
         tokens.into_iter().for_each(|token| registry.add(token));
         registry
     }
 
-    pub(super) fn add(&mut self, token: Kept) {
+    pub(super) fn add(&mut self, token: StoredToken) {
         self.by_id.insert(token.id.clone(), self.next);
         self.by_digest.insert(token.digest().to_owned(), self.next);
         self.by_number.insert(self.next, token);
         self.next += 1;
     }
 
-    pub(super) fn with_digest(&self, digest: &str) -> Option<&Kept> {
+    pub(super) fn with_digest(&self, digest: &str) -> Option<&StoredToken> {
         self.by_number.get(self.by_digest.get(digest)?)
     }
 
-    pub(super) fn with_id(&self, id: &str) -> Option<&Kept> {
+    pub(super) fn with_id(&self, id: &str) -> Option<&StoredToken> {
         self.by_number.get(self.by_id.get(id)?)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Kept> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &StoredToken> {
         self.by_number.values()
     }
 
@@ -61,7 +61,7 @@ impl Registry {
     }
 
     /// The same without some.
-    pub(super) fn without(&self, is_gone: impl Fn(&Kept) -> bool) -> Self {
+    pub(super) fn without(&self, is_gone: impl Fn(&StoredToken) -> bool) -> Self {
         Self::of(self.all().filter(|token| !is_gone(token)).cloned().collect())
     }
 }

@@ -6,22 +6,22 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use ringfence_audit::now_ms;
 use ringfence_policy::AbsPath;
-use ringfence_skills::Name;
+use ringfence_skills::SkillName;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{ADMIN, Scope};
+use super::{ADMIN, TokenScope};
 use crate::ServeError;
-use crate::house::of;
+use crate::state::of;
 
 /// The shortest that is taken from somebody: nobody tries that many.
 pub const SHORTEST_TOKEN: usize = 16;
 
 /// What digests are made with beside the word: whoever reads those alone can compare nothing.
-pub(crate) struct Key([u8; 32]);
+pub(crate) struct TokenDigestKey([u8; 32]);
 
-impl Key {
+impl TokenDigestKey {
     pub(super) fn open(path: &AbsPath) -> Result<Self, ServeError> {
         let fail = |source| of(path, source);
         match fs::read(path.as_path()) {
@@ -59,12 +59,12 @@ impl Key {
 /// A token as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Kept {
+pub(crate) struct StoredToken {
     pub(crate) id: String,
     pub(crate) label: String,
     /// Whose things it is for; everybody's if nobody is named.
-    pub(crate) user: Option<Name>,
-    pub(crate) scopes: Vec<Scope>,
+    pub(crate) user: Option<SkillName>,
+    pub(crate) scopes: Vec<TokenScope>,
     pub(crate) created_ms: u64,
     pub(crate) expires_ms: Option<u64>,
     /// The id of the token that made it, unless that is the administrator's.
@@ -75,20 +75,24 @@ pub(crate) struct Kept {
 
 /// What a new one is to be.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Made {
+pub(crate) struct TokenSpec {
     pub(crate) label: String,
-    pub(crate) user: Option<Name>,
-    pub(crate) scopes: Vec<Scope>,
+    pub(crate) user: Option<SkillName>,
+    pub(crate) scopes: Vec<TokenScope>,
     pub(crate) expires_ms: Option<u64>,
     pub(crate) minted_by: Option<String>,
 }
 
-impl Kept {
-    pub(super) fn new(id: String, made: Made, key: &Key) -> io::Result<(Self, String)> {
+impl StoredToken {
+    pub(super) fn new(
+        id: String,
+        made: TokenSpec,
+        key: &TokenDigestKey,
+    ) -> io::Result<(Self, String)> {
         let word = format!("rf_{id}_{}", hex(&random::<24>()?));
         let digest = hex(&key.digest(word.as_bytes()));
-        let Made { label, user, scopes, expires_ms, minted_by } = made;
-        let scopes = if id == ADMIN { Scope::ALL.to_vec() } else { scopes };
+        let TokenSpec { label, user, scopes, expires_ms, minted_by } = made;
+        let scopes = if id == ADMIN { TokenScope::ALL.to_vec() } else { scopes };
         Ok((
             Self { id, label, user, scopes, created_ms: now_ms(), expires_ms, minted_by, digest },
             word,
@@ -97,14 +101,14 @@ impl Kept {
 
     /// The administrator's, chosen by somebody; `None` if it is too short, or cannot stand in a
     /// header.
-    pub(super) fn given(word: &str, key: &Key) -> Option<Self> {
+    pub(super) fn given(word: &str, key: &TokenDigestKey) -> Option<Self> {
         let is_word =
             word.bytes().all(|byte| byte.is_ascii_graphic()) && word.len() >= SHORTEST_TOKEN;
         is_word.then(|| Self {
             id: ADMIN.into(),
             label: "the administrator's, given at the start".into(),
             user: None,
-            scopes: Scope::ALL.to_vec(),
+            scopes: TokenScope::ALL.to_vec(),
             created_ms: now_ms(),
             expires_ms: None,
             minted_by: None,
@@ -146,7 +150,7 @@ mod tests {
         // RFC 4231, test case 2, with the key padded by zeros as the algorithm does itself.
         let mut key = [0; 32];
         key[..4].copy_from_slice(b"Jefe");
-        let digest = Key(key).digest(b"what do ya want for nothing?");
+        let digest = TokenDigestKey(key).digest(b"what do ya want for nothing?");
         assert_eq!(
             hex(&digest),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
@@ -155,13 +159,13 @@ mod tests {
 
     #[test]
     fn only_the_word_itself_is_known() {
-        let key = Key([7; 32]);
-        let (kept, word) = Kept::new("x".into(), Made::default(), &key).unwrap();
+        let key = TokenDigestKey([7; 32]);
+        let (kept, word) = StoredToken::new("x".into(), TokenSpec::default(), &key).unwrap();
         assert_eq!(kept.digest(), hex(&key.digest(word.as_bytes())));
         assert_ne!(kept.digest(), hex(&key.digest(&word.as_bytes()[1..])));
-        assert_ne!(kept.digest(), hex(&Key([8; 32]).digest(word.as_bytes())));
+        assert_ne!(kept.digest(), hex(&TokenDigestKey([8; 32]).digest(word.as_bytes())));
         assert!(!serde_json::to_string(&kept).unwrap().contains(&word));
-        assert!(Kept::given("0123456789abcde", &key).is_none());
-        assert!(Kept::given("0123456789 abcdef", &key).is_none());
+        assert!(StoredToken::given("0123456789abcde", &key).is_none());
+        assert!(StoredToken::given("0123456789 abcdef", &key).is_none());
     }
 }

@@ -1,0 +1,154 @@
+//! The description of all that is served, from the functions that serve it.
+
+use std::sync::LazyLock;
+
+use axum::Json;
+use serde_json::Value;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+use super::sandboxes::{self, commands, files, grants, terminal};
+use super::schema::errors::PublicErrors;
+use super::schema::whole;
+use super::{asks, audit, executions, live, skills, tenants};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "ringfence", description = "Skills and sandboxes of many tenants."),
+    paths(
+        skills::upload, skills::list, skills::files, skills::content, skills::edit, skills::remove,
+        executions::execute, executions::list, executions::status, executions::cancel, executions::events, executions::socket,
+        sandboxes::create, sandboxes::list, sandboxes::show, sandboxes::extend, sandboxes::remove, commands::exec, commands::interrupt,
+        terminal::terminal, files::get, files::put, files::make, files::remove, files::watch, grants::grant, grants::list,
+        asks::list, asks::answer, audit::list, audit::verify, live::events, live::metrics, live::healthy, live::ready,
+        tenants::me, tenants::list, tenants::show, tenants::set_quotas, tenants::policy, tenants::set_policy,
+        tenants::tokens, tenants::make_token, tenants::revoke, document
+    ),
+    components(schemas(crate::events::ServiceEvent, super::stream::ExecutionEvent)),
+    security(("token" = [])),
+    modifiers(&BearerScheme)
+)]
+struct OpenApiDoc;
+
+struct BearerScheme;
+
+impl Modify for BearerScheme {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let components = document.components.get_or_insert_default();
+        components
+            .add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    }
+}
+
+/// What all requests and answers are, as OpenAPI.
+pub fn openapi() -> &'static Value {
+    static WHOLE: LazyLock<Value> = LazyLock::new(|| whole(&OpenApiDoc::openapi()));
+    &WHOLE
+}
+
+/// This description
+#[utoipa::path(get, path = "/openapi.json", tag = "service", operation_id = "describe", security(()),
+    responses((status = 200, description = "OpenAPI 3.1", body = Object), PublicErrors))]
+pub(super) async fn document() -> Json<&'static Value> {
+    Json(openapi())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Every value below this one, with the key that it has.
+    fn each<'a>(value: &'a Value, see: &mut dyn FnMut(&str, &'a Value)) {
+        match value {
+            Value::Object(object) => object.iter().for_each(|(key, value)| {
+                see(key, value);
+                each(value, see);
+            }),
+            Value::Array(array) => array.iter().for_each(|value| {
+                see("", value);
+                each(value, see);
+            }),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn whatever_is_named_is_described() {
+        let document = openapi();
+        let mut named = BTreeSet::new();
+        each(document, &mut |key, value| {
+            if key == "$ref" {
+                let name = value.as_str().unwrap();
+                let path = name.strip_prefix('#').unwrap();
+                assert!(document.pointer(path).is_some(), "{name}");
+                named.insert(name.rsplit('/').next().unwrap());
+            }
+        });
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            let says = ["$ref", "properties", "enum", "oneOf", "anyOf", "const"]
+                .iter()
+                .any(|key| schema.get(key).is_some());
+            assert!(says, "{name}: {schema}");
+            let is_told_in_words = matches!(name.as_str(), "Event" | "ExecutionEvent");
+            assert!(is_told_in_words || named.contains(name.as_str()), "nobody names {name}");
+        }
+    }
+
+    #[test]
+    fn each_operation_has_a_name_of_its_own() {
+        let mut names = BTreeSet::new();
+        each(openapi(), &mut |key, value| {
+            if key == "operationId" {
+                assert!(names.insert(value.as_str().unwrap()), "{value}");
+            }
+        });
+        assert!(names.len() >= 30, "{names:?}");
+    }
+
+    /// The patterns stand in attributes, which take no constants.
+    #[test]
+    fn names_are_what_they_are_taken_for() {
+        let mut paths = BTreeSet::new();
+        each(openapi(), &mut |_, value| {
+            let of = |name: &str| value["name"] == name && value["in"].is_string();
+            if ["userId", "agentId", "skillId"].into_iter().any(of) {
+                assert_eq!(
+                    value["schema"]["pattern"],
+                    ringfence_skills::SkillName::PATTERN,
+                    "{value}"
+                );
+                assert_eq!(
+                    value["schema"]["maxLength"],
+                    ringfence_skills::SkillName::LONGEST,
+                    "{value}"
+                );
+                assert_eq!(value["required"], value["in"] == "path", "{value}");
+            }
+            if of("path") {
+                paths.extend(value["schema"]["pattern"].as_str());
+            }
+        });
+        paths.insert(
+            openapi()["components"]["schemas"]["Edit"]["properties"]["path"]["pattern"]
+                .as_str()
+                .unwrap(),
+        );
+        assert_eq!(paths.len(), 1, "{paths:?}");
+    }
+
+    #[test]
+    fn no_answer_is_just_an_object() {
+        for (path, methods) in openapi()["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                for (status, answer) in operation["responses"].as_object().unwrap() {
+                    let schema = &answer["content"]["application/json"]["schema"];
+                    let is_told =
+                        schema.is_null() || schema.get("$ref").is_some() || path == "/openapi.json";
+                    assert!(is_told, "{method} {path} {status}: {schema}");
+                }
+            }
+        }
+    }
+}
