@@ -9,26 +9,26 @@ use ringfence_api::typed;
 
 use crate::commands::agent::AgentCommand;
 use crate::commands::cache::CacheCommand;
-use crate::commands::configure::Configure;
-use crate::commands::doctor::Doctor;
-use crate::commands::explain::Explain;
+use crate::commands::configure::ConfigureArgs;
+use crate::commands::docs::{CompletionsArgs, ManArgs, ReferenceArgs};
+use crate::commands::doctor::DoctorArgs;
+use crate::commands::explain::ExplainArgs;
 use crate::commands::hook::HookCommand;
-use crate::commands::init::Init;
-use crate::commands::learn::Learn;
-use crate::commands::log::Log;
-use crate::commands::mcp::Mcp;
-use crate::commands::papers::{Completions, Man, Reference};
-use crate::commands::plan::Plan;
+use crate::commands::init::InitCommandArgs;
+use crate::commands::learn::LearnArgs;
+use crate::commands::log::LogArgs;
+use crate::commands::mcp::McpArgs;
+use crate::commands::plan::PlanArgs;
 use crate::commands::policy::PolicyCommand;
-use crate::commands::policy::allow::Allow;
-use crate::commands::question::Question;
+use crate::commands::policy::allow::PolicyAllowArgs;
+use crate::commands::question::QuestionArgs;
 use crate::commands::remote::RemoteCommand;
-use crate::commands::serve::Serve;
+use crate::commands::serve::ServeArgs;
 use crate::commands::session::{AskCommand, SessionCommand};
-use crate::commands::test::Test;
+use crate::commands::test::TestArgs;
 use crate::commands::tool::ToolCommand;
-use crate::say;
-use crate::show::printable;
+use crate::messages;
+use crate::output::printable;
 
 /// Run an agent's commands in the project and nowhere else
 ///
@@ -49,50 +49,50 @@ use crate::show::printable;
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    Run(Run),
-    Shell(Shell),
+pub(crate) enum CliCommand {
+    Run(RunArgs),
+    Shell(ShellArgs),
     Session(SessionCommand),
     Ask(AskCommand),
     Agent(AgentCommand),
-    Learn(Learn),
+    Learn(LearnArgs),
     Tool(ToolCommand),
     Hook(HookCommand),
-    Init(Init),
-    Mcp(Box<Mcp>),
-    Serve(Box<Serve>),
+    Init(InitCommandArgs),
+    Mcp(Box<McpArgs>),
+    Serve(Box<ServeArgs>),
     Remote(Box<RemoteCommand>),
-    Plan(Plan),
-    Explain(Explain),
-    Doctor(Doctor),
-    Test(Test),
-    Log(Log),
-    Allow(Allow),
+    Plan(PlanArgs),
+    Explain(ExplainArgs),
+    Doctor(DoctorArgs),
+    Test(TestArgs),
+    Log(LogArgs),
+    Allow(PolicyAllowArgs),
     Policy(PolicyCommand),
-    Configure(Configure),
+    Configure(ConfigureArgs),
     Cache(CacheCommand),
-    Completions(Completions),
-    Man(Man),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
     #[command(hide = true)]
-    Reference(Reference),
+    Reference(ReferenceArgs),
     #[command(hide = true)]
-    Question(Question),
+    Question(QuestionArgs),
 }
 
-impl Command {
+impl CliCommand {
     /// Answers whether it runs something in a new sandbox.
     pub(crate) fn makes_sandboxes(&self) -> bool {
         match self {
-            Command::Session(arguments) => arguments.makes_sandboxes(),
-            Command::Run(_)
-            | Command::Shell(_)
-            | Command::Learn(_)
-            | Command::Mcp(_)
-            | Command::Serve(_) => true,
+            CliCommand::Session(arguments) => arguments.makes_sandboxes(),
+            CliCommand::Run(_)
+            | CliCommand::Shell(_)
+            | CliCommand::Learn(_)
+            | CliCommand::Mcp(_)
+            | CliCommand::Serve(_) => true,
             _ => false,
         }
     }
@@ -100,31 +100,31 @@ impl Command {
     /// Whether a program reads the answer.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
-            Command::Run(arguments) => arguments.json,
-            Command::Session(arguments) => arguments.wants_json(),
-            Command::Ask(arguments) => arguments.wants_json(),
-            Command::Agent(arguments) => arguments.wants_json(),
-            Command::Learn(arguments) => arguments.json,
-            Command::Tool(_) => true,
-            Command::Init(arguments) => arguments.json,
-            Command::Plan(arguments) => arguments.json,
-            Command::Explain(arguments) => arguments.json,
-            Command::Doctor(arguments) => arguments.json,
-            Command::Test(arguments) => arguments.json,
-            Command::Remote(arguments) => arguments.wants_json(),
-            Command::Log(arguments) => arguments.json,
-            Command::Allow(arguments) => arguments.json,
-            Command::Policy(arguments) => arguments.wants_json(),
-            Command::Configure(arguments) => arguments.json,
-            Command::Cache(arguments) => arguments.wants_json(),
-            Command::Hook(_)
-            | Command::Shell(_)
-            | Command::Mcp(_)
-            | Command::Serve(_)
-            | Command::Completions(_)
-            | Command::Man(_)
-            | Command::Reference(_)
-            | Command::Question(_) => false,
+            CliCommand::Run(arguments) => arguments.json,
+            CliCommand::Session(arguments) => arguments.wants_json(),
+            CliCommand::Ask(arguments) => arguments.wants_json(),
+            CliCommand::Agent(arguments) => arguments.wants_json(),
+            CliCommand::Learn(arguments) => arguments.json,
+            CliCommand::Tool(_) => true,
+            CliCommand::Init(arguments) => arguments.json,
+            CliCommand::Plan(arguments) => arguments.json,
+            CliCommand::Explain(arguments) => arguments.json,
+            CliCommand::Doctor(arguments) => arguments.json,
+            CliCommand::Test(arguments) => arguments.json,
+            CliCommand::Remote(arguments) => arguments.wants_json(),
+            CliCommand::Log(arguments) => arguments.json,
+            CliCommand::Allow(arguments) => arguments.json,
+            CliCommand::Policy(arguments) => arguments.wants_json(),
+            CliCommand::Configure(arguments) => arguments.json,
+            CliCommand::Cache(arguments) => arguments.wants_json(),
+            CliCommand::Hook(_)
+            | CliCommand::Shell(_)
+            | CliCommand::Mcp(_)
+            | CliCommand::Serve(_)
+            | CliCommand::Completions(_)
+            | CliCommand::Man(_)
+            | CliCommand::Reference(_)
+            | CliCommand::Question(_) => false,
         }
     }
 }
@@ -138,7 +138,7 @@ impl Command {
 
 Exit status: the command's own; 124 time limit, 125 ringfence failed, 126 not executable,
 127 not found.")]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// End the command after this long (`90s`, `5m`, `2h`)
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<String>,
@@ -205,7 +205,7 @@ pub(crate) struct Run {
 #[command(after_help = "Examples:
   ringfence shell
   ringfence shell --mode read-only --shell zsh")]
-pub(crate) struct Shell {
+pub(crate) struct ShellArgs {
     /// The shell [default: bash, or else sh]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) shell: Option<OsString>,
@@ -216,9 +216,9 @@ pub(crate) struct Shell {
     pub(crate) policy: PolicyArgs,
 }
 
-impl From<Shell> for Run {
+impl From<ShellArgs> for RunArgs {
     /// A program like any other: it has the terminal.
-    fn from(Shell { shell, agent, policy }: Shell) -> Self {
+    fn from(ShellArgs { shell, agent, policy }: ShellArgs) -> Self {
         let is_there = |name: &str| {
             std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
                 .any(|path| path.join(name).is_file())
@@ -292,7 +292,8 @@ pub(crate) struct PolicyArgs {
     /// Whether the network is open
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) net: Option<NetArg>,
-    /// Open a host: `host`, `*.host` for all names below it, `host:port`, an address or a CIDR range
+    /// Open a host: `host`, `*.host` for all names below it, `host:port`, an address or a CIDR
+    /// range
     #[arg(long, value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
     /// Deny a host, whatever allows it
@@ -304,8 +305,8 @@ pub(crate) struct PolicyArgs {
     /// Publish a port of the sandbox to this machine's loopback
     #[arg(long, value_name = "PORT", value_parser = published_port)]
     pub(crate) bind: Vec<u16>,
-    /// Let only so much of something be used: `memory=2GiB`, `processes=256`, `cpu=10m`, `disk=5GB`,
-    /// `open-files=1024`, `file-size=1GB`, `output=10MB`
+    /// Let only so much of something be used: `memory=2GiB`, `processes=256`, `cpu=10m`,
+    /// `disk=5GB`, `open-files=1024`, `file-size=1GB`, `output=10MB`
     #[arg(long, value_name = "LIMIT=AMOUNT")]
     pub(crate) limit: Vec<String>,
     /// Which engine is to confine the command; without it nothing runs
@@ -367,9 +368,9 @@ pub(crate) enum AskArg {
 
 /// Reads the command line; wrong words end the program with a message and status 125.
 pub(crate) fn parse() -> Arguments {
-    let only = only::<Run>("run")
-        .map(Command::Run)
-        .or_else(|| only::<HookCommand>("hook").map(Command::Hook));
+    let only = only::<RunArgs>("run")
+        .map(CliCommand::Run)
+        .or_else(|| only::<HookCommand>("hook").map(CliCommand::Hook));
     if let Some(command) = only {
         return Arguments { command };
     }
@@ -378,7 +379,7 @@ pub(crate) fn parse() -> Arguments {
         if error.kind() == ErrorKind::InvalidSubcommand
             && let Some(line) = run_line(std::env::args_os().skip(1))
         {
-            say::line(&format!("hint: did you mean: {line}"));
+            messages::line(&format!("hint: did you mean: {line}"));
         }
         let wrong = if names("hook") { crate::commands::hook::BLOCKED.into() } else { 125 };
         std::process::exit(if error.use_stderr() { wrong } else { 0 })

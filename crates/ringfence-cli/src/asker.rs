@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Answer, Ask, Asker, visible};
+use ringfence_api::{Ask, AskAnswer, Asker, visible};
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::say;
-use limits::Limits;
+use crate::messages;
+use limits::AskLimits;
 use question::{key_of, options_line, question, word_of};
-use tty::{Line, Tty};
+use tty::{AskTty, TypedLine};
 
 /// How long an answer may take, unless somebody says otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,21 +29,21 @@ const PROMPT: &str = "> ";
 
 /// The person at the controlling terminal.
 #[derive(Debug)]
-pub(crate) struct Terminal {
-    tty: Option<Tty>,
+pub(crate) struct TerminalAsker {
+    tty: Option<AskTty>,
     patience: Duration,
     /// Held by whoever asks: one question at a time.
-    turn: Mutex<Limits>,
+    turn: Mutex<AskLimits>,
     has_said_why: AtomicBool,
 }
 
-impl Terminal {
+impl TerminalAsker {
     /// The terminal of this process, if it has one.
     pub(crate) fn new(patience: Duration) -> Self {
         Self {
-            tty: Tty::open(),
+            tty: AskTty::open(),
             patience,
-            turn: Mutex::new(Limits::default()),
+            turn: Mutex::new(AskLimits::default()),
             has_said_why: AtomicBool::new(false),
         }
     }
@@ -60,33 +60,33 @@ impl Terminal {
         }
     }
 
-    fn put(&self, tty: &Tty, ask: &Ask) -> Answer {
+    fn put(&self, tty: &AskTty, ask: &Ask) -> AskAnswer {
         let until = Instant::now() + self.patience;
-        let Some(open) = tty.begin() else { return Answer::Deny };
+        let Some(open) = tty.begin() else { return AskAnswer::Deny };
         let shown = open.write(&question(ask, self.patience, tty.width()), until);
         // Whatever was typed before the question could be seen is no answer to it.
         if !shown || !open.forget_input() || !open.write(PROMPT, until) {
-            return Answer::Deny;
+            return AskAnswer::Deny;
         }
         loop {
             let (answer, said) = match open.line(until) {
-                Line::Text(text) if text.is_empty() => (Answer::Deny, "denied"),
-                Line::Text(text) => match answer(&text, &ask.options) {
+                TypedLine::Text(text) if text.is_empty() => (AskAnswer::Deny, "denied"),
+                TypedLine::Text(text) => match answer(&text, &ask.options) {
                     Some(answer) => (answer, word_of(answer)),
                     None => {
                         open.write(&format!("{}\r\n{PROMPT}", options_line(&ask.options)), until);
                         continue;
                     }
                 },
-                Line::Signal(signal) => {
+                TypedLine::Signal(signal) => {
                     open.write("denied\r\n", until);
                     drop(open);
                     // To us alone, and from us to the command: once, as if it had been typed.
                     let _ = kill_process(getpid(), signal);
-                    return Answer::Deny;
+                    return AskAnswer::Deny;
                 }
-                Line::Late => (Answer::Deny, "no answer: denied"),
-                Line::Gone => (Answer::Deny, "denied"),
+                TypedLine::Late => (AskAnswer::Deny, "no answer: denied"),
+                TypedLine::Gone => (AskAnswer::Deny, "denied"),
             };
             open.write(
                 &format!("ringfence: {said}\r\n"),
@@ -98,24 +98,24 @@ impl Terminal {
 
     fn say_why_not(&self, why: &str) {
         if !self.has_said_why.swap(true, Ordering::Relaxed) {
-            say::warning(&format!("nobody is asked, and what is refused stays so: {why}"));
+            messages::warning(&format!("nobody is asked, and what is refused stays so: {why}"));
         }
     }
 }
 
-impl Asker for Terminal {
-    fn ask(&self, ask: &Ask) -> Answer {
+impl Asker for TerminalAsker {
+    fn ask(&self, ask: &Ask) -> AskAnswer {
         let mut limits = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(tty) = &self.tty else {
             self.say_why_not("there is no terminal");
-            return Answer::Deny;
+            return AskAnswer::Deny;
         };
         if limits.is_over() {
-            return Answer::Deny;
+            return AskAnswer::Deny;
         }
         if !tty.is_ours() {
             self.say_why_not("the terminal is somebody else's at the moment");
-            return Answer::Deny;
+            return AskAnswer::Deny;
         }
         let end = match limits.begin(Instant::now()) {
             Some(end) => Some(end),
@@ -131,7 +131,7 @@ impl Asker for Terminal {
         if let Some(end) = end {
             self.note(&format!("{end}: everything further is denied without asking"));
         }
-        Answer::Deny
+        AskAnswer::Deny
     }
 
     fn note(&self, text: &str) {
@@ -145,11 +145,11 @@ impl Asker for Terminal {
 }
 
 /// What a line says, if it is one of the options.
-fn answer(text: &str, options: &[Answer]) -> Option<Answer> {
+fn answer(text: &str, options: &[AskAnswer]) -> Option<AskAnswer> {
     options.iter().copied().find(|option| text.eq_ignore_ascii_case(key_of(*option)))
 }
 
-impl Drop for Terminal {
+impl Drop for TerminalAsker {
     fn drop(&mut self) {
         self.close();
     }
@@ -171,11 +171,11 @@ mod tests {
 
     #[test]
     fn a_letter_is_an_answer_if_it_is_offered() {
-        assert_eq!(answer("o", Answer::ALL), Some(Answer::AllowOnce));
-        assert_eq!(answer("P", Answer::ALL), Some(Answer::AllowPermanent));
-        assert_eq!(answer("p", &[Answer::AllowOnce, Answer::Deny]), None);
+        assert_eq!(answer("o", AskAnswer::ALL), Some(AskAnswer::AllowOnce));
+        assert_eq!(answer("P", AskAnswer::ALL), Some(AskAnswer::AllowPermanent));
+        assert_eq!(answer("p", &[AskAnswer::AllowOnce, AskAnswer::Deny]), None);
         for none in ["", "oo", " o", "yes", "\u{6f}\u{301}", "0"] {
-            assert_eq!(answer(none, Answer::ALL), None, "{none:?}");
+            assert_eq!(answer(none, AskAnswer::ALL), None, "{none:?}");
         }
     }
 

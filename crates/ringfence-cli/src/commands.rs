@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod cache;
 pub(crate) mod configure;
+pub(crate) mod docs;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod hook;
@@ -11,57 +12,56 @@ pub(crate) mod learn;
 pub(crate) mod log;
 pub(crate) mod mcp;
 mod nested;
-pub(crate) mod papers;
 pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod question;
 pub(crate) mod remote;
+pub(crate) mod resolve_args;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod test;
 pub(crate) mod tool;
-pub(crate) mod words;
 
 use std::process::ExitCode;
 
-use ringfence_local::Local;
+use ringfence_local::LocalProvider;
 
-use crate::args::{Arguments, Command};
+use crate::args::{Arguments, CliCommand};
 use crate::error::CliError;
 
-pub(crate) fn run(arguments: Arguments, local: &Local) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: Arguments, local: &LocalProvider) -> Result<ExitCode, CliError> {
     let makes_sandboxes = arguments.command.makes_sandboxes();
     let result = perform(arguments, local);
     if makes_sandboxes { result.map_err(nested::explain) } else { result }
 }
 
-fn perform(arguments: Arguments, local: &Local) -> Result<ExitCode, CliError> {
+fn perform(arguments: Arguments, local: &LocalProvider) -> Result<ExitCode, CliError> {
     match arguments.command {
-        Command::Run(arguments) => run::run(arguments, local),
-        Command::Shell(arguments) => run::run(arguments.into(), local),
-        Command::Session(arguments) => session::run(arguments),
-        Command::Ask(arguments) => session::ask(arguments),
-        Command::Agent(arguments) => agent::run(arguments, local),
-        Command::Learn(arguments) => learn::run(arguments, local),
-        Command::Plan(arguments) => plan::run(arguments),
-        Command::Explain(arguments) => explain::run(arguments),
-        Command::Doctor(arguments) => doctor::run(arguments),
-        Command::Test(arguments) => test::run(arguments),
-        Command::Tool(arguments) => tool::run(arguments),
-        Command::Init(arguments) => init::run(&arguments),
-        Command::Hook(arguments) => Ok(hook::run(&arguments)),
-        Command::Mcp(arguments) => mcp::run(*arguments, local),
-        Command::Serve(arguments) => serve::run(*arguments),
-        Command::Remote(arguments) => remote::run(*arguments),
-        Command::Log(arguments) => log::run(arguments),
-        Command::Allow(arguments) => policy::allow::run(arguments),
-        Command::Policy(arguments) => policy::run(arguments),
-        Command::Configure(arguments) => configure::run(arguments),
-        Command::Cache(arguments) => cache::run(arguments),
-        Command::Completions(arguments) => papers::completions(arguments),
-        Command::Man(arguments) => papers::man(arguments),
-        Command::Reference(arguments) => papers::reference(arguments),
-        Command::Question(arguments) => question::run(arguments),
+        CliCommand::Run(arguments) => run::run(arguments, local),
+        CliCommand::Shell(arguments) => run::run(arguments.into(), local),
+        CliCommand::Session(arguments) => session::run(arguments),
+        CliCommand::Ask(arguments) => session::ask(arguments),
+        CliCommand::Agent(arguments) => agent::run(arguments, local),
+        CliCommand::Learn(arguments) => learn::run(arguments, local),
+        CliCommand::Plan(arguments) => plan::run(arguments),
+        CliCommand::Explain(arguments) => explain::run(arguments),
+        CliCommand::Doctor(arguments) => doctor::run(arguments),
+        CliCommand::Test(arguments) => test::run(arguments),
+        CliCommand::Tool(arguments) => tool::run(arguments),
+        CliCommand::Init(arguments) => init::run(&arguments),
+        CliCommand::Hook(arguments) => Ok(hook::run(&arguments)),
+        CliCommand::Mcp(arguments) => mcp::run(*arguments, local),
+        CliCommand::Serve(arguments) => serve::run(*arguments),
+        CliCommand::Remote(arguments) => remote::run(*arguments),
+        CliCommand::Log(arguments) => log::run(arguments),
+        CliCommand::Allow(arguments) => policy::allow::run(arguments),
+        CliCommand::Policy(arguments) => policy::run(arguments),
+        CliCommand::Configure(arguments) => configure::run(arguments),
+        CliCommand::Cache(arguments) => cache::run(arguments),
+        CliCommand::Completions(arguments) => docs::completions(arguments),
+        CliCommand::Man(arguments) => docs::man(arguments),
+        CliCommand::Reference(arguments) => docs::reference(arguments),
+        CliCommand::Question(arguments) => question::run(arguments),
     }
 }

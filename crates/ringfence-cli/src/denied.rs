@@ -3,12 +3,12 @@
 use std::env;
 use std::net::IpAddr;
 
-use ringfence_api::{Denial, Evidence, Operation, Outcome, is_hidden};
-use ringfence_audit::Fields;
-use ringfence_policy::{AbsPath, Passage};
+use ringfence_api::{Denial, DenialEvidence, Operation, Outcome, is_hidden};
+use ringfence_audit::RecordFields;
+use ringfence_policy::{AbsPath, HostDecision};
 use serde_json::Value;
 
-use crate::{say, show};
+use crate::{messages, output};
 
 /// At most so many names stand in the line.
 const NAMES: usize = 2;
@@ -43,7 +43,7 @@ impl Denied<'_> {
     /// Prints the line. The caller has made sure that the command failed and was `blocked`.
     pub(crate) fn report(&self) {
         if let Some(text) = self.line() {
-            say::line(&text);
+            messages::line(&text);
         }
     }
 
@@ -58,7 +58,7 @@ impl Denied<'_> {
             let new = Found {
                 kind,
                 name: self.name(denial, kind),
-                address: Passage::guarded_address(&denial.rule),
+                address: HostDecision::guarded_address(&denial.rule),
             };
             match found
                 .iter_mut()
@@ -88,7 +88,7 @@ impl Denied<'_> {
 
     fn name(&self, denial: &Denial, kind: Kind) -> String {
         match (kind, self.home, AbsPath::new(&denial.target)) {
-            (Kind::Path, Some(home), Some(path)) => show::short(&path, home),
+            (Kind::Path, Some(home), Some(path)) => output::short(&path, home),
             _ => denial.target.clone(),
         }
     }
@@ -176,7 +176,7 @@ fn escape(c: char) -> Vec<char> {
 }
 
 /// The denial of a record in the audit log; `None` if the command itself was refused.
-pub(crate) fn from_record(record: &Fields) -> Option<Denial> {
+pub(crate) fn from_record(record: &RecordFields) -> Option<Denial> {
     let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let word = text("operation");
     let known = [
@@ -196,7 +196,7 @@ pub(crate) fn from_record(record: &Fields) -> Option<Denial> {
         pid: 0,
         program: text("program"),
         time_ms: 0,
-        evidence: Evidence::Kernel,
+        evidence: DenialEvidence::Kernel,
         count: record.get("count").and_then(Value::as_u64).unwrap_or(1),
         optional: record.get("optional") == Some(&Value::Bool(true)),
     })
@@ -216,7 +216,7 @@ mod tests {
             pid: 1,
             program: "p".into(),
             time_ms: 0,
-            evidence: Evidence::Kernel,
+            evidence: DenialEvidence::Kernel,
             count: 1,
             optional: false,
         }

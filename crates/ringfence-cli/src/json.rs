@@ -1,6 +1,6 @@
 //! Outcomes as JSON.
 
-use ringfence_api::{Outcome, Output, Permission, base64};
+use ringfence_api::{Outcome, Permission, StreamOutput, base64};
 use serde_json::{Map, Value, json};
 
 /// The outcome of the run called `session` as one object, in the words of the interface; with
@@ -45,16 +45,16 @@ pub(crate) fn outcome(outcome: &Outcome, session: &str, permission: Option<Permi
 }
 
 /// Adds what was written behind a command, if anything was.
-pub(crate) fn background(object: &mut Value, output: &Output) {
+pub(crate) fn background(object: &mut Value, output: &StreamOutput) {
     if let Value::Object(object) = object
-        && *output != Output::default()
+        && *output != StreamOutput::default()
     {
         stream(object, "background", output);
     }
 }
 
 /// Text where it is text; bytes that are not are given exactly beside it.
-fn stream(object: &mut Map<String, Value>, name: &str, output: &Output) {
+fn stream(object: &mut Map<String, Value>, name: &str, output: &StreamOutput) {
     let bytes = output.bytes();
     match String::from_utf8(bytes) {
         Ok(text) => {

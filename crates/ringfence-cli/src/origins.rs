@@ -1,21 +1,21 @@
 //! Where settings were written that carry no origin of their own.
 
-use ringfence_engine::{Resolved, layers};
-use ringfence_policy::{Flags, Layer, Origin, Policy, Source};
+use ringfence_engine::{ResolvedPolicy, layers};
+use ringfence_policy::{Flags, Origin, Policy, PolicyLayer, Source};
 
-use crate::commands::words::Meant;
+use crate::commands::resolve_args::ResolvedArgs;
 use crate::error::CliError;
 
 /// The files and flags behind a resolved policy.
-pub(crate) struct Origins<'a> {
-    layers: Vec<Layer>,
+pub(crate) struct PolicyOrigins<'a> {
+    layers: Vec<PolicyLayer>,
     flags: &'a Flags,
 }
 
-impl<'a> Origins<'a> {
+impl<'a> PolicyOrigins<'a> {
     /// Reads the files that `meant` was resolved from.
-    pub(crate) fn of(meant: &'a Meant) -> Result<Self, CliError> {
-        let Resolved { surroundings, .. } = &meant.resolved;
+    pub(crate) fn of(meant: &'a ResolvedArgs) -> Result<Self, CliError> {
+        let ResolvedPolicy { surroundings, .. } = &meant.resolved;
         Ok(Self { layers: layers(&meant.files, &surroundings.facts)?, flags: &meant.flags })
     }
 
@@ -85,7 +85,7 @@ mod tests {
         ];
         let mut flags = Flags::none(path("/"));
         flags.env.push(("C".into(), None));
-        let origins = Origins { layers, flags: &flags };
+        let origins = PolicyOrigins { layers, flags: &flags };
         check(&origins.variable("A"), "/u:6 (user policy)");
         check(&origins.variable("B"), "/p:3 (project policy)");
         check(&origins.variable("C"), "a flag");

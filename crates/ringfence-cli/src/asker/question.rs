@@ -2,29 +2,29 @@
 
 use std::time::Duration;
 
-use ringfence_api::{Answer, Ask, Denial, visible};
+use ringfence_api::{Ask, AskAnswer, Denial, visible};
 
 /// Ends whatever the command has begun: a sequence (CAN, ST), another alphabet (SI, G0), colours,
 /// scrolling in a part of the screen, a hidden cursor, and its line.
 const FRESH: &str = "\x18\x1b\\\x0f\x1b(B\x1b[0m\x1b7\x1b[r\x1b8\x1b[?25h\r\n";
 
 /// The letter for an answer.
-pub(super) fn key_of(answer: Answer) -> &'static str {
+pub(super) fn key_of(answer: AskAnswer) -> &'static str {
     match answer {
-        Answer::AllowOnce => "o",
-        Answer::AllowSession => "s",
-        Answer::AllowPermanent => "p",
-        Answer::Deny => "d",
+        AskAnswer::AllowOnce => "o",
+        AskAnswer::AllowSession => "s",
+        AskAnswer::AllowPermanent => "p",
+        AskAnswer::Deny => "d",
     }
 }
 
 /// What was done about it.
-pub(super) fn word_of(answer: Answer) -> &'static str {
+pub(super) fn word_of(answer: AskAnswer) -> &'static str {
     match answer {
-        Answer::AllowOnce => "allowed this once",
-        Answer::AllowSession => "allowed for this session",
-        Answer::AllowPermanent => "allowed for good",
-        Answer::Deny => "denied",
+        AskAnswer::AllowOnce => "allowed this once",
+        AskAnswer::AllowSession => "allowed for this session",
+        AskAnswer::AllowPermanent => "allowed for good",
+        AskAnswer::Deny => "denied",
     }
 }
 
@@ -57,12 +57,12 @@ pub(super) fn question(ask: &Ask, patience: Duration, width: usize) -> String {
 }
 
 /// `o allow once   d deny`.
-pub(super) fn options_line(options: &[Answer]) -> String {
-    let word = |answer: &Answer| match answer {
-        Answer::AllowOnce => "o allow once",
-        Answer::AllowSession => "s for this session",
-        Answer::AllowPermanent => "p for good",
-        Answer::Deny => "d deny",
+pub(super) fn options_line(options: &[AskAnswer]) -> String {
+    let word = |answer: &AskAnswer| match answer {
+        AskAnswer::AllowOnce => "o allow once",
+        AskAnswer::AllowSession => "s for this session",
+        AskAnswer::AllowPermanent => "p for good",
+        AskAnswer::Deny => "d deny",
     };
     options.iter().map(word).collect::<Vec<_>>().join("   ")
 }
@@ -100,7 +100,7 @@ fn row(label: &str, value: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_api::{Evidence, Operation};
+    use ringfence_api::{DenialEvidence, Operation};
 
     use super::*;
 
@@ -114,11 +114,11 @@ mod tests {
             pid: 42,
             program: program.into(),
             time_ms: 0,
-            evidence: Evidence::Kernel,
+            evidence: DenialEvidence::Kernel,
             count: 1,
             optional: false,
         };
-        Ask { denial, options: Answer::ALL.to_vec() }
+        Ask { denial, options: AskAnswer::ALL.to_vec() }
     }
 
     fn text(ask: &Ask) -> String {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn only_what_is_offered_is_shown() {
-        let ask = Ask { options: vec![Answer::AllowOnce, Answer::Deny], ..ask("/x", "") };
+        let ask = Ask { options: vec![AskAnswer::AllowOnce, AskAnswer::Deny], ..ask("/x", "") };
         assert!(text(&ask).contains("│ o allow once   d deny\r\n"));
         assert!(text(&ask).contains("│ who   process 42\r\n"));
     }

@@ -20,14 +20,14 @@ const LONGEST: usize = 16;
 
 /// A terminal.
 #[derive(Debug)]
-pub(super) struct Tty {
+pub(super) struct AskTty {
     fd: OwnedFd,
-    mode: Mutex<Mode>,
+    mode: Mutex<TtyOwner>,
 }
 
 /// Whose the terminal's settings are.
 #[derive(Debug)]
-enum Mode {
+enum TtyOwner {
     /// The command's.
     Theirs,
     /// Ours, for a question, and then again so.
@@ -38,7 +38,7 @@ enum Mode {
 
 /// What was typed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum TypedLine {
     /// A line, without its end.
     Text(String),
     /// A key that sends a signal.
@@ -49,13 +49,13 @@ pub(super) enum Line {
     Gone,
 }
 
-impl Tty {
+impl AskTty {
     /// The terminal of this process.
     pub(super) fn open() -> Option<Self> {
         // Not waiting: a terminal that was stopped (Ctrl-S) must not keep a question waiting.
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::open("/dev/tty", flags, FileMode::empty()).ok()?;
-        Some(Self { fd, mode: Mutex::new(Mode::Theirs) })
+        Some(Self { fd, mode: Mutex::new(TtyOwner::Theirs) })
     }
 
     /// Whether we are in its foreground: whoever is not and reads is stopped.
@@ -68,14 +68,14 @@ impl Tty {
             .map_or(80, |size| if size.ws_col == 0 { 80 } else { size.ws_col.into() })
     }
 
-    fn mode(&self) -> MutexGuard<'_, Mode> {
+    fn mode(&self) -> MutexGuard<'_, TtyOwner> {
         self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the settings ours until the answer is dropped.
-    pub(super) fn begin(&self) -> Option<Open<'_>> {
+    pub(super) fn begin(&self) -> Option<RawTty<'_>> {
         let mut mode = self.mode();
-        let Mode::Theirs = *mode else { return None };
+        let TtyOwner::Theirs = *mode else { return None };
         let saved = tcgetattr(&self.fd).ok()?;
         let mut ours = saved.clone();
         ours.local_modes
@@ -90,24 +90,24 @@ impl Tty {
             SpecialCodeIndex::VEOF,
         ];
         let keys = keys.map(|key| saved.special_codes[key]);
-        *mode = Mode::Ours(Box::new(saved));
-        Some(Open { tty: self, keys })
+        *mode = TtyOwner::Ours(Box::new(saved));
+        Some(RawTty { tty: self, keys })
     }
 
     /// Gives the settings back.
-    fn end(&self, next: Mode) {
+    fn end(&self, next: TtyOwner) {
         let mut mode = self.mode();
-        if let Mode::Ours(saved) = &*mode {
+        if let TtyOwner::Ours(saved) = &*mode {
             let _ = tcsetattr(&self.fd, OptionalActions::Now, saved);
         }
-        if !matches!(*mode, Mode::Closed) {
+        if !matches!(*mode, TtyOwner::Closed) {
             *mode = next;
         }
     }
 
     /// As [`Tty::end`], for good.
     pub(super) fn close(&self) {
-        self.end(Mode::Closed);
+        self.end(TtyOwner::Closed);
     }
 
     /// Writes all of `text`; `false` if that cannot be done in time.
@@ -146,13 +146,13 @@ impl Tty {
 
 /// A terminal whose settings are ours.
 #[derive(Debug)]
-pub(super) struct Open<'a> {
-    tty: &'a Tty,
+pub(super) struct RawTty<'a> {
+    tty: &'a AskTty,
     /// Interrupt, quit, erase, end of input.
     keys: [u8; 4],
 }
 
-impl Open<'_> {
+impl RawTty<'_> {
     pub(super) fn write(&self, text: &str, until: Instant) -> bool {
         self.tty.write(text, until)
     }
@@ -174,29 +174,29 @@ impl Open<'_> {
     }
 
     /// The next line that is typed.
-    pub(super) fn line(&self, until: Instant) -> Line {
+    pub(super) fn line(&self, until: Instant) -> TypedLine {
         let [interrupt, quit, erase, end] = self.keys;
         let mut line = String::new();
         loop {
             if !self.tty.wait(PollFlags::IN, until) {
-                return Line::Late;
+                return TypedLine::Late;
             }
             let mut byte = [0];
             match rustix::io::read(&self.tty.fd, &mut byte) {
                 Ok(1) => {}
                 Err(Errno::AGAIN | Errno::INTR) => continue,
-                Ok(_) | Err(_) => return Line::Gone,
+                Ok(_) | Err(_) => return TypedLine::Gone,
             }
             let byte = byte[0];
             if let Some(signal) = passed_on(byte, interrupt, quit) {
-                return Line::Signal(signal);
+                return TypedLine::Signal(signal);
             }
             match byte {
                 b'\r' | b'\n' => {
                     self.write("\r\n", until);
-                    return Line::Text(line);
+                    return TypedLine::Text(line);
                 }
-                byte if byte == end && line.is_empty() => return Line::Gone,
+                byte if byte == end && line.is_empty() => return TypedLine::Gone,
                 byte if byte == erase || byte == 8 || byte == 127 => {
                     let taken = line.pop().map_or("", |_| "\x08 \x08");
                     self.write(taken, until);
@@ -213,8 +213,8 @@ impl Open<'_> {
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for RawTty<'_> {
     fn drop(&mut self) {
-        self.tty.end(Mode::Theirs);
+        self.tty.end(TtyOwner::Theirs);
     }
 }

@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use ringfence_engine::{Described, agents, gather};
-use ringfence_local::Local;
+use ringfence_engine::{AgentDefinition, agents, gather};
+use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Facts};
 
-use super::words::directory;
+use super::resolve_args::directory;
 use crate::args::{AskArg, ObserveArg, PolicyArgs};
 use crate::error::CliError;
 
@@ -27,11 +27,11 @@ use crate::error::CliError;
   ringfence agent run reviewer")]
 pub(crate) struct AgentCommand {
     #[command(subcommand)]
-    command: Sub,
+    command: AgentSub,
 }
 
 #[derive(Debug, Subcommand)]
-enum Sub {
+enum AgentSub {
     Run(AgentRun),
     List(AgentList),
     Show(AgentShow),
@@ -40,9 +40,9 @@ enum Sub {
 impl AgentCommand {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.command {
-            Sub::Run(arguments) => arguments.json,
-            Sub::List(arguments) => arguments.json,
-            Sub::Show(arguments) => arguments.json,
+            AgentSub::Run(arguments) => arguments.json,
+            AgentSub::List(arguments) => arguments.json,
+            AgentSub::Show(arguments) => arguments.json,
         }
     }
 }
@@ -119,16 +119,16 @@ pub(crate) struct AgentShow {
     policy: PolicyArgs,
 }
 
-pub(crate) fn run(arguments: AgentCommand, local: &Local) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: AgentCommand, local: &LocalProvider) -> Result<ExitCode, CliError> {
     match arguments.command {
-        Sub::Run(arguments) => run::run(arguments, local),
-        Sub::List(arguments) => list::run(&arguments),
-        Sub::Show(arguments) => show::run(&arguments),
+        AgentSub::Run(arguments) => run::run(arguments, local),
+        AgentSub::List(arguments) => list::run(&arguments),
+        AgentSub::Show(arguments) => show::run(&arguments),
     }
 }
 
 /// The agent of this name, and the directory it is run in.
-fn named(name: &str, policy: &PolicyArgs) -> Result<(Described, AbsPath), CliError> {
+fn named(name: &str, policy: &PolicyArgs) -> Result<(AgentDefinition, AbsPath), CliError> {
     let cwd = directory(policy.directory.as_deref())?;
     let facts = gather(&cwd)?.facts;
     match ringfence_engine::agent(name, &facts)? {

@@ -10,16 +10,16 @@ use ringfence_engine::{Cleared, ProjectCaches, caches, clear_caches, gather};
 use ringfence_policy::AbsPath;
 use serde_json::{Value, json};
 
-use super::words::directory;
+use super::resolve_args::directory;
 use crate::error::CliError;
-use crate::say;
-use crate::show::{self, printable};
+use crate::messages;
+use crate::output::{self, printable};
 
 /// List and remove the private caches of projects
 ///
-/// Commands in a sandbox have caches of their own for each project, such as `~/.npm` and `~/.cache`,
-/// below `~/.cache/ringfence/projects`. They grow, and can be removed at any time but while a run
-/// uses them. Quarantined files are no cache and stay.
+/// Commands in a sandbox have caches of their own for each project, such as `~/.npm` and
+/// `~/.cache`, below `~/.cache/ringfence/projects`. They grow, and can be removed at any time but
+/// while a run uses them. Quarantined files are no cache and stay.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence cache list
@@ -118,7 +118,7 @@ fn store_of(path: &std::path::Path) -> Result<AbsPath, CliError> {
 
 fn list(found: &[ProjectCaches], out: Out) -> Result<ExitCode, CliError> {
     if out == Out::Json {
-        show::json(&Value::from(found.iter().map(as_json).collect::<Vec<_>>()))?;
+        output::json(&Value::from(found.iter().map(as_json).collect::<Vec<_>>()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
@@ -138,7 +138,7 @@ fn list(found: &[ProjectCaches], out: Out) -> Result<ExitCode, CliError> {
         let _ =
             writeln!(text, "{:>10}  in all", size(found.iter().map(|caches| caches.bytes).sum()));
     }
-    show::text(&text)?;
+    output::text(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -154,9 +154,9 @@ fn clear(chosen: &[ProjectCaches], out: Out) -> Result<ExitCode, CliError> {
         let is_kept = cleared == Cleared::InUse;
         kept += usize::from(is_kept);
         if out == Out::Text && is_kept {
-            say::warning(&printable(&format!("kept, since a run uses it: {}", name(caches))));
+            messages::warning(&printable(&format!("kept, since a run uses it: {}", name(caches))));
         } else if out == Out::Text {
-            show::text(
+            output::text(
                 &(printable(&format!("removed {}: {}", size(caches.bytes), name(caches))) + "\n"),
             )?;
         }
@@ -165,8 +165,8 @@ fn clear(chosen: &[ProjectCaches], out: Out) -> Result<ExitCode, CliError> {
         told.push(value);
     }
     match out {
-        Out::Json => show::json(&Value::from(told))?,
-        Out::Text if chosen.is_empty() => show::text("there is nothing to remove\n")?,
+        Out::Json => output::json(&Value::from(told))?,
+        Out::Text if chosen.is_empty() => output::text("there is nothing to remove\n")?,
         Out::Text => {}
     }
     Ok(ExitCode::from(u8::from(kept > 0)))

@@ -4,22 +4,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use ringfence_engine::{Configured, Edit, Scope, configure, configured, gather};
+use ringfence_engine::{PolicyScope, SettingChange, SettingEdit, configure, configured, gather};
 use ringfence_policy::Facts;
-use ringfence_policy::configure::Key;
+use ringfence_policy::configure::SettingKey;
 use serde_json::{Map, Value, json};
 
-use super::words::directory;
+use super::resolve_args::directory;
 use crate::error::CliError;
-use crate::say;
-use crate::show::{self, printable};
+use crate::messages;
+use crate::output::{self, printable};
 
 /// Change the settings of a policy file, and leave the rest of it as it is
 ///
-/// It is your own policy for this project, below `~/.config/ringfence/projects`; with `--global`, your
-/// policy for all projects; with `--shared`, the repository's `.ringfence/policy.toml`, which may narrow
-/// what you have chosen and not widen it: a setting that would widen is not written. Comments, order and
-/// layout stay; a file that would have a mistake in it is not written.
+/// It is your own policy for this project, below `~/.config/ringfence/projects`; with `--global`,
+/// your policy for all projects; with `--shared`, the repository's `.ringfence/policy.toml`, which
+/// may narrow what you have chosen and not widen it: a setting that would widen is not written.
+/// Comments, order and layout stay; a file that would have a mistake in it is not written.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence configure --global set sandbox.enabled true
@@ -29,7 +29,7 @@ use crate::show::{self, printable};
   ringfence configure --global list
 
 Exit status: 0 done, 1 `get` of what the file does not say, 125 it was not done.")]
-pub(crate) struct Configure {
+pub(crate) struct ConfigureArgs {
     /// Your own file, `~/.config/ringfence/policy.toml`, which holds in every project
     #[arg(long, visible_alias = "user", global = true)]
     global: bool,
@@ -43,11 +43,11 @@ pub(crate) struct Configure {
     #[arg(short = 'C', value_name = "DIR", global = true)]
     directory: Option<PathBuf>,
     #[command(subcommand)]
-    command: Sub,
+    command: ConfigureSub,
 }
 
 #[derive(Debug, Subcommand)]
-enum Sub {
+enum ConfigureSub {
     /// Set a setting: `true`, `5m`, `'["a", "b"]'`
     #[command(after_help = "Examples:
   ringfence configure set limits.memory 2GiB
@@ -82,71 +82,75 @@ enum Sub {
     List,
 }
 
-pub(crate) fn run(arguments: Configure) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: ConfigureArgs) -> Result<ExitCode, CliError> {
     let facts = gather(&directory(arguments.directory.as_deref())?)?.facts;
     let scope = match (arguments.global, arguments.shared) {
-        (true, _) => Scope::Global,
-        (false, true) => Scope::Project,
-        (false, false) => Scope::OwnProject,
+        (true, _) => PolicyScope::Global,
+        (false, true) => PolicyScope::Project,
+        (false, false) => PolicyScope::OwnProject,
     };
-    let out = if arguments.json { Out::Json } else { Out::Text };
+    let out = if arguments.json { ConfigureOutput::Json } else { ConfigureOutput::Text };
     match &arguments.command {
-        Sub::Set { key, value } => change(scope, key, Edit::Set(value), &facts, out),
-        Sub::Unset { key } => change(scope, key, Edit::Unset, &facts, out),
-        Sub::Get { key } => get(&configured(scope, Some(&Key::parse(key)?), &facts)?, out),
-        Sub::List => list(configured(scope, None, &facts)?, out),
+        ConfigureSub::Set { key, value } => {
+            change(scope, key, SettingEdit::Set(value), &facts, out)
+        }
+        ConfigureSub::Unset { key } => change(scope, key, SettingEdit::Unset, &facts, out),
+        ConfigureSub::Get { key } => {
+            get(&configured(scope, Some(&SettingKey::parse(key)?), &facts)?, out)
+        }
+        ConfigureSub::List => list(configured(scope, None, &facts)?, out),
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Out {
+enum ConfigureOutput {
     Text,
     Json,
 }
 
 fn change(
-    scope: Scope,
+    scope: PolicyScope,
     key: &str,
-    edit: Edit<'_>,
+    edit: SettingEdit<'_>,
     facts: &Facts,
-    out: Out,
+    out: ConfigureOutput,
 ) -> Result<ExitCode, CliError> {
-    let key = Key::parse(key)?;
-    let Configured { file, is_new, warnings } = configure(scope, &key, edit, facts)?;
-    warnings.iter().for_each(|warning| say::warning(&printable(warning)));
+    let key = SettingKey::parse(key)?;
+    let SettingChange { file, is_new, warnings } = configure(scope, &key, edit, facts)?;
+    warnings.iter().for_each(|warning| messages::warning(&printable(warning)));
     match out {
-        Out::Json => show::json(
+        ConfigureOutput::Json => output::json(
             &json!({ "file": file.to_string(), "key": key.to_string(), "changed": is_new, "warnings": warnings }),
         )?,
-        Out::Text => {
+        ConfigureOutput::Text => {
             let how = if is_new { "changed" } else { "unchanged" };
-            show::text(&(printable(&format!("{how}: {key} in {file}")) + "\n"))?;
+            output::text(&(printable(&format!("{how}: {key} in {file}")) + "\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn get(found: &[(String, String)], out: Out) -> Result<ExitCode, CliError> {
+fn get(found: &[(String, String)], out: ConfigureOutput) -> Result<ExitCode, CliError> {
     let value = found.first().map(|(_, value)| value);
     match (out, value) {
-        (Out::Json, value) => show::json(&json!({ "value": value }))?,
-        (Out::Text, Some(value)) => show::text(&(printable(value) + "\n"))?,
-        (Out::Text, None) => {}
+        (ConfigureOutput::Json, value) => output::json(&json!({ "value": value }))?,
+        (ConfigureOutput::Text, Some(value)) => output::text(&(printable(value) + "\n"))?,
+        (ConfigureOutput::Text, None) => {}
     }
     Ok(ExitCode::from(u8::from(value.is_none())))
 }
 
-fn list(found: Vec<(String, String)>, out: Out) -> Result<ExitCode, CliError> {
+fn list(found: Vec<(String, String)>, out: ConfigureOutput) -> Result<ExitCode, CliError> {
     match out {
-        Out::Json => {
+        ConfigureOutput::Json => {
             let settings: Map<String, Value> =
                 found.into_iter().map(|(key, value)| (key, Value::String(value))).collect();
-            show::json(&Value::Object(settings))?;
+            output::json(&Value::Object(settings))?;
         }
-        Out::Text => {
+        ConfigureOutput::Text => {
             let line =
                 |(key, value): &(String, String)| printable(&format!("{key} = {value}")) + "\n";
-            show::text(&found.iter().map(line).collect::<String>())?;
+            output::text(&found.iter().map(line).collect::<String>())?;
         }
     }
     Ok(ExitCode::SUCCESS)

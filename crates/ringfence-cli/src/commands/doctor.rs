@@ -7,21 +7,21 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ringfence_api::{Stdio, whole};
+use ringfence_api::{StdioMode, whole};
 use ringfence_audit::session_id;
-use ringfence_enforce::apply::{Obstacle, probe, support};
+use ringfence_enforce::apply::{UsernsObstacle, probe, support};
 use ringfence_engine::{
-    Asked, EngineError, Files, FilteredVariable, OwnPolicy, OwnPolicyState, Resolved,
-    filtered_variables, gather, own_policies, resolve_for, run as run_engine,
+    EngineError, FilteredVariable, OwnPolicy, OwnPolicyState, PolicyFiles, ResolvedPolicy,
+    RunRequest, filtered_variables, gather, own_policies, resolve_for, run as run_engine,
 };
-use ringfence_local::Local;
+use ringfence_local::LocalProvider;
 use ringfence_policy::{AbsPath, Flags, Mode, OnError, resolve};
 use ringfence_provider::ProviderError;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::show::{self, Paint};
-use findings::{Finding, Host, State};
+use crate::output::{self, ColorMode};
+use findings::{DoctorFinding, FindingState, HostFacts};
 
 /// Show what this host can do, and what fixes what it cannot
 ///
@@ -33,7 +33,7 @@ use findings::{Finding, Host, State};
   ringfence doctor --json
 
 Exit status: 0 commands can be confined here, 1 they cannot.")]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -41,34 +41,37 @@ pub(crate) struct Doctor {
 
 /// What was found out.
 struct Diagnosis {
-    host: Host,
-    obstacle: Option<Obstacle>,
-    findings: Vec<Finding>,
+    host: HostFacts,
+    obstacle: Option<UsernsObstacle>,
+    findings: Vec<DoctorFinding>,
 }
 
-pub(crate) fn run(arguments: Doctor) -> Result<ExitCode, CliError> {
-    let host = Host::look(support());
+pub(crate) fn run(arguments: DoctorArgs) -> Result<ExitCode, CliError> {
+    let host = HostFacts::look(support());
     let tried = match probe() {
         Some(obstacle) => Err(obstacle),
         None => trial().map_err(|error| untold(&error, &host)),
     };
-    let mut findings = vec![Finding::sandbox(tried.as_ref().ok().map(|trial| &trial.took))];
+    let mut findings = vec![DoctorFinding::sandbox(tried.as_ref().ok().map(|trial| &trial.took))];
     findings.extend(
-        tried.as_ref().ok().map(|trial| Finding::log(&trial.log, trial.unrecorded.as_deref())),
+        tried
+            .as_ref()
+            .ok()
+            .map(|trial| DoctorFinding::log(&trial.log, trial.unrecorded.as_deref())),
     );
     findings.extend(host.findings());
     let here = std::env::current_dir().ok().and_then(AbsPath::new);
     findings.extend(
         here.and_then(|cwd| history::tracked_secrets(&cwd))
-            .map(|tracked| Finding::history(&tracked)),
+            .map(|tracked| DoctorFinding::history(&tracked)),
     );
-    findings.extend(Finding::own_policies(&unused_policies()));
-    findings.extend(filtered().and_then(|filtered| Finding::variables(&filtered)));
+    findings.extend(DoctorFinding::own_policies(&unused_policies()));
+    findings.extend(filtered().and_then(|filtered| DoctorFinding::variables(&filtered)));
     let diagnosis = Diagnosis { host, obstacle: tried.err(), findings };
     if arguments.json {
-        show::json(&diagnosis.json())?;
+        output::json(&diagnosis.json())?;
     } else {
-        show::text(&diagnosis.text(Paint::for_stdout()))?;
+        output::text(&diagnosis.text(ColorMode::for_stdout()))?;
     }
     Ok(ExitCode::from(u8::from(diagnosis.obstacle.is_some())))
 }
@@ -85,12 +88,12 @@ fn unused_policies() -> Vec<OwnPolicy> {
 /// The caller's variables that do not reach a sandbox in this directory.
 fn filtered() -> Option<Vec<FilteredVariable>> {
     let cwd = std::env::current_dir().ok().and_then(AbsPath::new)?;
-    let resolved = resolve_for(&cwd, &Flags::none(cwd.clone()), &Files::default()).ok()?;
+    let resolved = resolve_for(&cwd, &Flags::none(cwd.clone()), &PolicyFiles::default()).ok()?;
     Some(filtered_variables(&resolved))
 }
 
 /// What came of a sandbox that was made.
-struct Trial {
+struct SandboxTrial {
     took: Duration,
     /// Where it was recorded.
     log: AbsPath,
@@ -101,7 +104,7 @@ struct Trial {
 /// Makes a sandbox over nobody's project, with nobody's policy, and ends it.
 ///
 /// The namespaces alone do not tell: AppArmor on Ubuntu grants them and then refuses the mounts.
-fn trial() -> Result<Trial, CliError> {
+fn trial() -> Result<SandboxTrial, CliError> {
     // A project that is not there has nothing in it to be looked through.
     let nowhere = AbsPath::root().join("nonexistent/ringfence");
     let cwd = AbsPath::root();
@@ -110,31 +113,33 @@ fn trial() -> Result<Trial, CliError> {
     let mut grants = resolve(&[], &flags, &surroundings.facts)?;
     grants.audit.on_error = OnError::Run;
     let command = ["/bin/sh", "-c", ":"].map(Into::into).to_vec();
-    let asked = Asked {
+    let asked = RunRequest {
         command,
         cwd,
         flags,
-        files: Files::default(),
-        stdio: Stdio::Capture { limit: 4096 },
+        files: PolicyFiles::default(),
+        stdio: StdioMode::Capture { limit: 4096 },
         asker: None,
         agent: Some("ringfence doctor".into()),
         session: session_id(),
     };
     let mut unrecorded = None;
     let begun = Instant::now();
-    let resolved = Resolved { grants, surroundings, files: Vec::new() };
-    run_engine(&Local::default(), &asked, &resolved, &mut |error| unrecorded = Some(whole(error)))?;
-    Ok(Trial { took: begun.elapsed(), log: resolved.grants.audit.directory, unrecorded })
+    let resolved = ResolvedPolicy { grants, surroundings, files: Vec::new() };
+    run_engine(&LocalProvider::default(), &asked, &resolved, &mut |error| {
+        unrecorded = Some(whole(error))
+    })?;
+    Ok(SandboxTrial { took: begun.elapsed(), log: resolved.grants.audit.directory, unrecorded })
 }
 
 /// An obstacle that showed only when a sandbox was made.
-fn untold(error: &CliError, host: &Host) -> Obstacle {
+fn untold(error: &CliError, host: &HostFacts) -> UsernsObstacle {
     let causes = error.causes();
     let symptom = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
     let is_forbidden =
         matches!(error, CliError::Engine(EngineError::Provider(ProviderError::NotStarted { .. })));
     if !is_forbidden {
-        return Obstacle {
+        return UsernsObstacle {
             symptom,
             cause: error.to_string(),
             fix: error.hint().unwrap_or_default(),
@@ -156,17 +161,17 @@ fn untold(error: &CliError, host: &Host) -> Obstacle {
             "run ringfence outside of the sandbox or service that started it",
         )
     };
-    Obstacle { symptom, cause: cause.into(), fix: fix.into() }
+    UsernsObstacle { symptom, cause: cause.into(), fix: fix.into() }
 }
 
 impl Diagnosis {
-    fn text(&self, paint: Paint) -> String {
+    fn text(&self, paint: ColorMode) -> String {
         let mut text = format!("{}\n\n", paint.strong(&self.host.headline()));
         for finding in &self.findings {
             let state = match finding.state {
-                State::Ok => paint.good("ok     "),
-                State::Limited => paint.weak("limited"),
-                State::Missing => paint.bad("missing"),
+                FindingState::Ok => paint.good("ok     "),
+                FindingState::Limited => paint.weak("limited"),
+                FindingState::Missing => paint.bad("missing"),
             };
             text.push_str(&format!("  {state}  {:<16} {}\n", finding.name, finding.what));
             if let Some(fix) = &finding.fix {
@@ -176,7 +181,7 @@ impl Diagnosis {
         text.push('\n');
         match &self.obstacle {
             None => text.push_str(&paint.good("commands can be confined here\n")),
-            Some(Obstacle { symptom, cause, fix }) => {
+            Some(UsernsObstacle { symptom, cause, fix }) => {
                 text.push_str(&format!(
                     "{}\n",
                     paint.bad("commands cannot be confined here, and `run` will refuse")
@@ -191,7 +196,7 @@ impl Diagnosis {
     }
 
     fn json(&self) -> Value {
-        let finding = |finding: &Finding| json!({ "name": finding.name, "state": finding.state.word(), "what": finding.what, "fix": finding.fix });
+        let finding = |finding: &DoctorFinding| json!({ "name": finding.name, "state": finding.state.word(), "what": finding.what, "fix": finding.fix });
         json!({
             "works": self.obstacle.is_none(),
             "obstacle": self.obstacle.as_ref().map(|found| json!({ "symptom": found.symptom, "cause": found.cause, "fix": found.fix })),
@@ -210,23 +215,26 @@ impl Diagnosis {
 mod tests {
     use super::*;
 
-    fn restricted() -> Host {
-        let mut host = Host::example();
+    fn restricted() -> HostFacts {
+        let mut host = HostFacts::example();
         host.apparmor_restricts = true;
         host
     }
 
     #[test]
     fn the_cause_and_the_fix_stand_at_the_end() {
-        let obstacle = Obstacle {
+        let obstacle = UsernsObstacle {
             symptom: "unshare failed".into(),
             cause: "switched off".into(),
             fix: "sudo sysctl -w x=1".into(),
         };
-        let host = Host::example();
-        let diagnosis =
-            Diagnosis { findings: vec![Finding::sandbox(None)], host, obstacle: Some(obstacle) };
-        let text = diagnosis.text(Paint::Plain);
+        let host = HostFacts::example();
+        let diagnosis = Diagnosis {
+            findings: vec![DoctorFinding::sandbox(None)],
+            host,
+            obstacle: Some(obstacle),
+        };
+        let text = diagnosis.text(ColorMode::Plain);
         assert!(text.ends_with("  cause    switched off\n  symptom  unshare failed\n  fix      sudo sysctl -w x=1\n"), "{text}");
         assert!(text.contains("  missing  sandbox "), "{text}");
         assert_eq!(diagnosis.json()["works"], false);
@@ -243,7 +251,7 @@ mod tests {
         assert!(
             untold(&error, &restricted()).fix.contains("apparmor_restrict_unprivileged_userns=0")
         );
-        assert_eq!(untold(&error, &Host::example()).symptom, "mount /proc failed");
+        assert_eq!(untold(&error, &HostFacts::example()).symptom, "mount /proc failed");
     }
 
     #[test]

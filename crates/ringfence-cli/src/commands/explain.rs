@@ -10,14 +10,14 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ringfence_policy::Line;
+use ringfence_policy::ExplainLine;
 use serde_json::{Map, Value, json};
 
-use super::words::{Meant, meant};
+use super::resolve_args::{ResolvedArgs, meant};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
-use crate::origins::Origins;
-use crate::show::{self, Paint, printable};
+use crate::origins::PolicyOrigins;
+use crate::output::{self, ColorMode, printable};
 pub(crate) use connect::passage;
 
 /// Say which rule decides about a path, a host, a variable or a command line
@@ -41,10 +41,10 @@ pub(crate) use connect::passage;
   ringfence explain --last
 
 Exit status: 0 allowed, or nothing was refused; 1 refused, 125 ringfence failed.")]
-pub(crate) struct Explain {
+pub(crate) struct ExplainArgs {
     /// What is wanted
     #[arg(value_enum, value_name = "WISH", required_unless_present = "last")]
-    wish: Option<Wish>,
+    wish: Option<ExplainAccess>,
     /// A path, a program, a host with or without a port, the name of a variable, or a command line
     #[arg(value_name = "TARGET", required_unless_present = "last")]
     target: Option<OsString>,
@@ -63,7 +63,7 @@ pub(crate) struct Explain {
 
 /// What somebody wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Wish {
+enum ExplainAccess {
     /// Read a file or list a directory
     Read,
     /// Write, make, rename or remove a file
@@ -78,50 +78,50 @@ enum Wish {
     Command,
 }
 
-impl Wish {
+impl ExplainAccess {
     fn word(self) -> &'static str {
         match self {
-            Wish::Read => "read",
-            Wish::Write => "write",
-            Wish::Exec => "exec",
-            Wish::Connect => "connect",
-            Wish::Env => "env",
-            Wish::Command => "command",
+            ExplainAccess::Read => "read",
+            ExplainAccess::Write => "write",
+            ExplainAccess::Exec => "exec",
+            ExplainAccess::Connect => "connect",
+            ExplainAccess::Env => "env",
+            ExplainAccess::Command => "command",
         }
     }
 }
 
 /// What is said about one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Answer {
+struct Explanation {
     target: String,
     /// One or two words.
     verdict: &'static str,
-    fate: Fate,
+    fate: ExplainVerdict,
     /// Labels are `rule`, `from`, `why`, `kept`, `change`, `secret`, `copy`.
-    lines: Vec<Line>,
+    lines: Vec<ExplainLine>,
 }
 
 /// In which form it is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum ExplainFormat {
     Text,
     Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum ExplainVerdict {
     Allowed,
     Refused,
 }
 
-impl Answer {
-    fn new(target: impl Into<String>, verdict: &'static str, fate: Fate) -> Self {
+impl Explanation {
+    fn new(target: impl Into<String>, verdict: &'static str, fate: ExplainVerdict) -> Self {
         Self { target: target.into(), verdict, fate, lines: Vec::new() }
     }
 
     fn line(mut self, label: &'static str, text: impl Into<String>) -> Self {
-        self.lines.push(Line { label, text: text.into() });
+        self.lines.push(ExplainLine { label, text: text.into() });
         self
     }
 
@@ -133,14 +133,14 @@ impl Answer {
     }
 }
 
-pub(crate) fn run(arguments: Explain) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: ExplainArgs) -> Result<ExitCode, CliError> {
     let meant = meant(&arguments.policy)?;
-    let form = if arguments.json { Form::Json } else { Form::Text };
+    let form = if arguments.json { ExplainFormat::Json } else { ExplainFormat::Text };
     // Without `--last` both are there; the words were checked.
     let (Some(wish), Some(target)) = (arguments.wish, &arguments.target) else {
         return last::explain(&meant, arguments.session.as_deref(), form);
     };
-    if wish == Wish::Command {
+    if wish == ExplainAccess::Command {
         let line = target.to_str().ok_or_else(|| CliError::Words {
             what: "the command line is not UTF-8, so no rule on commands lets it pass".into(),
             hint: "write it in UTF-8".into(),
@@ -149,45 +149,51 @@ pub(crate) fn run(arguments: Explain) -> Result<ExitCode, CliError> {
     }
     let answers = answers(wish, target, &meant)?;
     if arguments.json {
-        show::json(&as_json(wish, &answers))?;
+        output::json(&as_json(wish, &answers))?;
     } else {
-        show::text(&as_text(wish, &answers, Paint::for_stdout()))?;
+        output::text(&as_text(wish, &answers, ColorMode::for_stdout()))?;
     }
-    Ok(ExitCode::from(u8::from(fate(&answers) == Fate::Refused)))
+    Ok(ExitCode::from(u8::from(fate(&answers) == ExplainVerdict::Refused)))
 }
 
 /// One answer, or two where a link leads elsewhere.
-fn answers(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<Answer>, CliError> {
+fn answers(
+    wish: ExplainAccess,
+    target: &OsStr,
+    meant: &ResolvedArgs,
+) -> Result<Vec<Explanation>, CliError> {
     Ok(match wish {
-        Wish::Read | Wish::Write | Wish::Exec => path::explain(wish, target, meant)?,
-        Wish::Connect => {
-            vec![connect::explain(&target.to_string_lossy(), meant, &Origins::of(meant)?)?]
+        ExplainAccess::Read | ExplainAccess::Write | ExplainAccess::Exec => {
+            path::explain(wish, target, meant)?
         }
-        Wish::Env => vec![variable::explain(
+        ExplainAccess::Connect => {
+            vec![connect::explain(&target.to_string_lossy(), meant, &PolicyOrigins::of(meant)?)?]
+        }
+        ExplainAccess::Env => vec![variable::explain(
             &target.to_string_lossy(),
             &meant.resolved,
-            &Origins::of(meant)?,
+            &PolicyOrigins::of(meant)?,
         )],
         // Has more to say than answers hold.
-        Wish::Command => Vec::new(),
+        ExplainAccess::Command => Vec::new(),
     })
 }
 
 /// Whoever goes through a link needs both the link and what it leads to.
-fn fate(answers: &[Answer]) -> Fate {
-    if answers.iter().all(|answer| answer.fate == Fate::Allowed) {
-        Fate::Allowed
+fn fate(answers: &[Explanation]) -> ExplainVerdict {
+    if answers.iter().all(|answer| answer.fate == ExplainVerdict::Allowed) {
+        ExplainVerdict::Allowed
     } else {
-        Fate::Refused
+        ExplainVerdict::Refused
     }
 }
 
-fn as_text(wish: Wish, answers: &[Answer], paint: Paint) -> String {
+fn as_text(wish: ExplainAccess, answers: &[Explanation], paint: ColorMode) -> String {
     let mut text = String::new();
     for (at, answer) in answers.iter().enumerate() {
         let verdict = match answer.fate {
-            Fate::Allowed => paint.good(answer.verdict),
-            Fate::Refused => paint.bad(answer.verdict),
+            ExplainVerdict::Allowed => paint.good(answer.verdict),
+            ExplainVerdict::Refused => paint.bad(answer.verdict),
         };
         let lead = if at == 0 { wish.word() } else { "which is" };
         text.push_str(&format!("{lead} {}: {verdict}\n", printable(&answer.target)));
@@ -202,19 +208,19 @@ fn as_text(wish: Wish, answers: &[Answer], paint: Paint) -> String {
     text
 }
 
-fn as_json(wish: Wish, answers: &[Answer]) -> Value {
+fn as_json(wish: ExplainAccess, answers: &[Explanation]) -> Value {
     json!({
         "wish": wish.word(),
-        "allowed": fate(answers) == Fate::Allowed,
+        "allowed": fate(answers) == ExplainVerdict::Allowed,
         "answers": answers.iter().map(one_as_json).collect::<Vec<_>>(),
     })
 }
 
-fn one_as_json(answer: &Answer) -> Value {
+fn one_as_json(answer: &Explanation) -> Value {
     let mut object = Map::new();
     object.insert("target".into(), answer.target.clone().into());
     object.insert("verdict".into(), answer.verdict.replace(' ', "-").into());
-    object.insert("allowed".into(), (answer.fate == Fate::Allowed).into());
+    object.insert("allowed".into(), (answer.fate == ExplainVerdict::Allowed).into());
     object.extend(
         answer.lines.iter().map(|line| (line.label.to_owned(), Value::from(line.text.clone()))),
     );
@@ -225,12 +231,12 @@ fn one_as_json(answer: &Answer) -> Value {
 mod tests {
     use super::*;
 
-    fn answers() -> Vec<Answer> {
+    fn answers() -> Vec<Explanation> {
         vec![
-            Answer::new("/p/link", "allowed", Fate::Allowed)
+            Explanation::new("/p/link", "allowed", ExplainVerdict::Allowed)
                 .line("rule", "write /p")
                 .line("from", "the mode"),
-            Answer::new("/h/.ssh", "denied", Fate::Refused)
+            Explanation::new("/h/.ssh", "denied", ExplainVerdict::Refused)
                 .line("rule", "deny ~/.ssh")
                 .maybe("why", Some("private keys".into()))
                 .maybe("change", None),
@@ -240,14 +246,14 @@ mod tests {
     #[test]
     fn both_ends_of_a_link_are_told_and_both_count() {
         let expect = "read /p/link: allowed\n  rule    write /p\n  from    the mode\nwhich is /h/.ssh: denied\n  rule    deny ~/.ssh\n  why     private keys\n";
-        assert_eq!(as_text(Wish::Read, &answers(), Paint::Plain), expect);
-        assert_eq!(fate(&answers()), Fate::Refused);
-        assert_eq!(fate(&answers()[..1]), Fate::Allowed);
+        assert_eq!(as_text(ExplainAccess::Read, &answers(), ColorMode::Plain), expect);
+        assert_eq!(fate(&answers()), ExplainVerdict::Refused);
+        assert_eq!(fate(&answers()[..1]), ExplainVerdict::Allowed);
     }
 
     #[test]
     fn programs_get_the_same_words() {
-        let value = as_json(Wish::Read, &answers());
+        let value = as_json(ExplainAccess::Read, &answers());
         assert_eq!(value["allowed"], false);
         assert_eq!(value["answers"][1]["why"], "private keys");
         assert_eq!(value["answers"][0]["verdict"], "allowed");

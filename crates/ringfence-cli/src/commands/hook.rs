@@ -6,12 +6,12 @@
 
 mod after;
 mod answer;
+mod call;
 mod file_rules;
 mod files;
 mod input;
 mod patch;
 mod rewrite;
-mod scene;
 mod settings;
 mod shell;
 mod start;
@@ -26,10 +26,10 @@ use ringfence_policy::Tool;
 
 use super::session::conversation::end as end_conversation;
 use crate::error::CliError;
-use answer::Answer;
-use input::{Event, Input};
+use answer::HookReply;
+use call::HookCall;
+use input::{HookEvent, HookInput};
 pub(crate) use rewrite::link;
-use scene::Scene;
 
 /// The status that stops a call, for both agents. Any other lets it through.
 pub(crate) const BLOCKED: u8 = 2;
@@ -48,7 +48,7 @@ could block nothing failed.")]
 pub(crate) struct HookCommand {
     /// Whose hook it is
     #[arg(value_enum, value_name = "AGENT")]
-    agent: Agent,
+    agent: HookAgent,
     /// Answer, while the process that started this one waits
     #[arg(long, hide = true)]
     watched: bool,
@@ -56,17 +56,17 @@ pub(crate) struct HookCommand {
 
 /// Whose hook it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Agent {
+pub(crate) enum HookAgent {
     ClaudeCode,
     Codex,
 }
 
-impl Agent {
+impl HookAgent {
     /// Who acts, in the audit log.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Agent::ClaudeCode => "claude-code",
-            Agent::Codex => "codex",
+            HookAgent::ClaudeCode => "claude-code",
+            HookAgent::Codex => "codex",
         }
     }
 }
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &HookCommand) -> ExitCode {
     if !arguments.watched {
         return ExitCode::from(watch::watch(arguments.agent));
     }
-    let (event, answer) = match read().and_then(|text| Input::parse(&text)) {
+    let (event, answer) = match read().and_then(|text| HookInput::parse(&text)) {
         Ok(input) => (Some(input.event), answer(arguments.agent, input)),
         Err(error) => (None, Err(error)),
     };
@@ -89,46 +89,46 @@ pub(crate) fn run(arguments: &HookCommand) -> ExitCode {
         Err(error) => {
             say(&answer::told(&error));
             // What has happened cannot be blocked any more.
-            ExitCode::from(if event.is_some_and(Event::is_over) { 1 } else { BLOCKED })
+            ExitCode::from(if event.is_some_and(HookEvent::is_over) { 1 } else { BLOCKED })
         }
     }
 }
 
-fn answer(agent: Agent, input: Input) -> Result<Answer, CliError> {
+fn answer(agent: HookAgent, input: HookInput) -> Result<HookReply, CliError> {
     match input.event {
-        Event::Other => Ok(Answer::Nothing),
-        Event::Before => before(&Scene::of(agent, input)?),
-        Event::After | Event::Failed => after::answer(&Scene::of(agent, input)?),
-        Event::End => {
+        HookEvent::Other => Ok(HookReply::Nothing),
+        HookEvent::Before => before(&HookCall::of(agent, input)?),
+        HookEvent::After | HookEvent::Failed => after::answer(&HookCall::of(agent, input)?),
+        HookEvent::End => {
             if let Some(conversation) = &input.conversation {
                 end_conversation(conversation)?;
             }
-            Ok(Answer::Nothing)
+            Ok(HookReply::Nothing)
         }
-        Event::Start => Ok(start::answer(&Scene::of(agent, input)?)),
+        HookEvent::Start => Ok(start::answer(&HookCall::of(agent, input)?)),
     }
 }
 
 /// What is said of a tool that is about to be used.
-fn before(scene: &Scene) -> Result<Answer, CliError> {
+fn before(scene: &HookCall) -> Result<HookReply, CliError> {
     let name = scene.input.tool.as_str();
     if let Some(rule) = scene.grants().tools.against(name) {
-        return scene.refuse(scene::Refusal::call(name, rule));
+        return scene.refuse(call::HookRefusal::call(name, rule));
     }
     if let Some(program) = scene.exposed()? {
         let why = "stands where commands may write, so that one of them could replace it: install it elsewhere";
-        return Ok(Answer::Denied { reason: format!("ringfence: {} {why}", program.display()) });
+        return Ok(HookReply::Denied { reason: format!("ringfence: {} {why}", program.display()) });
     }
     match (name, Tool::of(name)) {
         // Shells by other names, of which it is not known what they are given.
         (
             "exec_command" | "shell_command" | "local_shell" | "unified_exec" | "container.exec",
             _,
-        ) if scene.agent == Agent::Codex => Ok(Answer::Denied {
+        ) if scene.agent == HookAgent::Codex => Ok(HookReply::Denied {
             reason: format!("ringfence does not know how to confine `{name}`; use Bash"),
         }),
         ("PowerShell", _) => {
-            Ok(Answer::Denied { reason: "ringfence confines no PowerShell; use Bash".into() })
+            Ok(HookReply::Denied { reason: "ringfence confines no PowerShell; use Bash".into() })
         }
         // It runs a command, too, and tells of what that prints.
         ("Monitor", _) | (_, Some(Tool::Shell)) => shell::answer(scene),
@@ -139,7 +139,7 @@ fn before(scene: &Scene) -> Result<Answer, CliError> {
         }
         (_, Some(tool)) => files::answer(scene, tool),
         // Whoever serves it answers for it.
-        (_, None) => Ok(Answer::Nothing),
+        (_, None) => Ok(HookReply::Nothing),
     }
 }
 
@@ -161,7 +161,7 @@ fn read() -> Result<String, CliError> {
 }
 
 /// Nobody is told that a call may go on who does not hear all of it.
-fn print(agent: Agent, answer: &Answer) -> Result<(), CliError> {
+fn print(agent: HookAgent, answer: &HookReply) -> Result<(), CliError> {
     let Some(value) = answer.json(agent) else { return Ok(()) };
     let mut out = io::stdout().lock();
     let written = writeln!(out, "{value}").and_then(|()| out.flush());

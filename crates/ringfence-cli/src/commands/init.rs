@@ -12,23 +12,23 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_engine::{Scope, Surroundings, gather};
+use ringfence_engine::{HostEnvironment, PolicyScope, gather};
 use ringfence_policy::{AbsPath, Facts};
 use serde_json::{Value, json};
 
-use super::words::directory;
+use super::resolve_args::directory;
 use crate::error::CliError;
-use crate::show::{self, Paint, printable};
-use agents::Agent;
-use draft::Draft;
-use hosts::Host;
-use languages::Language;
+use crate::output::{self, ColorMode, printable};
+use agents::InstalledAgent;
+use draft::FileDraft;
+use hosts::ProjectHost;
+use languages::ProjectLanguage;
 
 /// Set ringfence up for the agents and languages of this project
 ///
-/// Looks which agents are in use, which languages the project has and where its remotes are,
-/// shows what it would write into which file, and writes it if you say so. What stands in a file
-/// stays there, and to do it twice changes nothing. The hosts that the project needs are opened in your
+/// Looks which agents are in use, which languages the project has and where its remotes are, shows
+/// what it would write into which file, and writes it if you say so. What stands in a file stays
+/// there, and to do it twice changes nothing. The hosts that the project needs are opened in your
 /// own policy for this project, below `~/.config/ringfence/projects`; the repository's
 /// `.ringfence/policy.toml` gets rules for all who work on it, which open nothing.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ use languages::Language;
   ringfence init --here --yes
 
 Exit status: 0 written or nothing to write, 1 you said no, 125 ringfence failed.")]
-pub(crate) struct Init {
+pub(crate) struct InitCommandArgs {
     /// Write without asking
     #[arg(long)]
     yes: bool,
@@ -56,20 +56,20 @@ pub(crate) struct Init {
     here: bool,
     /// Set up only this agent, found or not; may be given several times
     #[arg(long, value_enum, value_name = "AGENT")]
-    agent: Vec<Agent>,
+    agent: Vec<InstalledAgent>,
 }
 
 /// What was found, and what follows.
-struct Found {
-    agents: Vec<Agent>,
-    languages: Vec<&'static Language>,
-    hosts: Vec<Host>,
-    drafts: Vec<Draft>,
+struct InitFindings {
+    agents: Vec<InstalledAgent>,
+    languages: Vec<&'static ProjectLanguage>,
+    hosts: Vec<ProjectHost>,
+    drafts: Vec<FileDraft>,
     /// What the person has to do, or know.
     notes: Vec<String>,
 }
 
-pub(crate) fn run(arguments: &Init) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: &InitCommandArgs) -> Result<ExitCode, CliError> {
     let cwd = directory(None)?;
     let mut surroundings = gather(&cwd)?;
     if arguments.here {
@@ -87,9 +87,9 @@ pub(crate) fn run(arguments: &Init) -> Result<ExitCode, CliError> {
     }
     let mut found = look(arguments, &surroundings)?;
     found.notes.extend(of_the_root(&cwd, facts));
-    let changes: Vec<&Draft> = found.drafts.iter().filter(|draft| draft.is_change()).collect();
+    let changes: Vec<&FileDraft> = found.drafts.iter().filter(|draft| draft.is_change()).collect();
     if !arguments.json {
-        show::text(&told(&found, &changes))?;
+        output::text(&told(&found, &changes))?;
     }
     let is_agreed = !changes.is_empty()
         && !arguments.dry_run
@@ -98,8 +98,8 @@ pub(crate) fn run(arguments: &Init) -> Result<ExitCode, CliError> {
         changes.iter().try_for_each(|draft| draft.write())?;
     }
     match (arguments.json, is_agreed) {
-        (true, _) => show::json(&as_json(&found, is_agreed))?,
-        (false, true) => show::text(&format!("{} written.\n", files(changes.len())))?,
+        (true, _) => output::json(&as_json(&found, is_agreed))?,
+        (false, true) => output::text(&format!("{} written.\n", files(changes.len())))?,
         (false, false) => {}
     }
     Ok(ExitCode::from(u8::from(!is_agreed && !changes.is_empty() && !arguments.dry_run)))
@@ -121,14 +121,17 @@ fn of_the_root(cwd: &AbsPath, facts: &Facts) -> Option<String> {
     ))
 }
 
-fn look(arguments: &Init, surroundings: &Surroundings) -> Result<Found, CliError> {
+fn look(
+    arguments: &InitCommandArgs,
+    surroundings: &HostEnvironment,
+) -> Result<InitFindings, CliError> {
     let facts = &surroundings.facts;
     let agents =
         if arguments.agent.is_empty() { agents::found(facts) } else { arguments.agent.clone() };
     let languages = languages::found(&facts.workspace);
     let hosts = hosts::wanted(&languages, &facts.remotes);
     let mut drafts = vec![policy::of_the_project(facts, &languages)?];
-    let scope = if arguments.global { Scope::Global } else { Scope::OwnProject };
+    let scope = if arguments.global { PolicyScope::Global } else { PolicyScope::OwnProject };
     drafts.extend(policy::of_the_user(scope, facts, &hosts)?);
     let doubtful = hosts.iter().filter_map(|host| Some((host, host.doubt?)));
     let mut notes: Vec<String> = doubtful
@@ -142,10 +145,10 @@ fn look(arguments: &Init, surroundings: &Surroundings) -> Result<Found, CliError
     if agents.is_empty() {
         notes.push("no agent was found; `--agent claude-code` sets one up all the same".into());
     }
-    Ok(Found { agents, languages, hosts, drafts, notes })
+    Ok(InitFindings { agents, languages, hosts, drafts, notes })
 }
 
-fn told(found: &Found, changes: &[&Draft]) -> String {
+fn told(found: &InitFindings, changes: &[&FileDraft]) -> String {
     let list =
         |words: Vec<&str>| if words.is_empty() { "none".to_owned() } else { words.join(", ") };
     let mut text = format!(
@@ -153,7 +156,7 @@ fn told(found: &Found, changes: &[&Draft]) -> String {
         list(found.agents.iter().map(|agent| agent.name()).collect()),
         list(found.languages.iter().map(|language| language.name).collect())
     );
-    let paint = Paint::for_stdout();
+    let paint = ColorMode::for_stdout();
     for draft in changes {
         text.push_str(&format!("\n{}{}\n", draft.heading(paint), draft.diff(paint)));
     }
@@ -171,14 +174,14 @@ fn files(count: usize) -> String {
 }
 
 /// Whether the person says yes.
-fn ask(arguments: &Init, count: usize) -> Result<bool, CliError> {
+fn ask(arguments: &InitCommandArgs, count: usize) -> Result<bool, CliError> {
     if arguments.json || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(CliError::Words {
             what: "nothing was written: there is no terminal to ask at".into(),
             hint: "`ringfence init --yes` writes without asking, `--dry-run` shows what it would write".into(),
         });
     }
-    show::text(&format!("\nWrite {} as shown? [y/N] ", files(count).to_lowercase()))?;
+    output::text(&format!("\nWrite {} as shown? [y/N] ", files(count).to_lowercase()))?;
     io::stdout().flush().ok();
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(|source| CliError::File {
@@ -189,12 +192,12 @@ fn ask(arguments: &Init, count: usize) -> Result<bool, CliError> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-fn as_json(found: &Found, is_written: bool) -> Value {
+fn as_json(found: &InitFindings, is_written: bool) -> Value {
     json!({
         "agents": found.agents.iter().map(|agent| agent.name()).collect::<Vec<_>>(),
         "languages": found.languages.iter().map(|language| language.name).collect::<Vec<_>>(),
-        "hosts": found.hosts.iter().map(Host::json).collect::<Vec<_>>(),
-        "files": found.drafts.iter().map(Draft::json).collect::<Vec<_>>(),
+        "hosts": found.hosts.iter().map(ProjectHost::json).collect::<Vec<_>>(),
+        "files": found.drafts.iter().map(FileDraft::json).collect::<Vec<_>>(),
         "notes": found.notes,
         "written": is_written,
     })

@@ -1,23 +1,23 @@
 //! `ringfence learn`
 
-mod output;
+mod policy_output;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_api::Stdio;
-use ringfence_engine::{Learned, Lesson, learn, run as run_engine};
-use ringfence_local::Local;
+use ringfence_api::StdioMode;
+use ringfence_engine::{LearnedPolicy, LearnedRule, learn, run as run_engine};
+use ringfence_local::LocalProvider;
 use ringfence_policy::{Asking, Observe};
 use serde_json::{Value, json};
 
-use super::words::{Chosen, Typed, agent, meant_to_run};
+use super::resolve_args::{RunOverrides, TypedCommand, agent, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
-use crate::{say, show};
-use output::Output;
+use crate::{messages, output};
+use policy_output::PolicyOutput;
 
 /// Run a command and propose the smallest policy it can work with
 ///
@@ -36,7 +36,7 @@ use output::Output;
   ringfence run --policy learned.toml -- make
 
 Exit status: 0, whatever the command's own; 125 ringfence failed, 126 not executable, 127 not found.")]
-pub(crate) struct Learn {
+pub(crate) struct LearnArgs {
     /// Write the policy to this file: a new one, or one that `learn` wrote
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -64,16 +64,16 @@ pub(crate) struct Learn {
     policy: PolicyArgs,
 }
 
-pub(crate) fn run(arguments: Learn, local: &Local) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: LearnArgs, local: &LocalProvider) -> Result<ExitCode, CliError> {
     // Whoever learns wants to know what is refused, and nobody is asked to change it meanwhile.
     let agent = arguments.agent.or_else(agent);
     let (observe, ask) = (Some(Observe::All), Some(Asking::Never));
-    let chosen = Chosen {
+    let chosen = RunOverrides {
         timeout: arguments.timeout.as_deref(),
         agent: agent.as_deref(),
         observe,
         ask,
-        ..Chosen::default()
+        ..RunOverrides::default()
     };
     let meant = meant_to_run(&arguments.policy, chosen)?;
     if !meant.resolved.grants.is_confined() {
@@ -82,16 +82,16 @@ pub(crate) fn run(arguments: Learn, local: &Local) -> Result<ExitCode, CliError>
             hint: "leave out `--mode full-access`; `ringfence policy show --origin` says who switched confinement off".into(),
         });
     }
-    let output = arguments.output.as_deref().map(Output::prepare).transpose()?;
-    let typed = Typed { line: arguments.line, command: arguments.command, agent };
-    let (asked, resolved) = meant.asked(typed, Stdio::Inherit);
-    let aside = output::Aside::begin()?;
-    let ran = run_engine(local, &asked, &resolved, &mut say::unrecorded);
+    let output = arguments.output.as_deref().map(PolicyOutput::prepare).transpose()?;
+    let typed = TypedCommand { line: arguments.line, command: arguments.command, agent };
+    let (asked, resolved) = meant.asked(typed, StdioMode::Inherit);
+    let aside = policy_output::SavedStdout::begin()?;
+    let ran = run_engine(local, &asked, &resolved, &mut messages::unrecorded);
     aside.end()?;
     let outcome = ran?;
     let learned = learn(&asked, &resolved, &outcome)?;
-    let count = |lessons: &[Lesson]| lessons.len();
-    say::note(&format!(
+    let count = |lessons: &[LearnedRule]| lessons.len();
+    messages::note(&format!(
         "the command ended with status {}; {} refused, {} proposed, {} left",
         outcome.exit_code(),
         outcome.denials.len(),
@@ -100,17 +100,17 @@ pub(crate) fn run(arguments: Learn, local: &Local) -> Result<ExitCode, CliError>
     ));
     match &output {
         Some(output) => output.write(&learned.text)?,
-        None if !arguments.json => show::text(&learned.text)?,
+        None if !arguments.json => output::text(&learned.text)?,
         None => {}
     }
     if arguments.json {
-        show::json(&as_json(&learned, &asked.session, outcome.exit_code()))?;
+        output::json(&as_json(&learned, &asked.session, outcome.exit_code()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(learned: &Learned, session: &str, status: i32) -> Value {
-    let list = |lessons: &[Lesson]| {
+fn as_json(learned: &LearnedPolicy, session: &str, status: i32) -> Value {
+    let list = |lessons: &[LearnedRule]| {
         lessons
             .iter()
             .map(|lesson| json!({ "what": lesson.what, "why": lesson.why }))

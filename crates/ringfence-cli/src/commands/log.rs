@@ -1,7 +1,7 @@
 //! `ringfence log`
 
 mod check;
-mod choose;
+mod filter;
 mod table;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -10,16 +10,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ringfence_audit::{Line, Reader, now_ms, ocsf};
+use ringfence_audit::{LogLine, LogReader, now_ms, ocsf};
 use ringfence_engine::gather;
 use serde_json::{Map, Value};
 
-use super::words::{absolute, directory};
+use super::resolve_args::{absolute, directory};
 use crate::error::CliError;
-use crate::say;
-use crate::show::Paint;
-use choose::Choice;
-pub(crate) use table::Table;
+use crate::messages;
+use crate::output::ColorMode;
+use filter::RecordFilter;
+pub(crate) use table::LogTable;
 
 /// Show what was run, what was refused and what came of it
 ///
@@ -35,7 +35,7 @@ pub(crate) use table::Table;
   ringfence log --verify
 
 Exit status: 0, or 1 if `--verify` found something.")]
-pub(crate) struct Log {
+pub(crate) struct LogArgs {
     /// Show only what was refused
     #[arg(long)]
     blocked_only: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Log {
 /// How often a reader that follows looks again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-pub(crate) fn run(arguments: Log) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: LogArgs) -> Result<ExitCode, CliError> {
     let directory = match &arguments.dir {
         Some(directory) => absolute(directory)?,
         None => gather(&directory(None)?)?.facts.state.join("audit"),
@@ -82,10 +82,10 @@ pub(crate) fn run(arguments: Log) -> Result<ExitCode, CliError> {
     if arguments.verify {
         return check::run(directory.as_path(), &arguments);
     }
-    let choice = Choice::meant(&arguments, now_ms())?;
-    let mut printer = Printer::new(&arguments);
+    let choice = RecordFilter::meant(&arguments, now_ms())?;
+    let mut printer = LogPrinter::new(&arguments);
     loop {
-        let mut reader = Reader::open(directory.as_path(), choice.since_ms)?;
+        let mut reader = LogReader::open(directory.as_path(), choice.since_ms)?;
         while let Some(reader) = &mut reader {
             while let Some(line) = reader.line()? {
                 if printer.line(&line, &choice).is_break() {
@@ -106,68 +106,68 @@ pub(crate) fn run(arguments: Log) -> Result<ExitCode, CliError> {
 }
 
 /// In which form records are printed.
-enum Form {
-    Table(Table),
+enum LogFormat {
+    Table(LogTable),
     Json,
     Ocsf { host: String },
 }
 
 /// Where they are printed.
-struct Printer {
-    form: Form,
+struct LogPrinter {
+    form: LogFormat,
     out: BufWriter<io::StdoutLock<'static>>,
     failed: Option<io::Error>,
 }
 
-type Flow = std::ops::ControlFlow<()>;
+type PrintFlow = std::ops::ControlFlow<()>;
 
-impl Printer {
-    fn new(arguments: &Log) -> Self {
+impl LogPrinter {
+    fn new(arguments: &LogArgs) -> Self {
         let form = if arguments.json {
-            Form::Json
+            LogFormat::Json
         } else if arguments.ocsf {
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            Form::Ocsf { host }
+            LogFormat::Ocsf { host }
         } else {
             let width = io::stdout().is_terminal().then(|| {
                 rustix::termios::tcgetwinsize(io::stdout()).map_or(80, |size| size.ws_col.max(60))
             });
-            Form::Table(Table::new(width.map(usize::from), Paint::for_stdout()))
+            LogFormat::Table(LogTable::new(width.map(usize::from), ColorMode::for_stdout()))
         };
         Self { form, out: BufWriter::new(io::stdout().lock()), failed: None }
     }
 
-    fn line(&mut self, line: &Line, choice: &Choice) -> Flow {
+    fn line(&mut self, line: &LogLine, choice: &RecordFilter) -> PrintFlow {
         let Ok(record) = serde_json::from_slice::<Map<String, Value>>(&line.bytes) else {
-            say::warning(&format!(
+            messages::warning(&format!(
                 "{}:{} is not a record; see `ringfence log --verify`",
                 line.file, line.number
             ));
-            return Flow::Continue(());
+            return PrintFlow::Continue(());
         };
         if !choice.takes(&record) {
-            return Flow::Continue(());
+            return PrintFlow::Continue(());
         }
         let text = match &mut self.form {
-            Form::Table(table) => table.row(&record).into_bytes(),
-            Form::Json => [line.bytes.as_slice(), b"\n"].concat(),
-            Form::Ocsf { host } => format!("{}\n", ocsf::event(&record, host)).into_bytes(),
+            LogFormat::Table(table) => table.row(&record).into_bytes(),
+            LogFormat::Json => [line.bytes.as_slice(), b"\n"].concat(),
+            LogFormat::Ocsf { host } => format!("{}\n", ocsf::event(&record, host)).into_bytes(),
         };
         let written = self.out.write_all(&text);
         self.heed(written)
     }
 
-    fn flush(&mut self) -> Flow {
+    fn flush(&mut self) -> PrintFlow {
         let flushed = self.out.flush();
         self.heed(flushed)
     }
 
-    fn heed(&mut self, result: io::Result<()>) -> Flow {
+    fn heed(&mut self, result: io::Result<()>) -> PrintFlow {
         match result {
-            Ok(()) => Flow::Continue(()),
+            Ok(()) => PrintFlow::Continue(()),
             Err(error) => {
                 self.failed = Some(error);
-                Flow::Break(())
+                PrintFlow::Break(())
             }
         }
     }

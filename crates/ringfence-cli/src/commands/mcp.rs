@@ -9,19 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use ringfence_api::{Asker, Stdio};
+use ringfence_api::{Asker, StdioMode};
 use ringfence_audit::session_id;
-use ringfence_engine::session::Opened;
-use ringfence_local::Local;
-use ringfence_mcp::{Opening, ServeError, Site, Token, is_own_machine, serve_http, serve_stdio};
+use ringfence_engine::session::Session;
+use ringfence_local::LocalProvider;
+use ringfence_mcp::{
+    HttpOptions, McpServeError, SandboxOpener, ServerToken, is_own_machine, serve_http, serve_stdio,
+};
 use ringfence_policy::{Asking, Mode};
 
-use super::session::Desk;
-use super::words::{Chosen, Typed, agent, duration, meant_to_run};
+use super::resolve_args::{RunOverrides, TypedCommand, agent, duration, meant_to_run};
+use super::session::AskSocket;
 use crate::args::PolicyArgs;
 use crate::asker::PATIENCE;
 use crate::error::CliError;
-use crate::say;
+use crate::messages;
 
 /// How much of each stream is kept for an answer.
 const KEPT: usize = 256 * 1024;
@@ -44,22 +46,22 @@ const TOKEN: &str = "RINGFENCE_MCP_TOKEN";
 
 Exit status: 0 when the client has left, 125 if there is no sandbox."
 )]
-pub(crate) struct Mcp {
+pub(crate) struct McpArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<McpSub>,
     #[command(flatten)]
-    serve: Serve,
+    serve: McpServeArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    Wrap(wrap::Wrap),
+enum McpSub {
+    Wrap(wrap::McpWrapArgs),
 }
 
 #[derive(Debug, Args)]
-struct Serve {
-    /// Serve over HTTP, at an address of this machine's own loopback; the token that clients need is
-    /// that of RINGFENCE_MCP_TOKEN, or a new one that is printed
+struct McpServeArgs {
+    /// Serve over HTTP, at an address of this machine's own loopback; the token that clients need
+    /// is that of RINGFENCE_MCP_TOKEN, or a new one that is printed
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:0")]
     http: Option<SocketAddr>,
     /// Let what is about to be refused wait for an answer, by the client or by `ringfence ask`
@@ -78,14 +80,14 @@ struct Serve {
     policy: PolicyArgs,
 }
 
-pub(crate) fn run(arguments: Mcp, local: &Local) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: McpArgs, local: &LocalProvider) -> Result<ExitCode, CliError> {
     match arguments.what {
-        Some(What::Wrap(arguments)) => wrap::run(arguments, local),
+        Some(McpSub::Wrap(arguments)) => wrap::run(arguments, local),
         None => serve(arguments.serve),
     }
 }
 
-fn serve(arguments: Serve) -> Result<ExitCode, CliError> {
+fn serve(arguments: McpServeArgs) -> Result<ExitCode, CliError> {
     let ask = arguments.ask.then_some(Asking::Terminal);
     let patience = arguments
         .ask_timeout
@@ -98,41 +100,43 @@ fn serve(arguments: Serve) -> Result<ExitCode, CliError> {
     let agent = arguments.agent.or_else(agent);
     let meant = meant_to_run(
         &arguments.policy,
-        Chosen { ask, agent: agent.as_deref(), ..Chosen::default() },
+        RunOverrides { ask, agent: agent.as_deref(), ..RunOverrides::default() },
     )?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
-        say::warning("nothing is confined: commands of this server can do whatever you can");
+        messages::warning("nothing is confined: commands of this server can do whatever you can");
     }
     let asks = grants.ask == Asking::Terminal && grants.is_confined();
     let shell = arguments.shell;
-    let typed = Typed { line: None, command: vec![shell.clone()], agent };
-    let (asked, resolved) = meant.asked(typed, Stdio::Capture { limit: KEPT });
-    let desk = asks.then(|| Desk::open(&asked.session, &asked.cwd, patience)).transpose()?;
+    let typed = TypedCommand { line: None, command: vec![shell.clone()], agent };
+    let (asked, resolved) = meant.asked(typed, StdioMode::Capture { limit: KEPT });
+    let desk = asks.then(|| AskSocket::open(&asked.session, &asked.cwd, patience)).transpose()?;
     let elsewhere = desk.as_ref().map(|desk| desk.questions.clone() as Arc<dyn Asker>);
     let open = move |asker: Arc<dyn Asker>| {
         let (mut asked, resolved) = (asked.clone(), resolved.clone());
         // Each sandbox is one in the log.
         asked.session = session_id();
         asked.asker = asks.then_some(asker);
-        Opened::open(Box::new(Local::for_one_sandbox()), asked, resolved, shell.clone())
+        Session::open(Box::new(LocalProvider::for_one_sandbox()), asked, resolved, shell.clone())
     };
-    let opening = Opening { open: Box::new(open), elsewhere };
+    let opening = SandboxOpener { open: Box::new(open), elsewhere };
     let served = match site {
         Some(site) => serve_http(opening, site, |address| {
-            say::note(&format!("serving at http://{address}/mcp"))
+            messages::note(&format!("serving at http://{address}/mcp"))
         }),
         None => serve_stdio(opening),
     };
     served.map_err(|error| match error {
-        ServeError::Engine(error) => error.into(),
-        ServeError::Served { at, source } => CliError::File { what: "serve at", path: at, source },
+        McpServeError::Engine(error) => error.into(),
+        McpServeError::Served { at, source } => {
+            CliError::File { what: "serve at", path: at, source }
+        }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Where it is served, and the token for it.
-fn site(address: SocketAddr) -> Result<Site, CliError> {
+fn site(address: SocketAddr) -> Result<HttpOptions, CliError> {
     if !is_own_machine(address.ip()) {
         return Err(CliError::Words {
             what: format!("`--http {address}` could be reached from other machines"),
@@ -143,21 +147,21 @@ fn site(address: SocketAddr) -> Result<Site, CliError> {
         });
     }
     let token = match std::env::var(TOKEN) {
-        Ok(word) => Token::given(&word).ok_or_else(|| CliError::Words {
+        Ok(word) => ServerToken::given(&word).ok_or_else(|| CliError::Words {
             what: format!(
                 "{TOKEN} is no token: it needs {} characters or more, and no blanks",
-                Token::SHORTEST
+                ServerToken::SHORTEST
             ),
             hint: format!("`export {TOKEN}=$(openssl rand -hex 32)`, or leave it out"),
         })?,
         Err(std::env::VarError::NotPresent) => {
-            let made = Token::new().map_err(|source| CliError::File {
+            let made = ServerToken::new().map_err(|source| CliError::File {
                 what: "make",
                 path: "a token".into(),
                 source,
             });
             let (token, word) = made?;
-            say::note(&format!("clients need the header `Authorization: Bearer {word}`"));
+            messages::note(&format!("clients need the header `Authorization: Bearer {word}`"));
             token
         }
         Err(std::env::VarError::NotUnicode(_)) => {
@@ -167,5 +171,5 @@ fn site(address: SocketAddr) -> Result<Site, CliError> {
             });
         }
     };
-    Ok(Site { address, token })
+    Ok(HttpOptions { address, token })
 }

@@ -4,8 +4,8 @@ use std::{env, fs};
 
 use crate::error::CliError;
 
-/// Names the reason why no sandbox could be made, if that is a sandbox around this process. The error
-/// that came first speaks of what was missing first: a policy file, the audit log.
+/// Names the reason why no sandbox could be made, if that is a sandbox around this process. The
+/// error that came first speaks of what was missing first: a policy file, the audit log.
 pub(super) fn explain(error: CliError) -> CliError {
     let is_of_words = matches!(error, CliError::Words { .. });
     let status = || fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -21,8 +21,8 @@ pub(super) fn explain(error: CliError) -> CliError {
     }
 }
 
-/// Answers whether a process can gain no privilege and has a seccomp filter, as all have that ringfence
-/// confines. The variable alone may have been exported by the user.
+/// Answers whether a process can gain no privilege and has a seccomp filter, as all have that
+/// ringfence confines. The variable alone may have been exported by the user.
 fn is_confined(status: &str) -> bool {
     ["NoNewPrivs:\t1", "Seccomp:\t2"].iter().all(|fact| status.lines().any(|line| line == *fact))
 }

@@ -3,17 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_api::{Gap, Loss};
-use ringfence_enforce::{Access, Cover, Network, Plan as Enforced, Step};
+use ringfence_api::{Gap, GapKind};
+use ringfence_enforce::{MountAccess, NetworkNamespace, Overmount, Plan as Enforced, Step};
 use ringfence_engine::{FilteredVariable, filtered_variables, plan};
-use ringfence_local::Local;
+use ringfence_local::LocalProvider;
 use ringfence_policy::AbsPath;
 use serde_json::json;
 
-use super::words::{Chosen, meant_to_run};
+use super::resolve_args::{RunOverrides, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
-use crate::show::{self, Paint, printable, short};
+use crate::output::{self, ColorMode, printable, short};
 
 /// Show what would be enforced, and the gaps
 ///
@@ -25,7 +25,7 @@ use crate::show::{self, Paint, printable, short};
   ringfence plan
   ringfence plan --net full
   ringfence plan --json | jq '.gaps'")]
-pub(crate) struct Plan {
+pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -33,9 +33,9 @@ pub(crate) struct Plan {
     pub(crate) policy: PolicyArgs,
 }
 
-pub(crate) fn run(arguments: Plan) -> Result<ExitCode, CliError> {
-    let meant = meant_to_run(&arguments.policy, Chosen::default())?;
-    let plan = plan(&Local::default(), &meant.resolved)?;
+pub(crate) fn run(arguments: PlanArgs) -> Result<ExitCode, CliError> {
+    let meant = meant_to_run(&arguments.policy, RunOverrides::default())?;
+    let plan = plan(&LocalProvider::default(), &meant.resolved)?;
     let filtered = filtered_variables(&meant.resolved);
     if arguments.json {
         let steps = plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -44,11 +44,16 @@ pub(crate) fn run(arguments: Plan) -> Result<ExitCode, CliError> {
             filtered.iter().map(|one| json!({ "name": one.name, "why": one.why })).collect();
         let is_confined = meant.resolved.grants.is_confined();
         let plan = json!({ "confined": is_confined, "steps": steps, "detail": plan.steps, "gaps": plan.gaps, "filteredVariables": filtered });
-        show::json(&plan)?;
+        output::json(&plan)?;
     } else if meant.resolved.grants.is_confined() {
-        show::text(&as_text(&plan, &filtered, &meant.resolved.grants.home, Paint::for_stdout()))?;
+        output::text(&as_text(
+            &plan,
+            &filtered,
+            &meant.resolved.grants.home,
+            ColorMode::for_stdout(),
+        ))?;
     } else {
-        show::text("nothing is confined: a command can do whatever you can\n")?;
+        output::text("nothing is confined: a command can do whatever you can\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -60,7 +65,7 @@ const WIDTH: usize = 80;
 
 /// What stands behind each word.
 #[derive(Default)]
-struct Groups {
+struct PlanGroups {
     isolate: Vec<String>,
     write: Vec<String>,
     private: Vec<String>,
@@ -74,7 +79,12 @@ struct Groups {
     walls: Vec<String>,
 }
 
-fn as_text(plan: &Enforced, filtered: &[FilteredVariable], home: &AbsPath, paint: Paint) -> String {
+fn as_text(
+    plan: &Enforced,
+    filtered: &[FilteredVariable],
+    home: &AbsPath,
+    paint: ColorMode,
+) -> String {
     let groups = groups(plan, home);
     let mut text = String::new();
     let mut group = |name: &str, lines: Vec<String>| {
@@ -102,8 +112,8 @@ fn as_text(plan: &Enforced, filtered: &[FilteredVariable], home: &AbsPath, paint
     group("filter", filtered_lines(filtered));
     let gaps = |loss| plan.gaps.iter().filter(move |gap| gap.loss == loss);
     let lines = |gap: &Gap| [format!("{}: {}", gap.what, gap.why), format!("  {}", gap.hint)];
-    group("GAP", gaps(Loss::Enforcement).flat_map(lines).collect());
-    group("untold", gaps(Loss::Telling).flat_map(lines).collect());
+    group("GAP", gaps(GapKind::Enforcement).flat_map(lines).collect());
+    group("untold", gaps(GapKind::Telling).flat_map(lines).collect());
     text
 }
 
@@ -116,21 +126,23 @@ fn filtered_lines(filtered: &[FilteredVariable]) -> Vec<String> {
     judged.chain(listed).collect()
 }
 
-fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
-    let mut groups = Groups::default();
+fn groups(plan: &Enforced, home: &AbsPath) -> PlanGroups {
+    let mut groups = PlanGroups::default();
     for step in &plan.steps {
         match step {
-            Step::Namespaces { network: Network::Own } => {
+            Step::Namespaces { network: NetworkNamespace::Own } => {
                 groups.isolate.push("mounts, processes, ipc, host name, cgroup, network".into())
             }
-            Step::Namespaces { network: Network::Host } => groups.isolate.push(
+            Step::Namespaces { network: NetworkNamespace::Host } => groups.isolate.push(
                 "mounts, processes, ipc, host name, cgroup; the network is the host's".into(),
             ),
             Step::Identity(id) => groups.isolate.push(format!("as uid {}, gid {}", id.uid, id.gid)),
-            Step::Bind { path, access: Access::ReadWrite, .. } => {
+            Step::Bind { path, access: MountAccess::ReadWrite, .. } => {
                 groups.write.push(short(path, home))
             }
-            Step::Bind { path, access: Access::ReadOnly, .. } => groups.read.push(path.clone()),
+            Step::Bind { path, access: MountAccess::ReadOnly, .. } => {
+                groups.read.push(path.clone())
+            }
             Step::Private { path, store, beneath, .. } => {
                 groups.private.push(format!(
                     "{}{}",
@@ -148,10 +160,10 @@ fn groups(plan: &Enforced, home: &AbsPath) -> Groups {
             }
             Step::Processes { .. } => groups.made.push("/proc".into()),
             Step::Devices => groups.made.push("/dev".into()),
-            Step::Cover { path, cover: Cover::Deny(_) }
+            Step::Cover { path, cover: Overmount::Deny(_) }
             | Step::Denied { path, .. }
             | Step::Passage { path } => groups.deny.push(path.clone()),
-            Step::Cover { path, cover: Cover::ReadOnly | Cover::Shallow } => {
+            Step::Cover { path, cover: Overmount::ReadOnly | Overmount::Shallow } => {
                 groups.protect.push(path.clone())
             }
             Step::Tripwire => {
@@ -240,7 +252,7 @@ fn wrapped(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_enforce::Kind;
+    use ringfence_enforce::FileKind;
 
     use super::*;
 
@@ -252,17 +264,21 @@ mod tests {
     fn steps_are_grouped_and_files_of_one_directory_folded() {
         let read = |text: &str| Step::Bind {
             path: path(text),
-            access: Access::ReadOnly,
-            kind: Kind::Directory,
+            access: MountAccess::ReadOnly,
+            kind: FileKind::Directory,
         };
         let steps = vec![
-            Step::Namespaces { network: Network::Own },
+            Step::Namespaces { network: NetworkNamespace::Own },
             read("/usr"),
             read("/etc/a"),
             read("/etc/b"),
             read("/etc/c"),
             read("/etc/d"),
-            Step::Bind { path: path("/h/p"), access: Access::ReadWrite, kind: Kind::Directory },
+            Step::Bind {
+                path: path("/h/p"),
+                access: MountAccess::ReadWrite,
+                kind: FileKind::Directory,
+            },
             Step::Private {
                 path: path("/h/.cache"),
                 store: path("/h/s/.cache"),
@@ -277,7 +293,7 @@ mod tests {
             hint: "do y".into(),
             loss,
         };
-        let gaps = vec![gap("t", Loss::Telling), gap("x", Loss::Enforcement)];
+        let gaps = vec![gap("t", GapKind::Telling), gap("x", GapKind::Enforcement)];
         let variable = |name: &str, why| FilteredVariable { name: name.into(), why };
         let filtered =
             [variable("A", None), variable("B", None), variable("PIP_INDEX_URL", Some("a token"))];
@@ -297,7 +313,7 @@ untold    t: cannot
             do y
 ";
         assert_eq!(
-            as_text(&Enforced { steps, gaps }, &filtered, &path("/h"), Paint::Plain),
+            as_text(&Enforced { steps, gaps }, &filtered, &path("/h"), ColorMode::Plain),
             expect
         );
     }

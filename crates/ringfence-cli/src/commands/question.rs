@@ -5,17 +5,17 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use ringfence_api::{Answer, Ask, Asker, Denial, Evidence, Operation};
+use ringfence_api::{Ask, AskAnswer, Asker, Denial, DenialEvidence, Operation};
 use ringfence_audit::now_ms;
 
-use super::words::duration;
-use crate::asker::{PATIENCE, Terminal};
+use super::resolve_args::duration;
+use crate::asker::{PATIENCE, TerminalAsker};
 use crate::error::CliError;
-use crate::show;
+use crate::output;
 
 /// Ask the question of `run --ask` about a path, and print the answer
 #[derive(Debug, Args)]
-pub(crate) struct Question {
+pub(crate) struct QuestionArgs {
     /// How long an answer may take
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
@@ -29,14 +29,14 @@ pub(crate) struct Question {
     target: String,
 }
 
-pub(crate) fn run(arguments: Question) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: QuestionArgs) -> Result<ExitCode, CliError> {
     let patience = arguments
         .timeout
         .as_deref()
         .map(duration)
         .transpose()?
         .map_or(PATIENCE, Duration::from_millis);
-    let terminal = Terminal::new(patience);
+    let terminal = TerminalAsker::new(patience);
     let denial = Denial {
         operation: Operation::Read,
         target: arguments.target,
@@ -46,12 +46,12 @@ pub(crate) fn run(arguments: Question) -> Result<ExitCode, CliError> {
         pid: std::process::id(),
         program: "ringfence question".into(),
         time_ms: now_ms(),
-        evidence: Evidence::Kernel,
+        evidence: DenialEvidence::Kernel,
         count: 1,
         optional: false,
     };
-    let ask = Ask { denial, options: Answer::ALL.to_vec() };
-    let put = || show::text(&format!("{}\n", terminal.ask(&ask)));
+    let ask = Ask { denial, options: AskAnswer::ALL.to_vec() };
+    let put = || output::text(&format!("{}\n", terminal.ask(&ask)));
     if !arguments.together {
         (0..arguments.times).try_for_each(|_| put())?;
         return Ok(ExitCode::SUCCESS);

@@ -19,7 +19,7 @@ use clap::{Args, Subcommand};
 use crate::error::CliError;
 
 pub(crate) use error::RemoteError;
-use wire::Service;
+use wire::ServiceClient;
 
 /// Use a service that somebody runs with `ringfence serve`
 ///
@@ -36,14 +36,14 @@ Exit status: the command's own for `exec`; otherwise 0, or 125 if the service re
 be reached.")]
 pub(crate) struct RemoteCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: ServiceArgs,
     #[command(subcommand)]
-    command: Sub,
+    command: RemoteSub,
 }
 
 /// Where the service is, and how it is spoken to.
 #[derive(Debug, Args)]
-pub(crate) struct Reach {
+pub(crate) struct ServiceArgs {
     /// Where it is [default: RINGFENCE_URL, or http://127.0.0.1:7420]
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
@@ -59,23 +59,23 @@ pub(crate) struct Reach {
 }
 
 #[derive(Debug, Subcommand)]
-enum Sub {
-    Upload(skills::Upload),
-    List(skills::List),
-    Files(skills::Files),
-    Cat(skills::Cat),
-    Edit(skills::Edit),
-    Rm(skills::Rm),
-    Exec(exec::Exec),
-    Executions(exec::Executions),
-    Cancel(exec::Cancel),
-    Asks(manage::Asks),
-    Answer(manage::Answer),
-    Log(manage::Log),
-    Tenants(manage::Tenants),
+enum RemoteSub {
+    Upload(skills::UploadArgs),
+    List(skills::RemoteListArgs),
+    Files(skills::RemoteFilesArgs),
+    Cat(skills::CatArgs),
+    Edit(skills::RemoteEditArgs),
+    Rm(skills::RmArgs),
+    Exec(exec::RemoteExecArgs),
+    Executions(exec::RemoteExecutionsArgs),
+    Cancel(exec::RemoteCancelArgs),
+    Asks(manage::RemoteAsksArgs),
+    Answer(manage::RemoteAnswerArgs),
+    Log(manage::RemoteLogArgs),
+    Tenants(manage::RemoteTenantsArgs),
     Token(manage::TokenCommand),
-    Policy(manage::PolicyCommand),
-    Quotas(manage::Quotas),
+    Policy(manage::RemotePolicyCommand),
+    Quotas(manage::RemoteQuotasArgs),
 }
 
 impl RemoteCommand {
@@ -86,31 +86,31 @@ impl RemoteCommand {
 
 /// How an answer is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum RemoteOutput {
     ForPeople,
     AsJson,
 }
 
 pub(crate) fn run(arguments: RemoteCommand) -> Result<ExitCode, CliError> {
-    let service = Service::new(&arguments.reach)?;
-    let shown = if arguments.reach.json { Shown::AsJson } else { Shown::ForPeople };
+    let service = ServiceClient::new(&arguments.reach)?;
+    let shown = if arguments.reach.json { RemoteOutput::AsJson } else { RemoteOutput::ForPeople };
     match arguments.command {
-        Sub::Upload(arguments) => skills::upload(&service, &arguments, shown),
-        Sub::List(arguments) => skills::list(&service, &arguments, shown),
-        Sub::Files(arguments) => skills::files(&service, &arguments, shown),
-        Sub::Cat(arguments) => skills::cat(&service, &arguments, shown),
-        Sub::Edit(arguments) => skills::edit(&service, &arguments, shown),
-        Sub::Rm(arguments) => skills::rm(&service, &arguments, shown),
-        Sub::Exec(arguments) => return exec::exec(&service, &arguments, shown),
-        Sub::Executions(arguments) => exec::executions(&service, &arguments, shown),
-        Sub::Cancel(arguments) => exec::cancel(&service, &arguments, shown),
-        Sub::Asks(_) => manage::asks(&service, shown),
-        Sub::Answer(arguments) => manage::answer(&service, &arguments, shown),
-        Sub::Log(arguments) => manage::log(&service, &arguments, shown),
-        Sub::Tenants(_) => manage::tenants(&service, shown),
-        Sub::Token(arguments) => manage::token(&service, arguments, shown),
-        Sub::Policy(arguments) => manage::policy(&service, arguments, shown),
-        Sub::Quotas(arguments) => manage::quotas(&service, &arguments, shown),
+        RemoteSub::Upload(arguments) => skills::upload(&service, &arguments, shown),
+        RemoteSub::List(arguments) => skills::list(&service, &arguments, shown),
+        RemoteSub::Files(arguments) => skills::files(&service, &arguments, shown),
+        RemoteSub::Cat(arguments) => skills::cat(&service, &arguments, shown),
+        RemoteSub::Edit(arguments) => skills::edit(&service, &arguments, shown),
+        RemoteSub::Rm(arguments) => skills::rm(&service, &arguments, shown),
+        RemoteSub::Exec(arguments) => return exec::exec(&service, &arguments, shown),
+        RemoteSub::Executions(arguments) => exec::executions(&service, &arguments, shown),
+        RemoteSub::Cancel(arguments) => exec::cancel(&service, &arguments, shown),
+        RemoteSub::Asks(_) => manage::asks(&service, shown),
+        RemoteSub::Answer(arguments) => manage::answer(&service, &arguments, shown),
+        RemoteSub::Log(arguments) => manage::log(&service, &arguments, shown),
+        RemoteSub::Tenants(_) => manage::tenants(&service, shown),
+        RemoteSub::Token(arguments) => manage::token(&service, arguments, shown),
+        RemoteSub::Policy(arguments) => manage::policy(&service, arguments, shown),
+        RemoteSub::Quotas(arguments) => manage::quotas(&service, &arguments, shown),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,29 +1,29 @@
 //! `ringfence run`
 
-pub(crate) mod ended;
+pub(crate) mod cwd_link;
+mod sandbox_flag;
 mod untold;
-mod wall;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Asker, Status, Stdio};
-use ringfence_enforce::Person;
+use ringfence_api::{Asker, ExitStatus, StdioMode};
+use ringfence_enforce::SandboxUser;
 use ringfence_engine::{EngineError, permission, run as run_engine, telling_directory};
-use ringfence_local::Local;
+use ringfence_local::LocalProvider;
 use ringfence_policy::{Asking, Grants, Observe};
-use ringfence_provider::{Provider, ProviderError, Session};
+use ringfence_provider::{PreparedSandbox, Provider, ProviderError};
 
+use super::resolve_args::{RunOverrides, TypedCommand, agent, duration};
 use super::session::conversation;
-use super::words::{Chosen, Typed, agent, duration};
-use crate::args::{AskArg, ObserveArg, Run, ShellArg};
-use crate::asker::{PATIENCE, Terminal};
+use crate::args::{AskArg, ObserveArg, RunArgs, ShellArg};
+use crate::asker::{PATIENCE, TerminalAsker};
 use crate::error::CliError;
-use crate::{denied, say, show};
-use ended::Ended;
-pub(crate) use wall::{Wall, Whose};
+use crate::{denied, messages, output};
+use cwd_link::CwdLink;
+pub(crate) use sandbox_flag::{CommandAuthor, SandboxFlag};
 
 /// How much of each stream `--json` keeps.
 const KEPT: usize = 16 * 1024 * 1024;
@@ -32,8 +32,8 @@ const INTERRUPT: i32 = 2;
 
 /// An error with the name of the run, by which the log has it too.
 fn refused(error: &CliError, session: &str) -> Result<ExitCode, CliError> {
-    say::error(error);
-    show::json(&serde_json::json!({ "session": session, "error": error.json() }))?;
+    messages::error(error);
+    output::json(&serde_json::json!({ "session": session, "error": error.json() }))?;
     Ok(ExitCode::from(error.status()))
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn named(name: String) -> Result<String, CliError> {
         return Ok(name);
     }
     Err(CliError::Words {
-        what: format!("`{}` is no name for a run", show::printable(&name)),
+        what: format!("`{}` is no name for a run", output::printable(&name)),
         hint: "letters, digits, `-` and `_`, at most 128".into(),
     })
 }
@@ -56,35 +56,39 @@ fn in_bash(line: String) -> Vec<OsString> {
 
 /// This machine's sandbox. Says that there is none when a command is about to run without: a
 /// command that is refused is not.
-struct Announced<'a>(&'a Local);
+struct Announced<'a>(&'a LocalProvider);
 
 impl Provider for Announced<'_> {
     fn name(&self) -> &'static str {
         self.0.name()
     }
 
-    fn open(&self, grants: &Grants, person: &Person) -> Result<Box<dyn Session>, ProviderError> {
+    fn open(
+        &self,
+        grants: &Grants,
+        person: &SandboxUser,
+    ) -> Result<Box<dyn PreparedSandbox>, ProviderError> {
         if !grants.is_confined() {
-            say::warning("nothing is confined: the command can do whatever you can");
+            messages::warning("nothing is confined: the command can do whatever you can");
         }
         self.0.open(grants, person)
     }
 }
 
-pub(crate) fn run(arguments: Run, local: &Local) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: RunArgs, local: &LocalProvider) -> Result<ExitCode, CliError> {
     if arguments.conversation.is_some()
         && let Some(status) = conversation::run(&arguments)?
     {
         return Ok(status);
     }
-    run_for(arguments, Wall::AsWritten, Whose::Persons, local)
+    run_for(arguments, SandboxFlag::AsWritten, CommandAuthor::Persons, local)
 }
 
 pub(crate) fn run_for(
-    arguments: Run,
-    wall: Wall,
-    whose: Whose,
-    local: &Local,
+    arguments: RunArgs,
+    wall: SandboxFlag,
+    whose: CommandAuthor,
+    local: &LocalProvider,
 ) -> Result<ExitCode, CliError> {
     let observe = arguments.observe.map(|observe| match observe {
         ObserveArg::Denials => Observe::Denials,
@@ -100,21 +104,22 @@ pub(crate) fn run_for(
         .transpose()?
         .map_or(PATIENCE, Duration::from_millis);
     let agent = arguments.agent.clone().or_else(agent);
-    let chosen = Chosen {
+    let chosen = RunOverrides {
         timeout: arguments.timeout.as_deref(),
         agent: agent.as_deref(),
         sandbox: None,
         observe,
         ask,
     };
-    let meant = wall::walled(&arguments, (wall, whose), chosen)?;
+    let meant = sandbox_flag::walled(&arguments, (wall, whose), chosen)?;
     let grants = &meant.resolved.grants;
     if grants.ask == Asking::Never && grants.is_confined() {
         grants.network.refuse_empty_list().map_err(EngineError::from)?;
     }
-    let stdio = if arguments.json { Stdio::Capture { limit: KEPT } } else { Stdio::Inherit };
+    let stdio =
+        if arguments.json { StdioMode::Capture { limit: KEPT } } else { StdioMode::Inherit };
     let terminal = (grants.ask == Asking::Terminal && grants.is_confined())
-        .then(|| Arc::new(Terminal::new(patience)));
+        .then(|| Arc::new(TerminalAsker::new(patience)));
     let (line, command) = match (arguments.line, arguments.shell) {
         (Some(line), ShellArg::Bash) if arguments.keep_directory => {
             (None, telling_directory(line.into()))
@@ -122,22 +127,23 @@ pub(crate) fn run_for(
         (Some(line), ShellArg::Bash) => (None, in_bash(line)),
         (line, _) => (line, arguments.command),
     };
-    let (mut asked, resolved) = meant.asked(Typed { line, command, agent: arguments.agent }, stdio);
+    let (mut asked, resolved) =
+        meant.asked(TypedCommand { line, command, agent: arguments.agent }, stdio);
     if let Some(name) = arguments.session {
         asked.session = named(name)?;
     }
     let state = &resolved.surroundings.facts.state;
     let ended = arguments
         .keep_directory
-        .then(|| Ended::begin(state, &asked.session, &asked.cwd))
+        .then(|| CwdLink::begin(state, &asked.session, &asked.cwd))
         .transpose()?;
     asked.asker = terminal.clone().map(|terminal| terminal as Arc<dyn Asker>);
-    let mut result = run_engine(&Announced(local), &asked, &resolved, &mut say::unrecorded);
-    if let Some(outside) = wall::outside(&result, &resolved, whose) {
-        say::warning(
+    let mut result = run_engine(&Announced(local), &asked, &resolved, &mut messages::unrecorded);
+    if let Some(outside) = sandbox_flag::outside(&result, &resolved, whose) {
+        messages::warning(
             "no sandbox can be made here, and the policy accepts that: the command can do whatever you can",
         );
-        result = run_engine(local, &asked, &outside, &mut say::unrecorded);
+        result = run_engine(local, &asked, &outside, &mut messages::unrecorded);
     }
     // Whatever was still to be asked has nobody to wait for it, and we are about to leave.
     terminal.iter().for_each(|terminal| terminal.close());
@@ -151,11 +157,12 @@ pub(crate) fn run_for(
         let was_asked = terminal.as_ref().is_some_and(|terminal| terminal.is_there());
         let permission =
             if was_asked { None } else { permission(&outcome, &asked.files, &resolved) };
-        let shown = show::json(&crate::json::outcome(&outcome, &asked.session, permission));
+        let shown = output::json(&crate::json::outcome(&outcome, &asked.session, permission));
         if let Err(error) = shown {
-            // A result that does not arrive is a failure of ringfence, and not the command's status.
-            say::ended(&outcome);
-            say::warning(&format!(
+            // A result that does not arrive is a failure of ringfence, and not the command's
+            // status.
+            messages::ended(&outcome);
+            messages::warning(&format!(
                 "the command ended with status {}, and its result is lost",
                 outcome.exit_code()
             ));
@@ -163,9 +170,9 @@ pub(crate) fn run_for(
         }
     }
     if outcome.refusal.is_some() && !arguments.json {
-        say::verbatim(&outcome.stderr.head);
+        messages::verbatim(&outcome.stderr.head);
     }
-    say::ended(&outcome);
+    messages::ended(&outcome);
     if !arguments.json {
         if !arguments.quiet {
             denied::report_failure(&outcome, &resolved.grants.home);
@@ -173,7 +180,7 @@ pub(crate) fn run_for(
         untold::warn_once(&outcome.gaps, &resolved.surroundings.facts.state);
     }
     ringfence_local::reap_children();
-    if outcome.status == Status::Killed(INTERRUPT) && !outcome.timed_out {
+    if outcome.status == ExitStatus::Killed(INTERRUPT) && !outcome.timed_out {
         ringfence_local::die_of_interrupt();
     }
     // At once: giving back memory piece by piece takes longer than the kernel takes for all of it.

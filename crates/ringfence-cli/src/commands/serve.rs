@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 use ringfence_engine::gather;
-use ringfence_http::{Place, Profile, Quotas, Ready, Settings, serve};
+use ringfence_http::{Profile, ProviderFactory, Quotas, ServiceReady, ServiceSettings, serve};
 use ringfence_local::places;
 
-use super::words::{directory, duration};
+use super::resolve_args::{directory, duration};
 use crate::error::CliError;
-use crate::{say, show};
+use crate::{messages, output};
 
 /// Where the administrator's token may be given, rather than made up.
 const TOKEN: &str = "RINGFENCE_ADMIN_TOKEN";
@@ -30,7 +30,7 @@ const TOKEN: &str = "RINGFENCE_ADMIN_TOKEN";
   curl -H \"Authorization: Bearer $TOKEN\" -F file=@skills.zip http://127.0.0.1:7420/v1/skills/alice/helper/upload
 
 Exit status: 0 when it was told to end (TERM, INT), 125 if it cannot serve.")]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     /// Print the description of all that is served, OpenAPI 3.1, and do nothing else
     #[arg(long, exclusive = true)]
     openapi: bool,
@@ -71,11 +71,11 @@ enum Chosen {
     Filesecbox,
 }
 
-pub(crate) fn run(arguments: Serve) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: ServeArgs) -> Result<ExitCode, CliError> {
     if arguments.openapi {
         let document =
             serde_json::to_string_pretty(ringfence_http::openapi()).expect("it is plain data");
-        show::text(&format!("{document}\n"))?;
+        output::text(&format!("{document}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let admin_token = match std::env::var(TOKEN) {
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: Serve) -> Result<ExitCode, CliError> {
         Some(data) => data,
         None => gather(&directory(None)?)?.facts.state.join("service").as_path().to_owned(),
     };
-    let settings = Settings {
+    let settings = ServiceSettings {
         listen: arguments.listen,
         data: data.clone(),
         profile: arguments.profile.map(|profile| match profile {
@@ -105,11 +105,11 @@ pub(crate) fn run(arguments: Serve) -> Result<ExitCode, CliError> {
         tls: arguments.tls_cert.zip(arguments.tls_key),
         quotas: Quotas::default(),
         at_once: arguments.at_once as usize,
-        bounds: ringfence_http::Bounds::default(),
+        bounds: ringfence_http::UploadBounds::default(),
         patience: Duration::from_millis(duration(&arguments.grace)?),
     };
     let places = places();
-    let place: Place = Box::new(move || Box::new(places()));
+    let place: ProviderFactory = Box::new(move || Box::new(places()));
     serve(settings, place, |ready| greet(ready, &data))
         .map_err(|source| CliError::Serve { source: Box::new(source) })?;
     Ok(ExitCode::SUCCESS)
@@ -122,7 +122,7 @@ fn reached_name(word: &str) -> Result<String, String> {
         || word.parse::<Ipv4Addr>().is_ok(),
         |address| address.parse::<Ipv6Addr>().is_ok(),
     );
-    match is_address || ringfence_policy::Name::new(word).is_ok() {
+    match is_address || ringfence_policy::HostName::new(word).is_ok() {
         true => Ok(word.to_owned()),
         false => {
             Err("it is no host name; write one without scheme and port, such as skills.example.org"
@@ -131,26 +131,26 @@ fn reached_name(word: &str) -> Result<String, String> {
     }
 }
 
-fn greet(ready: &Ready, data: &std::path::Path) {
+fn greet(ready: &ServiceReady, data: &std::path::Path) {
     let scheme = if ready.is_secure { "https" } else { "http" };
-    say::note(&format!("serving at {scheme}://{}, data in {}", ready.address, data.display()));
+    messages::note(&format!("serving at {scheme}://{}, data in {}", ready.address, data.display()));
     if let Some(token) = &ready.admin_token {
-        say::note(&format!("the administrator's token, told this once: {token}"));
+        messages::note(&format!("the administrator's token, told this once: {token}"));
     }
     if ready.resumed > 0 {
-        say::note(&format!(
+        messages::note(&format!(
             "{} commands waited when the service before this one ended, and are run now",
             ready.resumed
         ));
     }
     if ready.lost_sandboxes > 0 {
-        say::warning(&format!(
+        messages::warning(&format!(
             "{} sandboxes stood when the service before this one ended, and ended with it",
             ready.lost_sandboxes
         ));
     }
     if ready.lost > 0 {
-        say::warning(&format!(
+        messages::warning(&format!(
             "{} commands ran when the service before this one ended, and ended with it",
             ready.lost
         ));

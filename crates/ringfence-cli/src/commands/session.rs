@@ -3,28 +3,28 @@
 //! Each session has a process of its own that keeps it, and a socket that only its owner can
 //! use. There is no other daemon.
 
+mod ask_socket;
 mod attach;
 mod client;
 pub(crate) mod conversation;
-mod desk;
+mod frames;
 mod lifetime;
-mod place;
 mod questions;
 mod server;
-mod wire;
+mod socket_dir;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Args, Subcommand, ValueEnum};
-use ringfence_api::Answer;
+use ringfence_api::AskAnswer;
 
-pub(crate) use desk::Desk;
+pub(crate) use ask_socket::AskSocket;
 
 use crate::args::PolicyArgs;
 use crate::error::CliError;
-use crate::show;
+use crate::output;
 
 /// Keep a sandbox with a shell that lives on
 #[derive(Debug, Args)]
@@ -35,28 +35,28 @@ use crate::show;
   ringfence session stop $id")]
 pub(crate) struct SessionCommand {
     #[command(subcommand)]
-    what: What,
+    what: SessionSub,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    Start(Start),
-    Exec(Exec),
+enum SessionSub {
+    Start(SessionStartArgs),
+    Exec(SessionExecArgs),
     /// Open a shell of its own in a session, at this terminal
     #[command(after_help = "Examples:\n  ringfence session attach tests")]
-    Attach(Which),
-    List(List),
+    Attach(SessionRef),
+    List(SessionListArgs),
     /// Print what is known of a session as one JSON object
     #[command(after_help = "Examples:\n  ringfence session inspect tests")]
-    Inspect(Which),
+    Inspect(SessionRef),
     /// Send a signal to what the commands of a session have started
     #[command(after_help = "Examples:\n  ringfence session signal tests TERM")]
-    Signal(Signalled),
+    Signal(SessionSignalArgs),
     /// End a session and everything in it
     #[command(after_help = "Examples:\n  ringfence session stop tests")]
-    Stop(Which),
+    Stop(SessionRef),
     #[command(hide = true)]
-    Serve(Start),
+    Serve(SessionStartArgs),
     #[command(hide = true)]
     Keep(Box<Keep>),
 }
@@ -71,7 +71,7 @@ pub(crate) struct Keep {
     #[arg(long, value_name = "PID:START")]
     watch: Option<String>,
     #[command(flatten)]
-    run: crate::args::Run,
+    run: crate::args::RunArgs,
 }
 
 /// Open a session and print its id
@@ -79,7 +79,7 @@ pub(crate) struct Keep {
 #[command(after_help = "Examples:
   ringfence session start
   ringfence session start --name tests --mode read-only --read ~/data")]
-pub(crate) struct Start {
+pub(crate) struct SessionStartArgs {
     /// What to call it by, beside its id
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -107,7 +107,7 @@ pub(crate) struct Start {
   ringfence session exec tests -- git status
 
 Exit status: the command's own; 124 time limit, 125 ringfence failed.")]
-pub(crate) struct Exec {
+pub(crate) struct SessionExecArgs {
     /// The session: its id, the beginning of it, or its name
     #[arg(value_name = "SESSION")]
     session: String,
@@ -142,7 +142,7 @@ pub(crate) struct Exec {
 #[command(after_help = "Examples:
   ringfence session list
   ringfence session list --json")]
-pub(crate) struct List {
+pub(crate) struct SessionListArgs {
     /// Print one JSON array
     #[arg(long)]
     json: bool,
@@ -150,25 +150,25 @@ pub(crate) struct List {
 
 /// Which session is meant
 #[derive(Debug, Args)]
-pub(crate) struct Which {
+pub(crate) struct SessionRef {
     /// The session: its id, the beginning of it, or its name
     #[arg(value_name = "SESSION")]
     session: String,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Signalled {
+pub(crate) struct SessionSignalArgs {
     /// The session: its id, the beginning of it, or its name
     #[arg(value_name = "SESSION")]
     session: String,
     /// The signal
     #[arg(value_name = "SIGNAL", ignore_case = true)]
-    signal: Signal,
+    signal: SignalName,
 }
 
 /// One that a program may want to hear of.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Signal {
+enum SignalName {
     Hup,
     Int,
     Quit,
@@ -181,20 +181,20 @@ enum Signal {
     Winch,
 }
 
-impl Signal {
+impl SignalName {
     fn number(self) -> i32 {
         use rustix::process::Signal as Known;
         let known = match self {
-            Signal::Hup => Known::HUP,
-            Signal::Int => Known::INT,
-            Signal::Quit => Known::QUIT,
-            Signal::Kill => Known::KILL,
-            Signal::Usr1 => Known::USR1,
-            Signal::Usr2 => Known::USR2,
-            Signal::Term => Known::TERM,
-            Signal::Cont => Known::CONT,
-            Signal::Stop => Known::STOP,
-            Signal::Winch => Known::WINCH,
+            SignalName::Hup => Known::HUP,
+            SignalName::Int => Known::INT,
+            SignalName::Quit => Known::QUIT,
+            SignalName::Kill => Known::KILL,
+            SignalName::Usr1 => Known::USR1,
+            SignalName::Usr2 => Known::USR2,
+            SignalName::Term => Known::TERM,
+            SignalName::Cont => Known::CONT,
+            SignalName::Stop => Known::STOP,
+            SignalName::Winch => Known::WINCH,
         };
         known.as_raw()
     }
@@ -208,21 +208,21 @@ impl Signal {
   ringfence ask answer tests 1 allow-once")]
 pub(crate) struct AskCommand {
     #[command(subcommand)]
-    what: Asks,
+    what: AskSub,
 }
 
 #[derive(Debug, Subcommand)]
-enum Asks {
+enum AskSub {
     /// List the questions that wait for an answer
     #[command(after_help = "Examples:\n  ringfence ask list\n  ringfence ask list --json")]
-    List(List),
+    List(SessionListArgs),
     /// Answer a question
     #[command(after_help = "Examples:\n  ringfence ask answer tests 1 allow-session")]
-    Answer(Answered),
+    Answer(AskAnswerArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Answered {
+pub(crate) struct AskAnswerArgs {
     /// The session: its id, the beginning of it, or its name
     #[arg(value_name = "SESSION")]
     session: String,
@@ -242,13 +242,13 @@ enum AnswerArg {
     Deny,
 }
 
-impl From<AnswerArg> for Answer {
+impl From<AnswerArg> for AskAnswer {
     fn from(answer: AnswerArg) -> Self {
         match answer {
-            AnswerArg::AllowOnce => Answer::AllowOnce,
-            AnswerArg::AllowSession => Answer::AllowSession,
-            AnswerArg::AllowPermanent => Answer::AllowPermanent,
-            AnswerArg::Deny => Answer::Deny,
+            AnswerArg::AllowOnce => AskAnswer::AllowOnce,
+            AnswerArg::AllowSession => AskAnswer::AllowSession,
+            AnswerArg::AllowPermanent => AskAnswer::AllowPermanent,
+            AnswerArg::Deny => AskAnswer::Deny,
         }
     }
 }
@@ -256,50 +256,50 @@ impl From<AnswerArg> for Answer {
 impl AskCommand {
     /// Whether a program reads the answer.
     pub(crate) fn wants_json(&self) -> bool {
-        matches!(&self.what, Asks::List(arguments) if arguments.json)
+        matches!(&self.what, AskSub::List(arguments) if arguments.json)
     }
 }
 
 pub(crate) fn ask(arguments: AskCommand) -> Result<ExitCode, CliError> {
     match arguments.what {
-        Asks::List(arguments) => client::questions(&arguments),
-        Asks::Answer(arguments) => client::answer(&arguments),
+        AskSub::List(arguments) => client::questions(&arguments),
+        AskSub::Answer(arguments) => client::answer(&arguments),
     }
 }
 
 impl SessionCommand {
     /// Answers whether it starts a session.
     pub(crate) fn makes_sandboxes(&self) -> bool {
-        matches!(self.what, What::Start(_) | What::Serve(_) | What::Keep(_))
+        matches!(self.what, SessionSub::Start(_) | SessionSub::Serve(_) | SessionSub::Keep(_))
     }
 
     /// Whether a program reads the answer.
     pub(crate) fn wants_json(&self) -> bool {
         match &self.what {
-            What::Exec(arguments) => arguments.json,
-            What::List(arguments) => arguments.json,
-            What::Inspect(_) => true,
-            What::Start(_)
-            | What::Attach(_)
-            | What::Signal(_)
-            | What::Stop(_)
-            | What::Serve(_)
-            | What::Keep(_) => false,
+            SessionSub::Exec(arguments) => arguments.json,
+            SessionSub::List(arguments) => arguments.json,
+            SessionSub::Inspect(_) => true,
+            SessionSub::Start(_)
+            | SessionSub::Attach(_)
+            | SessionSub::Signal(_)
+            | SessionSub::Stop(_)
+            | SessionSub::Serve(_)
+            | SessionSub::Keep(_) => false,
         }
     }
 }
 
 pub(crate) fn run(arguments: SessionCommand) -> Result<ExitCode, CliError> {
     match arguments.what {
-        What::Start(_) => start(),
-        What::Serve(arguments) => server::serve(arguments),
-        What::Keep(arguments) => conversation::keep(*arguments),
-        What::Exec(arguments) => client::exec(arguments),
-        What::Attach(arguments) => attach::attach(&arguments),
-        What::List(arguments) => client::list(&arguments),
-        What::Inspect(arguments) => client::inspect(&arguments),
-        What::Signal(arguments) => client::signal(&arguments),
-        What::Stop(arguments) => client::stop(&arguments),
+        SessionSub::Start(_) => start(),
+        SessionSub::Serve(arguments) => server::serve(arguments),
+        SessionSub::Keep(arguments) => conversation::keep(*arguments),
+        SessionSub::Exec(arguments) => client::exec(arguments),
+        SessionSub::Attach(arguments) => attach::attach(&arguments),
+        SessionSub::List(arguments) => client::list(&arguments),
+        SessionSub::Inspect(arguments) => client::inspect(&arguments),
+        SessionSub::Signal(arguments) => client::signal(&arguments),
+        SessionSub::Stop(arguments) => client::stop(&arguments),
     }
 }
 
@@ -327,7 +327,7 @@ fn start() -> Result<ExitCode, CliError> {
             ))
         }
         _ => {
-            show::text(&said)?;
+            output::text(&said)?;
             Ok(ExitCode::SUCCESS)
         }
     }

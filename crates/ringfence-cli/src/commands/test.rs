@@ -12,19 +12,19 @@ use std::process::{self, Child, ExitCode, Stdio as ChildStdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use ringfence_api::{Outcome, Stdio};
+use ringfence_api::{Outcome, StdioMode};
 use ringfence_audit::session_id;
-use ringfence_engine::{Asked, accept, plan, run as run_engine};
-use ringfence_local::Local;
+use ringfence_engine::{RunRequest, accept, plan, run as run_engine};
+use ringfence_local::LocalProvider;
 
-use super::words::{Chosen, Meant, meant_to_run};
+use super::resolve_args::{ResolvedArgs, RunOverrides, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
-use crate::say;
-use crate::show::{self, Paint, short};
-use choose::{Baits, Chooser, VARIABLE};
-use probe::{Act, Deed, Probe, Reply, SCRIPT, Seen};
-use table::Table;
+use crate::messages;
+use crate::output::{self, ColorMode, short};
+use choose::{DecoyFiles, ProbeChooser, VARIABLE};
+use probe::{HostObservation, ProbeAttempt, ProbeFunction, ProbeReply, PromiseProbe, SCRIPT};
+use table::TestTable;
 
 /// Try the policy for real, from inside the sandbox
 ///
@@ -38,7 +38,7 @@ use table::Table;
   ringfence test -C ~/project --mode read-only
 
 Exit status: 0 every promise held, 1 one was broken, 125 ringfence failed.")]
-pub(crate) struct Test {
+pub(crate) struct TestArgs {
     /// Make the same attempts without the sandbox
     #[arg(long)]
     unconfined: bool,
@@ -56,8 +56,8 @@ const KEPT: usize = 1024 * 1024;
 /// How often a sandbox is started to see how long that takes.
 const STARTS: usize = 3;
 
-pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
-    let mut meant = meant_to_run(&arguments.policy, Chosen::default())?;
+pub(crate) fn run(arguments: TestArgs) -> Result<ExitCode, CliError> {
+    let mut meant = meant_to_run(&arguments.policy, RunOverrides::default())?;
     if !meant.resolved.grants.is_confined() {
         return Err(CliError::Words {
             what: "nothing is confined, so nothing is promised".into(),
@@ -66,15 +66,15 @@ pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
     }
     meant.resolved.surroundings.variables.push((VARIABLE.into(), "not-a-secret".into()));
     meant.resolved.grants.limits.wall_ms = Some(PATIENCE_MS);
-    let plan = plan(&Local::default(), &meant.resolved)?;
+    let plan = plan(&LocalProvider::default(), &meant.resolved)?;
     accept(&plan.gaps, meant.resolved.grants.on_gap)?;
     for gap in plan.gaps.iter().filter(|gap| gap.refuses()) {
-        say::warning(&format!("not enforced, and not tried: {}: {}", gap.what, gap.why));
+        messages::warning(&format!("not enforced, and not tried: {}: {}", gap.what, gap.why));
     }
     let start_ms = if arguments.unconfined { None } else { Some(start_ms(&meant)?) };
-    let mut outside = Outside::lay_out();
+    let mut outside = HostBaits::lay_out();
     let copies = meant.resolved.settings_copies().into_iter().map(|copy| copy.path).collect();
-    let chooser = Chooser {
+    let chooser = ProbeChooser {
         grants: &meant.resolved.grants,
         plan: &plan,
         name: unique_name(),
@@ -84,20 +84,20 @@ pub(crate) fn run(arguments: Test) -> Result<ExitCode, CliError> {
     let probes = chooser.probes();
     let headline = headline(&meant);
     if arguments.unconfined {
-        say::warning("these attempts are not confined");
+        messages::warning("these attempts are not confined");
         meant.resolved.grants.enabled = false;
     }
     let replies = probe::replies(&attempt(&probes, &meant)?.stdout.bytes());
-    let table = Table { headline, rows: judge(probes, replies, &mut outside), start_ms };
+    let table = TestTable { headline, rows: judge(probes, replies, &mut outside), start_ms };
     if arguments.json {
-        show::json(&table.json())?;
+        output::json(&table.json())?;
     } else {
-        show::text(&table.text(Paint::for_stdout()))?;
+        output::text(&table.text(ColorMode::for_stdout()))?;
     }
     Ok(ExitCode::from(u8::from(table.broken() > 0)))
 }
 
-fn headline(meant: &Meant) -> String {
+fn headline(meant: &ResolvedArgs) -> String {
     let grants = &meant.resolved.grants;
     let place = short(&grants.workspace, &grants.home);
     format!(
@@ -114,7 +114,7 @@ fn unique_name() -> String {
 }
 
 /// The middle of a few starts of the shortest command.
-fn start_ms(meant: &Meant) -> Result<f64, CliError> {
+fn start_ms(meant: &ResolvedArgs) -> Result<f64, CliError> {
     let mut times = Vec::new();
     for _ in 0..STARTS {
         let begun = Instant::now();
@@ -125,34 +125,38 @@ fn start_ms(meant: &Meant) -> Result<f64, CliError> {
     Ok(times[STARTS / 2])
 }
 
-fn attempt(probes: &[Probe], meant: &Meant) -> Result<Outcome, CliError> {
+fn attempt(probes: &[PromiseProbe], meant: &ResolvedArgs) -> Result<Outcome, CliError> {
     shell(SCRIPT, probe::arguments(probes.iter().flat_map(|probe| probe.trial.acts())), meant)
 }
 
-fn shell(script: &str, arguments: Vec<OsString>, meant: &Meant) -> Result<Outcome, CliError> {
+fn shell(
+    script: &str,
+    arguments: Vec<OsString>,
+    meant: &ResolvedArgs,
+) -> Result<Outcome, CliError> {
     let mut command: Vec<OsString> =
         ["/bin/sh", "-c", script, "ringfence-test"].map(Into::into).to_vec();
     command.extend(arguments);
-    let asked = Asked {
+    let asked = RunRequest {
         command,
         cwd: meant.cwd.clone(),
         flags: meant.flags.clone(),
         files: meant.files.clone(),
-        stdio: Stdio::Capture { limit: KEPT },
+        stdio: StdioMode::Capture { limit: KEPT },
         asker: None,
         agent: Some("ringfence test".into()),
         session: session_id(),
     };
-    Ok(run_engine(&Local::default(), &asked, &meant.resolved, &mut say::unrecorded)?)
+    Ok(run_engine(&LocalProvider::default(), &asked, &meant.resolved, &mut messages::unrecorded)?)
 }
 
 fn judge(
-    probes: Vec<Probe>,
-    mut replies: BTreeMap<usize, Reply>,
-    outside: &mut Outside,
-) -> Vec<(Probe, probe::Verdict)> {
+    probes: Vec<PromiseProbe>,
+    mut replies: BTreeMap<usize, ProbeReply>,
+    outside: &mut HostBaits,
+) -> Vec<(PromiseProbe, probe::ProbeVerdict)> {
     let mut numbers = 0..;
-    let one = |probe: Probe| {
+    let one = |probe: PromiseProbe| {
         let acts = probe.trial.acts().iter();
         let answers: Vec<_> = acts
             .zip(&mut numbers)
@@ -165,12 +169,12 @@ fn judge(
 }
 
 /// What the host has for the sandbox to be kept from.
-struct Outside {
+struct HostBaits {
     process: Option<Child>,
     server: Option<TcpListener>,
 }
 
-impl Outside {
+impl HostBaits {
     fn lay_out() -> Self {
         let mut sleep = process::Command::new("sleep");
         sleep
@@ -184,37 +188,37 @@ impl Outside {
         }
     }
 
-    fn baits(&self) -> Baits {
+    fn baits(&self) -> DecoyFiles {
         let server = self.server.as_ref().and_then(|server| server.local_addr().ok());
-        Baits { process: self.process.as_ref().map(Child::id), server }
+        DecoyFiles { process: self.process.as_ref().map(Child::id), server }
     }
 
     /// What `act` left on the host; files are removed.
-    fn see(&mut self, act: &Act) -> Seen {
+    fn see(&mut self, act: &ProbeAttempt) -> HostObservation {
         let is_traced = match act.deed {
-            Deed::Make | Deed::Leave => {
+            ProbeFunction::Make | ProbeFunction::Leave => {
                 let is_there = fs::symlink_metadata(&act.target).is_ok();
                 if is_there {
                     let _ = fs::remove_file(&act.target);
                 }
                 is_there
             }
-            Deed::Signal => {
+            ProbeFunction::Signal => {
                 self.process.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))))
             }
-            Deed::Look
-            | Deed::List
-            | Deed::Append
-            | Deed::Variable
-            | Deed::Namespaces
-            | Deed::Connect
-            | Deed::Interface => false,
+            ProbeFunction::Look
+            | ProbeFunction::List
+            | ProbeFunction::Append
+            | ProbeFunction::Variable
+            | ProbeFunction::Namespaces
+            | ProbeFunction::Connect
+            | ProbeFunction::Interface => false,
         };
-        if is_traced { Seen::Trace } else { Seen::Nothing }
+        if is_traced { HostObservation::Trace } else { HostObservation::Nothing }
     }
 }
 
-impl Drop for Outside {
+impl Drop for HostBaits {
     fn drop(&mut self) {
         if let Some(child) = &mut self.process {
             let _ = child.kill();

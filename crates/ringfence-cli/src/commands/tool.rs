@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_api::causes;
-use ringfence_audit::Subject;
+use ringfence_audit::RecordSubject;
 use ringfence_policy::{Origin, Source, Tool, ToolRule};
-use ringfence_tools::{Call, ToolError, Tools};
+use ringfence_tools::{FileTools, RoutedCall, ToolError};
 use serde_json::{Value, json};
 
-use super::words::{Chosen, Meant, agent, meant_to_run};
+use super::resolve_args::{ResolvedArgs, RunOverrides, agent, meant_to_run};
 use crate::args::PolicyArgs;
 use crate::error::CliError;
-use crate::{say, show};
+use crate::{messages, output};
 
 /// Read, write, edit, list or search files as an agent's tool, under the policy
 ///
@@ -58,25 +58,27 @@ pub(crate) fn run(arguments: ToolCommand) -> Result<ExitCode, CliError> {
     }
     let input = input(arguments.input)?;
     let agent = arguments.agent.or_else(agent);
-    let Meant { cwd, resolved, .. } =
-        meant_to_run(&arguments.policy, Chosen { agent: agent.as_deref(), ..Chosen::default() })?;
+    let ResolvedArgs { cwd, resolved, .. } = meant_to_run(
+        &arguments.policy,
+        RunOverrides { agent: agent.as_deref(), ..RunOverrides::default() },
+    )?;
     let rule = |name: &String| ToolRule {
         name: name.clone(),
         origin: Origin::new(Source::Flag, format!("--disallow {name}")),
     };
     let grants = resolved.grants.without_tools(arguments.disallow.iter().map(rule));
     let session = arguments.session.unwrap_or_else(ringfence_audit::session_id);
-    let who = Subject { agent, session };
-    let tools = Tools::open(grants, who, cwd, Box::new(say::unrecorded))
+    let who = RecordSubject { agent, session };
+    let tools = FileTools::open(grants, who, cwd, Box::new(messages::unrecorded))
         .map_err(ringfence_engine::EngineError::from)?;
-    let call = Call { tool: arguments.tool, input };
+    let call = RoutedCall { tool: arguments.tool, input };
     match tools.serve(&call) {
-        Some(Ok(done)) => show::json(&done).map(|()| ExitCode::SUCCESS),
+        Some(Ok(done)) => output::json(&done).map(|()| ExitCode::SUCCESS),
         Some(Err(ToolError::Audit { source })) => {
             Err(ringfence_engine::EngineError::Audit { source }.into())
         }
         Some(Err(error)) => {
-            show::json(&json!({ "error": told(&error) })).map(|()| ExitCode::FAILURE)
+            output::json(&json!({ "error": told(&error) })).map(|()| ExitCode::FAILURE)
         }
         None => unreachable!("it was looked at before"),
     }

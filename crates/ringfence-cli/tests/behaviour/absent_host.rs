@@ -1,7 +1,7 @@
 //! A host that forbids what the sandbox is made of: nothing runs, and the cause is named. A
 //! kernel that lacks what is newer than the sandbox needs: everything runs without.
 
-use ringfence_testkit::{Project, Ran, each_user, needs};
+use ringfence_testkit::{TestOutput, TestProject, each_user, needs};
 
 use crate::project;
 
@@ -23,7 +23,7 @@ const OLDER_KERNEL: &str = "
     op(0x15, NUMBERS['seccomp'], 0, 3), op(0x20, 24), op(0x45, 0x20, 0, 1), op(0x06, ERRNO | errno.EINVAL), op(0x06, ALLOW)";
 
 /// Runs ringfence behind a filter that goes on so once it has the number of the call.
-fn filtered(filter: &str, project: &Project, words: &[&str]) -> Ran {
+fn filtered(filter: &str, project: &TestProject, words: &[&str]) -> TestOutput {
     let binary = project.binary().to_string_lossy().into_owned();
     let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
     let code = format!(
@@ -38,11 +38,11 @@ call('seccomp', 1, 0, header)
 os.execv(sys.argv[1], sys.argv[1:])"#,
         ringfence_testkit::PRELUDE
     );
-    Ran::of(project.command(python).args(["-Bc", &code, &binary]).args(words), b"")
+    TestOutput::of(project.command(python).args(["-Bc", &code, &binary]).args(words), b"")
 }
 
 #[track_caller]
-fn refuses(ran: &Ran, project: &Project) {
+fn refuses(ran: &TestOutput, project: &TestProject) {
     ran.ends(125);
     assert!(!project.has("ran"));
     assert!(
@@ -128,8 +128,8 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 print(len(os.listdir('.')), len(signals) > 20, 'seldom' if twice < 25 else twice)";
 
 /// Such a kernel may take an answer and lose it after all: in one of thousands, and in some of a
-/// thousand where everybody waits for a processor. Without what is done about it, one call in ten is
-/// carried out twice.
+/// thousand where everybody waits for a processor. Without what is done about it, one call in ten
+/// is carried out twice.
 #[test]
 fn a_call_that_a_signal_interrupts_is_carried_out_once() {
     each_user(|user| {
@@ -170,7 +170,7 @@ fn the_doctor_names_the_cause_and_the_fix() {
             said.contains("cause") && said.contains("unshare") && said.contains("fix"),
             "{said}"
         );
-        let healthy = Ran::of(project.ringfence().arg("doctor"), b"");
+        let healthy = TestOutput::of(project.ringfence().arg("doctor"), b"");
         healthy.ok();
     });
 }

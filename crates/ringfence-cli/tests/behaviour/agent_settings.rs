@@ -1,7 +1,7 @@
 //! Settings that agents and editors obey: protected where they are looked for, also below the root
 //! of the project, and moved away where a command made one that starts programs.
 
-use ringfence_testkit::{Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::json;
 
 use crate::project;
@@ -18,7 +18,7 @@ const NAMES: &[&str] = &[
 ];
 
 /// A repository with a package in it, and one below a package.
-fn monorepo(project: &Project) {
+fn monorepo(project: &TestProject) {
     project.write("packages/app/src/main.js", "");
     project.write("packages/other/src/main.js", "");
     project.sh_bare("git init -q . && mkdir nested && git init -q nested && git add packages && git commit -qm one").ok();
@@ -26,7 +26,7 @@ fn monorepo(project: &Project) {
 
 /// A line that tries to make each name in each directory, as a file and as a directory, and tells
 /// which it made.
-fn making(project: &Project, directories: &[&str]) -> String {
+fn making(project: &TestProject, directories: &[&str]) -> String {
     let (root, directories, names) =
         (project.root().display().to_string(), directories.join(" "), NAMES.join(" "));
     format!(
@@ -37,7 +37,7 @@ fn making(project: &Project, directories: &[&str]) -> String {
 }
 
 #[track_caller]
-fn cannot_be_made(project: &Project, directories: &[&str], flags: &[&str]) {
+fn cannot_be_made(project: &TestProject, directories: &[&str], flags: &[&str]) {
     let line = making(project, directories);
     let made = project.run(flags.iter().copied().chain(["-c", &line])).ok();
     assert_eq!(made, "", "as {}", project.user);
@@ -240,7 +240,7 @@ fn settings_that_templates_and_clones_ship_stay() {
 
 /// One call of Claude Code's hook from a package of a repository.
 fn hook(
-    project: &Project,
+    project: &TestProject,
     start: &str,
     cwd: &str,
     tool: &str,
@@ -253,8 +253,8 @@ fn hook(
     hook_with(project, start, &input)
 }
 
-fn hook_with(project: &Project, start: &str, input: &serde_json::Value) -> serde_json::Value {
-    let ran = Ran::of(
+fn hook_with(project: &TestProject, start: &str, input: &serde_json::Value) -> serde_json::Value {
+    let ran = TestOutput::of(
         project
             .ringfence()
             .env("CLAUDE_PROJECT_DIR", project.at(start))
@@ -281,7 +281,7 @@ fn agent_started_in_a_package_cannot_change_its_own_settings() {
                 format!("mkdir {target}; echo '{{}}' > {target}/settings.json; ls -d {target}");
             let said = hook(&project, "packages/app", cwd, "Bash", json!({ "command": line }));
             let rewritten = said["updatedInput"]["command"].as_str().expect("a command").to_owned();
-            let ran = Ran::of(
+            let ran = TestOutput::of(
                 project.command("bash").current_dir(project.at(cwd)).args(["-c", &rewritten]),
                 b"",
             );
@@ -313,10 +313,13 @@ fn agent_started_in_a_package_cannot_change_its_own_settings() {
 }
 
 /// Runs a line as Claude Code would, in the project.
-fn confined(project: &Project, line: &str) -> Ran {
+fn confined(project: &TestProject, line: &str) -> TestOutput {
     let said = hook(project, ".", ".", "Bash", json!({ "command": line }));
     let rewritten = said["updatedInput"]["command"].as_str().expect("a command").to_owned();
-    Ran::of(project.command("bash").current_dir(project.root()).args(["-c", &rewritten]), b"")
+    TestOutput::of(
+        project.command("bash").current_dir(project.root()).args(["-c", &rewritten]),
+        b"",
+    )
 }
 
 #[test]
@@ -371,7 +374,7 @@ fn agent_that_plans_writes_nothing_whatever_its_settings_open() {
             });
             let said = hook_with(&project, ".", &input);
             let rewritten = said["updatedInput"]["command"].as_str().expect("a command").to_owned();
-            let ran = Ran::of(
+            let ran = TestOutput::of(
                 project.command("bash").current_dir(project.root()).args(["-c", &rewritten]),
                 b"",
             );
@@ -403,7 +406,11 @@ fn hosts_that_claude_code_denies_stay_shut_beside_those_it_allows() {
         let network = json!({ "allowedDomains": ["corp.example"], "deniedDomains": ["*"] });
         let line = rewritten(&json!({ "sandbox": { "network": network } }));
         assert!(line.contains("--net=none") && !line.contains("--allow-host"), "{user}: {line}");
-        Ran::of(project.command("bash").current_dir(project.root()).args(["-c", &line]), b"").ok();
+        TestOutput::of(
+            project.command("bash").current_dir(project.root()).args(["-c", &line]),
+            b"",
+        )
+        .ok();
     });
 }
 

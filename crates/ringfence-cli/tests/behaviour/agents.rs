@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfence_testkit::{Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::{Value, json};
 
 use crate::project;
@@ -10,17 +10,17 @@ use crate::project;
 const REVIEWER: &str = "---\nname: reviewer\ndescription: Looks: never touches\ndisallowed-tools: [Write, Edit]\n---\nLook.\n";
 
 /// `ringfence agent run NAME -- WORDS`
-fn run(project: &Project, name: &str, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().args(["agent", "run", name, "--"]).args(words), b"")
+fn run(project: &TestProject, name: &str, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().args(["agent", "run", name, "--"]).args(words), b"")
 }
 
-fn tool(project: &Project, words: &[&str]) -> (Ran, Value) {
-    let ran = Ran::of(project.ringfence().arg("tool").args(words), b"");
+fn tool(project: &TestProject, words: &[&str]) -> (TestOutput, Value) {
+    let ran = TestOutput::of(project.ringfence().arg("tool").args(words), b"");
     let answer = serde_json::from_slice(&ran.stdout).unwrap_or(Value::Null);
     (ran, answer)
 }
 
-fn records(project: &Project) -> Vec<Value> {
+fn records(project: &TestProject) -> Vec<Value> {
     let log =
         fs::read_to_string(project.home().join(".local/state/ringfence/audit/00000001.jsonl"))
             .unwrap();
@@ -84,8 +84,8 @@ fn an_agent_without_tools_that_write_changes_no_file() {
 }
 
 /// `ringfence WORDS…`
-fn ringfence(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().args(words), b"")
+fn ringfence(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().args(words), b"")
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn without_a_sandbox_only_where_the_policy_lets_it_and_that_is_on_record() {
         project.write(".ringfence/agents/reviewer.md", REVIEWER);
         let outside = |name: &str, words: &[&str]| {
             let flags = ["agent", "run", name, "--no-sandbox"];
-            Ran::of(project.ringfence().args(flags).args(words), b"")
+            TestOutput::of(project.ringfence().args(flags).args(words), b"")
         };
         let look = format!("cat {}", project.home().join("notes.txt").display());
         assert!(
@@ -272,7 +272,7 @@ fn a_sandbox_that_is_switched_off_is_off_and_one_that_is_asked_for_is_there() {
         project.write(".ringfence/agents/worker.md", "---\nname: worker\n---\n");
         let look = ["cat".into(), project.home().join("notes.txt").to_string_lossy().into_owned()];
         let ran = |flag: Option<&str>| {
-            Ran::of(
+            TestOutput::of(
                 project
                     .ringfence()
                     .args(["agent", "run", "worker"])

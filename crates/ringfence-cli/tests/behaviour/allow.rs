@@ -1,15 +1,15 @@
 //! What a person allows for good is open from then on, and nothing else is.
 
-use ringfence_testkit::{Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, each_user};
 
 use crate::project;
 
 #[track_caller]
-fn allow(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().arg("allow").args(words), b"")
+fn allow(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().arg("allow").args(words), b"")
 }
 
-fn policy(project: &Project) -> std::path::PathBuf {
+fn policy(project: &TestProject) -> std::path::PathBuf {
     project.home().join(".config/ringfence/policy.toml")
 }
 
@@ -25,7 +25,7 @@ fn what_is_built_in_opens_for_the_very_path_and_stays_shut_beside_it() {
         let own = project.own_policy().display().to_string();
         assert_eq!(said, format!("open from now on: {home}/.ssh/id_rsa, by {own}:6"));
         // By its older name, too.
-        Ran::of(project.ringfence().args(["policy", "allow", "write", ".env"]), b"").ok();
+        TestOutput::of(project.ringfence().args(["policy", "allow", "write", ".env"]), b"").ok();
         project.sh("cat ~/.ssh/id_rsa && echo new > .env && grep -q new .env").ok();
         assert_eq!(project.read(".env").as_deref(), Some("new\n"));
         project.sh("cat sub/.env").ends(1);
@@ -35,7 +35,7 @@ fn what_is_built_in_opens_for_the_very_path_and_stays_shut_beside_it() {
         project.write_at(&project.home().join("code/second/x"), "");
         project.run(["-C", "../second", "-c", "cat ~/.ssh/id_rsa"]).ends(1);
         // `explain` names the line.
-        let explained = Ran::of(
+        let explained = TestOutput::of(
             project.ringfence().args(["explain", "read"]).arg(project.home().join(".ssh/id_rsa")),
             b"",
         )
@@ -117,8 +117,10 @@ fn what_the_managed_policy_locks_stays_shut_and_is_not_offered() {
              cp {}/managed/policy.toml {etc}/ringfence/ && mount --bind {etc} /etc",
             project.home().display()
         );
-        let refused =
-            Ran::of(project.ringfence_after(&mounts).args(["allow", "read", "~/.netrc"]), b"");
+        let refused = TestOutput::of(
+            project.ringfence_after(&mounts).args(["allow", "read", "~/.netrc"]),
+            b"",
+        );
         refused.ends(125);
         assert!(
             refused.talk().contains(
@@ -128,7 +130,7 @@ fn what_the_managed_policy_locks_stays_shut_and_is_not_offered() {
             refused.talk()
         );
         assert!(!policy(&project).exists() && !project.own_policy().exists());
-        let told = Ran::of(
+        let told = TestOutput::of(
             project.ringfence_after(&mounts).args(["run", "--json", "-c", "cat ~/.netrc"]),
             b"",
         );

@@ -1,6 +1,6 @@
 //! A person is asked on the terminal, and what they say counts, and nothing else does.
 
-use ringfence_testkit::{Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::Value;
 
 use crate::project;
@@ -11,7 +11,7 @@ const GO: &str = "open('go', 'w').close()";
 /// Asks `times` about a path on a terminal while `script` plays the person; what was
 /// answered, one word each.
 #[track_caller]
-fn asked(project: &Project, flags: &[&str], script: &str) -> Ran {
+fn asked(project: &TestProject, flags: &[&str], script: &str) -> TestOutput {
     let binary = project.binary().to_string_lossy().into_owned();
     // The answers go where no question is, and the terminal's settings are told at the end.
     let line = format!(
@@ -26,7 +26,7 @@ fn asked(project: &Project, flags: &[&str], script: &str) -> Ran {
 }
 
 #[track_caller]
-fn check(project: &Project, flags: &[&str], script: &str, expect: &[&str]) {
+fn check(project: &TestProject, flags: &[&str], script: &str, expect: &[&str]) {
     let ran = asked(project, flags, script);
     assert_eq!(ran.ok(), "good");
     let answers = project.read("answers").unwrap_or_default();
@@ -163,7 +163,7 @@ fn without_a_terminal_it_is_no_and_said_once() {
         let project = project(user);
         // A session of its own has none, whatever its streams are.
         let binary = project.binary().to_owned();
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             project
                 .command("setsid")
                 .args(["-w".as_ref(), binary.as_os_str()])

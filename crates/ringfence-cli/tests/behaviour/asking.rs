@@ -1,13 +1,13 @@
 //! `run --ask`: what a command wants waits for the person, and goes through or not as they say.
 
-use ringfence_testkit::{Project, Ran, each_user, fuse_for_all};
+use ringfence_testkit::{TestOutput, TestProject, each_user, fuse_for_all};
 use serde_json::Value;
 
 use crate::project;
 
 /// Runs a line on a terminal while `script` plays the person; its output goes to `out`.
 #[track_caller]
-fn check(project: &Project, line: &str, script: &str, out: &str) {
+fn check(project: &TestProject, line: &str, script: &str, out: &str) {
     let script = format!("{script}\ns = wait(); print(os.WEXITSTATUS(s))");
     let ran = project
         .run_on_terminal(&["--ask", "-c", &format!("{{ {line}; }} > out 2>&1; exit 7")], &script);
@@ -20,8 +20,8 @@ fn check(project: &Project, line: &str, script: &str, out: &str) {
 }
 
 #[track_caller]
-fn records(project: &Project) -> Vec<(String, String, String)> {
-    let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
+fn records(project: &TestProject) -> Vec<(String, String, String)> {
+    let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
     let text = |record: &Value, key: &str| record[key].as_str().unwrap_or_default().to_owned();
     let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let asked = records.filter(|record| {

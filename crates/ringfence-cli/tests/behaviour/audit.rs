@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_testkit::{Project, Ran, each_user, finish, signal, soon};
+use ringfence_testkit::{TestOutput, TestProject, each_user, finish, signal, soon};
 use serde_json::Value;
 
 use crate::project;
 
-fn directory(project: &Project) -> PathBuf {
+fn directory(project: &TestProject) -> PathBuf {
     project.home().join(".local/state/ringfence/audit")
 }
 
 /// The records so far.
-fn records(project: &Project) -> Vec<Value> {
+fn records(project: &TestProject) -> Vec<Value> {
     let text = fs::read_to_string(directory(project).join("00000001.jsonl")).unwrap_or_default();
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
@@ -23,7 +23,7 @@ fn records(project: &Project) -> Vec<Value> {
 }
 
 /// `operation target result` of each record, with the project's directory left out.
-fn short(project: &Project) -> Vec<String> {
+fn short(project: &TestProject) -> Vec<String> {
     let root = format!("{}/", project.root().display());
     let word = |record: &Value, key: &str| record[key].as_str().unwrap_or("-").replace(&root, "");
     let line = |record: &Value| {
@@ -193,12 +193,12 @@ fn runs_that_came_to_nothing_are_recorded() {
 fn the_agent_is_named_by_the_environment_or_the_flag() {
     each_user(|user| {
         let project = project(user);
-        Ran::of(
+        TestOutput::of(
             project.ringfence().env("RINGFENCE_AGENT", "from\nenv").args(["run", "--", "true"]),
             b"",
         )
         .ok();
-        Ran::of(
+        TestOutput::of(
             project
                 .ringfence()
                 .env("RINGFENCE_AGENT", "env")
@@ -233,7 +233,7 @@ fn a_hostile_command_line_is_recorded_exactly() {
 }
 
 /// Runs `ringfence` with words in a shell that has prepared mounts of its own.
-fn after(project: &Project, mounts: &str, words: &str) -> Ran {
+fn after(project: &TestProject, mounts: &str, words: &str) -> TestOutput {
     let line =
         format!("unshare -Urm sh -ec '{mounts}; exec {} {words}'", project.binary().display());
     project.sh_bare(&line)
@@ -324,7 +324,7 @@ fn a_state_directory_in_the_project_is_not_used() {
     each_user(|user| {
         let project = project(user);
         let run = |state: PathBuf| {
-            Ran::of(
+            TestOutput::of(
                 project.ringfence().env("XDG_STATE_HOME", state).args(["run", "--", "true"]),
                 b"",
             )

@@ -2,22 +2,22 @@
 
 use std::fs;
 
-use ringfence_testkit::{Project, Ran, each_user, soon};
+use ringfence_testkit::{TestOutput, TestProject, each_user, soon};
 use serde_json::Value;
 
 use crate::project;
 
-fn cache(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().arg("cache").args(words), b"")
+fn cache(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().arg("cache").args(words), b"")
 }
 
 #[track_caller]
-fn listed(project: &Project) -> Vec<Value> {
+fn listed(project: &TestProject) -> Vec<Value> {
     serde_json::from_str(&cache(project, &["list", "--json"]).ok()).expect("a JSON array")
 }
 
 /// Fills a private cache over one of the host's, which is an overlay.
-fn filled(project: &Project) {
+fn filled(project: &TestProject) {
     project.write_at(&project.home().join(".npm/host"), "of the host");
     project
         .sh("mkdir -p ~/.npm && head -c 300000 /dev/zero > ~/.npm/big && mkdir -m 000 ~/.npm/shut")
@@ -92,19 +92,19 @@ fn plain_removal_of_a_cache_works() {
         project.write_at(&project.home().join("tools/bin/gem"), "#!/bin/sh\n");
         project.write_at(&project.home().join(".gem/seen"), "from the host");
         let path = format!("{}/tools/bin:/usr/local/bin:/usr/bin:/bin", project.home().display());
-        Ran::of(
+        TestOutput::of(
             project.ringfence().env("PATH", path).args(["run", "-c", "echo x > ~/.gem/made"]),
             b"",
         )
         .ok();
         let caches = project.home().join(".cache/ringfence");
-        let work = Ran::of(
+        let work = TestOutput::of(
             project.command("find").args([caches.to_str().unwrap(), "-path", "*/work/work"]),
             b"",
         )
         .text();
         assert!(!work.is_empty(), "no overlay was made");
-        Ran::of(project.command("rm").args(["-rf", caches.to_str().unwrap()]), b"").ok();
+        TestOutput::of(project.command("rm").args(["-rf", caches.to_str().unwrap()]), b"").ok();
         assert!(!fs::exists(&caches).unwrap());
     });
 }

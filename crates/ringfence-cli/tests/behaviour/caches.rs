@@ -3,29 +3,29 @@
 
 use std::os::unix::fs::symlink;
 
-use ringfence_testkit::{As, Project, Ran, SECRET, each_user};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, TestUser, each_user};
 
 use crate::project;
 
 /// A project that is built with `gem`, which is on `PATH`.
-fn ruby(user: As) -> Project {
+fn ruby(user: TestUser) -> TestProject {
     let project = project(user);
     project.write("Gemfile", "");
     project.write_at(&project.home().join("tools/bin/gem"), "#!/bin/sh\n");
     project
 }
 
-fn command(project: &Project, words: &[&str]) -> Ran {
+fn command(project: &TestProject, words: &[&str]) -> TestOutput {
     let path = format!("{}/tools/bin:/usr/local/bin:/usr/bin:/bin", project.home().display());
-    Ran::of(project.ringfence().env("PATH", path).arg("run").args(words), b"")
+    TestOutput::of(project.ringfence().env("PATH", path).arg("run").args(words), b"")
 }
 
-fn inside(project: &Project, line: &str) -> Ran {
+fn inside(project: &TestProject, line: &str) -> TestOutput {
     command(project, &["-c", line])
 }
 
 /// The host's cache, with a key in it and something to see.
-fn host_cache(project: &Project) {
+fn host_cache(project: &TestProject) {
     project.write_at(&project.home().join(".gem/credentials"), SECRET);
     project.write_at(&project.home().join(".gem/keys/mine"), SECRET);
     project.write_at(&project.home().join(".gem/seen"), "from the host\n");
@@ -78,7 +78,8 @@ fn parallel_runs_keep_what_each_writes_to_a_cache() {
         let project = ruby(user);
         host_cache(&project);
         inside(&project, "echo earlier > ~/.gem/earlier").ok();
-        // Each looks for a directory first, then both make it and write to it while the other goes on.
+        // Each looks for a directory first, then both make it and write to it while the other goes
+        // on.
         let run = |own: &str, other: &str| {
             let line = format!(
                 "waits() {{ {WAIT}; }}; test ! -e ~/.gem/dir || exit 9; touch {own}.ready; waits {other}.ready; \
@@ -272,7 +273,7 @@ fn policy_allow_opens_what_lies_below_a_private_cache() {
         let project = project(user);
         project.write_at(&project.home().join(".cache/tool/data"), "weights");
         let allow = || {
-            Ran::of(
+            TestOutput::of(
                 project
                     .ringfence()
                     .args(["policy", "allow", "read"])
@@ -337,7 +338,7 @@ fn caches_without_secrets_are_readable_by_default_and_kept_apart() {
 }
 
 /// A fresh Rust home: `~/.cargo` has programs and a secret, and no directory of a cache.
-fn fresh_rust(user: As) -> Project {
+fn fresh_rust(user: TestUser) -> TestProject {
     let project = project(user);
     project.write("Cargo.toml", "");
     let cargo = project.home().join(".cargo");

@@ -1,7 +1,7 @@
 //! A command that a rule on its text refuses is never started, at any door, and every door says
 //! by which rule.
 
-use ringfence_testkit::{As, Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user};
 use serde_json::Value;
 
 use crate::project;
@@ -10,14 +10,14 @@ use crate::sessions::Session;
 const POLICY: &str =
     "version = 1\n[commands]\ndeny = [\n  \"git push:*\",\n  \"touch started*\",\n]\n";
 
-fn guarded(user: As, policy: &str) -> Project {
+fn guarded(user: TestUser, policy: &str) -> TestProject {
     let project = project(user);
     project.write_at(&project.home().join(".config/ringfence/policy.toml"), policy);
     project
 }
 
 #[track_caller]
-fn json(ran: &Ran) -> Value {
+fn json(ran: &TestOutput) -> Value {
     serde_json::from_slice(&ran.stdout)
         .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
@@ -89,7 +89,7 @@ fn a_refusal_has_its_rule_its_reason_and_its_place() {
         assert_eq!(refusal["reason"], "`git push --force` is denied");
         assert_eq!(said["permission"], Value::Null);
         // The same in the log, and what the log says of the last run.
-        let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
         let records: Vec<Value> =
             log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let told: Vec<_> = records
@@ -103,13 +103,13 @@ fn a_refusal_has_its_rule_its_reason_and_its_place() {
             (&records[1]["policy"], &records[2]["exitCode"]),
             (&"deny git push:*".into(), &126.into())
         );
-        let last = Ran::of(project.ringfence().args(["explain", "--last"]), b"");
+        let last = TestOutput::of(project.ringfence().args(["explain", "--last"]), b"");
         assert!(
             last.ends(1).text().contains("it was not started: `git push --force` is denied"),
             "{}",
             last.text()
         );
-        Ran::of(project.ringfence().args(["log", "--verify"]), b"").ok();
+        TestOutput::of(project.ringfence().args(["log", "--verify"]), b"").ok();
     });
 }
 
@@ -117,7 +117,7 @@ fn a_refusal_has_its_rule_its_reason_and_its_place() {
 fn a_session_refuses_and_goes_on() {
     each_user(|user| {
         let project = guarded(user, &format!("{POLICY}doubt = \"refuse\"\n"));
-        let session = Session::start_by(project, Project::ringfence, &[]);
+        let session = Session::start_by(project, TestProject::ringfence, &[]);
         session.exec("cd src; x=1").ok();
         let refused = session.exec("touch started; x=2");
         assert!(
@@ -186,7 +186,8 @@ fn the_strict_list_lets_nothing_else_run() {
 fn explain_shows_how_a_line_is_read() {
     each_user(|user| {
         let project = guarded(user, &format!("{POLICY}excluded = [\"docker*\"]\n"));
-        let explain = |words: &[&str]| Ran::of(project.ringfence().arg("explain").args(words), b"");
+        let explain =
+            |words: &[&str]| TestOutput::of(project.ringfence().arg("explain").args(words), b"");
         let text = explain(&["command", "timeout 3 docker ps && touch started"]).ends(1).text();
         for expected in [
             "part    docker ps (at character 1)",
@@ -215,7 +216,7 @@ fn policy_that_init_writes_lets_everyday_lines_run_and_refuses_disguises() {
         project.write("Cargo.toml", "[package]\nname = \"x\"\n");
         project.write("env.sh", "export LOADED=yes\n");
         project.write("bin/tool", "#!/bin/sh\necho tool ran\n");
-        Ran::of(project.ringfence().args(["init", "--yes"]), b"").ok();
+        TestOutput::of(project.ringfence().args(["init", "--yes"]), b"").ok();
         for (line, printed) in [
             (r#"T="$PWD"; chmod +x bin/tool; "$T/bin/tool""#, "tool ran"),
             (r#"$(pwd)/bin/tool"#, "tool ran"),
@@ -245,12 +246,13 @@ fn policy_that_init_writes_lets_everyday_lines_run_and_refuses_disguises() {
             let ran = project.run(["-c", line]);
             assert!(ran.ends(126).talk().contains("denied"), "{user}: {line}: {}", ran.talk());
         }
-        let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
         let doubt = log
             .lines()
             .find(|line| line.contains("\"execute\"") && line.contains("$(pwd)/bin/tool"));
         assert!(log.contains("in doubt: ") && doubt.is_some(), "{log}");
-        let shell = Ran::of(project.ringfence().args(["shell"]), b"echo in the shell\nexit\n");
+        let shell =
+            TestOutput::of(project.ringfence().args(["shell"]), b"echo in the shell\nexit\n");
         assert!(shell.ends(0).text().contains("in the shell"), "{}", shell.talk());
     });
 }
@@ -265,9 +267,9 @@ fn everyday_lines_pass_under_the_policy_of_init_and_disguises_are_not_started() 
         project.write("package.json", "{}");
         project.write("Cargo.toml", "[package]\nname = \"x\"\n");
         project.write("pyproject.toml", "[project]\nname = \"x\"\n");
-        Ran::of(project.ringfence().args(["init", "--yes"]), b"").ok();
+        TestOutput::of(project.ringfence().args(["init", "--yes"]), b"").ok();
         for line in everyday::EVERYDAY {
-            Ran::of(project.ringfence().args(["explain", "command", line]), b"").ends(0);
+            TestOutput::of(project.ringfence().args(["explain", "command", line]), b"").ends(0);
         }
         project.write_at(
             &project.home().join(".config/ringfence/policy.toml"),

@@ -3,13 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use ringfence_testkit::{Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, each_user};
 
 use crate::project;
 
-fn configure(project: &Project, words: &[&str]) -> Ran {
+fn configure(project: &TestProject, words: &[&str]) -> TestOutput {
     // Rules of the repository.
-    Ran::of(project.ringfence().args(["configure", "--shared"]).args(words), b"")
+    TestOutput::of(project.ringfence().args(["configure", "--shared"]).args(words), b"")
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn comments_mode_and_links_stay() {
         fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
         project.make_directories(link.parent().unwrap());
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        Ran::of(
+        TestOutput::of(
             project.ringfence().args(["configure", "--global", "set", "sandbox.enabled", "true"]),
             b"",
         )

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringfence_testkit::{As, Entry, corpus, each_user, fuse_for_all, skip};
+use ringfence_testkit::{CorpusEntry, TestUser, corpus, each_user, fuse_for_all, skip};
 
 /// Tries every entry of one section as every user, and fails for all of them together.
 #[track_caller]
@@ -10,7 +10,7 @@ fn check(section: &str) {
     if !fuse_for_all() {
         return;
     }
-    let entries: Vec<Entry> =
+    let entries: Vec<CorpusEntry> =
         corpus().into_iter().filter(|entry| entry.section == section).collect();
     assert!(!entries.is_empty(), "there is no section {section}");
     each_user(|user| {
@@ -39,11 +39,11 @@ fn check(section: &str) {
     });
 }
 
-/// Whether cargo finds the home of whoever runs this on its way up: projects of a test stand below it
-/// where nobody else's can be made.
+/// Whether cargo finds the home of whoever runs this on its way up: projects of a test stand below
+/// it where nobody else's can be made.
 fn has_settings_above() -> bool {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    !As::runner_is_root()
+    !TestUser::runner_is_root()
         && std::env::var_os("RINGFENCE_TEST_DIR").is_none()
         && home.is_some_and(|home| home.join(".cargo").exists())
 }

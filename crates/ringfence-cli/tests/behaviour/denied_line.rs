@@ -1,12 +1,12 @@
 //! One line on standard error names what was denied to a command that failed.
 
-use ringfence_testkit::{As, Project, Ran, each_user, fuse_for_all, needs};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, fuse_for_all, needs};
 use serde_json::Value;
 
 use crate::project;
 
 /// The lines on standard error that are ringfence's own.
-fn own_lines(ran: &Ran) -> Vec<String> {
+fn own_lines(ran: &TestOutput) -> Vec<String> {
     ran.talk()
         .lines()
         .filter(|line| line.starts_with("ringfence: ") && !line.contains("not every denial"))
@@ -14,7 +14,7 @@ fn own_lines(ran: &Ran) -> Vec<String> {
         .collect()
 }
 
-fn each_project(check: impl Fn(As, &Project) + Send + Sync) {
+fn each_project(check: impl Fn(TestUser, &TestProject) + Send + Sync) {
     if fuse_for_all() {
         each_user(|user| check(user, &project(user)));
     }
@@ -99,7 +99,7 @@ fn quiet_and_json_leave_the_line_out() {
             assert_eq!(own_lines(&project.run(words)), Vec::<String>::new(), "{user}: {words:?}");
         }
         let run = |value: &str| {
-            Ran::of(
+            TestOutput::of(
                 project.ringfence().env("RINGFENCE_QUIET", value).args(["run", "-c", "cat .env"]),
                 b"",
             )
@@ -112,9 +112,9 @@ fn quiet_and_json_leave_the_line_out() {
 #[test]
 fn session_commands_name_what_was_denied_as_well() {
     each_project(|user, project| {
-        let session = Ran::of(project.ringfence().args(["session", "start"]), b"").ok();
+        let session = TestOutput::of(project.ringfence().args(["session", "start"]), b"").ok();
         let exec = |words: &[&str]| {
-            Ran::of(project.ringfence().args(["session", "exec", &session]).args(words), b"")
+            TestOutput::of(project.ringfence().args(["session", "exec", &session]).args(words), b"")
         };
         let said = [
             exec(&["-c", "cat .env"]),
@@ -122,7 +122,7 @@ fn session_commands_name_what_was_denied_as_well() {
             exec(&["-c", "cat .env; true"]),
             exec(&["--", "cat", ".env"]),
         ];
-        Ran::of(project.ringfence().args(["session", "stop", &session]), b"").ok();
+        TestOutput::of(project.ringfence().args(["session", "stop", &session]), b"").ok();
         let line = "ringfence: 1 path was denied (~/code/app/.env); see: ringfence explain --last"
             .to_owned();
         assert_eq!(
@@ -134,8 +134,8 @@ fn session_commands_name_what_was_denied_as_well() {
 }
 
 /// The proposal of `explain --last` for the first denial.
-fn first_proposal(project: &Project) -> (String, String) {
-    let said = Ran::of(project.ringfence().args(["explain", "--last", "--json"]), b"");
+fn first_proposal(project: &TestProject) -> (String, String) {
+    let said = TestOutput::of(project.ringfence().args(["explain", "--last", "--json"]), b"");
     let said: Value =
         serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{}", said.talk()));
     let first = &said["denials"][0];
@@ -144,13 +144,13 @@ fn first_proposal(project: &Project) -> (String, String) {
 }
 
 #[track_caller]
-fn check_registry(project: &Project, words: &[&str], registry: &str) {
+fn check_registry(project: &TestProject, words: &[&str], registry: &str) {
     check_named(project, &project.run(words), registry);
 }
 
 /// Fails unless the line and `explain --last` name the registry first.
 #[track_caller]
-fn check_named(project: &Project, ran: &Ran, registry: &str) {
+fn check_named(project: &TestProject, ran: &TestOutput, registry: &str) {
     let lines = own_lines(ran);
     let [line] = lines.as_slice() else { panic!("{registry}: {lines:?}\n{}", ran.talk()) };
     assert!(line.contains(registry) && line.contains("1 host"), "{line}");
@@ -203,7 +203,8 @@ fn cargo_tries_once_where_the_network_is_shut_and_the_index_is_named() {
         command
             .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", project.toolchain().display()));
         let home = format!("CARGO_HOME={}", project.at("empty").display());
-        let ran = Ran::of(command.args(["run", "--env", &home, "--", "cargo", "fetch"]), b"");
+        let ran =
+            TestOutput::of(command.args(["run", "--env", &home, "--", "cargo", "fetch"]), b"");
         check_named(project, &ran, "index.crates.io");
     });
 }
@@ -218,7 +219,7 @@ fn number_of_attempts_that_the_user_set_is_kept() {
             .env("PIP_RETRIES", "5")
             .env("CARGO_NET_RETRY", "6")
             .args(["run", "-c", line]);
-        assert_eq!(Ran::of(&mut command, b"").ok(), "4 5 6", "{user}");
+        assert_eq!(TestOutput::of(&mut command, b"").ok(), "4 5 6", "{user}");
         assert_eq!(project.run(["--net", "full", "-c", line]).ok(), "", "{user}");
         let pauses =
             format!("{line} $npm_config_fetch_retry_mintimeout $npm_config_fetch_retry_maxtimeout");

@@ -14,13 +14,13 @@ mod served;
 mod web;
 mod within;
 
-use ringfence_testkit::{Lan, Project, each_user, needs};
+use ringfence_testkit::{TestNetwork, TestProject, each_user, needs};
 
 use crate::project;
 
 /// Tries `body` with a network of its own, as every user, where these programs are.
 #[track_caller]
-fn on_a_lan(programs: &[&str], body: impl Fn(&Project, &Lan<'_>)) {
+fn on_a_lan(programs: &[&str], body: impl Fn(&TestProject, &TestNetwork<'_>)) {
     if !needs(programs) {
         return;
     }
@@ -34,6 +34,6 @@ fn on_a_lan(programs: &[&str], body: impl Fn(&Project, &Lan<'_>)) {
 
 /// What a line of shell says inside, where `app.test` may be reached.
 #[track_caller]
-fn inside(lan: &Lan<'_>, line: &str) -> String {
+fn inside(lan: &TestNetwork<'_>, line: &str) -> String {
     lan.run(&["--allow-host", "app.test", "-c", line]).ok()
 }

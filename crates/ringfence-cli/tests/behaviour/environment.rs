@@ -1,6 +1,6 @@
 //! Secrets of the environment stay outside.
 
-use ringfence_testkit::{Ran, SECRET, each_user, needs};
+use ringfence_testkit::{SECRET, TestOutput, each_user, needs};
 
 use crate::project;
 
@@ -31,7 +31,7 @@ fn secrets_do_not_pass() {
             command.env(name, SECRET);
         }
         command.env("UNHEARD_OF", SECRET).env("SSH_AUTH_SOCK", SECRET).env("LD_PRELOAD", "");
-        let said = Ran::of(command.args(["run", "--", "env"]), b"").ok();
+        let said = TestOutput::of(command.args(["run", "--", "env"]), b"").ok();
         assert!(!said.contains(SECRET), "{said}");
         assert!(
             said.contains("PATH=") && said.contains("HOME=") && said.contains("LANG="),
@@ -40,7 +40,7 @@ fn secrets_do_not_pass() {
         // Nor can they be read from the processes around.
         let mut command = project.ringfence();
         command.env("MY_TOKEN", SECRET);
-        let said = Ran::of(
+        let said = TestOutput::of(
             command.args([
                 "run",
                 "-c",
@@ -69,7 +69,7 @@ fn a_person_passes_or_sets_a_variable_by_name() {
             "-c",
             "echo $NPM_TOKEN,$NEW,$AWS_REGION,${ABSENT-unset}",
         ];
-        assert_eq!(Ran::of(command.args(words), b"").ok(), "wanted,a=b c,,unset");
+        assert_eq!(TestOutput::of(command.args(words), b"").ok(), "wanted,a=b c,,unset");
     });
 }
 
@@ -79,7 +79,7 @@ fn full_access_passes_everything_and_says_so() {
         let project = project(user);
         let mut command = project.ringfence();
         command.env("NPM_TOKEN", "kept");
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             command.args(["run", "--mode", "full-access", "-c", "echo $NPM_TOKEN; cat .env"]),
             b"",
         );
@@ -118,7 +118,8 @@ fn where_the_person_was_before_is_told_if_it_is_there() {
                 "echo ${OLDPWD-nowhere}; exit 3",
             ]);
             let outcome: serde_json::Value =
-                serde_json::from_slice(&Ran::of(&mut command, b"").stdout).expect("an object");
+                serde_json::from_slice(&TestOutput::of(&mut command, b"").stdout)
+                    .expect("an object");
             assert_eq!(
                 (&outcome["blocked"], &outcome["denials"]),
                 (&false.into(), &serde_json::json!([])),
@@ -150,7 +151,7 @@ fn registries_and_certificates_of_a_company_reach_the_sandbox() {
             .env("GOPROXY", "https://go.example.org,direct")
             .env("npm_config_registry", "https://npm.example.org/");
         let line = "cat $SSL_CERT_FILE $AWS_CA_BUNDLE; echo $PIP_INDEX_URL $GOPROXY $npm_config_registry; echo x >> $SSL_CERT_FILE";
-        let ran = Ran::of(command.args(["run", "-c", line]), b"");
+        let ran = TestOutput::of(command.args(["run", "-c", line]), b"");
         let expect = format!(
             "{CERTIFICATE}{CERTIFICATE}https://pypi.example.org/simple https://go.example.org,direct https://npm.example.org/"
         );
@@ -178,7 +179,7 @@ fn secrets_in_company_variables_stay_outside() {
             command
                 .env("NODE_EXTRA_CA_CERTS", &bundle)
                 .env("PIP_INDEX_URL", "https://me:s3cret@pypi.example.org/simple");
-            Ran::of(command.args(words), b"")
+            TestOutput::of(command.args(words), b"")
         };
         let line = format!(
             "echo ${{NODE_EXTRA_CA_CERTS-no}} ${{PIP_INDEX_URL-no}}; cat {}",

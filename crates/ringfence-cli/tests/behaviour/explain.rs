@@ -1,17 +1,17 @@
 //! `ringfence explain --last`: why the last command failed.
 
-use ringfence_testkit::{Project, Ran, each_user, fuse_for_all, needs};
+use ringfence_testkit::{TestOutput, TestProject, each_user, fuse_for_all, needs};
 use serde_json::Value;
 
 use crate::project;
 
 #[track_caller]
-fn last(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().args(["explain", "--last"]).args(words), b"")
+fn last(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().args(["explain", "--last"]).args(words), b"")
 }
 
 #[track_caller]
-fn last_json(project: &Project, words: &[&str]) -> Value {
+fn last_json(project: &TestProject, words: &[&str]) -> Value {
     let ran = last(project, &[&["--json"], words].concat());
     serde_json::from_slice(&ran.stdout)
         .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
@@ -49,7 +49,8 @@ fn what_was_refused_is_told_with_its_rule_and_what_changes_it() {
         }
         // The values are those of `explain read`.
         let env = project.at(".env");
-        let asked = Ran::of(project.ringfence().args(["explain", "--json", "read"]).arg(&env), b"");
+        let asked =
+            TestOutput::of(project.ringfence().args(["explain", "--json", "read"]).arg(&env), b"");
         let asked: Value = serde_json::from_slice(&asked.stdout).unwrap();
         let said = last_json(&project, &[]);
         let denial = said["denials"]
@@ -157,7 +158,7 @@ fn the_run_is_that_of_the_project_or_the_one_that_is_named() {
         project.make_directories(&project.at("sub"));
         project.run(["-C", "sub", "-c", "exit 5"]).ends(5);
         let other = project.home().join("code/other");
-        let elsewhere = Ran::of(
+        let elsewhere = TestOutput::of(
             project.ringfence().current_dir(&other).args(["run", "--json", "-c", "exit 6"]),
             b"",
         );
@@ -168,7 +169,7 @@ fn the_run_is_that_of_the_project_or_the_one_that_is_named() {
         assert_eq!(last_json(&project, &["--session", &name[name.len() - 8..]])["exitCode"], 6);
         last(&project, &["--session", "nothing-of-this-name"]).ends(125);
         last(&project, &["read", "README"]).ends(125);
-        Ran::of(project.ringfence().args(["explain", "read"]), b"").ends(125);
+        TestOutput::of(project.ringfence().args(["explain", "read"]), b"").ends(125);
         // One that was killed has no end.
         let mut child = project.ringfence();
         let mut child = child.args(["run", "-c", "touch ready; sleep 60"]).spawn().unwrap();
@@ -269,19 +270,21 @@ fn denied_env_file_is_also_proposed_to_be_found_empty() {
         let proposal = "ringfence configure set filesystem.env-files empty";
         project.sh("cat .env").ends(1);
         for words in [["explain", "--last"].as_slice(), &["explain", "read", ".env"]] {
-            let text = Ran::of(project.ringfence().args(words), b"").text();
+            let text = TestOutput::of(project.ringfence().args(words), b"").text();
             assert!(text.contains(proposal), "{user}: {text}");
         }
-        let write = Ran::of(project.ringfence().args(["explain", "write", ".env"]), b"").text();
+        let write =
+            TestOutput::of(project.ringfence().args(["explain", "write", ".env"]), b"").text();
         assert!(!write.contains(proposal), "{user}: {write}");
         // The proposal is a command that works.
-        Ran::of(
+        TestOutput::of(
             project.ringfence().args(["configure", "set", "filesystem.env-files", "empty"]),
             b"",
         )
         .ok();
         assert_eq!(project.sh("cat .env").ok(), "", "{user}");
-        let after = Ran::of(project.ringfence().args(["explain", "read", ".env"]), b"").text();
+        let after =
+            TestOutput::of(project.ringfence().args(["explain", "read", ".env"]), b"").text();
         assert!(!after.contains(proposal), "{user}: {after}");
     });
 }

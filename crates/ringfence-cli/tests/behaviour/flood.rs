@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{Project, each_user, finish, fuse_for_all, python, repetitions, soon};
+use ringfence_testkit::{TestProject, each_user, finish, fuse_for_all, python, repetitions, soon};
 use serde_json::Value;
 
 use crate::project;
@@ -60,7 +60,7 @@ impl Drop for Started {
     }
 }
 
-fn wait_for(project: &Project, name: &str) {
+fn wait_for(project: &TestProject, name: &str) {
     assert!(soon(Duration::from_secs(60), || project.has(name)), "{name} does not come");
 }
 

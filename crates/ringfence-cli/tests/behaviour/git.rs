@@ -1,18 +1,18 @@
 //! Git works inside, and the host's git sees what it would have seen.
 
-use ringfence_testkit::{Project, Ran, each_user, needs};
+use ringfence_testkit::{TestOutput, TestProject, each_user, needs};
 
 use crate::project;
 
 /// A project whose secrets git is told to leave alone.
-fn ignoring(user: ringfence_testkit::As) -> Project {
+fn ignoring(user: ringfence_testkit::TestUser) -> TestProject {
     let project = project(user);
     project.write(".gitignore", ".env\n.env.local\n*.pem\nSECRET.txt\n*.KEY\ncredentials.json\n");
     project
 }
 
 /// The same with a repository made on the host.
-fn committed(user: ringfence_testkit::As) -> Project {
+fn committed(user: ringfence_testkit::TestUser) -> TestProject {
     let project = ignoring(user);
     project.sh_bare("git init -q && git add -A && git commit -qm first").ok();
     project
@@ -20,7 +20,7 @@ fn committed(user: ringfence_testkit::As) -> Project {
 
 /// The host's git finds nothing to complain about, and nothing new stands beside it.
 #[track_caller]
-fn clean(project: &Project, names: &[&str]) {
+fn clean(project: &TestProject, names: &[&str]) {
     assert_eq!(project.sh_bare("git status --short").ok(), "");
     assert_eq!(project.sh_bare("git fsck --no-dangling 2>&1").ok(), "");
     let mut expected: Vec<&str> = names.to_vec();
@@ -227,19 +227,20 @@ fn tracked_secrets_are_told_by_doctor() {
     each_user(|user| {
         let project = project(user);
         assert!(
-            !Ran::of(project.ringfence().arg("doctor"), b"").ok().contains("git store"),
+            !TestOutput::of(project.ringfence().arg("doctor"), b"").ok().contains("git store"),
             "{user}: there is no repository"
         );
         project.sh_bare("git init -q && git add README && git commit -qm first").ok();
         assert!(
-            Ran::of(project.ringfence().arg("doctor"), b"")
+            TestOutput::of(project.ringfence().arg("doctor"), b"")
                 .ok()
                 .contains("no tracked file is denied"),
             "{user}"
         );
         project.sh_bare("git add -f x.pem sub/.env && git commit -qm second").ok();
         let said =
-            Ran::of(project.ringfence().arg("doctor").current_dir(project.at("src")), b"").ok();
+            TestOutput::of(project.ringfence().arg("doctor").current_dir(project.at("src")), b"")
+                .ok();
         assert!(
             said.contains("2 denied files are tracked, and readable in `.git`: sub/.env, x.pem"),
             "{user}: {said}"

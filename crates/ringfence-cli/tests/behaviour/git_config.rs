@@ -1,11 +1,12 @@
-//! `.git/config` of the user: everyday commands of git change it, and nothing that git runs gets in.
+//! `.git/config` of the user: everyday commands of git change it, and nothing that git runs gets
+//! in.
 
-use ringfence_testkit::{As, Project, Ran, each_user, needs};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, needs};
 
 use crate::project;
 
 /// A clone with a remote branch, made on the host.
-fn cloned(user: As) -> Project {
+fn cloned(user: TestUser) -> TestProject {
     let project = project(user);
     project.write(".gitignore", "*\n");
     project
@@ -21,7 +22,7 @@ fn cloned(user: As) -> Project {
 const OUTSIDE: &[&str] = &["--read", "../up"];
 
 #[track_caller]
-fn run(project: &Project, line: &str) -> Ran {
+fn run(project: &TestProject, line: &str) -> TestOutput {
     project.run([OUTSIDE, &["-c", line]].concat())
 }
 
@@ -312,8 +313,8 @@ fn config_of_a_worktree_of_the_user_is_judged_as_well() {
     });
 }
 
-/// The lines are steps: each alone would change nothing of the user's. Later runs know the steps of those
-/// before.
+/// The lines are steps: each alone would change nothing of the user's. Later runs know the steps of
+/// those before.
 #[test]
 fn branch_of_the_user_is_led_to_no_remote_that_a_command_added() {
     if !needs(&["git"]) {
@@ -332,7 +333,7 @@ fn branch_of_the_user_is_led_to_no_remote_that_a_command_added() {
     ];
     each_user(|user| {
         let upstream =
-            |project: &Project| project.sh_bare("git config --get-regexp '^branch.main'").ok();
+            |project: &TestProject| project.sh_bare("git config --get-regexp '^branch.main'").ok();
         let together = cloned(user);
         let before = upstream(&together);
         let look = "git config --get-regexp '^branch' | grep evil";
@@ -429,11 +430,12 @@ fn allowing_the_config_is_refused_precisely() {
     each_user(|user| {
         let project = cloned(user);
         for path in [".git/config", ".git/hooks/pre-commit"] {
-            let ran = Ran::of(project.ringfence().args(["policy", "allow", "write", path]), b"");
+            let ran =
+                TestOutput::of(project.ringfence().args(["policy", "allow", "write", path]), b"");
             assert_eq!(ran.status, 125, "{user}: {}", ran.text());
             assert!(ran.talk().contains("would stay shut: **/.git/"), "{user}: {}", ran.talk());
             let explained =
-                Ran::of(project.ringfence().args(["explain", "write", path]), b"").text();
+                TestOutput::of(project.ringfence().args(["explain", "write", path]), b"").text();
             assert!(
                 explained.contains("no rule opens what git obeys")
                     && !explained.contains("--write"),
@@ -445,9 +447,12 @@ fn allowing_the_config_is_refused_precisely() {
             "{user}: a rule was written"
         );
         assert!(
-            Ran::of(project.ringfence().args(["policy", "allow", "read", ".git/config"]), b"")
-                .ok()
-                .starts_with("open already"),
+            TestOutput::of(
+                project.ringfence().args(["policy", "allow", "read", ".git/config"]),
+                b""
+            )
+            .ok()
+            .starts_with("open already"),
             "{user}"
         );
     });

@@ -1,13 +1,13 @@
 //! Git inside does what it does bare: the same exit status, the same output and the same tree.
 //!
-//! Every shape is made by a script with fixed dates, and copied. Each command runs bare in one
-//! twin and inside in the other, and then the two are compared on the host: output, exit status, work
-//! tree, modes, owners, refs, reflogs, settings and index. A difference that [`exceptions`] does not list
-//! is a failure, and so is a listed one that is no difference any more.
+//! Every shape is made by a script with fixed dates, and copied. Each command runs bare in one twin
+//! and inside in the other, and then the two are compared on the host: output, exit status, work
+//! tree, modes, owners, refs, reflogs, settings and index. A difference that [`exceptions`] does
+//! not list is a failure, and so is a listed one that is no difference any more.
 //!
-//! Two chains of commands run in each shape: one as root, the other as an ordinary user. Neighbouring
-//! shapes exchange the two, so that each user meets every shape and every command. All of them as both
-//! users would take more than two minutes of a small machine.
+//! Two chains of commands run in each shape: one as root, the other as an ordinary user.
+//! Neighbouring shapes exchange the two, so that each user meets every shape and every command. All
+//! of them as both users would take more than two minutes of a small machine.
 
 mod commands;
 mod compare;
@@ -15,7 +15,7 @@ mod exceptions;
 mod shapes;
 mod world;
 
-use ringfence_testkit::{As, fuse_for_all, needs};
+use ringfence_testkit::{TestUser, fuse_for_all, needs};
 
 use self::commands::{LOCAL, Line, SHARED};
 use self::compare::differences;
@@ -30,7 +30,7 @@ const END: &str = "end";
 struct Chain {
     shape: &'static Shape,
     lines: Vec<Line>,
-    user: As,
+    user: TestUser,
 }
 
 impl Chain {
@@ -98,7 +98,7 @@ fn check(name: &str) {
         .expect("every test is named for a shape");
     let shape = &SHAPES[number];
     let local: Vec<Line> = shape.own.iter().chain(LOCAL).copied().collect();
-    let users = As::all();
+    let users = TestUser::all();
     let chains = [local, SHARED.to_vec()].into_iter().enumerate();
     let found: Vec<(&str, String)> = chains
         .flat_map(|(turn, lines)| {

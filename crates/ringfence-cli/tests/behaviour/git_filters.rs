@@ -1,13 +1,13 @@
 //! Filters of the user's git config, such as git-lfs, work inside.
 
-use ringfence_testkit::{As, Project, each_user, needs};
+use ringfence_testkit::{TestProject, TestUser, each_user, needs};
 
 use crate::project;
 
 /// A filter that stores text in capital letters and gives it back in small ones.
 const FILTER: &str = "#!/bin/sh\ncase $1 in clean) tr a-z A-Z ;; smudge) tr A-Z a-z ;; esac\n";
 
-fn with_filter(user: As) -> Project {
+fn with_filter(user: TestUser) -> TestProject {
     let project = project(user);
     project.sh_bare("rm -rf * .[a-z]*; git init -q").ok();
     project.write("tools/upper", FILTER);
@@ -41,7 +41,8 @@ fn filters_of_the_user_hold_inside() {
     });
 }
 
-/// The filter of a repository runs there by itself; the sandbox's config of the user has none of it.
+/// The filter of a repository runs there by itself; the sandbox's config of the user has none of
+/// it.
 #[test]
 fn filter_with_a_token_is_not_shown() {
     if !needs(&["git"]) {

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, SECRET, each_user, needs, soon};
+use ringfence_testkit::{SECRET, TestProject, TestUser, each_user, needs, soon};
 
 use crate::project;
 use crate::sessions::Session;
 
 const HOOK: &str = "#!/bin/sh\n";
 
-/// A repository with one commit in `app`, and two below a vendored name, each with a hook of the user.
-fn vendored(user: As) -> Project {
+/// A repository with one commit in `app`, and two below a vendored name, each with a hook of the
+/// user.
+fn vendored(user: TestUser) -> TestProject {
     let project = project(user);
     project
         .sh_bare(
@@ -24,7 +25,7 @@ fn vendored(user: As) -> Project {
 }
 
 #[track_caller]
-fn vendored_are_whole(project: &Project) {
+fn vendored_are_whole(project: &TestProject) {
     let heads = project
         .sh_bare("cat vendor/lib/.git/HEAD vendor/mirror.git/HEAD vendor/lib/.git/hooks/pre-push vendor/mirror.git/hooks/pre-receive");
     assert_eq!(
@@ -46,7 +47,8 @@ fn vendored_repository_of_the_user_keeps_head_and_hooks() {
         let line = "git -C vendor/lib checkout -q other && git -C vendor/mirror.git symbolic-ref HEAD refs/heads/other";
         assert_eq!(project.sh(line).talk(), "", "{user}");
         vendored_are_whole(&project);
-        // The next run does not take them for the command's own, and neither does a sweep of everything.
+        // The next run does not take them for the command's own, and neither does a sweep of
+        // everything.
         project.sh("git -C vendor/lib checkout -q main; git -C vendor/lib checkout -q other").ok();
         vendored_are_whole(&project);
         project.sh("git -C vendor/lib checkout -q -f main; touch vendor/lib/x; git -C vendor/lib checkout -q other; kill -9 $PPID");
@@ -217,7 +219,8 @@ fn commit_without_a_reflog_is_a_take_over() {
     });
 }
 
-/// Between two commands of a session the user can continue a rebase outside, and runs none of its programs.
+/// Between two commands of a session the user can continue a rebase outside, and runs none of its
+/// programs.
 #[test]
 fn programs_of_a_rebase_are_there_only_while_a_command_of_a_session_runs() {
     if !needs(&["git"]) {
@@ -226,7 +229,7 @@ fn programs_of_a_rebase_are_there_only_while_a_command_of_a_session_runs() {
     each_user(|user| {
         let project = project(user);
         project.sh_bare("git init -q && echo a > a && git add a && git commit -qm a && git checkout -qb side && echo s > a && git commit -qam s && git checkout -q main && echo m > a && git commit -qam m").ok();
-        let session = Session::start_by(project, Project::ringfence, &[]);
+        let session = Session::start_by(project, TestProject::ringfence, &[]);
         assert_ne!(
             session.exec("git checkout -q side && git rebase -q -x 'echo x >> ran' main").status,
             0,

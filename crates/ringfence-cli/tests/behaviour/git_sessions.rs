@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, SECRET, each_user, needs, soon};
+use ringfence_testkit::{SECRET, TestProject, TestUser, each_user, needs, soon};
 
 use crate::project;
 use crate::sessions::Session;
 
 /// A project that is a repository with two commits.
-fn committed(user: As) -> Project {
+fn committed(user: TestUser) -> TestProject {
     let project = project(user);
     project.write(
         ".gitignore",
@@ -20,8 +20,8 @@ fn committed(user: As) -> Project {
 
 /// A session in such a project, once its watcher covers what appears.
 #[track_caller]
-fn watched(user: As) -> Session {
-    let session = Session::start_by(committed(user), Project::ringfence, &[]);
+fn watched(user: TestUser) -> Session {
+    let session = Session::start_by(committed(user), TestProject::ringfence, &[]);
     session.project.write("later/.env", SECRET);
     assert!(
         soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)),
@@ -213,7 +213,7 @@ fn repository_of_an_earlier_run_stays_the_commands_under_the_watcher() {
         project
             .sh("git init -q lib && git init -q --bare store.git && git worktree add -q wt -b wt")
             .ok();
-        let session = Session::start_by(project, Project::ringfence, &[]);
+        let session = Session::start_by(project, TestProject::ringfence, &[]);
         session.project.write("later/.env", SECRET);
         assert!(
             soon(Duration::from_secs(20), || !session
@@ -245,7 +245,7 @@ fn worktree_of_an_earlier_run_can_be_removed() {
 
 /// A repository that a command made is the user's once the user changed what git obeys in it.
 /// A name for what the user does on the host, and doing it.
-type TakeOver = (&'static str, fn(&Project));
+type TakeOver = (&'static str, fn(&TestProject));
 
 #[test]
 fn repository_that_the_user_took_over_is_protected() {

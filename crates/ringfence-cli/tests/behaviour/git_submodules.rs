@@ -1,11 +1,11 @@
 //! Submodules in repositories of the user and in those that a command makes.
 
-use ringfence_testkit::{As, Project, Ran, each_user, needs};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, needs};
 
 use crate::project;
 
 /// Beside the project: `inner`, `lib` with `inner` in it, and `up` with `lib` at `vendor/lib`.
-fn upstream(user: As) -> Project {
+fn upstream(user: TestUser) -> TestProject {
     let project = project(user);
     project.sh_bare("rm -rf * .[a-z]*").ok();
     project
@@ -21,7 +21,7 @@ fn upstream(user: As) -> Project {
 }
 
 #[track_caller]
-fn run(project: &Project, line: &str) -> Ran {
+fn run(project: &TestProject, line: &str) -> TestOutput {
     let line = format!(
         "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=protocol.file.allow GIT_CONFIG_VALUE_0=always; {line}"
     );
@@ -33,7 +33,7 @@ fn run(project: &Project, line: &str) -> Ran {
 
 /// The host's git finds both submodules as they should be.
 #[track_caller]
-fn is_whole(project: &Project, directory: &str, user: As) {
+fn is_whole(project: &TestProject, directory: &str, user: TestUser) {
     let status = project
         .sh_bare(&format!(
             "cd {directory} && git status --short && git submodule status --recursive"

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, Ran, each_user, soon};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, soon};
 
 use crate::limits::{MIB, breaches, each_ends, ends_by, limited_by};
 use crate::project;
@@ -22,7 +22,7 @@ struct Given {
 
 impl Given {
     /// Nobody but the superuser can give any, and not everywhere.
-    fn to(user: As) -> Option<Self> {
+    fn to(user: TestUser) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("given-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let memberships = fs::read_to_string("/proc/self/cgroup").expect("there is a /proc");
@@ -43,7 +43,7 @@ impl Given {
         };
         let groups: Vec<PathBuf> = above.iter().map(|above| above.join(&name)).collect();
         if groups.is_empty()
-            || !As::runner_is_root()
+            || !TestUser::runner_is_root()
             || groups.iter().any(|group| fs::create_dir(group).is_err())
         {
             eprintln!("no control groups can be made here: they are not tried");
@@ -68,7 +68,7 @@ impl Given {
     }
 
     /// `ringfence` as somebody who is in them.
-    fn ringfence(&self, project: &Project) -> Command {
+    fn ringfence(&self, project: &TestProject) -> Command {
         let seats: Vec<String> = self
             .seats
             .iter()
@@ -100,11 +100,11 @@ impl Drop for Given {
 }
 
 /// `ringfence` on a host that has no groups.
-pub(crate) fn ungrouped(project: &Project) -> Command {
+pub(crate) fn ungrouped(project: &TestProject) -> Command {
     project.ringfence_after("[ ! -d /sys/fs/cgroup ] || mount -t tmpfs none /sys/fs/cgroup")
 }
 
-fn in_given_groups(check: impl Fn(&Project, &Given)) {
+fn in_given_groups(check: impl Fn(&TestProject, &Given)) {
     each_user(|user| {
         if let Some(given) = Given::to(user) {
             check(&project(user), &given);
@@ -219,7 +219,7 @@ fn what_somebody_left_is_removed_and_nothing_else() {
             fs::create_dir(&path).expect("it can be made");
             chown(path, Some(uid), Some(gid)).expect("it can be given away");
         }
-        let inside = Ran::of(
+        let inside = TestOutput::of(
             given.ringfence(project).args([
                 "run",
                 "--limit=memory=1GiB",

@@ -1,16 +1,16 @@
 //! Every example in the help of `policy` and `configure` works as it is written, and flags that
 //! cannot work say what to type.
 
-use ringfence_testkit::{Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, each_user};
 
 use crate::project;
 
-fn ringfence(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().args(words), b"")
+fn ringfence(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().args(words), b"")
 }
 
 /// The lines below `Examples:` in the help of a command.
-fn examples(project: &Project, words: &[&str]) -> Vec<String> {
+fn examples(project: &TestProject, words: &[&str]) -> Vec<String> {
     let help = ringfence(project, &[words, &["--help"]].concat()).ok();
     let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
     lines.take_while(|line| line.starts_with("  ")).map(|line| line.trim().to_owned()).collect()
@@ -32,7 +32,7 @@ const HELPED: &[&[&str]] = &[
 ];
 
 /// A project that has every file that an example names.
-fn furnished(project: &Project) {
+fn furnished(project: &TestProject) {
     project.write_at(&project.home().join("data/x"), "x");
     project.write_at(&project.home().join(".config/my-tool/x"), "x");
     let settings =
@@ -67,7 +67,7 @@ fn every_example_in_the_help_works_and_a_command_runs_afterwards() {
                     project.write(".ringfence/policy.toml", "version = 1\n");
                 }
                 let line = example.replacen("ringfence", &program, 1);
-                let ran = Ran::of(project.command("/bin/sh").args(["-c", &line]), b"");
+                let ran = TestOutput::of(project.command("/bin/sh").args(["-c", &line]), b"");
                 let is_get = example.contains("configure get");
                 assert!(
                     ran.status == 0 || is_get && ran.status == 1,
@@ -204,8 +204,9 @@ fn home_as_the_directory_can_be_inspected_and_runs_nothing() {
         let project = project(user);
         let home = project.home().display().to_string();
         project.write_at(&project.home().join("data/x"), "x");
-        let at_home =
-            |words: &[&str]| Ran::of(project.ringfence().args(words).current_dir(&home), b"");
+        let at_home = |words: &[&str]| {
+            TestOutput::of(project.ringfence().args(words).current_dir(&home), b"")
+        };
         at_home(&["policy", "show"]).ok();
         at_home(&["policy", "check"]).ok();
         at_home(&["policy", "allow", "read", "data"]).ok();
@@ -226,10 +227,10 @@ fn home_as_the_directory_can_be_inspected_and_runs_nothing() {
 fn program_in_place_of_a_command_is_answered_with_the_line_that_runs_it() {
     each_user(|user| {
         let project = project(user);
-        let ran = Ran::of(project.ringfence().args(["env", "echo", "two words"]), b"");
+        let ran = TestOutput::of(project.ringfence().args(["env", "echo", "two words"]), b"");
         let hint = "hint: did you mean: ringfence run -- env echo 'two words'\n";
         assert!(ran.status == 125 && ran.talk().ends_with(hint), "{user}: {}", ran.talk());
-        let unknown = Ran::of(project.ringfence().args(["no-such-program-anywhere"]), b"");
+        let unknown = TestOutput::of(project.ringfence().args(["no-such-program-anywhere"]), b"");
         assert!(
             unknown.status == 125 && !unknown.talk().contains("ringfence run --"),
             "{user}: {}",

@@ -1,7 +1,9 @@
 //! Denied names that look absent (`hide`) or empty (`env-files = "empty"`) to programs that read
 //! them: loaders of `.env` files go on, nothing of the content is seen, and every attempt is told.
 
-use ringfence_testkit::{As, Project, Ran, SECRET, each_user, fuse_for_all, needs};
+use ringfence_testkit::{
+    SECRET, TestOutput, TestProject, TestUser, each_user, fuse_for_all, needs,
+};
 use serde_json::Value;
 
 use crate::project;
@@ -18,7 +20,7 @@ print(os.path.lexists('.env'), os.access('.env', os.F_OK), os.access('.env', os.
 ";
 
 /// A project with `.env`, ignored by git, and this choice for such files.
-fn with_env_files(user: As, choice: &str) -> Project {
+fn with_env_files(user: TestUser, choice: &str) -> TestProject {
     let project = project(user);
     project.write(
         ".ringfence/policy.toml",
@@ -30,13 +32,13 @@ fn with_env_files(user: As, choice: &str) -> Project {
 }
 
 /// Where the names can look different at all.
-fn each(body: impl Fn(As)) {
+fn each(body: impl Fn(TestUser)) {
     if fuse_for_all() {
         each_user(body);
     }
 }
 
-fn told(ran: &Ran) -> Value {
+fn told(ran: &TestOutput) -> Value {
     serde_json::from_slice(&ran.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}\n{}", ran.text(), ran.talk()))
 }
@@ -263,7 +265,8 @@ fn hide_flag_and_list_take_paths_and_globs() {
         project.write(".ringfence/policy.toml", "version = 1\n[filesystem]\nhide = [\"notes\"]\n");
         assert!(project.sh("cat notes/plan.txt").talk().contains("No such file"), "{user}");
         let shown =
-            Ran::of(project.ringfence().args(["explain", "read", "notes/plan.txt"]), b"").text();
+            TestOutput::of(project.ringfence().args(["explain", "read", "notes/plan.txt"]), b"")
+                .text();
         assert!(shown.contains("as absent"), "{user}: {shown}");
     });
 }
@@ -273,7 +276,7 @@ fn own_test_holds_with_disguised_env_files() {
     each(|user| {
         for choice in ["hide", "empty"] {
             let project = with_env_files(user, choice);
-            let ran = Ran::of(project.ringfence().arg("test"), b"");
+            let ran = TestOutput::of(project.ringfence().arg("test"), b"");
             ran.ok();
         }
     });
@@ -286,7 +289,7 @@ fn host_without_fuse_denies_hidden_names_and_says_so() {
     }
     each_user(|user| {
         let project = with_env_files(user, "hide");
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             project.ringfence_without_fuse().args(["run", "--json", "-c", "cat .env"]),
             b"",
         );
@@ -306,7 +309,7 @@ fn init_proposes_empty_env_files_where_a_loader_is_listed() {
         for (list, is_proposed) in [(r#"{"devDependencies":{"vite":"^7"}}"#, true), ("{}", false)] {
             let project = project(user);
             project.write("package.json", list);
-            let said = Ran::of(project.ringfence().args(["init", "--dry-run"]), b"").text();
+            let said = TestOutput::of(project.ringfence().args(["init", "--dry-run"]), b"").text();
             assert_eq!(
                 said.contains("env-files = \"empty\""),
                 is_proposed,

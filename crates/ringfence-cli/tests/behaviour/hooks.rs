@@ -9,13 +9,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 
-use ringfence_testkit::{As, Project, Ran, SECRET, each_user, fuse_for_all};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, TestUser, each_user, fuse_for_all};
 use serde_json::{Value, json};
 
 use crate::project;
 
 /// The input of a hook of Claude Code.
-fn input(project: &Project, event: &str, tool: &str, arguments: Value) -> Value {
+fn input(project: &TestProject, event: &str, tool: &str, arguments: Value) -> Value {
     json!({
         "session_id": "00893aaf-19fa-41d2-8238-13269b9b3ca0",
         "transcript_path": project.home().join(".claude/projects/app/00893aaf.jsonl"),
@@ -28,11 +28,11 @@ fn input(project: &Project, event: &str, tool: &str, arguments: Value) -> Value 
     })
 }
 
-fn hook(project: &Project, input: &Value) -> Ran {
-    Ran::of(project.ringfence().args(["hook", "claude-code"]), input.to_string().as_bytes())
+fn hook(project: &TestProject, input: &Value) -> TestOutput {
+    TestOutput::of(project.ringfence().args(["hook", "claude-code"]), input.to_string().as_bytes())
 }
 
-fn answer(ran: &Ran) -> Value {
+fn answer(ran: &TestOutput) -> Value {
     ran.ok();
     if ran.stdout.is_empty() {
         Value::Null
@@ -43,14 +43,14 @@ fn answer(ran: &Ran) -> Value {
 
 /// What is said of a tool that is about to be used.
 #[track_caller]
-fn said(project: &Project, tool: &str, arguments: Value) -> Value {
+fn said(project: &TestProject, tool: &str, arguments: Value) -> Value {
     answer(&hook(project, &input(project, "PreToolUse", tool, arguments)))["hookSpecificOutput"]
         .clone()
 }
 
 /// The line that is run in the place of `line`.
 #[track_caller]
-fn rewritten(project: &Project, line: &str) -> String {
+fn rewritten(project: &TestProject, line: &str) -> String {
     let said = said(project, "Bash", json!({ "command": line }));
     assert_eq!(said["permissionDecision"], "allow", "{said}");
     said["updatedInput"]["command"].as_str().expect("a command").to_owned()
@@ -58,24 +58,24 @@ fn rewritten(project: &Project, line: &str) -> String {
 
 /// The same, run as the agent would, with the directory in which its shell then stands.
 #[track_caller]
-fn confined(project: &Project, line: &str) -> Ran {
+fn confined(project: &TestProject, line: &str) -> TestOutput {
     let whole = format!(
         "eval {} < /dev/null && pwd -P >| {}",
         quoted(&rewritten(project, line)),
         project.home().join("cwd").display()
     );
-    Ran::of(shell(project).args(["-c", &whole]), b"")
+    TestOutput::of(shell(project).args(["-c", &whole]), b"")
 }
 
 /// The shell of an agent, with a directory for sockets that is the project's own.
-fn shell(project: &Project) -> Command {
+fn shell(project: &TestProject) -> Command {
     let mut command = project.command("bash");
     command.env("XDG_RUNTIME_DIR", runtime(project));
     command
 }
 
 /// The directory for sockets of sessions.
-fn runtime(project: &Project) -> PathBuf {
+fn runtime(project: &TestProject) -> PathBuf {
     let runtime = project.home().join("runtime");
     if fs::create_dir(&runtime).is_ok() {
         fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700))
@@ -89,7 +89,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-fn verdict(project: &Project, tool: &str, arguments: Value) -> String {
+fn verdict(project: &TestProject, tool: &str, arguments: Value) -> String {
     said(project, tool, arguments)["permissionDecision"].as_str().unwrap_or("nothing").to_owned()
 }
 
@@ -314,7 +314,7 @@ fn rules_on_commands_hold_for_the_line_and_not_for_the_shell_around_it() {
         // Nor if somebody runs the rewritten line with another one in it.
         for line in ["cat README", "cd src"] {
             let other = rewritten(&project, line).replace(line, "ls");
-            let ran = Ran::of(shell(&project).args(["-c", &other]), b"");
+            let ran = TestOutput::of(shell(&project).args(["-c", &other]), b"");
             ran.ends(126);
         }
     });
@@ -439,7 +439,7 @@ fn whatever_goes_wrong_blocks_the_call() {
         let project = project(user);
         let call = input(&project, "PreToolUse", "Bash", json!({ "command": "id" }));
         let blocked = |command: &mut Command, input: &[u8], why: &str| {
-            let ran = Ran::of(command, input);
+            let ran = TestOutput::of(command, input);
             ran.ends(2);
             assert!(ran.stdout.is_empty() && ran.talk().contains(why), "{}", ran.talk());
         };
@@ -481,7 +481,7 @@ fn a_shell_outside_of_the_project_runs_nothing() {
         let mut call = input(&project, "PreToolUse", "Bash", json!({ "command": "cat main.rs" }));
         call["cwd"] = json!(project.home().join("code/other"));
         let mut command = project.ringfence();
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()),
             call.to_string().as_bytes(),
         );
@@ -490,14 +490,14 @@ fn a_shell_outside_of_the_project_runs_nothing() {
         call["cwd"] = json!(project.at("gone"));
         hook(&project, &call).ends(2);
         let mut command = project.ringfence();
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             command.args(["hook", "claude-code"]).env("CLAUDE_PROJECT_DIR", project.root()),
             call.to_string().as_bytes(),
         );
         assert_eq!(answer(&ran)["hookSpecificOutput"]["permissionDecision"], "allow");
         // Nor if the shell goes there in between.
         let line = rewritten(&project, "cat main.rs");
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             shell(&project).args(["-c", &line]).current_dir(project.home().join("code/other")),
             b"",
         );
@@ -508,7 +508,7 @@ fn a_shell_outside_of_the_project_runs_nothing() {
 
 #[test]
 fn an_agent_is_told_where_it_works() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut start = input(&project, "SessionStart", "", Value::Null);
     start["source"] = "startup".into();
     let told = answer(&hook(&project, &start));
@@ -556,7 +556,7 @@ fn an_agent_that_is_described_has_the_tools_it_is_left() {
         let line = of("reviewer", "Bash", json!({ "command": "echo x > made; echo tried" }))["updatedInput"]["command"].clone();
         let line = line.as_str().expect("a command").to_owned();
         assert!(line.contains("--agent 'reviewer'"), "{line}");
-        assert_eq!(Ran::of(shell(&project).args(["-c", &line]), b"").text(), "tried");
+        assert_eq!(TestOutput::of(shell(&project).args(["-c", &line]), b"").text(), "tried");
         assert!(!project.has("made"));
         // One that cannot be read holds up those it may be about, and nobody else.
         project.write(".claude/agents/reviewer.md", "---\nname: reviewer\ntool: Read\n---\n");
@@ -581,7 +581,7 @@ fn a_ringfence_that_commands_could_replace_lets_nothing_through() {
             ("Read", json!({ "file_path": project.at("x") })),
         ] {
             let input = input(&project, "PreToolUse", tool, arguments);
-            let said = answer(&Ran::of(
+            let said = answer(&TestOutput::of(
                 project.command(inside.to_str().expect("text")).args(["hook", "claude-code"]),
                 input.to_string().as_bytes(),
             ));
@@ -599,8 +599,10 @@ fn shells_of_codex_by_other_names_are_not_let_through() {
         {
             let input = input(&project, "PreToolUse", tool, json!({ "cmd": "cat ~/.ssh/id_rsa" }))
                 .to_string();
-            let said =
-                answer(&Ran::of(project.ringfence().args(["hook", "codex"]), input.as_bytes()));
+            let said = answer(&TestOutput::of(
+                project.ringfence().args(["hook", "codex"]),
+                input.as_bytes(),
+            ));
             assert_eq!(said["hookSpecificOutput"]["permissionDecision"], "deny", "{tool}: {said}");
         }
     });

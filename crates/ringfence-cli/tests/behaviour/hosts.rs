@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use ringfence_testkit::{Project, Ran, each_user, needs};
+use ringfence_testkit::{TestOutput, TestProject, each_user, needs};
 use serde_json::Value;
 
 use crate::project;
@@ -17,13 +17,13 @@ allow = [
 deny = [\"evil.example.org\", \"10.6.6.0/24\"]
 ";
 
-fn with_policy(project: &Project, text: &str) {
+fn with_policy(project: &TestProject, text: &str) {
     project.write_at(&project.home().join(".config/ringfence/policy.toml"), text);
 }
 
 #[track_caller]
-fn explain(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().args(["explain", "connect"]).args(words), b"")
+fn explain(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().args(["explain", "connect"]).args(words), b"")
 }
 
 #[test]
@@ -156,8 +156,11 @@ fn every_rule_is_shown_with_its_place() {
             "--bind",
             "8080",
         ];
-        let shown =
-            Ran::of(project.ringfence().args(["policy", "show", "--origin"]).args(flags), b"").ok();
+        let shown = TestOutput::of(
+            project.ringfence().args(["policy", "show", "--origin"]).args(flags),
+            b"",
+        )
+        .ok();
         let line = |start: &str| {
             shown
                 .lines()
@@ -186,8 +189,10 @@ fn what_is_no_host_is_refused_before_anything_runs() {
     each_user(|user| {
         let project = project(user);
         let check = |flags: &[&str], expected: &[&str]| {
-            let ran =
-                Ran::of(project.ringfence().arg("run").args(flags).args(["-c", "touch ran"]), b"");
+            let ran = TestOutput::of(
+                project.ringfence().arg("run").args(flags).args(["-c", "touch ran"]),
+                b"",
+            );
             ran.ends(125);
             for expected in expected {
                 assert!(

@@ -1,14 +1,15 @@
 //! Policies of other tools: what is printed for them runs, and opens nothing that is built in to be
 //! shut.
 
-use ringfence_testkit::{Project, Ran, SECRET, each_user};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user};
 
 use crate::project;
 
 /// What `policy import` prints for a file, and what it says of it.
-fn imported(project: &Project, name: &str, text: &str) -> (String, String) {
+fn imported(project: &TestProject, name: &str, text: &str) -> (String, String) {
     project.write(name, text);
-    let ran = Ran::of(project.ringfence().args(["policy", "import"]).arg(project.at(name)), b"");
+    let ran =
+        TestOutput::of(project.ringfence().args(["policy", "import"]).arg(project.at(name)), b"");
     (ran.ok() + "\n", ran.talk())
 }
 

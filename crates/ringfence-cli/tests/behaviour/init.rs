@@ -3,23 +3,23 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ringfence_testkit::{As, Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user};
 use serde_json::{Value, json};
 
 use crate::project;
 
-fn init(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().arg("init").args(words), b"")
+fn init(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().arg("init").args(words), b"")
 }
 
 #[track_caller]
-fn found(project: &Project, words: &[&str]) -> Value {
+fn found(project: &TestProject, words: &[&str]) -> Value {
     serde_json::from_str(&init(project, &[&["--json"], words].concat()).ok())
         .expect("one JSON object")
 }
 
 /// A project of Claude Code and node, with remotes of all kinds.
-fn prepared(user: As) -> Project {
+fn prepared(user: TestUser) -> TestProject {
     let project = project(user);
     project.write("CLAUDE.md", "");
     project.write("package.json", "{}");
@@ -81,8 +81,8 @@ fn what_is_written_works_and_twice_is_once() {
             "{policy}"
         );
         project.run(["--", "true"]).ok();
-        Ran::of(project.ringfence().args(["policy", "check"]), b"").ok();
-        let opened = Ran::of(
+        TestOutput::of(project.ringfence().args(["policy", "check"]), b"").ok();
+        let opened = TestOutput::of(
             project.ringfence().args(["explain", "connect", "registry.npmjs.org:443"]),
             b"",
         );
@@ -93,7 +93,7 @@ fn what_is_written_works_and_twice_is_once() {
         assert_eq!(handler["onFailure"], "block");
         // The very command that is written answers a call.
         let call = json!({ "cwd": project.root(), "hook_event_name": "PreToolUse", "tool_name": "Read", "tool_input": { "file_path": ".env" } });
-        let answered = Ran::of(
+        let answered = TestOutput::of(
             project.command("sh").args(["-c", handler["command"].as_str().unwrap()]),
             call.to_string().as_bytes(),
         );
@@ -182,7 +182,7 @@ fn what_cannot_be_merged_is_left_alone() {
 
 #[test]
 fn agents_without_hooks_get_tools() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     project.write(".cursor/mcp.json", "{\"mcpServers\": {\"other\": {\"command\": \"x\"}}}");
     init(&project, &["--yes", "--agent", "cursor", "--agent", "gemini", "--agent", "opencode"])
         .ok();
@@ -251,7 +251,10 @@ fn init_below_a_project_sets_up_its_root_and_here_makes_one() {
         project.write("packages/app/package.json", "{}");
         let below = |words: &[&str]| {
             let mut command = project.ringfence();
-            Ran::of(command.arg("init").args(words).current_dir(project.at("packages/app")), b"")
+            TestOutput::of(
+                command.arg("init").args(words).current_dir(project.at("packages/app")),
+                b"",
+            )
         };
         let root = project.root().display().to_string();
         let first = below(&["--yes"]).ok();
@@ -269,7 +272,8 @@ fn init_below_a_project_sets_up_its_root_and_here_makes_one() {
         assert!(project.has("packages/app/.ringfence/policy.toml"));
         assert!(!below(&["--yes"]).ok().contains("the project is"));
         let home = project.home();
-        let at_home = Ran::of(project.ringfence().args(["init", "--yes"]).current_dir(&home), b"");
+        let at_home =
+            TestOutput::of(project.ringfence().args(["init", "--yes"]).current_dir(&home), b"");
         assert!(at_home.ends(125).talk().contains("cd into a project"), "{}", at_home.talk());
         assert!(!home.join(".ringfence").exists());
     });

@@ -1,12 +1,12 @@
 //! `--json`: one object that says what became of the command.
 
-use ringfence_testkit::{Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::Value;
 
 use crate::project;
 
 #[track_caller]
-fn outcome(project: &Project, words: &[&str]) -> Value {
+fn outcome(project: &TestProject, words: &[&str]) -> Value {
     let ran = project.run(["--json"].iter().chain(words));
     serde_json::from_slice(&ran.stdout)
         .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
@@ -106,7 +106,11 @@ fn of_very_many_denials_those_that_are_not_kept_are_counted() {
             (Some(1000), &100.into())
         );
         let log: Value = serde_json::from_str(
-            &Ran::of(project.ringfence().args(["log", "--json", "--operation", "exit"]), b"").ok(),
+            &TestOutput::of(
+                project.ringfence().args(["log", "--json", "--operation", "exit"]),
+                b"",
+            )
+            .ok(),
         )
         .expect("one record in JSON");
         assert_eq!((&log["denials"], &log["denialsDropped"]), (&1000.into(), &100.into()), "{log}");

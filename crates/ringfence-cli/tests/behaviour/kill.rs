@@ -4,14 +4,14 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_testkit::{
-    Census, Project, Ran, each_user, fuse_for_all, processes_with, python, repetitions, signal,
-    soon,
+    HostSnapshot, TestOutput, TestProject, each_user, fuse_for_all, processes_with, python,
+    repetitions, signal, soon,
 };
 
 use crate::project;
 
 /// A copy of the binary, so that its processes are told from those of other tests.
-fn copy(project: &Project) -> std::path::PathBuf {
+fn copy(project: &TestProject) -> std::path::PathBuf {
     let copy =
         project.home().join(format!("ringfence-{}-{}", std::process::id(), project.user.ids().0));
     std::fs::copy(project.binary(), &copy).expect("the binary can be copied");
@@ -49,7 +49,7 @@ fn nothing_is_left(program: &std::path::Path, marker: &str, when: &str) {
     );
 }
 
-fn start(project: &Project, program: &std::path::Path, line: &str) -> Child {
+fn start(project: &TestProject, program: &std::path::Path, line: &str) -> Child {
     let mut command = project.command(program);
     command
         .args(["run", "-c", line])
@@ -67,7 +67,8 @@ fn at_fifty_moments() {
         project.write(".mcp.json", "{}");
         // The first run makes the stores of caches.
         start(&project, &program, "true").wait().expect("it ends");
-        let (before, home, census) = (project.entries(), project.home_entries(), Census::take());
+        let (before, home, census) =
+            (project.entries(), project.home_entries(), HostSnapshot::take());
         let seed = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(1, |since| since.as_nanos() as u64)
@@ -96,7 +97,7 @@ fn at_fifty_moments() {
         }
         assert_eq!(project.entries(), before);
         assert_eq!(project.home_entries(), home);
-        let after = Census::take();
+        let after = HostSnapshot::take();
         let new = |now: &[String], then: &[String]| {
             now.iter()
                 .filter(|line| !then.contains(line))
@@ -109,7 +110,7 @@ fn at_fifty_moments() {
         // Other tests make such names, too, and remove them.
         let left: Vec<&std::path::PathBuf> =
             after.temporary.iter().filter(|name| !census.temporary.contains(name)).collect();
-        let is_gone = || Census::take().temporary.iter().all(|name| !left.contains(&name));
+        let is_gone = || HostSnapshot::take().temporary.iter().all(|name| !left.contains(&name));
         assert!(soon(Duration::from_secs(60), is_gone), "{left:?}");
     });
 }
@@ -219,7 +220,7 @@ fn nothing_is_let_through_meanwhile() {
             std::fs::remove_file(project.at("ready")).expect("it was ready");
         }
         // Bare it gets something at once.
-        Ran::of(project.command(python).args(["-Bc", READS]), b"").ok();
+        TestOutput::of(project.command(python).args(["-Bc", READS]), b"").ok();
         assert!(project.has("leaked"), "the probe cannot succeed");
     });
 }

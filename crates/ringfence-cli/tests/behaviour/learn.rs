@@ -4,14 +4,14 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ringfence_testkit::{Project, Ran, SECRET, each_user, fuse_for_all, needs};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user, fuse_for_all, needs};
 use serde_json::Value;
 
 use crate::project;
 
 #[track_caller]
-fn ringfence(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().args(words), b"")
+fn ringfence(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().args(words), b"")
 }
 
 /// The lines of a policy that open something, and the comments at its end.
@@ -32,7 +32,7 @@ fn parts(text: &str) -> (Vec<String>, Vec<String>) {
 /// Learns from a line of shell until nothing is added; answers the policy and how many rounds
 /// it took.
 #[track_caller]
-fn learn(project: &Project, line: &str) -> (String, usize) {
+fn learn(project: &TestProject, line: &str) -> (String, usize) {
     let file = project.home().join("learned.toml");
     let name = file.to_string_lossy().into_owned();
     ringfence(project, &["learn", "--output", &name, "-c", line]).ok();
@@ -62,7 +62,7 @@ fn learn(project: &Project, line: &str) -> (String, usize) {
 }
 
 /// What is refused to a line of shell under the policy that was learnt.
-fn refused(project: &Project, line: &str) -> (Value, Vec<String>) {
+fn refused(project: &TestProject, line: &str) -> (Value, Vec<String>) {
     let name = project.home().join("learned.toml").to_string_lossy().into_owned();
     let said: Value =
         serde_json::from_str(&project.run(["--json", "--policy", &name, "-c", line]).text())
@@ -128,7 +128,7 @@ fn what_is_proposed_gives_the_command_what_it_wanted() {
     });
 }
 
-fn refused_without(project: &Project, line: &str) -> (Value, Vec<String>) {
+fn refused_without(project: &TestProject, line: &str) -> (Value, Vec<String>) {
     project.write_at(&project.home().join("learned.toml"), "version = 1\n");
     let found = refused(project, line);
     fs::remove_file(project.home().join("learned.toml")).unwrap();

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{As, Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user};
 use serde_json::{Value, json};
 
 use crate::groups::ungrouped;
@@ -11,7 +11,7 @@ use crate::project;
 use crate::sessions::Session;
 
 /// The outcome of a command that must not take long.
-fn limited(project: &Project, limits: &[&str], words: &[&str]) -> Value {
+fn limited(project: &TestProject, limits: &[&str], words: &[&str]) -> Value {
     limited_by(project.ringfence(), limits, words)
 }
 
@@ -19,7 +19,7 @@ fn limited(project: &Project, limits: &[&str], words: &[&str]) -> Value {
 pub(crate) fn limited_by(mut ringfence: Command, limits: &[&str], words: &[&str]) -> Value {
     let begun = Instant::now();
     let limits = limits.iter().map(|limit| format!("--limit={limit}"));
-    let ran = Ran::of(ringfence.args(["run", "--json"]).args(limits).args(words), b"");
+    let ran = TestOutput::of(ringfence.args(["run", "--json"]).args(limits).args(words), b"");
     let object = serde_json::from_slice(&ran.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", ran.talk()));
     assert!(begun.elapsed() < Duration::from_secs(60), "it was ended");
@@ -63,7 +63,7 @@ fn each_ends_what_goes_beyond_it() {
 }
 
 /// Each limit, by a `ringfence` that was started in some way.
-pub(crate) fn each_ends(project: &Project, ringfence: &dyn Fn() -> Command) {
+pub(crate) fn each_ends(project: &TestProject, ringfence: &dyn Fn() -> Command) {
     let limited = |limits: &[&str], words: &[&str]| limited_by(ringfence(), limits, words);
     let bomb = limited(&["processes=40"], &["--", "bash", "-c", ":(){ :|:& };:; sleep 100"]);
     ends_by(&bomb, "processes", 40);
@@ -106,7 +106,7 @@ fn memory_is_memory_however_it_is_had() {
         let project = project(user);
         // What copies share is there once.
         let code = "import os, time\nkept = b'x' * (90 << 20)\nfor _ in range(8):\n    if os.fork() == 0: time.sleep(0.3); os._exit(0)\ntime.sleep(0.5); print('fine')";
-        for ringfence in [Project::ringfence, ungrouped] {
+        for ringfence in [TestProject::ringfence, ungrouped] {
             for code in WAYS {
                 let outcome = limited_by(
                     ringfence(&project),
@@ -183,7 +183,7 @@ fn memory_in_message_queues_counts_also_without_a_cgroup() {
             &["--", "python3", "-c", FILLED],
         );
         // Root can lower the number of queues.
-        if user == As::User || outcome["stdout"] != "32\n" {
+        if user == TestUser::User || outcome["stdout"] != "32\n" {
             ends_by(&outcome, "memory", 60 * MIB);
         }
     });
@@ -219,7 +219,7 @@ fn hardly_more_processes_start_than_the_limit() {
         };
         let most = (0..TRIES).map(started).max();
         // Root is refused nothing before the pids are all taken.
-        let bound = if user == As::Root { 55 } else { 26 };
+        let bound = if user == TestUser::Root { 55 } else { 26 };
         assert!(most <= Some(bound), "{most:?} as {user}");
     });
 }
@@ -319,7 +319,7 @@ fn files_that_are_made_or_copied_for_the_command_count_as_disk_space() {
 }
 
 /// Bytes that a file takes on its disk.
-fn allocated(project: &Project, name: &str) -> u64 {
+fn allocated(project: &TestProject, name: &str) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(
         &std::fs::metadata(project.at(name)).expect("it is there"),
     ) * 512
@@ -451,13 +451,13 @@ fn in_a_session_a_command_is_told_and_the_next_one_runs() {
 
 #[test]
 fn a_limit_is_shown_written_down_and_read_exactly() {
-    each_user(|user: As| {
+    each_user(|user: TestUser| {
         let project = project(user);
         project.write(
             ".ringfence/policy.toml",
             "version = 1\n[limits]\nmemory = \"64MiB\"\nprocesses = 100\n",
         );
-        let plan = Ran::of(project.ringfence().arg("plan"), b"").ok();
+        let plan = TestOutput::of(project.ringfence().arg("plan"), b"").ok();
         assert!(
             plan.contains("limit     memory 64 MiB, processes 100")
                 || plan.contains("memory 64 MiB, processes 100"),
@@ -470,7 +470,7 @@ fn a_limit_is_shown_written_down_and_read_exactly() {
             "{}",
             ran.talk()
         );
-        let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
         let last: Value =
             serde_json::from_str(log.lines().last().expect("a record")).expect("an object");
         assert_eq!(last["breaches"][0]["limit"], "memory", "{last}");

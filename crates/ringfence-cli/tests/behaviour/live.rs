@@ -7,7 +7,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use ringfence_testkit::{
-    As, Project, SECRET, each_user, fuse_for_all, needs, python, repetitions, signal, soon,
+    SECRET, TestProject, TestUser, each_user, fuse_for_all, needs, python, repetitions, signal,
+    soon,
 };
 use serde_json::Value;
 
@@ -42,7 +43,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn start(project: &Project, words: &[&str]) -> Self {
+    fn start(project: &TestProject, words: &[&str]) -> Self {
         let mut command = project.ringfence();
         command.arg("run").args(words).args(["--", "python3", "-u", "-c", READER]);
         let mut child = command
@@ -56,7 +57,8 @@ impl Reader {
             BufReader::new(child.stdout.take().expect("a pipe")),
         );
         let mut reader = Self { child, input, output };
-        // Whatever comes now, comes while it runs; the lookout is there once it has covered something.
+        // Whatever comes now, comes while it runs; the lookout is there once it has covered
+        // something.
         reader.exposed(project, "read", Path::new("first.pem"), || {
             project.write("first.pem", SECRET)
         });
@@ -71,7 +73,13 @@ impl Reader {
 
     /// For how many microseconds `path` could be opened after `appear`; panics if it still can.
     #[track_caller]
-    fn exposed(&mut self, project: &Project, way: &str, path: &Path, appear: impl FnOnce()) -> u64 {
+    fn exposed(
+        &mut self,
+        project: &TestProject,
+        way: &str,
+        path: &Path,
+        appear: impl FnOnce(),
+    ) -> u64 {
         writeln!(self.input, "{way} {}", project.at(path).display()).expect("the command listens");
         assert_eq!(self.line(), "ready");
         appear();
@@ -92,7 +100,7 @@ const TRIES_UNDER_STRESS: usize = 1000;
 const WINDOW_US: u64 = 50_000;
 
 #[track_caller]
-fn check(way: &str, appear: impl Fn(&Project, usize) -> (PathBuf, Box<dyn FnOnce() + '_>)) {
+fn check(way: &str, appear: impl Fn(&TestProject, usize) -> (PathBuf, Box<dyn FnOnce() + '_>)) {
     if !fuse_for_all() || python().is_none() {
         return;
     }
@@ -201,7 +209,7 @@ fn a_secret_that_is_unpacked_inside() {
 }
 
 /// What else holds for names that appear.
-fn reading(user: As, words: &[&str], test: impl FnOnce(&Project, &mut Reader)) {
+fn reading(user: TestUser, words: &[&str], test: impl FnOnce(&TestProject, &mut Reader)) {
     if python().is_none() {
         return;
     }
@@ -449,7 +457,7 @@ fn too_few(most: &str, setting: &str) {
 }
 
 /// Runs `line` inside, and after a while, when it waits for the file `go`, does something outside.
-fn meanwhile(project: &Project, line: &str, outside: impl FnOnce()) -> String {
+fn meanwhile(project: &TestProject, line: &str, outside: impl FnOnce()) -> String {
     let line = format!("touch here; while [ ! -e go ]; do sleep 0.05; done; {line}");
     let child = project
         .ringfence()

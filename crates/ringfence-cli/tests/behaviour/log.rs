@@ -5,30 +5,30 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use ringfence_testkit::{Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::Value;
 
 use crate::project;
 
-fn log(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().arg("log").args(words), b"")
+fn log(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().arg("log").args(words), b"")
 }
 
 /// Each line of output as JSON.
 #[track_caller]
-fn json(project: &Project, words: &[&str]) -> Vec<Value> {
+fn json(project: &TestProject, words: &[&str]) -> Vec<Value> {
     let text = log(project, words).ok();
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect()
 }
 
-fn file(project: &Project) -> PathBuf {
+fn file(project: &TestProject) -> PathBuf {
     project.home().join(".local/state/ringfence/audit/00000001.jsonl")
 }
 
 /// A project in which two agents ran something.
-fn used(project: &Project) {
+fn used(project: &TestProject) {
     project.run(["--agent", "one", "--", "true"]).ok();
     project.run(["--agent", "two", "-c", "echo x > .mcp.json"]);
 }
@@ -91,7 +91,7 @@ fn events_are_written_for_other_systems() {
 
 /// Does something to the lines of the log, and expects `--verify` to find `expect`.
 #[track_caller]
-fn check(project: &Project, change: impl FnOnce(&mut Vec<String>), expect: &str) {
+fn check(project: &TestProject, change: impl FnOnce(&mut Vec<String>), expect: &str) {
     let whole = fs::read_to_string(file(project)).unwrap();
     let mut lines: Vec<String> = whole.lines().map(str::to_owned).collect();
     change(&mut lines);

@@ -65,9 +65,9 @@ mod tripwire;
 mod untold;
 mod work;
 
-use ringfence_testkit::{As, Project};
+use ringfence_testkit::{TestProject, TestUser};
 
 /// A fresh project in which the binary under test is at hand.
-fn project(user: As) -> Project {
-    Project::new(user, env!("CARGO_BIN_EXE_ringfence"))
+fn project(user: TestUser) -> TestProject {
+    TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"))
 }

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{As, Project};
+use ringfence_testkit::{TestProject, TestUser};
 
 use crate::project;
 
 #[test]
 fn sixty_thousand_secrets_are_denied_in_good_time() {
     // Made once and handed on: it is the making that takes long.
-    let mut made: Option<Project> = None;
-    for user in As::all() {
+    let mut made: Option<TestProject> = None;
+    for user in TestUser::all() {
         let project = project(*user);
         match made.take() {
             Some(before) => std::fs::rename(before.at("keys"), project.at("keys"))

@@ -1,17 +1,17 @@
 //! `observe = "all"`: what goes through is told of, and nothing else changes.
 
-use ringfence_testkit::{Project, Ran, each_user, fuse_for_all, needs};
+use ringfence_testkit::{TestOutput, TestProject, each_user, fuse_for_all, needs};
 use serde_json::Value;
 
 use crate::project;
 
-fn outcome(ran: &Ran) -> Value {
+fn outcome(ran: &TestOutput) -> Value {
     serde_json::from_slice(&ran.stdout)
         .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
 
 /// The entries of a list, each as `operation target program count`.
-fn told(project: &Project, list: &Value) -> Vec<String> {
+fn told(project: &TestProject, list: &Value) -> Vec<String> {
     let (home, root) = (
         project.home().to_string_lossy().into_owned(),
         project.root().to_string_lossy().into_owned(),
@@ -36,7 +36,7 @@ fn told(project: &Project, list: &Value) -> Vec<String> {
 }
 
 /// What went through in the project when a line of shell was run.
-fn allowed_in_project(project: &Project, flags: &[&str], line: &str) -> (Value, Vec<String>) {
+fn allowed_in_project(project: &TestProject, flags: &[&str], line: &str) -> (Value, Vec<String>) {
     let said = outcome(&project.run(flags.iter().copied().chain([
         "--json",
         "--observe",
@@ -130,7 +130,7 @@ fn what_is_refused_is_told_as_before() {
 }
 
 /// `ringfence` where `/dev/fuse` is of no use.
-fn unwired(project: &Project, words: &str) -> Ran {
+fn unwired(project: &TestProject, words: &str) -> TestOutput {
     let line = format!(
         "unshare -Urm sh -ec 'mount --bind README /dev/fuse; mount -o remount,bind,ro /dev/fuse; exec {} {words}'",
         project.binary().display()
@@ -213,7 +213,7 @@ fn all_of_it_is_on_record() {
         let project = project(user);
         project.write(".ringfence/policy.toml", "version = 1\nobserve = \"all\"\n");
         project.sh("cat README README").ok();
-        let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
         let records: Vec<Value> =
             log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let ours = project.root().join("README");
@@ -228,7 +228,7 @@ fn all_of_it_is_on_record() {
         let last = records.last().unwrap();
         assert_eq!((&last["operation"], last.get("allowedDropped")), (&"exit".into(), None));
         assert_eq!(last["allowed"].as_u64().unwrap() as usize, records.len() - 2);
-        Ran::of(project.ringfence().args(["log", "--verify"]), b"").ok();
+        TestOutput::of(project.ringfence().args(["log", "--verify"]), b"").ok();
     });
 }
 
@@ -284,7 +284,11 @@ fn it_can_be_asked_for_and_is_shown() {
     each_user(|user| {
         let project = project(user);
         let show = |words: &[&str]| {
-            Ran::of(project.ringfence().args(["policy", "show", "--origin"]).args(words), b"").ok()
+            TestOutput::of(
+                project.ringfence().args(["policy", "show", "--origin"]).args(words),
+                b"",
+            )
+            .ok()
         };
         assert!(show(&[]).contains("observe = denials"), "{}", show(&[]));
         project.write(".ringfence/policy.toml", "version = 1\n\nobserve = \"all\"\n");
@@ -294,9 +298,9 @@ fn it_can_be_asked_for_and_is_shown() {
             .map(str::to_owned)
             .expect("it is shown");
         assert!(line.ends_with(".ringfence/policy.toml:3 (project policy)"), "{line}");
-        let plan = Ran::of(project.ringfence().arg("plan"), b"").ok();
+        let plan = TestOutput::of(project.ringfence().arg("plan"), b"").ok();
         assert!(plan.contains("observe every file opened"), "{plan}");
         project.write(".ringfence/policy.toml", "version = 1\nobserve = \"al\"\n");
-        Ran::of(project.ringfence().args(["policy", "check"]), b"").ends(125);
+        TestOutput::of(project.ringfence().args(["policy", "check"]), b"").ends(125);
     });
 }

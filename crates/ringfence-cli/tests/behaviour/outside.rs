@@ -1,6 +1,6 @@
 //! What no rule opens is not there, and cannot be written.
 
-use ringfence_testkit::{As, Ran, SECRET, each_user, skip};
+use ringfence_testkit::{SECRET, TestOutput, TestUser, each_user, skip};
 
 use crate::project;
 
@@ -168,7 +168,7 @@ fn a_project_whose_scripts_are_on_path_is_not_there() {
             let path = ["dots", "made", "go"]
                 .map(|name| format!("{}/{name}/bin", home.display()))
                 .join(":");
-            Ran::of(
+            TestOutput::of(
                 project
                     .ringfence()
                     .env("PATH", format!("{path}:/usr/bin:/bin"))
@@ -190,12 +190,12 @@ fn a_project_whose_scripts_are_on_path_is_not_there() {
 
 #[test]
 fn a_repository_that_somebody_else_made_above_opens_nothing() {
-    if !As::runner_is_root() {
+    if !TestUser::runner_is_root() {
         skip("only root can make files of somebody else");
         return;
     }
     // As the user: to root, and to the owner of the directory, it would be somebody else's too.
-    let project = project(As::User);
+    let project = project(TestUser::User);
     project.tries("read('HOME/code/other/main.rs')").inside(&["ENOENT"]);
     let above = project.home().join("code/.git");
     project.make_directories(&above);

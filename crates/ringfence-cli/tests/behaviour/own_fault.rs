@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ringfence_testkit::{As, Project, each_user, fuse_for_all};
+use ringfence_testkit::{TestProject, TestUser, each_user, fuse_for_all};
 use serde_json::Value;
 
 use crate::project;
@@ -69,7 +69,7 @@ const FILES: &[(&str, &str)] = &[
     ("read.js", "console.log(require('fs').readFileSync(process.env.HOME + '/.npm' + 'rc'))\n"),
 ];
 
-fn home_with_dotfiles(user: As) -> Project {
+fn home_with_dotfiles(user: TestUser) -> TestProject {
     let project = project(user);
     for file in DOTFILES {
         project.write_at(&project.home().join(file), "# mine\n");
@@ -84,7 +84,7 @@ fn home_with_dotfiles(user: As) -> Project {
 }
 
 #[track_caller]
-fn outcome(project: &Project, line: &str) -> Value {
+fn outcome(project: &TestProject, line: &str) -> Value {
     let ran = project.run(["--json", "-c", line]);
     serde_json::from_slice(&ran.stdout)
         .unwrap_or_else(|error| panic!("`{line}`: {error}\n{}", ran.talk()))

@@ -3,22 +3,22 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ringfence_testkit::{Project, Ran, SECRET, each_user};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user};
 use serde_json::{Value, json};
 
 use crate::project;
 use crate::sessions::Session;
 
 /// Writes the own policy of the project.
-fn say(project: &Project, rest: &str) {
+fn say(project: &TestProject, rest: &str) {
     project.write_at(
         &project.own_policy(),
         format!("version = 1\nproject = \"{}\"\n{rest}\n", project.root().display()),
     );
 }
 
-fn ringfence(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence().args(words), b"")
+fn ringfence(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence().args(words), b"")
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn own_policy_opens_in_its_project_and_nowhere_else() {
             "[filesystem]\nread = [\"~/notes.txt\"]\n[environment]\nallow = [\"MY_TOKEN\"]\n[network]\nallow = [\"app.test:80\"]",
         );
         let run = |line: &str| {
-            Ran::of(project.ringfence().env("MY_TOKEN", "t").args(["run", "-c", line]), b"")
+            TestOutput::of(project.ringfence().env("MY_TOKEN", "t").args(["run", "-c", line]), b"")
         };
         assert_eq!(run("cat ~/notes.txt; echo $MY_TOKEN").ok(), format!("{SECRET}t"));
         project.write_at(&project.home().join("code/second/x"), "");
@@ -214,8 +214,11 @@ fn hook_judges_by_the_own_policy() {
         let call = json!({ "cwd": project.root(), "hook_event_name": "PreToolUse", "tool_name": "Read",
             "tool_input": { "file_path": project.home().join("notes.txt") } });
         let ask = || {
-            Ran::of(project.ringfence().args(["hook", "claude-code"]), call.to_string().as_bytes())
-                .ok()
+            TestOutput::of(
+                project.ringfence().args(["hook", "claude-code"]),
+                call.to_string().as_bytes(),
+            )
+            .ok()
         };
         assert!(ask().contains("\"deny\""), "{}", ask());
         ringfence(&project, &["allow", "read", "~/notes.txt"]).ok();
@@ -255,7 +258,7 @@ fn settings_behind_a_linked_config_directory_stay_unwritable_inside() {
         for name in ["cfg/ringfence/policy.toml", "cfg/git/config", "cfg/ringfence/projects/x.toml"]
         {
             let line = format!("mkdir -p $(dirname {name}) && echo '# planted' >> {name}");
-            let ran = Ran::of(
+            let ran = TestOutput::of(
                 project.ringfence().env("XDG_CONFIG_HOME", &link).args(["run", "-c", &line]),
                 b"",
             );

@@ -1,6 +1,6 @@
 //! Programs that speak DNS by themselves, as Go and c-ares do, where the network is shut.
 
-use ringfence_testkit::{Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::Value;
 
 use crate::project;
@@ -26,9 +26,9 @@ def lookup(name, server):
 lookup(sys.argv[1], sys.argv[2])
 ";
 
-fn lookup(project: &Project, name: &str, server: &str) -> (String, Vec<Value>) {
+fn lookup(project: &TestProject, name: &str, server: &str) -> (String, Vec<Value>) {
     project.write("lookup.py", LOOKUP);
-    let ran = Ran::of(
+    let ran = TestOutput::of(
         project.ringfence().args(["run", "--json", "--", "python3", "lookup.py", name, server]),
         b"",
     );

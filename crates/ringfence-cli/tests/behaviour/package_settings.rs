@@ -1,6 +1,6 @@
 //! Settings of package managers are shown without their secrets.
 
-use ringfence_testkit::{As, Project, Ran, each_user, fuse_for_all};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, fuse_for_all};
 use serde_json::Value;
 
 use crate::project;
@@ -8,7 +8,7 @@ use crate::project;
 const NPMRC: &str = "registry=https://npm.example.org/\n//npm.example.org/:_authToken=npm_s3cret\n@team:registry=https://me:s3cret@npm.example.org/\n";
 const PIP_CONF: &str = "[global]\nindex-url = https://pypi.example.org/simple\nextra-index-url = https://me:s3cret@pypi.example.org/simple\n";
 
-fn with_settings(user: As) -> Project {
+fn with_settings(user: TestUser) -> TestProject {
     let project = project(user);
     for (name, content) in [
         (".npmrc", NPMRC),
@@ -73,7 +73,9 @@ fn copy_is_no_denial_and_explain_names_it() {
             "{user}: {said}"
         );
         let explained =
-            Ran::of(project.ringfence().args(["explain", "read", "~/.npmrc"]), b"").ends(1).text();
+            TestOutput::of(project.ringfence().args(["explain", "read", "~/.npmrc"]), b"")
+                .ends(1)
+                .text();
         assert!(
             explained.contains("  rule    deny ~/.npmrc\n") && explained.contains("  copy    "),
             "{user}: {explained}"
@@ -111,7 +113,7 @@ fn test_command_takes_no_copy_for_a_secret() {
     each_user(|user| {
         let project = with_settings(user);
         std::fs::remove_file(project.home().join(".config/pip/other")).unwrap();
-        let ran = Ran::of(project.ringfence().arg("test"), b"");
+        let ran = TestOutput::of(project.ringfence().arg("test"), b"");
         assert!(ran.status == 0 && !ran.text().contains("FAIL"), "{user}: {}", ran.text());
         assert!(ran.text().contains("your other secrets"), "{user}: {}", ran.text());
     });

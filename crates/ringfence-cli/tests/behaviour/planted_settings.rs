@@ -5,19 +5,19 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_testkit::{Project, Ran, SECRET, each_user, finish, needs, soon};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user, finish, needs, soon};
 
 use crate::project;
 
 /// A repository with one commit and settings that are tracked.
-fn repository(project: &Project) {
+fn repository(project: &TestProject) {
     project.write("app/.vscode/settings.json", "{}");
     project.write(".vscode/settings.json", "{}");
     project.sh_bare("git init -q . && git add README app .vscode && git commit -qm one").ok();
 }
 
 #[track_caller]
-fn is_absent(project: &Project, names: &[&str]) {
+fn is_absent(project: &TestProject, names: &[&str]) {
     for name in names {
         // Through links as well: a program of the user follows them.
         assert!(!project.at(name).exists(), "{name} is there as {}", project.user);
@@ -116,12 +116,12 @@ fn repository_and_worktree_of_an_earlier_run_are_removed_with_their_settings() {
 }
 
 /// A project in a directory with the name of a vendored tree, and a repository in its own one.
-fn below_vendored_name(project: &Project, name: &str) -> PathBuf {
+fn below_vendored_name(project: &TestProject, name: &str) -> PathBuf {
     let root = project.home().join(name).join("p");
     project.write_at(&root.join("README"), "hello\n");
     project.write_at(&root.join(".env"), SECRET);
     project.make_directories(&root.join("node_modules/lib"));
-    Ran::of(
+    TestOutput::of(
         project.command("git").current_dir(&root).args(["init", "-q", "node_modules/lib"]),
         b"",
     )
@@ -140,15 +140,17 @@ fn project_below_a_vendored_name_is_no_vendored_tree() {
             let root = below_vendored_name(&project, name);
             let line = "mkdir x; mkdir x/.claude; echo '{}' > x/.claude/settings.json; cat .env; \
                         printf '[core]\\n\\tfsmonitor = touch ../PWNED; false\\n' >> node_modules/lib/.git/config; mv node_modules/lib out";
-            let ran =
-                Ran::of(project.ringfence().current_dir(&root).args(["run", "-c", line]), b"");
+            let ran = TestOutput::of(
+                project.ringfence().current_dir(&root).args(["run", "-c", line]),
+                b"",
+            );
             assert!(!ran.text().contains(SECRET), "{name} as {user}");
             assert!(
                 root.join("x/.claude").exists() && !root.join("x/.claude/settings.json").exists(),
                 "{name} as {user}: {}",
                 ran.talk()
             );
-            Ran::of(
+            TestOutput::of(
                 project.command("git").current_dir(root.join("out")).args(["status", "--short"]),
                 b"",
             )
@@ -167,7 +169,7 @@ fn secret_of_a_project_below_a_vendored_name_stays_denied_when_a_parent_is_opene
         project.write_at(&root.join("sub/.claude/settings.json"), "{}");
         let parent = project.home().join("code");
         let line = "cat .env; echo x > sub/.claude/settings.json; mkdir y; mkdir y/.claude; echo '{}' > y/.claude/settings.json; echo done";
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             project
                 .ringfence()
                 .current_dir(&root)

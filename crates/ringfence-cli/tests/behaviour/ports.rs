@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{Ran, each_user, soon};
+use ringfence_testkit::{TestOutput, each_user, soon};
 
 use crate::project;
 
@@ -39,7 +39,10 @@ fn this_machine_is_reached_at_the_ports_that_are_listed() {
         project.run(["bash", "-c", &hear(listed)]).ends(1);
         let flag = format!("--allow-localhost={listed}");
         let run = |port: u16| {
-            Ran::of(project.ringfence().args(["run", &flag, "--", "bash", "-c", &hear(port)]), b"")
+            TestOutput::of(
+                project.ringfence().args(["run", &flag, "--", "bash", "-c", &hear(port)]),
+                b"",
+            )
         };
         assert_eq!(run(listed).ok(), "listed");
         run(other).ends(1);
@@ -95,9 +98,9 @@ fn a_port_that_is_taken_is_told_and_nothing_runs() {
         // Many at once: whoever looks only while the command begins is late for some of them.
         let try_one = |which: usize| {
             let words = ["run", &format!("--bind={taken}"), "--", "touch", &format!("ran{which}")];
-            Ran::of(project.ringfence().args(words), b"")
+            TestOutput::of(project.ringfence().args(words), b"")
         };
-        let tried: Vec<Ran> = thread::scope(|scope| {
+        let tried: Vec<TestOutput> = thread::scope(|scope| {
             let tries: Vec<_> = (0..8).map(|which| scope.spawn(move || try_one(which))).collect();
             tries.into_iter().map(|one| one.join().unwrap()).collect()
         });
@@ -146,7 +149,7 @@ fn who_waits_to_be_connected_hears_signals() {
             "called.py",
             &port.to_string(),
         ];
-        assert_eq!(Ran::of(project.ringfence().args(words), b"").ok(), "called");
+        assert_eq!(TestOutput::of(project.ringfence().args(words), b"").ok(), "called");
     });
 }
 

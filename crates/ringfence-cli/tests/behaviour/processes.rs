@@ -1,6 +1,6 @@
 //! Processes inside speak with each other as they would bare.
 
-use ringfence_testkit::{Ran, each_user, needs};
+use ringfence_testkit::{TestOutput, each_user, needs};
 
 use crate::project;
 
@@ -151,6 +151,6 @@ print(len(children()))
             "-c",
             code,
         ]);
-        assert_eq!(Ran::of(command.arg(project.binary()), b"").ok(), "0\n0\n3\n0");
+        assert_eq!(TestOutput::of(command.arg(project.binary()), b"").ok(), "0\n0\n3\n0");
     });
 }

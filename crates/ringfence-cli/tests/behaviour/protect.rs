@@ -1,6 +1,6 @@
 //! What programs of the host obey can be read and not written, also while it is absent.
 
-use ringfence_testkit::{Entries, Project, each_user};
+use ringfence_testkit::{TestProject, TreeListing, each_user};
 
 use crate::project;
 
@@ -155,7 +155,7 @@ fn script(ways: &str, targets: &[&str], undo: Undo) -> String {
 
 /// Every way inside is refused with an error that says so, and nothing has changed.
 #[track_caller]
-fn none_succeeds(project: &Project, ways: &str, targets: &[&str]) {
+fn none_succeeds(project: &TestProject, ways: &str, targets: &[&str]) {
     let before = project.entries();
     let ran = project.python(&script(ways, targets, Undo::No));
     let said = ran.ok();
@@ -183,7 +183,7 @@ fn none_succeeds(project: &Project, ways: &str, targets: &[&str]) {
 }
 
 #[track_caller]
-fn same(before: &Entries, after: &Entries, talk: &str) {
+fn same(before: &TreeListing, after: &TreeListing, talk: &str) {
     let changed: Vec<_> =
         before.iter().filter(|(path, what)| after.get(*path) != Some(what)).collect();
     let new: Vec<_> = after.keys().filter(|path| !before.contains_key(*path)).collect();
@@ -191,7 +191,7 @@ fn same(before: &Entries, after: &Entries, talk: &str) {
 }
 
 /// A repository with a commit, made on the host.
-fn repository(project: &Project, at: &str) {
+fn repository(project: &TestProject, at: &str) {
     project.make_directories(&project.at(at));
     project
         .sh_bare(&format!(
@@ -380,20 +380,20 @@ fn hooks_that_git_is_told_to_run_from_the_project_cannot_be_changed() {
 }
 
 /// Adds to the repository's settings, on the host.
-fn configure(project: &Project, lines: &str) {
+fn configure(project: &TestProject, lines: &str) {
     let config =
         std::fs::read_to_string(project.at(".git/config")).expect("the repository has a config");
     project.write(".git/config", format!("{config}{lines}"));
 }
 
-fn link(project: &Project, target: &str, name: &str) {
+fn link(project: &TestProject, target: &str, name: &str) {
     std::os::unix::fs::symlink(target, project.at(name)).expect("a link can be made");
     project.user.own(&project.at(name));
 }
 
 /// After every one of `lines` inside, a commit on the host runs nothing that they made.
 #[track_caller]
-fn commits_in_peace(prepare: impl Fn(&Project), lines: &[&str], hooks: &str) {
+fn commits_in_peace(prepare: impl Fn(&TestProject), lines: &[&str], hooks: &str) {
     let plant = format!(
         "mkdir -p {hooks}; printf '#!/bin/sh\\ntouch owned\\n' > {hooks}/pre-commit; chmod +x {hooks}/pre-commit"
     );
@@ -419,7 +419,7 @@ fn commits_in_peace(prepare: impl Fn(&Project), lines: &[&str], hooks: &str) {
 
 #[test]
 fn hooks_that_git_is_told_of_stay_where_they_are() {
-    let prepare = |project: &Project| {
+    let prepare = |project: &TestProject| {
         project.write(".husky/_/post-commit", "");
         configure(project, "[core]\n\thooksPath = .husky/_\n");
     };
@@ -434,14 +434,14 @@ fn hooks_that_git_is_told_of_stay_where_they_are() {
 
 #[test]
 fn hooks_that_are_not_there_yet_cannot_be_made() {
-    let prepare = |project: &Project| {
+    let prepare = |project: &TestProject| {
         configure(
             project,
             "[core]\n\thooksPath = nowhere # comment\n\thooksPath = \"tools/my hooks\"\n",
         )
     };
     commits_in_peace(prepare, &["true", "mkdir tools"], "'tools/my hooks'");
-    let linked = |project: &Project| {
+    let linked = |project: &TestProject| {
         std::fs::remove_dir_all(project.at(".git/hooks")).expect("hooks can be removed");
         link(project, "../a", ".git/hooks");
         link(project, "b", "a");
@@ -451,7 +451,7 @@ fn hooks_that_are_not_there_yet_cannot_be_made() {
 
 #[test]
 fn hooks_that_the_person_has_everywhere_cannot_be_changed() {
-    let prepare = |project: &Project| {
+    let prepare = |project: &TestProject| {
         project.write_at(
             &project.home().join(".gitconfig"),
             "[user]\n\tname = A\n\temail = a@b\n[include]\n\tpath = more\n",

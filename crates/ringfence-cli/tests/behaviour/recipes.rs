@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ringfence_testkit::{As, Lan, Project, Ran, each_user, needs, skip};
+use ringfence_testkit::{TestNetwork, TestOutput, TestProject, TestUser, each_user, needs, skip};
 
 use crate::project;
 use crate::tools::own_toolchain;
@@ -50,7 +50,8 @@ fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
     parts.map(|part| (part.lines().next().unwrap_or_default(), typed(part))).collect()
 }
 
-/// Names of the real registries, at an address of the test's own network; their authority is trusted.
+/// Names of the real registries, at an address of the test's own network; their authority is
+/// trusted.
 const NAMES: &str = "
 echo '11.22.33.1 registry.npmjs.org registry.yarnpkg.com pypi.org files.pythonhosted.org index.crates.io static.crates.io github.com repo.maven.apache.org proxy.example.com' >> /etc/hosts
 cat /etc/ssl/certs/ca-certificates.crt ca.crt > bundle
@@ -59,7 +60,7 @@ mount --bind bundle /etc/ssl/certs/ca-certificates.crt
 
 /// Runs the commands of one section as they are typed, in one shell. Answers what they print.
 #[track_caller]
-fn works(title: &str, project: &Project, lan: &Lan<'_>, serve: &str) -> String {
+fn works(title: &str, project: &TestProject, lan: &TestNetwork<'_>, serve: &str) -> String {
     let lines = sections()
         .into_iter()
         .find(|(known, _)| *known == title)
@@ -71,7 +72,7 @@ fn works(title: &str, project: &Project, lan: &Lan<'_>, serve: &str) -> String {
     let bin = project.binary().parent().expect("a file").to_owned();
     let mut path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display());
     if title == "Cargo" {
-        let cargo = if project.user == As::User && As::runner_is_root() {
+        let cargo = if project.user == TestUser::User && TestUser::runner_is_root() {
             project.toolchain()
         } else {
             own_toolchain(&mut command)
@@ -87,13 +88,13 @@ fn works(title: &str, project: &Project, lan: &Lan<'_>, serve: &str) -> String {
     if ["uv", "Poetry", "Django", "Jupyter"].contains(&title) {
         path = format!("{}:{path}", installed("venv/bin").display());
     }
-    let ran = Ran::of(command.env("PATH", path).args(["sh", "-ec", &lines.join("\n")]), b"");
+    let ran = TestOutput::of(command.env("PATH", path).args(["sh", "-ec", &lines.join("\n")]), b"");
     assert_eq!(ran.status, 0, "{title}: {}\n{}\n{}", ran.text(), ran.talk(), lan.heard());
     ran.text()
 }
 
 #[track_caller]
-fn recipe(title: &str, programs: &[&str], body: impl Fn(&Project, &Lan<'_>)) {
+fn recipe(title: &str, programs: &[&str], body: impl Fn(&TestProject, &TestNetwork<'_>)) {
     assert!(TRIED.contains(&title), "{title} is missing in TRIED");
     if !needs(programs) {
         return;
@@ -181,7 +182,7 @@ fn cargo() {
         project.write("src/main.rs", "fn main() { println!(\"{}\", dep::ANSWER) }\n");
         let serve = "python3 -c \"import packages; packages.HOME = 'https://static.crates.io'; packages.cargo('www')\"; cp -r www/index/. www/";
         works("Cargo", project, lan, serve);
-        assert_eq!(Ran::of(&mut project.command("target/debug/app"), b"").ok(), "42");
+        assert_eq!(TestOutput::of(&mut project.command("target/debug/app"), b"").ok(), "42");
     });
 }
 
@@ -243,7 +244,7 @@ fn postgresql() {
         return;
     }
     // It refuses to run as root, inside and outside.
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let Some(lan) = project.lan() else { return };
     assert!(works("PostgreSQL", &project, &lan, "").contains("42"));
 }
@@ -264,7 +265,7 @@ fn git_over_https() {
 #[test]
 fn git_push_over_ssh() {
     recipe("Git push over ssh", &["git", "ssh", "ssh-keygen", "/usr/sbin/sshd"], |project, lan| {
-        if !As::runner_is_root() {
+        if !TestUser::runner_is_root() {
             return skip("only the superuser can serve ssh");
         }
         lan.served("git init -q --bare git/x.git").ok();

@@ -6,14 +6,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ringfence_testkit::{
-    As, Project, Ran, compiled, each_user, finish, fuse_for_all, needs, skip, soon,
+    TestOutput, TestProject, TestUser, compiled, each_user, finish, fuse_for_all, needs, skip, soon,
 };
 use serde_json::Value;
 
 use crate::project;
 
 #[track_caller]
-fn object(ran: &Ran) -> Value {
+fn object(ran: &TestOutput) -> Value {
     serde_json::from_slice(&ran.stdout)
         .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
@@ -62,7 +62,7 @@ fn missing_file_in_a_denied_directory_is_reported() {
 struct BelowTmp(PathBuf);
 
 impl BelowTmp {
-    fn new(user: As) -> Self {
+    fn new(user: TestUser) -> Self {
         let home =
             PathBuf::from(format!("/tmp/ringfence-below-{}-{}", std::process::id(), user.ids().0));
         let _ = fs::remove_dir_all(&home);
@@ -77,9 +77,9 @@ impl BelowTmp {
         Self(home)
     }
 
-    fn run(&self, project: &Project, words: &[&str]) -> Ran {
+    fn run(&self, project: &TestProject, words: &[&str]) -> TestOutput {
         let mut command = project.ringfence();
-        Ran::of(
+        TestOutput::of(
             command
                 .arg("run")
                 .args(words)
@@ -322,7 +322,7 @@ fn alarm_that_was_set_before_ringfence_ends_the_command() {
             "-c",
             "touch ran; exec sleep 30",
         ]);
-        let ran = Ran::of(&mut command, b"");
+        let ran = TestOutput::of(&mut command, b"");
         assert_eq!(
             (ran.status, ran.signal, project.has("ran")),
             (128 + 14, None, true),

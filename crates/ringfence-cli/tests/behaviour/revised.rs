@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_testkit::{Project, SECRET, each_user, fuse_for_all, needs, soon};
+use ringfence_testkit::{SECRET, TestProject, each_user, fuse_for_all, needs, soon};
 use serde_json::Value;
 
 use crate::project;
@@ -291,7 +291,7 @@ fn a_tree_that_is_to_be_readable_only_is_owed() {
             (project.home().join("out"), project.home().join(".config/ringfence/policy.toml"));
         project.make_directories(&out);
         project.write_at(&policy, "version = 1\n[filesystem]\nwrite = [\"~/out\"]\n");
-        let session = Session::start_by(project, Project::ringfence, &[]);
+        let session = Session::start_by(project, TestProject::ringfence, &[]);
         session.exec("echo x >~/out/a").ok();
         session.say("[filesystem]\nread = [\"~/out\"]");
         let ran = session.exec("echo x >~/out/b");
@@ -444,9 +444,11 @@ fn every_change_is_in_the_audit_log() {
         assert_ne!(session.exec("cat README").status, 0);
         session.say("[filesystem");
         session.exec("true").ok();
-        let log =
-            ringfence_testkit::Ran::of(session.project.ringfence().args(["log", "--json"]), b"")
-                .ok();
+        let log = ringfence_testkit::TestOutput::of(
+            session.project.ringfence().args(["log", "--json"]),
+            b"",
+        )
+        .ok();
         let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let records: Vec<Value> =
             records.filter(|record| record["operation"] == "policy").collect();
@@ -462,12 +464,17 @@ fn every_change_is_in_the_audit_log() {
         );
         assert_ne!(taken["digestBefore"], taken["policyDigest"]);
         assert!(mistake["reason"].as_str().unwrap().contains("policy.toml:2:"), "{mistake}");
-        let shown = ringfence_testkit::Ran::of(session.project.ringfence().arg("log"), b"").ok();
+        let shown =
+            ringfence_testkit::TestOutput::of(session.project.ringfence().arg("log"), b"").ok();
         assert!(
             shown.contains("`deny README` (") && shown.contains("holds from now on"),
             "{shown}"
         );
-        ringfence_testkit::Ran::of(session.project.ringfence().args(["log", "--verify"]), b"").ok();
+        ringfence_testkit::TestOutput::of(
+            session.project.ringfence().args(["log", "--verify"]),
+            b"",
+        )
+        .ok();
     });
 }
 
@@ -524,7 +531,7 @@ fn without_fuse_what_is_denied_is_shut_and_what_cannot_be_opened_says_so() {
         return;
     }
     each_user(|user| {
-        let session = Session::start_by(project(user), Project::ringfence_without_fuse, &[]);
+        let session = Session::start_by(project(user), TestProject::ringfence_without_fuse, &[]);
         session.project.write("a.sqlite", SECRET);
         session.project.write("plain/c.txt", SECRET);
         let before = session.leave();

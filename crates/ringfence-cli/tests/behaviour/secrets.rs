@@ -1,6 +1,6 @@
 //! What a rule denies cannot be read, whatever it is called by.
 
-use ringfence_testkit::{Ran, SECRET, each_user};
+use ringfence_testkit::{SECRET, TestOutput, each_user};
 
 use crate::project;
 
@@ -131,7 +131,7 @@ fn credentials_in_directories_of_tools_are_denied() {
         let path =
             format!("{}:{}", home.join("bin").display(), std::env::var("PATH").expect("a path"));
         let run = |line: &str| {
-            Ran::of(project.ringfence().env("PATH", &path).args(["run", "-c", line]), b"")
+            TestOutput::of(project.ringfence().env("PATH", &path).args(["run", "-c", line]), b"")
         };
         let files = |names: &[&str]| {
             names.iter().map(|name| format!("~/{name}")).collect::<Vec<_>>().join(" ")

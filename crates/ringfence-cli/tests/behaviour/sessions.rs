@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{As, Project, Ran, each_user, needs, processes_with, signal, soon};
+use ringfence_testkit::{
+    TestOutput, TestProject, TestUser, each_user, needs, processes_with, signal, soon,
+};
 
 use crate::project;
 
@@ -15,32 +17,32 @@ const KILL: i32 = 9;
 
 /// A session in a project, ended with it.
 pub(crate) struct Session {
-    pub(crate) project: Project,
+    pub(crate) project: TestProject,
     pub(crate) id: String,
 }
 
-/// Whether a session can be kept by somebody whose mounts are others, and be used from here. Who is not
-/// the superuser changes mounts as one of a user namespace, and is somebody else there.
+/// Whether a session can be kept by somebody whose mounts are others, and be used from here. Who is
+/// not the superuser changes mounts as one of a user namespace, and is somebody else there.
 pub(crate) fn can_change_mounts() -> bool {
-    if !As::runner_is_root() {
+    if !TestUser::runner_is_root() {
         ringfence_testkit::skip("only the superuser can change the mounts of a session and use it");
     }
-    As::runner_is_root()
+    TestUser::runner_is_root()
 }
 
 impl Session {
-    pub(crate) fn start(user: As) -> Self {
+    pub(crate) fn start(user: TestUser) -> Self {
         Self::start_with(user, &[])
     }
 
-    pub(crate) fn start_with(user: As, words: &[&str]) -> Self {
-        Self::start_by(project(user), Project::ringfence, words)
+    pub(crate) fn start_with(user: TestUser, words: &[&str]) -> Self {
+        Self::start_by(project(user), TestProject::ringfence, words)
     }
 
     /// By whatever starts ringfence.
     pub(crate) fn start_by(
-        project: Project,
-        ringfence: impl FnOnce(&Project) -> Command,
+        project: TestProject,
+        ringfence: impl FnOnce(&TestProject) -> Command,
         words: &[&str],
     ) -> Self {
         let user = project.user;
@@ -49,7 +51,7 @@ impl Session {
         std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700))
             .expect("its mode can be set");
         user.own(&runtime);
-        let id = Ran::of(
+        let id = TestOutput::of(
             ringfence(&project)
                 .env("XDG_RUNTIME_DIR", runtime)
                 .args(["session", "start"])
@@ -60,11 +62,11 @@ impl Session {
         Self { project, id }
     }
 
-    pub(crate) fn words(&self, words: &[&str]) -> Ran {
-        Ran::of(ringfence(&self.project).arg("session").args(words), b"")
+    pub(crate) fn words(&self, words: &[&str]) -> TestOutput {
+        TestOutput::of(ringfence(&self.project).arg("session").args(words), b"")
     }
 
-    pub(crate) fn exec(&self, line: &str) -> Ran {
+    pub(crate) fn exec(&self, line: &str) -> TestOutput {
         self.words(&["exec", &self.id, "-c", line])
     }
 
@@ -75,17 +77,21 @@ impl Session {
 
     /// Runs a line that waits, and answers the question that is about `what` meanwhile.
     #[track_caller]
-    fn answer(&self, line: &str, what: &str, question: &str, answer: &str) -> Ran {
+    fn answer(&self, line: &str, what: &str, question: &str, answer: &str) -> TestOutput {
         let mut asked = ringfence(&self.project);
         asked
             .args(["session", "exec", &self.id, "-c", line])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let waiting = asked.spawn().unwrap();
-        let said = || Ran::of(ringfence(&self.project).args(["ask", "list", "--json"]), b"").ok();
+        let said =
+            || TestOutput::of(ringfence(&self.project).args(["ask", "list", "--json"]), b"").ok();
         assert!(soon(Duration::from_secs(10), || said().contains(what)), "{line}: {}", said());
-        Ran::of(ringfence(&self.project).args(["ask", "answer", &self.id, question, answer]), b"")
-            .ok();
+        TestOutput::of(
+            ringfence(&self.project).args(["ask", "answer", &self.id, question, answer]),
+            b"",
+        )
+        .ok();
         ringfence_testkit::finish(waiting)
     }
 
@@ -105,11 +111,11 @@ impl Drop for Session {
     }
 }
 
-fn runtime(project: &Project) -> PathBuf {
+fn runtime(project: &TestProject) -> PathBuf {
     project.home().join("run")
 }
 
-pub(crate) fn ringfence(project: &Project) -> Command {
+pub(crate) fn ringfence(project: &TestProject) -> Command {
     let mut command = project.ringfence();
     command.env("XDG_RUNTIME_DIR", runtime(project));
     command
@@ -256,7 +262,7 @@ fn a_program_runs_beside_the_shell() {
         assert_eq!(session.words(&["exec", &session.id, "--", "echo", "quick"]).ok(), "quick");
         assert!(begun.elapsed() < Duration::from_secs(3));
         slow.wait().unwrap();
-        let read = Ran::of(
+        let read = TestOutput::of(
             ringfence(&session.project).args([
                 "session",
                 "exec",
@@ -372,7 +378,7 @@ fn a_session_is_found_by_its_name_and_nobody_elses() {
 
 #[test]
 fn others_cannot_use_it() {
-    let session = Session::start(As::Root);
+    let session = Session::start(TestUser::Root);
     let socket = runtime(&session.project).join("ringfence").join(format!("{}.sock", session.id));
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
     // Not even where they can reach it: who asks is looked at.
@@ -383,8 +389,8 @@ fn others_cannot_use_it() {
     let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\ns.sendall(b'q\\0\\0\\0\\x11{\"ask\":\"inspect\"}')\nprint(len(s.recv(100)))";
     let Some(python) = ringfence_testkit::python() else { return };
     let mut command = Command::new(python);
-    As::User.put_on(command.args(["-c", code]).arg(&socket).current_dir("/"));
-    let said = Ran::of(&mut command, b"");
+    TestUser::User.put_on(command.args(["-c", code]).arg(&socket).current_dir("/"));
+    let said = TestOutput::of(&mut command, b"");
     assert!(said.text() == "0" || said.talk().contains("Error"), "{} {}", said.text(), said.talk());
     for path in [runtime(&session.project), runtime(&session.project).join("ringfence")] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -491,7 +497,10 @@ fn what_runs_in_a_sandbox_cannot_use_the_socket_that_it_finds() {
         let code = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\nprint('connected', flush=True)\ns.sendall(b'q\\0\\0\\0\\x11{\"ask\":\"inspect\"}')\nprint(len(s.recv(100)))";
         // The same code is answered outside.
         let mut outside = session.project.command(python);
-        assert_ne!(Ran::of(outside.args(["-c", code]).arg(&socket), b"").text(), "connected\n0");
+        assert_ne!(
+            TestOutput::of(outside.args(["-c", code]).arg(&socket), b"").text(),
+            "connected\n0"
+        );
         let inside = session.words(&[
             "exec",
             &session.id,
@@ -534,7 +543,7 @@ fn what_cannot_be_opened_is_refused_and_nothing_is_left() {
     each_user(|user| {
         let project = project(user);
         project.write(".ringfence/policy.toml", "version = 1\nnonsense = 3\n");
-        let refused = Ran::of(ringfence(&project).args(["session", "start"]), b"");
+        let refused = TestOutput::of(ringfence(&project).args(["session", "start"]), b"");
         assert!(refused.talk().contains("nonsense"), "{}", refused.talk());
         assert_eq!(refused.text(), "");
         refused.ends(125);
@@ -547,7 +556,7 @@ fn each_command_is_in_the_audit_log() {
         let session = Session::start(user);
         session.exec("cat .env; true").ok();
         session.words(&["exec", &session.id, "--", "echo", "beside"]).ok();
-        let log = Ran::of(
+        let log = TestOutput::of(
             ringfence(&session.project).args(["log", "--json", "--session", &session.id]),
             b"",
         )
@@ -563,7 +572,7 @@ fn each_command_is_in_the_audit_log() {
             .collect();
         assert!(kinds.len() >= 5, "{log}");
         assert!(log.contains(".env") && log.contains("echo beside"), "{log}");
-        Ran::of(ringfence(&session.project).args(["log", "--verify"]), b"").ok();
+        TestOutput::of(ringfence(&session.project).args(["log", "--verify"]), b"").ok();
     });
 }
 
@@ -602,7 +611,7 @@ fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
             format!("{secret}a\nb\n[]")
         );
         assert_eq!(std::fs::read_to_string(&made).unwrap(), "c\n");
-        let late = Ran::of(
+        let late = TestOutput::of(
             ringfence(&session.project).args(["ask", "answer", &session.id, "3", "deny"]),
             b"",
         );
@@ -624,14 +633,14 @@ fn asked_questions_show_their_answers_and_results_what_was_granted() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let waiting = asked.spawn().unwrap();
-        let said = || Ran::of(ringfence(&session.project).args(["ask", "list"]), b"").ok();
+        let said = || TestOutput::of(ringfence(&session.project).args(["ask", "list"]), b"").ok();
         assert!(soon(Duration::from_secs(10), || said().contains(".env")), "{user}: {}", said());
         assert!(
             said().contains("\n    answers: allow-once allow-session allow-permanent deny"),
             "{user}: {}",
             said()
         );
-        Ran::of(
+        TestOutput::of(
             ringfence(&session.project).args(["ask", "answer", &session.id, "1", "allow-once"]),
             b"",
         )
@@ -714,7 +723,7 @@ fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
     each_user(|user| {
         let session = Session::start_by(
             project(user),
-            Project::ringfence_without_fuse,
+            TestProject::ringfence_without_fuse,
             &["--ask", "--ask-timeout", "20s"],
         );
         let out = session.project.home().join("out");
@@ -722,7 +731,7 @@ fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
         user.own(&out);
         // Nothing leads there that could be mounted over: once is all there is.
         session.answer("echo a > ~/out/new", "out/new", "1", "allow-once").ok();
-        let refused = Ran::of(
+        let refused = TestOutput::of(
             ringfence(&session.project).args([
                 "session",
                 "exec",
@@ -755,7 +764,7 @@ fn a_session_is_reached_however_deep_its_socket_lies() {
         std::fs::set_permissions(&deep, std::fs::Permissions::from_mode(0o700))
             .expect("its mode can be set");
         let session = |words: &[&str]| {
-            Ran::of(
+            TestOutput::of(
                 project.ringfence().env("XDG_RUNTIME_DIR", &deep).arg("session").args(words),
                 b"",
             )

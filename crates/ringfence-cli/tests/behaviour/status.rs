@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{Project, Ran, each_user, finish, signal, soon};
+use ringfence_testkit::{TestOutput, TestProject, each_user, finish, signal, soon};
 
 use crate::project;
 
@@ -95,7 +95,10 @@ fn a_policy_that_runs_nothing_is_not_checked_as_good() {
     each_user(|user| {
         let project = project(user);
         let check = || {
-            Ran::of(project.ringfence().args(["policy", "check", ".ringfence/policy.toml"]), b"")
+            TestOutput::of(
+                project.ringfence().args(["policy", "check", ".ringfence/policy.toml"]),
+                b"",
+            )
         };
         project.write(".ringfence/policy.toml", "version = 1\nextends = [\"base.toml\"]\n");
         project.write(".ringfence/base.toml", "version = 1\n");
@@ -123,7 +126,7 @@ fn a_policy_that_runs_nothing_is_not_checked_as_good() {
 }
 
 /// Starts `line` and waits until it has made the file `ready`.
-fn started(project: &Project, line: &str) -> std::process::Child {
+fn started(project: &TestProject, line: &str) -> std::process::Child {
     let mut command = project.ringfence();
     command
         .args(["run", "-c", line])
@@ -267,7 +270,7 @@ fn the_answer_is_the_same_bare() {
     each_user(|user| {
         let project = project(user);
         let line = "echo out; echo err >&2; exit 3";
-        let (inside, bare): (Ran, Ran) = (project.sh(line), project.sh_bare(line));
+        let (inside, bare): (TestOutput, TestOutput) = (project.sh(line), project.sh_bare(line));
         assert_eq!(
             (inside.status, inside.stdout, inside.stderr),
             (bare.status, bare.stdout, bare.stderr)
@@ -281,7 +284,7 @@ fn a_caller_that_ignores_its_children_gets_the_status() {
         let project = project(user);
         let Some(python) = ringfence_testkit::python() else { return };
         let code = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])";
-        let ran = ringfence_testkit::Ran::of(
+        let ran = ringfence_testkit::TestOutput::of(
             project
                 .command("timeout")
                 .args(["10", python, "-c", code])

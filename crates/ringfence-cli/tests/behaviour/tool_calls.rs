@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use ringfence_testkit::{Project, Ran, SECRET, each_user};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user};
 use serde_json::{Value, json};
 
 use crate::project;
 
-fn call(project: &Project, words: &[&str], input: &str) -> (Ran, Value) {
-    let ran = Ran::of(project.ringfence().arg("tool").args(words), input.as_bytes());
+fn call(project: &TestProject, words: &[&str], input: &str) -> (TestOutput, Value) {
+    let ran = TestOutput::of(project.ringfence().arg("tool").args(words), input.as_bytes());
     let answer = serde_json::from_slice(&ran.stdout).unwrap_or(Value::Null);
     (ran, answer)
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-use ringfence_testkit::{As, Project, Ran, each_user, needs};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, needs};
 
 use crate::project;
 
 /// Runs a line inside; what is new at the top of the project afterwards is exactly `made`,
 /// and nothing is new in the home.
 #[track_caller]
-fn leaves(project: &Project, line: &str, made: &[&str]) -> String {
+fn leaves(project: &TestProject, line: &str, made: &[&str]) -> String {
     let (before, home) = (top(project), home(project));
     let said = project.sh(line).ok();
     let new: Vec<PathBuf> = top(project).difference(&before).cloned().collect();
@@ -20,11 +20,11 @@ fn leaves(project: &Project, line: &str, made: &[&str]) -> String {
     said
 }
 
-fn top(project: &Project) -> BTreeSet<PathBuf> {
+fn top(project: &TestProject) -> BTreeSet<PathBuf> {
     project.entries().into_keys().filter(|path| path.components().count() == 1).collect()
 }
 
-fn home(project: &Project) -> BTreeSet<PathBuf> {
+fn home(project: &TestProject) -> BTreeSet<PathBuf> {
     project.home_entries().into_keys().filter(|path| !path.starts_with("code/app")).collect()
 }
 
@@ -61,13 +61,13 @@ fn cargo_builds() {
         project.write("src/main.rs", "fn main() { println!(\"hello from rust\"); }\n");
         let before = top(&project);
         let mut command = project.ringfence();
-        let bin = if user == As::User && As::runner_is_root() {
+        let bin = if user == TestUser::User && TestUser::runner_is_root() {
             project.toolchain()
         } else {
             own_toolchain(&mut command)
         };
         command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()));
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             command.args([
                 "run",
                 "-c",

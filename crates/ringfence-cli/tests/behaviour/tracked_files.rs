@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, Ran, SECRET, each_user, needs, soon};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, TestUser, each_user, needs, soon};
 
 use crate::project;
 use crate::sessions::Session;
@@ -18,7 +18,7 @@ const FILES: [(&str, &str); 6] = [
 ];
 
 /// A repository of such files with a branch `without` that lacks them and one `other` that differs.
-fn committed(user: As) -> Project {
+fn committed(user: TestUser) -> TestProject {
     let project = project(user);
     for (name, content) in FILES {
         project.write(format!("repo/{name}"), content);
@@ -37,7 +37,8 @@ fn committed(user: As) -> Project {
     project
 }
 
-/// Everyday git. Each line is run inside and bare, in repositories that are alike, and must say the same.
+/// Everyday git. Each line is run inside and bare, in repositories that are alike, and must say the
+/// same.
 const LINES: [&str; 22] = [
     "git status --short",
     "git diff",
@@ -64,7 +65,7 @@ const LINES: [&str; 22] = [
 ];
 
 #[track_caller]
-fn check_alike(line: &str, inside: &Ran, bare: &Ran) {
+fn check_alike(line: &str, inside: &TestOutput, bare: &TestOutput) {
     assert_eq!(
         (inside.status, inside.text()),
         (bare.status, bare.text()),
@@ -95,7 +96,7 @@ fn git_with_committed_denied_names_works_as_bare_under_the_watcher() {
     }
     each_user(|user| {
         let (confined, bare) = (committed(user), committed(user));
-        let session = Session::start_by(confined, Project::ringfence, &[]);
+        let session = Session::start_by(confined, TestProject::ringfence, &[]);
         session.project.write("later/.env", SECRET);
         assert!(
             soon(Duration::from_secs(20), || !session
@@ -113,8 +114,8 @@ fn git_with_committed_denied_names_works_as_bare_under_the_watcher() {
 
 /// A session in a repository of such files, once its watcher masks what appears.
 #[track_caller]
-fn watched(user: As) -> Session {
-    let session = Session::start_by(committed(user), Project::ringfence, &[]);
+fn watched(user: TestUser) -> Session {
+    let session = Session::start_by(committed(user), TestProject::ringfence, &[]);
     session.project.write("later/.env", SECRET);
     assert!(
         soon(Duration::from_secs(20), || !session.exec("cat later/.env").text().contains(SECRET)),
@@ -158,7 +159,7 @@ fn explain_and_tools_agree_that_a_tracked_file_is_open() {
         let project = committed(user);
         project.write("repo/prod.key", SECRET);
         let explain =
-            |name: &str| Ran::of(project.ringfence().args(["explain", "read", name]), b"");
+            |name: &str| TestOutput::of(project.ringfence().args(["explain", "read", name]), b"");
         let open = explain("repo/certs/test.pem");
         open.ends(0);
         for word in ["tracked", "**/*.pem", "tracked = \"deny\""] {
@@ -166,7 +167,7 @@ fn explain_and_tools_agree_that_a_tracked_file_is_open() {
         }
         assert_ne!(explain("repo/prod.key").status, 0);
         let tool = |name: &str| {
-            let ran = Ran::of(
+            let ran = TestOutput::of(
                 project.ringfence().args(["tool", "read", &format!("{{\"path\": \"{name}\"}}")]),
                 b"",
             );

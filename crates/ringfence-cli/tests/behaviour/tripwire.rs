@@ -1,13 +1,13 @@
 //! Whoever looks for what is not opened is told of, exactly: who, what, for what, and by
 //! which rule.
 
-use ringfence_testkit::{As, Project, each_user, fuse_for_all};
+use ringfence_testkit::{TestProject, TestUser, each_user, fuse_for_all};
 use serde_json::Value;
 
 use crate::project;
 
 /// What was refused to a command line, each as `operation target explicit program`.
-fn denials(project: &Project, line: &str) -> (Value, Vec<String>) {
+fn denials(project: &TestProject, line: &str) -> (Value, Vec<String>) {
     let said: Value =
         serde_json::from_str(&project.run(["--json", "--", "/bin/sh", "-c", line]).text())
             .expect("one object of JSON");
@@ -49,7 +49,7 @@ fn check(line: &str, expected: &[&str]) {
 }
 
 /// A project beside another, and a home with a few files.
-fn fresh(user: As) -> Project {
+fn fresh(user: TestUser) -> TestProject {
     let project = project(user);
     let home = project.home();
     project.write_at(&home.join("other/notes.txt"), "not yours");
@@ -105,7 +105,7 @@ fn what_is_nowhere_is_nothing_to_tell_of() {
     if !fuse_for_all() {
         return;
     }
-    for user in As::all().iter().filter(|user| **user != As::Root) {
+    for user in TestUser::all().iter().filter(|user| **user != TestUser::Root) {
         let project = fresh(*user);
         let (said, told) = denials(&project, "echo x > f; chmod 000 f; cat f");
         assert!(told.is_empty() && said["blocked"] == false && said["exitCode"] == 1, "{said}");
@@ -137,7 +137,7 @@ fn looking_for_programs_where_path_says_is_nothing_to_tell_of() {
         let project = fresh(user);
         project.make_directories(&project.home().join("hidden/bin"));
         let path = format!("{}/hidden/bin:/usr/bin:/bin", project.home().display());
-        let ran = ringfence_testkit::Ran::of(
+        let ran = ringfence_testkit::TestOutput::of(
             project
                 .ringfence()
                 .env("PATH", path)

@@ -1,24 +1,26 @@
 //! A host without `/dev/fuse`: as much is enforced, less is told, and that is said.
 
-use ringfence_testkit::{As, Project, Ran, SECRET, each_user, fuse_for_all, needs};
+use ringfence_testkit::{
+    SECRET, TestOutput, TestProject, TestUser, each_user, fuse_for_all, needs,
+};
 use serde_json::Value;
 
 use crate::project;
 
-fn without_fuse(project: &Project, words: &[&str]) -> Ran {
-    Ran::of(project.ringfence_without_fuse().args(words), b"")
+fn without_fuse(project: &TestProject, words: &[&str]) -> TestOutput {
+    TestOutput::of(project.ringfence_without_fuse().args(words), b"")
 }
 
 #[track_caller]
-fn object(ran: &Ran) -> Value {
+fn object(ran: &TestOutput) -> Value {
     serde_json::from_slice(&ran.stdout)
         .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
 
 /// As every user, where the device is hidden.
-fn each_user_without_fuse(body: impl Fn(&Project)) {
+fn each_user_without_fuse(body: impl Fn(&TestProject)) {
     if needs(&["unshare", "mount", "setpriv"]) {
-        each_user(|user: As| body(&project(user)));
+        each_user(|user: TestUser| body(&project(user)));
     }
 }
 
@@ -68,7 +70,7 @@ fn as_much_is_enforced() {
             ran.text()
         );
         // What is not told of is said once, and not at every command.
-        let warned = |ran: &Ran| {
+        let warned = |ran: &TestOutput| {
             ran.talk()
                 .lines()
                 .filter(|line| line.starts_with("ringfence: warning: not every denial is reported"))
@@ -112,7 +114,7 @@ fn the_gap_is_shown_and_stops_nobody() {
             "{doctor}"
         );
         // The record has it too.
-        let log = Ran::of(project.ringfence().args(["log", "--json"]), b"").ok();
+        let log = TestOutput::of(project.ringfence().args(["log", "--json"]), b"").ok();
         assert!(log.lines().any(|line| line.contains(r#""gaps":["denials"]"#)), "{log}");
     });
 }
@@ -144,7 +146,7 @@ fn a_device_that_serves_nothing_is_owned_up_to() {
     each_user_without_fuse(|project| {
         let run = |line: &str| {
             let mut ringfence = project.ringfence_after("mount --bind /dev/null /dev/fuse");
-            object(&Ran::of(ringfence.args(["run", "--json", "-c", line]), b""))
+            object(&TestOutput::of(ringfence.args(["run", "--json", "-c", line]), b""))
         };
         let said = run("cat .env ~/notes.txt");
         assert_eq!(
@@ -191,7 +193,8 @@ fn plain_run_is_guessed_and_logged() {
             .map(str::to_owned)
             .collect();
         assert_eq!(talk, ["cat: .env: Permission denied"]);
-        let log = Ran::of(project.ringfence().args(["log", "--json", "--blocked-only"]), b"").ok();
+        let log =
+            TestOutput::of(project.ringfence().args(["log", "--json", "--blocked-only"]), b"").ok();
         let records: Vec<Value> =
             log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         let target = project.at(".env").display().to_string();

@@ -1,6 +1,6 @@
 //! In the project, a command works as if it ran bare.
 
-use ringfence_testkit::{As, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestUser, each_user};
 
 use crate::project;
 
@@ -61,11 +61,13 @@ fn a_command_can_be_a_shell_line_a_name_or_a_relative_path() {
 fn standard_input_is_a_pipe() {
     each_user(|user| {
         let project = project(user);
-        let ran =
-            ringfence_testkit::Ran::of(project.ringfence().args(["run", "--", "sort"]), b"b\na\n");
+        let ran = ringfence_testkit::TestOutput::of(
+            project.ringfence().args(["run", "--", "sort"]),
+            b"b\na\n",
+        );
         assert_eq!(ran.ok(), "a\nb");
         let megabytes = vec![b'x'; 3_000_000];
-        let ran = ringfence_testkit::Ran::of(
+        let ran = ringfence_testkit::TestOutput::of(
             project.ringfence().args(["run", "--", "wc", "-c"]),
             &megabytes,
         );
@@ -178,7 +180,7 @@ fn a_project_anywhere_can_be_worked_in() {
 #[test]
 fn a_directory_whose_files_belong_to_its_group_can_be_made() {
     // To the superuser it is refused: whoever runs such a file would have its group.
-    let project = project(As::User);
+    let project = project(TestUser::User);
     assert_eq!(project.sh("mkdir d && chmod 2775 d && stat -c %a d").ok(), "2775");
     assert_eq!(project.sh("git init --quiet --bare --shared=group e && stat -c %a e").ok(), "2775");
 }
@@ -250,6 +252,7 @@ fn ringfence_in_its_own_sandbox_says_so() {
             );
         }
         // The variable alone is nothing.
-        Ran::of(project.ringfence().env("RINGFENCE", "1").args(["run", "--", "true"]), b"").ok();
+        TestOutput::of(project.ringfence().env("RINGFENCE", "1").args(["run", "--", "true"]), b"")
+            .ok();
     });
 }

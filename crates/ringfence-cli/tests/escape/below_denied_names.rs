@@ -1,4 +1,5 @@
-//! Git may make directories with a denied name: what a command plants in them is swept as elsewhere.
+//! Git may make directories with a denied name: what a command plants in them is swept as
+//! elsewhere.
 
 use ringfence_testkit::{each_user, needs};
 

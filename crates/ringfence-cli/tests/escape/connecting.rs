@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::thread;
 
-use ringfence_testkit::{Ran, compiled, each_user, python, repetitions};
+use ringfence_testkit::{TestOutput, compiled, each_user, python, repetitions};
 
 use crate::project;
 
@@ -34,7 +34,7 @@ fn a_socket_of_the_hosts_is_connected_to_another_port() {
             &wanted,
             &repetitions(TRIES, TRIES_UNDER_STRESS).to_string(),
         ];
-        assert_eq!(Ran::of(project.ringfence().args(words), b"").ok(), "tried often");
+        assert_eq!(TestOutput::of(project.ringfence().args(words), b"").ok(), "tried often");
         assert_eq!(
             other.accept().map(drop).unwrap_err().kind(),
             ErrorKind::WouldBlock,
@@ -72,7 +72,7 @@ fn a_link_is_bent_to_what_the_usher_has_open() {
     each_user(|user| {
         let project = project(user);
         project.write("bent.py", BENT);
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             project.ringfence().args(["run", "--allow-host", "app.test", "--", python, "bent.py"]),
             b"",
         );

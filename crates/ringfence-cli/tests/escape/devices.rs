@@ -1,6 +1,6 @@
 //! Devices, and the files by which the kernel is steered.
 
-use ringfence_testkit::{As, each_user, skip};
+use ringfence_testkit::{TestUser, each_user, skip};
 
 use crate::project;
 
@@ -24,7 +24,7 @@ fn a_device_node_is_made() {
 
 #[test]
 fn a_device_node_in_the_project_is_opened() {
-    if !As::runner_is_root() {
+    if !TestUser::runner_is_root() {
         skip("only the superuser can put a device node into a project");
         return;
     }

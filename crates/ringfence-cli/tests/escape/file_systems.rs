@@ -1,6 +1,6 @@
 //! Commands to file systems and drivers, and other calls that go past what is judged by name.
 
-use ringfence_testkit::{Project, Ran, SECRET, each_user, python};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user, python};
 use serde_json::Value;
 
 use crate::project;
@@ -13,7 +13,7 @@ def ioctl(fd, command, argument=None):
 ";
 
 /// The rules and targets of what a program inside was refused.
-fn refusals(project: &Project, code: &str) -> Vec<(String, String)> {
+fn refusals(project: &TestProject, code: &str) -> Vec<(String, String)> {
     let python = python().expect("the tests of ringfence need python3");
     let said = project
         .run([
@@ -197,7 +197,8 @@ fn nothing_is_learned_by_file_handles_or_the_page_cache() {
     });
 }
 
-/// Names that an exception opens below `target` and the like are denied where the directory arrives.
+/// Names that an exception opens below `target` and the like are denied where the directory
+/// arrives.
 #[test]
 fn denied_names_do_not_arrive_with_a_directory() {
     each_user(|user| {
@@ -250,7 +251,7 @@ fn denied_directory_stays_denied_where_it_is_mounted_again() {
             root = root.display()
         );
         let line = "cat keys/id_rsa house/.ssh/id_rsa house/.aws/credentials house/.netrc file; ls keys; cat README";
-        let ran = Ran::of(project.ringfence_after(&mounts).args(["run", "-c", line]), b"");
+        let ran = TestOutput::of(project.ringfence_after(&mounts).args(["run", "-c", line]), b"");
         assert_eq!(ran.text(), "hello", "{}", ran.talk());
         assert!(!ran.talk().contains(SECRET), "{}", ran.talk());
     });
@@ -285,7 +286,7 @@ fn denied_and_protected_names_stay_so_where_they_are_mounted_again() {
         let line = "cat file again/deploy/.ssh/key; for f in agent/settings.json agent/new hooks/pre-commit hooks/post-commit \
                     tree/.vscode/tasks.json tree/.vscode/new store/hooks/pre-commit store/config; do (echo x >> $f) && echo wrote $f; done; \
                     echo x > tree/plain && echo x > again/plain && cat README";
-        let ran = Ran::of(project.ringfence_after(&mounts).args(["run", "-c", line]), b"");
+        let ran = TestOutput::of(project.ringfence_after(&mounts).args(["run", "-c", line]), b"");
         assert_eq!(ran.text(), "hello", "as {user}: {}", ran.talk());
         assert!(!ran.talk().contains(SECRET), "as {user}: {}", ran.talk());
         for path in [".claude/settings.json", "sub2/.vscode/tasks.json", ".git/hooks/pre-commit"] {

@@ -88,7 +88,7 @@ fn a_call_of_32_bits_goes_around_the_filter() {
         // Where the kernel runs 32-bit programs at all, ringfence does too.
         let bare = crate::project(user);
         let copy = compiled(&bare, "calls", CALLS).expect("it was compiled before");
-        let bare_said = ringfence_testkit::Ran::of(&mut bare.command(copy), b"").ok();
+        let bare_said = ringfence_testkit::TestOutput::of(&mut bare.command(copy), b"").ok();
         assert!(bare_said.contains("OPEN"), "the probe cannot succeed: {bare_said}");
         assert_eq!(said.lines().next(), bare_said.lines().next());
         let new: Vec<_> =

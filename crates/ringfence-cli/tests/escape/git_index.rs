@@ -89,7 +89,7 @@ f=open(".git/n","wb"); f.write(d+b"ZZZZ"+struct.pack(">I",s)); f.truncate(len(d)
         adds("node_modules/foo@$o@160000")
     );
     Plant { before: &before, commands: &[&evil], then: "git status" }
-        .never_runs_after(ringfence_testkit::Project::sh);
+        .never_runs_after(ringfence_testkit::TestProject::sh);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_testkit::{As, PRELUDE, Project, SECRET, each_user, needs, python, soon};
+use ringfence_testkit::{PRELUDE, SECRET, TestProject, TestUser, each_user, needs, python, soon};
 
 use crate::planted::{Plant, spelled};
 use crate::project;
@@ -184,8 +184,8 @@ fn directory_that_git_obeys_cannot_be_removed() {
     });
 }
 
-/// Makes a git directory with the inode that `.git/info` had, once the host has removed that, and leaves
-/// a rebase there that runs a program.
+/// Makes a git directory with the inode that `.git/info` had, once the host has removed that, and
+/// leaves a rebase there that runs a program.
 const TAKES_INODE: &str = r#"
 import time
 wanted = os.stat('.git/info').st_ino
@@ -268,7 +268,7 @@ fn conflicts_are_resolved_inside_with_recorded_resolutions_on() {
 }
 
 /// A repository whose branches `main` and `side` change the same line of `f`.
-fn conflict(user: As) -> Project {
+fn conflict(user: TestUser) -> TestProject {
     let project = project(user);
     project.write(".gitignore", "*\n!f\n!g\n");
     let line = "git init -q && echo 1 > f && echo g > g && git add f g && git commit -qm first && git checkout -qb side && echo s > f && git commit -qam side && git checkout -q main && echo m > f && git commit -qam main";

@@ -4,16 +4,16 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use ringfence_testkit::{Project, Ran, compiled, each_user, soon};
+use ringfence_testkit::{TestOutput, TestProject, compiled, each_user, soon};
 
 use crate::project;
 
 /// Puts a hard link to a file of the home into the project.
-fn link_store(project: &Project, name: &str) {
+fn link_store(project: &TestProject, name: &str) {
     link_to(project, "package.js", name);
 }
 
-fn link_to(project: &Project, file: &str, name: &str) {
+fn link_to(project: &TestProject, file: &str, name: &str) {
     let store = project.home().join("store").join(file);
     project.write_at(&store, "of the store\n");
     let place = project.at(name);
@@ -22,11 +22,11 @@ fn link_to(project: &Project, file: &str, name: &str) {
     fs::hard_link(store, place).expect("both are in one file system");
 }
 
-fn store(project: &Project) -> String {
+fn store(project: &TestProject) -> String {
     content(project, "package.js")
 }
 
-fn content(project: &Project, file: &str) -> String {
+fn content(project: &TestProject, file: &str) -> String {
     fs::read_to_string(project.home().join("store").join(file)).expect("it stays")
 }
 
@@ -350,7 +350,7 @@ fn file_outside_keeps_its_content_while_its_name_is_removed() {
         assert_eq!(project.run([std::ffi::OsStr::new("--"), program.as_os_str()]).ok(), "1");
         assert_eq!(store(&project), "of the store\n");
         link_store(&project, "a");
-        Ran::of(&mut project.command(&program), b"").ok();
+        TestOutput::of(&mut project.command(&program), b"").ok();
         assert_eq!(store(&project), "minehe store\n", "the probe cannot succeed");
     });
 }

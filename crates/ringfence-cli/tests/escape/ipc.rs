@@ -1,6 +1,6 @@
 //! Speaking with processes outside.
 
-use ringfence_testkit::{Ran, compiled, each_user, skip};
+use ringfence_testkit::{TestOutput, compiled, each_user, skip};
 
 use crate::project;
 
@@ -135,7 +135,7 @@ fn host_sockets_in_trees_of_tools_stay_shut() {
                 .args(["run", "--read", &opened, "--"])
                 .arg(python)
                 .args(["-c", &code]);
-            let ran = Ran::of(&mut command, b"");
+            let ran = TestOutput::of(&mut command, b"");
             assert!(
                 ran.status != 0 && ran.talk().contains("Error"),
                 "{place} is reached: {}",
@@ -189,7 +189,7 @@ fn host_socket_bound_while_the_command_runs_stays_shut() {
             let python = ringfence_testkit::python().expect("the tests of ringfence need python3");
             let mut command = project.ringfence();
             command.arg("run").args(net).arg("--").arg(python).args(["-c", TRIES]);
-            let ran = Ran::of(&mut command, b"");
+            let ran = TestOutput::of(&mut command, b"");
             assert_eq!(ran.text(), expect, "{net:?}: {}", ran.talk());
             // The control: outside they can be reached.
             let bare = project.python_bare(
@@ -200,8 +200,8 @@ fn host_socket_bound_while_the_command_runs_stays_shut() {
     });
 }
 
-/// Tries a socket of the host by paths and addresses that are hard to follow from outside, and one of
-/// its own by each of the paths.
+/// Tries a socket of the host by paths and addresses that are hard to follow from outside, and one
+/// of its own by each of the paths.
 const HIDDEN: &str = "import ctypes, errno, os, socket, time
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -330,7 +330,7 @@ fn host_socket_bound_later_stays_shut_to_32_bit_programs() {
             let ran = project.run([net, &["--", &program]].concat());
             assert_eq!(ran.text(), expect, "{net:?}: {}", ran.talk());
             project.sh_bare("rm own.sock").ok();
-            let bare = Ran::of(&mut project.command(&*program), b"").ok();
+            let bare = TestOutput::of(&mut project.command(&*program), b"").ok();
             assert_eq!(
                 bare, "bind OPEN\nown OPEN\nconnect OPEN\nsendto OPEN",
                 "the probe cannot succeed"
@@ -359,7 +359,7 @@ fn host_socket_mounted_in_a_vendored_tree_stays_shut() {
         let mut policy = "version = 1\n".to_owned();
         for expect in ["ECONNREFUSED", "ok"] {
             project.write_at(&home.join(".config/ringfence/policy.toml"), &policy);
-            let ran = Ran::of(
+            let ran = TestOutput::of(
                 project.ringfence_after(&mounts).args(["run", "--", python, "-c", code]),
                 b"",
             );

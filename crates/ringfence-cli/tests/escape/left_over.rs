@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{Project, Ran, each_user, signal, soon};
+use ringfence_testkit::{TestOutput, TestProject, each_user, signal, soon};
 
 use crate::planted::{Plant, spelled};
 use crate::project;
@@ -17,7 +17,7 @@ const MINE: &str = r#"git init -q; git init -q ../lib; git -C ../lib commit -q -
 
 /// Starts a command that says a word and then goes on.
 #[track_caller]
-pub(crate) fn started(project: &Project, line: &str) -> Child {
+pub(crate) fn started(project: &TestProject, line: &str) -> Child {
     let mut command = project.ringfence();
     command.args(["run", "-c", &spelled(line)]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("ringfence starts");
@@ -36,7 +36,7 @@ pub(crate) fn end(child: &mut Child, number: i32) {
 }
 
 #[track_caller]
-fn still_has_mine(project: &Project) {
+fn still_has_mine(project: &TestProject) {
     assert!(project.has("vendor/lib/.git"), "a submodule's pointer is gone");
     assert!(project.has("node_modules/mine/.git/hooks/pre-push"), "a hook is gone");
     assert!(
@@ -142,7 +142,7 @@ fn a_small_stack_keeps_the_sweep_from_its_work() {
             // The smallest stack that ringfence runs on: code that is not optimised needs more.
             let size = if cfg!(debug_assertions) { 512 } else { 96 };
             let words = format!(r#"ulimit -s {size}; exec "$0" run -c "$1""#);
-            let ran = Ran::of(
+            let ran = TestOutput::of(
                 project.command("/bin/sh").args(["-c", &words]).arg(project.binary()).arg(line),
                 b"",
             );

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ringfence_testkit::{Project, Ran, compiled, each_user, repetitions};
+use ringfence_testkit::{TestOutput, TestProject, compiled, each_user, repetitions};
 
 use crate::project;
 
@@ -35,7 +35,7 @@ impl Drop for Over<'_> {
 }
 
 /// What somebody on the host saw of the forbidden names who looked all the time.
-fn polled(project: &Project, run: impl FnOnce()) -> Vec<&'static str> {
+fn polled(project: &TestProject, run: impl FnOnce()) -> Vec<&'static str> {
     let paths: Vec<(&str, PathBuf)> =
         FORBIDDEN.iter().map(|name| (*name, project.at(name))).collect();
     let over = AtomicBool::new(false);
@@ -84,12 +84,14 @@ fn a_forbidden_name_appears_while_threads_race() {
             }
         });
         assert_eq!(seen, Vec::<&str>::new(), "as {user}");
-        // Bare each of them is made, and seen although it is removed at once, if not in the first run.
+        // Bare each of them is made, and seen although it is removed at once, if not in the first
+        // run.
         const BARE_RUNS: usize = 20;
         let mut seen = BTreeSet::new();
         for _ in 0..BARE_RUNS {
             seen.extend(polled(&project, || {
-                let bare = Ran::of(project.command(&program).args(["3000", "clean"]), b"").ok();
+                let bare =
+                    TestOutput::of(project.command(&program).args(["3000", "clean"]), b"").ok();
                 assert!(
                     bare.starts_with("tried 1 made ")
                         && bare.ends_with(" idle")

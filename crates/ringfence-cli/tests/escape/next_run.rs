@@ -4,7 +4,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, Ran, SECRET, each_user, finish, wait_at_most};
+use ringfence_testkit::{
+    SECRET, TestOutput, TestProject, TestUser, each_user, finish, wait_at_most,
+};
 
 use crate::project;
 
@@ -25,7 +27,7 @@ fn hidden_after(first: &str, second: &str) {
 
 /// The output of a command that must end on its own soon.
 #[track_caller]
-pub(crate) fn ends_soon(command: &mut Command) -> Ran {
+pub(crate) fn ends_soon(command: &mut Command) -> TestOutput {
     // A group of its own: what it stops must not be the test.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
@@ -34,7 +36,7 @@ pub(crate) fn ends_soon(command: &mut Command) -> Ran {
 }
 
 #[track_caller]
-fn run_ends_soon(project: &Project, words: &[&str]) -> Ran {
+fn run_ends_soon(project: &TestProject, words: &[&str]) -> TestOutput {
     ends_soon(project.ringfence().arg("run").args(words))
 }
 
@@ -118,7 +120,7 @@ fn a_cache_within_the_project_leads_out_of_it() {
     each_user(|user| {
         let project = project(user);
         let run = |line: &str| {
-            Ran::of(
+            TestOutput::of(
                 project
                     .ringfence()
                     .env("XDG_CACHE_HOME", project.at(".cache"))
@@ -153,7 +155,7 @@ fn a_policy_of_the_project_hands_over_variables() {
             for name in ["SSH_AUTH_SOCK", "MYCONN", "PGPASS", "DATABASE_URL"] {
                 command.env(name, SECRET);
             }
-            let said = Ran::of(command.args(["run", "-c", "env"]), b"").text();
+            let said = TestOutput::of(command.args(["run", "-c", "env"]), b"").text();
             assert!(!said.contains(SECRET), "{allow}: {said}");
         }
     });
@@ -221,7 +223,7 @@ fn policy_still_holds_after(line: &str) {
             "version = 1\n[filesystem]\ndeny = [\"./pkg/data.txt\"]\n",
         );
         let read = || {
-            Ran::of(
+            TestOutput::of(
                 project.ringfence().current_dir(project.at("pkg")).args([
                     "run",
                     "-c",
@@ -250,7 +252,7 @@ fn a_policy_made_inside_takes_the_place_of_the_projects() {
 #[test]
 fn a_command_that_stops_itself_outlives_its_time() {
     // As one user: it takes its time.
-    let project = project(As::User);
+    let project = project(TestUser::User);
     run_ends_soon(&project, &["--timeout", "100ms", "-c", "kill -STOP $$; sleep 60"]);
 }
 
@@ -354,9 +356,11 @@ fn a_policy_of_the_project_hands_over_the_keys_of_the_agent() {
                 ".ringfence/policy.toml",
                 format!("version = 1\n[environment]\nallow = [\"{name}\"]\n"),
             );
-            let said =
-                Ran::of(project.ringfence().env(name, SECRET).args(["run", "-c", "env"]), b"")
-                    .text();
+            let said = TestOutput::of(
+                project.ringfence().env(name, SECRET).args(["run", "-c", "env"]),
+                b"",
+            )
+            .text();
             assert!(!said.contains(SECRET), "{name}");
         }
     });
@@ -367,7 +371,7 @@ fn settings_of_the_person_are_made_in_the_project() {
     each_user(|user| {
         let project = project(user);
         let run = |config: &std::path::Path, line: &str| {
-            Ran::of(
+            TestOutput::of(
                 project.ringfence().env("XDG_CONFIG_HOME", config).args(["run", "-c", line]),
                 b"",
             )
@@ -386,7 +390,7 @@ fn settings_of_the_person_are_made_in_the_project() {
         );
         project.make_directories(&project.at("conf"));
         run(&project.at("conf"), &line);
-        let there = Ran::of(
+        let there = TestOutput::of(
             project
                 .ringfence()
                 .env("XDG_CONFIG_HOME", project.at("conf"))

@@ -1,6 +1,6 @@
 //! What a command leaves behind must not run when the person uses git on the host later.
 
-use ringfence_testkit::{As, Project, Ran, each_user, needs};
+use ringfence_testkit::{TestOutput, TestProject, TestUser, each_user, needs};
 
 use crate::project;
 
@@ -25,7 +25,11 @@ pub(crate) struct Plant<'a> {
 
 impl Plant<'_> {
     /// Whether anything planted ran on the host. `run` runs one of the commands.
-    fn runs(&self, user: As, run: impl Fn(&Project, &str) -> Ran) -> (bool, String) {
+    fn runs(
+        &self,
+        user: TestUser,
+        run: impl Fn(&TestProject, &str) -> TestOutput,
+    ) -> (bool, String) {
         let project = project(user);
         project.sh_bare(&spelled(self.before)).ok();
         let mut said = String::new();
@@ -38,7 +42,7 @@ impl Plant<'_> {
     }
 
     #[track_caller]
-    pub(crate) fn never_runs_after(&self, run: impl Fn(&Project, &str) -> Ran) {
+    pub(crate) fn never_runs_after(&self, run: impl Fn(&TestProject, &str) -> TestOutput) {
         each_user(|user| {
             let (ran, said) = self.runs(user, &run);
             assert!(!ran, "{:?}: what was planted ran on the host\n{said}", self.commands);
@@ -49,17 +53,20 @@ impl Plant<'_> {
     #[track_caller]
     pub(crate) fn never_runs(&self) {
         each_user(|user| {
-            let (ran, said) = self.runs(user, Project::sh_bare);
+            let (ran, said) = self.runs(user, TestProject::sh_bare);
             assert!(ran, "{:?}: the probe cannot succeed\n{said}", self.commands);
         });
-        self.never_runs_after(Project::sh);
+        self.never_runs_after(TestProject::sh);
     }
 }
 
 /// A limit of descriptors as it is on most machines.
-pub(crate) fn with_few_descriptors(project: &Project, words: &[&str]) -> Ran {
+pub(crate) fn with_few_descriptors(project: &TestProject, words: &[&str]) -> TestOutput {
     let line = r#"ulimit -n 1024; exec "$0" run "$@""#;
-    Ran::of(project.command("/bin/sh").args(["-c", line]).arg(project.binary()).args(words), b"")
+    TestOutput::of(
+        project.command("/bin/sh").args(["-c", line]).arg(project.binary()).args(words),
+        b"",
+    )
 }
 
 // Repositories of the host.
@@ -207,7 +214,7 @@ fn a_config_of_a_run_that_ends_badly() {
     for end in ["prlimit --pid 1 --nofile=0:0; (sleep 0.1 &); sleep 0.5", "kill -9 $PPID"] {
         let line = format!("git init -q own; EVIL >> own/.git/config; {end}");
         Plant { before: "true", commands: &[&line], then: "cd own && git status" }
-            .never_runs_after(Project::sh);
+            .never_runs_after(TestProject::sh);
     }
     let line = "git init -q own; EVIL >> own/.git/config; sleep 60";
     Plant { before: "true", commands: &[line], then: "cd own && git status" }
@@ -477,7 +484,7 @@ fn settings_where_the_environment_names_them() {
         let config = project.root().join("conf");
         let line = spelled("mkdir -p conf/git; EVIL > conf/git/config");
         let binary = project.binary().to_string_lossy().into_owned();
-        Ran::of(
+        TestOutput::of(
             project
                 .command(&binary)
                 .env("XDG_CONFIG_HOME", &config)

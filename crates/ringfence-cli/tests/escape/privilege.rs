@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use ringfence_testkit::{As, each_user, skip};
+use ringfence_testkit::{TestUser, each_user, skip};
 
 use crate::project;
 
@@ -26,12 +26,12 @@ fn any_capability_is_left() {
 
 #[test]
 fn a_setuid_program_gives_its_rights() {
-    if !As::runner_is_root() {
+    if !TestUser::runner_is_root() {
         skip("only the superuser can make a program that gives its rights");
         return;
     }
     // Not as the superuser, who gains nothing by it.
-    let project = project(As::User);
+    let project = project(TestUser::User);
     for mode in [0o4755, 0o2755] {
         let copy = project.at("id");
         std::fs::copy("/usr/bin/id", &copy).expect("every system has it");

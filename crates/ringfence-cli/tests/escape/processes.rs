@@ -92,7 +92,7 @@ fn the_first_process_says_something_of_the_host() {
         let project = project(user);
         let mut command = project.ringfence();
         command.env("HOST_MARK_TOKEN", "told-by-the-host");
-        let said = ringfence_testkit::Ran::of(command.args(["run", "-c", "cat /proc/*/environ /proc/*/cmdline /proc/*/mountinfo /proc/mounts 2>/dev/null | tr '\\0' '\\n'; ls -l /proc/*/exe /proc/*/cwd 2>/dev/null; true"]), b"").text();
+        let said = ringfence_testkit::TestOutput::of(command.args(["run", "-c", "cat /proc/*/environ /proc/*/cmdline /proc/*/mountinfo /proc/mounts 2>/dev/null | tr '\\0' '\\n'; ls -l /proc/*/exe /proc/*/cwd 2>/dev/null; true"]), b"").text();
         assert!(!said.contains("told-by-the-host"), "{said}");
         assert!(!said.contains("/run/user") && !said.contains("/boot"), "{said}");
     });

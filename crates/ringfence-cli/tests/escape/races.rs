@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use ringfence_testkit::{Project, Ran, SECRET, compiled, each_user, repetitions};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, compiled, each_user, repetitions};
 
 use crate::project;
 
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
 "#;
 
 #[track_caller]
-fn watched(project: &Project, run: impl FnOnce(), forbidden: &str) {
+fn watched(project: &TestProject, run: impl FnOnce(), forbidden: &str) {
     let path = project.at(forbidden);
     let over = std::sync::atomic::AtomicBool::new(false);
     let seen = std::thread::scope(|scope| {
@@ -80,7 +80,7 @@ fn a_name_that_changes_in_memory_while_it_is_judged() {
         let line = [OsStr::new("--"), program.as_os_str(), rounds.as_ref()];
         watched(&project, || assert_eq!(project.run(line).ok(), "1"), ".mcp.json");
         // Without ringfence the forbidden name does appear: the race is a real one.
-        Ran::of(project.command(&program).arg(&rounds), b"").ok();
+        TestOutput::of(project.command(&program).arg(&rounds), b"").ok();
         assert!(project.has(".mcp.json"), "the probe cannot succeed");
     });
 }

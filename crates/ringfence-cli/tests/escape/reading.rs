@@ -1,12 +1,12 @@
 //! Reading secrets by another road.
 
-use ringfence_testkit::{Project, SECRET, each_user};
+use ringfence_testkit::{SECRET, TestProject, each_user};
 
 use crate::project;
 
 /// A line that prints the secret bare must not print it inside.
 #[track_caller]
-fn hidden(project: &Project, line: &str) {
+fn hidden(project: &TestProject, line: &str) {
     let bare = project.sh_bare(line);
     assert!(bare.text().contains(SECRET), "{line}: the probe cannot succeed\n{}", bare.talk());
     let inside = project.sh(line);

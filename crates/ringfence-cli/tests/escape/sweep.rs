@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{As, PRELUDE, Project, Ran, each_user, python, signal, skip, soon};
+use ringfence_testkit::{
+    PRELUDE, TestOutput, TestProject, TestUser, each_user, python, signal, skip, soon,
+};
 
 use crate::next_run::ends_soon;
 use crate::planted::{Plant, spelled, with_few_descriptors};
@@ -15,12 +17,12 @@ use crate::project;
 /// Repositories that keep the sweep busy until the sandbox is gone.
 const FILLER: &str = "head -c 900000 /dev/zero | tr '\\0' '#' > big; for i in $(seq 60); do mkdir -p f$i/.git; cp big f$i/.git/config; done";
 
-fn mode(project: &Project, name: &str) -> u32 {
+fn mode(project: &TestProject, name: &str) -> u32 {
     std::fs::metadata(project.at(name)).expect("it is there").permissions().mode() & 0o7777
 }
 
 /// Everything in the quarantine, one path a line.
-fn quarantine(project: &Project) -> String {
+fn quarantine(project: &TestProject) -> String {
     project
         .sh_bare("chmod -R u+rwX ~/.cache/ringfence; find ~/.cache/ringfence -path '*quarantine/*'")
         .text()
@@ -269,18 +271,18 @@ fn a_bare_repository_around_a_secret_when_the_run_ends_badly() {
     Plant { before: "true", commands: &[line], then: "cd sub && git x" }.never_runs();
     let line = format!("{line}; kill -9 $PPID");
     Plant { before: "true", commands: &[&line], then: "cd sub && git x" }
-        .never_runs_after(Project::sh);
+        .never_runs_after(TestProject::sh);
     // And what is within the directory of a repository.
     let line = r#"mkdir -p .git/a/objects .git/a/refs; cd .git/a; printf "[alias]\nx = !touch ~/RAN\n" > config; echo "ref: refs/heads/m" > HEAD;
         kill -9 $PPID"#;
     Plant { before: "git init -q", commands: &[line], then: "cd .git/a && git x" }
-        .never_runs_after(Project::sh);
+        .never_runs_after(TestProject::sh);
 }
 
 // The quarantine.
 
 /// A cache on another file system than the project's; skips if there is none.
-fn far_cache(project: &Project) -> Option<PathBuf> {
+fn far_cache(project: &TestProject) -> Option<PathBuf> {
     let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
     let shared = Path::new("/dev/shm");
     if device(shared).is_none() || device(shared) == device(&project.root()) {
@@ -299,7 +301,10 @@ fn what_is_kept_on_another_file_system_is_lost() {
         let project = project(user);
         let Some(cache) = far_cache(&project) else { return };
         let line = "mkdir -p own/.git/hooks/d/e; cd own/.git/hooks; echo deep > d/e/f; ln -s nowhere d/link; head -c 3000000 /dev/zero > large";
-        Ran::of(project.ringfence().env("XDG_CACHE_HOME", &cache).args(["run", "-c", line]), b"");
+        TestOutput::of(
+            project.ringfence().env("XDG_CACHE_HOME", &cache).args(["run", "-c", line]),
+            b"",
+        );
         let kept = project.sh_bare(&format!(
             "cd {0}; chmod -R u+rwX .; cat $(find . -name f); find . -name link; find . -size +2M",
             cache.display()
@@ -333,7 +338,7 @@ fn a_tree_is_too_deep_to_be_removed() {
         let code = format!("{PRELUDE}\n{ABYSS}");
         let line = r#"ulimit -n 1024; exec "$0" run -- "$@""#;
         let mut shell = project.command("/bin/sh");
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             shell
                 .env("XDG_CACHE_HOME", &cache)
                 .args(["-c", line])
@@ -354,7 +359,7 @@ fn a_repository_works_from_the_quarantine() {
         let line = "mkdir -p x/.git/hooks; cd x/.git/hooks; git init -q d; git init -q --bare e";
         project.sh(line);
         let kept = project.sh_bare("find ~/.cache/ringfence -name .git -o -name HEAD");
-        if user == As::User {
+        if user == TestUser::User {
             assert_eq!(kept.text(), "", "git would obey it there");
         }
         let listed = quarantine(&project);

@@ -4,12 +4,14 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, Ran, SECRET, each_user, needs, python, soon};
+use ringfence_testkit::{
+    SECRET, TestOutput, TestProject, TestUser, each_user, needs, python, soon,
+};
 
 use crate::project;
 
 /// A repository with a committed `certs/test.pem`, `.env.development` and `secrets/db.yaml`.
-fn committed(user: As) -> Project {
+fn committed(user: TestUser) -> TestProject {
     let project = project(user);
     project.write("repo/certs/test.pem", "known\n");
     project.write("repo/.env.development", "known\n");
@@ -20,7 +22,7 @@ fn committed(user: As) -> Project {
 
 /// Reads `names` inside: the secret must not come out, though it does bare.
 #[track_caller]
-fn check_hidden(project: &Project, names: &str) {
+fn check_hidden(project: &TestProject, names: &str) {
     let line = format!("cd repo; cat {names}; cp {names} copy; cat copy");
     assert!(
         project.sh_bare(&format!("cd repo; cat {names}")).text().contains(SECRET),
@@ -197,7 +199,12 @@ fn made_by_git(path: &str) -> String {
 
 /// Runs `first` inside `repo`, then `host` outside, then waits until the command `then` cannot read
 /// the secret at `place` any more, and runs `then`. Answers what was said inside.
-fn meanwhile(project: &Project, first: &str, host: &str, (place, then): (&str, &str)) -> String {
+fn meanwhile(
+    project: &TestProject,
+    first: &str,
+    host: &str,
+    (place, then): (&str, &str),
+) -> String {
     let wait = "touch here; while [ ! -e go ]; do sleep 0.05; done";
     let masked = format!(
         "for i in $(seq 60); do cat {place} > /dev/null 2>&1 || break; sleep 0.05; done; cat {place}"
@@ -219,11 +226,11 @@ fn meanwhile(project: &Project, first: &str, host: &str, (place, then): (&str, &
     String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr)
 }
 
-/// Checks that a file which the host makes while a command runs stays denied in spite of `then`, which
-/// moves the directory around it, and is denied to the next run at `arrived`.
+/// Checks that a file which the host makes while a command runs stays denied in spite of `then`,
+/// which moves the directory around it, and is denied to the next run at `arrived`.
 #[track_caller]
 fn check_stays_denied(
-    project: &Project,
+    project: &TestProject,
     first: &str,
     host: &str,
     (place, then, arrived): (&str, &str, &str),
@@ -356,9 +363,9 @@ fn change_by_the_host_between_two_commands_of_a_session_is_denied() {
     }
     each_user(|user| {
         let project = committed(user);
-        let session = Ran::of(project.ringfence().args(["session", "start"]), b"").ok();
+        let session = TestOutput::of(project.ringfence().args(["session", "start"]), b"").ok();
         let exec = |line: &str| {
-            Ran::of(project.ringfence().args(["session", "exec", &session, "-c", line]), b"")
+            TestOutput::of(project.ringfence().args(["session", "exec", &session, "-c", line]), b"")
         };
         exec(&format!("cd repo && {}", made_by_git(".env"))).ok();
         exec("echo mine >> .env.development; echo mine >> certs/test.pem").ok();
@@ -374,7 +381,7 @@ fn change_by_the_host_between_two_commands_of_a_session_is_denied() {
         assert!(said.contains("mine") && !said.contains(SECRET), "{user}: {said}");
         exec("true").ok();
         project.sh_bare(&format!("cd repo && echo {SECRET} >> secrets/db.yaml")).ok();
-        Ran::of(project.ringfence().args(["session", "stop", &session]), b"").ok();
+        TestOutput::of(project.ringfence().args(["session", "stop", &session]), b"").ok();
         for name in [".env", ".env.development", "secrets/db.yaml"] {
             check_hidden(&project, name);
         }

@@ -1,14 +1,14 @@
-//! Two sandboxes of one project at the same time: each has a notify handler of its own, and neither may act
-//! between the other's judgement and its call.
+//! Two sandboxes of one project at the same time: each has a notify handler of its own, and neither
+//! may act between the other's judgement and its call.
 
 use std::path::Path;
 
-use ringfence_testkit::{Project, Ran, compiled, each_user, repetitions};
+use ringfence_testkit::{TestOutput, TestProject, compiled, each_user, repetitions};
 
 use crate::project;
 
-/// Run as `PROGRAM WAY SIDE SECONDS`, once for each side. Side `move` prints how often it moved something, and
-/// `came` if something arrived with it that must not.
+/// Run as `PROGRAM WAY SIDE SECONDS`, once for each side. Side `move` prints how often it moved
+/// something, and `came` if something arrived with it that must not.
 const RACE: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -47,10 +47,10 @@ int main(int argc, char **argv) {
 
 /// Runs both sides, each by a command of its own; answers the output of the one that moves.
 fn race(
-    project: &Project,
+    project: &TestProject,
     program: &Path,
     way: &str,
-    run: impl Fn(&[&str]) -> Ran + Sync,
+    run: impl Fn(&[&str]) -> TestOutput + Sync,
 ) -> String {
     let seconds = repetitions(2, 20).to_string();
     let program = program.to_str().expect("a path of letters");
@@ -74,7 +74,8 @@ fn two_sandboxes_cannot_move_unjudged_links_and_secrets() {
                 race(&project, &program, way, |words| project.run(["--"].iter().chain(words)));
             assert!(moved.parse::<u32>().is_ok_and(|moved| moved > 20), "{way}: {moved}");
             // Without ringfence it arrives: the race is a real one.
-            let bare = |words: &[&str]| Ran::of(project.command(words[0]).args(&words[1..]), b"");
+            let bare =
+                |words: &[&str]| TestOutput::of(project.command(words[0]).args(&words[1..]), b"");
             assert_eq!(
                 race(&project, &program, way, bare),
                 "came",

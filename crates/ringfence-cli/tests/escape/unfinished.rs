@@ -45,7 +45,8 @@ fn options_of_a_cherry_pick_name_a_program() {
     Plant { before: BEFORE, commands: &[&evil], then: CONTINUE }.never_runs();
 }
 
-/// In the git directory of another worktree, of a submodule, and of a repository of the command's own.
+/// In the git directory of another worktree, of a submodule, and of a repository of the command's
+/// own.
 #[test]
 fn strategy_names_a_program_in_other_git_directories() {
     let rebase = format!("{REBASE}; {PROGRAM}; echo ../x > $m/strategy");
@@ -149,7 +150,7 @@ fn repository_that_leaves_a_vendored_tree_runs_its_program() {
         ],
         then: "cd out/b/mine && git status",
     }
-    .never_runs_after(ringfence_testkit::Project::sh);
+    .never_runs_after(ringfence_testkit::TestProject::sh);
 }
 
 /// The same of a run that was killed, so that its moves are not reported.

@@ -1,6 +1,6 @@
 //! Questions to the person: by the client, by another terminal, or with nobody there.
 
-use ringfence_testkit::{As, SECRET, each_user};
+use ringfence_testkit::{SECRET, TestUser, each_user};
 use serde_json::{Value, json};
 
 use crate::{MODES, call, drive_stdio, host, project, shell};
@@ -143,7 +143,7 @@ fn a_command_waits_for_the_person_of_the_client() {
 
 #[test]
 fn somebody_at_another_terminal_answers_for_a_client_that_cannot_ask() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let list = host(&project, &["ask", "list"]);
     let sh = |line: &str| {
         let mut words = host(&project, &[]);

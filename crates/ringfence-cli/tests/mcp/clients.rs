@@ -1,6 +1,6 @@
 //! Every tool, called by the Python client over both transports and both kinds of protocol.
 
-use ringfence_testkit::{As, Project, SECRET, each_user};
+use ringfence_testkit::{SECRET, TestProject, TestUser, each_user};
 use serde_json::{Value, json};
 
 use crate::{Hall, MODES, call, drive, drive_stdio, project, shell};
@@ -17,7 +17,7 @@ const TOOLS: [&str; 8] = [
 ];
 
 /// The same tour, however the client and the server speak.
-fn tour(project: &Project) -> Vec<Value> {
+fn tour(project: &TestProject) -> Vec<Value> {
     let secret = project.home().join(".ssh/id_rsa");
     vec![
         json!({ "list": true }),
@@ -43,7 +43,7 @@ fn tour(project: &Project) -> Vec<Value> {
 }
 
 #[track_caller]
-fn check_tour(project: &Project, told: &Value) {
+fn check_tour(project: &TestProject, told: &Value) {
     let results = told["results"].as_array().unwrap_or_else(|| panic!("{told}"));
     let names: Vec<&str> = results[0]
         .as_array()
@@ -139,7 +139,7 @@ fn every_tool_is_called_over_http() {
 
 #[test]
 fn programs_run_beside_a_busy_shell_and_lines_wait_for_their_turn() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let together = json!({ "together": [
         shell("echo first; sleep 3; echo first-ends"),
         call("exec", json!({ "command": ["echo", "beside"] })),
@@ -201,7 +201,7 @@ fn what_a_policy_takes_away_is_neither_listed_nor_served() {
 
 #[test]
 fn what_is_wrong_with_a_call_is_said() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let steps = [
         call("shell", json!({})),
         call("shell", json!({ "command": "true", "timeout": 5 })),
@@ -246,7 +246,7 @@ fn what_is_wrong_with_a_call_is_said() {
 
 #[test]
 fn much_output_is_bounded_and_a_time_limit_leaves_the_shell() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let steps = [
         shell("echo begins; yes | head -c 50000000; echo ends"),
         call("shell", json!({ "command": "X=5; sleep 600", "timeout_ms": 300 })),

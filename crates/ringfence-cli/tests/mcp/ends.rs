@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{As, Project, each_user};
+use ringfence_testkit::{TestProject, TestUser, each_user};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::project;
 use crate::wire::Wire;
 
 /// A server in the middle of a command, and a word that its processes have on their command line.
-fn busy(project: &Project) -> (Wire, String) {
+fn busy(project: &TestProject) -> (Wire, String) {
     let mut wire = Wire::open(project);
     let word = format!("9{:05}.{}", std::process::id(), wire.server.id());
     wire.call(
@@ -76,10 +76,10 @@ fn a_server_that_is_killed_leaves_nothing() {
 
 #[test]
 fn a_server_without_a_shell_does_not_start() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut server = project.ringfence();
     server.args(["mcp", "--shell", "/nowhere/bash"]);
-    let ran = ringfence_testkit::Ran::of(&mut server, b"");
+    let ran = ringfence_testkit::TestOutput::of(&mut server, b"");
     ran.ends(127);
     assert!(ran.stdout.is_empty() && !ran.stderr.is_empty());
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use ringfence_testkit::{As, Ran};
+use ringfence_testkit::{TestOutput, TestUser};
 use serde_json::{Value, json};
 
 use crate::{Hall, drive, project, shell};
@@ -39,7 +39,7 @@ fn right<'a>(host: &'a str, bearer: &'a str) -> Vec<(&'a str, &'a str)> {
 
 #[test]
 fn only_who_knows_the_token_and_says_where_it_goes_is_served() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let hall = Hall::open(&project, &[]);
     let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
     let check = |start: &str, change: &[(&str, &str)], expect: u16| {
@@ -71,7 +71,7 @@ fn only_who_knows_the_token_and_says_where_it_goes_is_served() {
 
 #[test]
 fn whoever_does_not_know_the_token_is_answered_once() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let hall = Hall::open(&project, &[]);
     let mut stream = TcpStream::connect(hall.address()).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a socket");
@@ -85,7 +85,7 @@ fn whoever_does_not_know_the_token_is_answered_once() {
 
 #[test]
 fn every_address_of_loopback_is_one_that_clients_can_use() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     for address in ["127.0.0.2:0", "[::1]:0"] {
         let hall = Hall::open(&project, &[address]);
         let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
@@ -96,7 +96,7 @@ fn every_address_of_loopback_is_one_that_clients_can_use() {
 
 #[test]
 fn nothing_is_served_beyond_this_machine_or_with_a_token_that_is_easily_tried() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     for (address, token) in [
         ("0.0.0.0:0", None),
         ("192.0.2.1:80", None),
@@ -107,7 +107,7 @@ fn nothing_is_served_beyond_this_machine_or_with_a_token_that_is_easily_tried() 
         let mut server = project.ringfence();
         server.args(["mcp", "--http", address]);
         server.envs(token.map(|token| ("RINGFENCE_MCP_TOKEN", token)));
-        let ran = Ran::of(&mut server, b"");
+        let ran = TestOutput::of(&mut server, b"");
         ran.ends(125);
         assert!(ran.stdout.is_empty(), "{address} {token:?}");
     }
@@ -115,7 +115,7 @@ fn nothing_is_served_beyond_this_machine_or_with_a_token_that_is_easily_tried() 
 
 #[test]
 fn each_session_has_a_shell_of_its_own_and_whoever_has_none_shares_one() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let hall = Hall::open(&project, &[]);
     let ask = |mode: &str, line: &str| {
         let told =
@@ -131,7 +131,7 @@ fn each_session_has_a_shell_of_its_own_and_whoever_has_none_shares_one() {
 
 #[test]
 fn a_version_without_sessions_has_none_by_a_header_either() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let hall = Hall::open(&project, &[]);
     let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
     let ask = |line: &str, more: &[(&str, &str)]| {
@@ -162,10 +162,11 @@ fn a_version_without_sessions_has_none_by_a_header_either() {
     assert!(body.contains("X=common"), "{body}");
 }
 
-/// In the newest version a question is an answer, and whoever does not come again says so to nobody.
+/// In the newest version a question is an answer, and whoever does not come again says so to
+/// nobody.
 #[test]
 fn questions_that_nobody_comes_back_with_leave_room_for_calls() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let hall = Hall::open(&project, &[]);
     let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
     let ask = |name: &str, arguments: Value, more: Value| {
@@ -219,7 +220,7 @@ fn questions_that_nobody_comes_back_with_leave_room_for_calls() {
 
 #[test]
 fn there_are_no_more_sessions_than_there_may_be_however_they_are_asked_for() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let hall = Hall::open(&project, &[]);
     let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
     // All of them are known to come before the first has said what it wants.
@@ -261,7 +262,7 @@ fn session(hall: &Hall, headers: &[(&str, &str)]) -> Option<String> {
 
 #[test]
 fn there_is_an_end_to_sessions_and_the_end_of_one_ends_its_commands() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let hall = Hall::open(&project, &[]);
     let (host, bearer) = (hall.address().to_owned(), format!("Bearer {}", hall.token));
     let headers = right(&host, &bearer);
@@ -311,7 +312,7 @@ fn there_is_an_end_to_sessions_and_the_end_of_one_ends_its_commands() {
 
 #[test]
 fn refusal_of_a_large_body_arrives() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let hall = Hall::open(&project, &[]);
     let large = vec![b'x'; 12 << 20];
     let mut stream = TcpStream::connect(hall.address()).expect("the server listens");

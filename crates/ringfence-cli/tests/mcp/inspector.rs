@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use ringfence_testkit::{As, Project, SECRET};
+use ringfence_testkit::{SECRET, TestProject, TestUser};
 use serde_json::{Value, json};
 
 use crate::{Hall, installed, project, words};
 
 /// Runs it on a server, and answers its status and what it printed.
-fn inspect(project: &Project, server: &[String], method: &[&str]) -> Option<(i32, Value)> {
+fn inspect(project: &TestProject, server: &[String], method: &[&str]) -> Option<(i32, Value)> {
     let inspector = installed("inspector")?;
     let mut command = Command::new(inspector.join("node"));
     command
@@ -26,7 +26,7 @@ fn inspect(project: &Project, server: &[String], method: &[&str]) -> Option<(i32
 }
 
 /// Calls every tool, and answers what the last line of the shell says.
-fn check(project: &Project, server: &[String]) -> Option<Value> {
+fn check(project: &TestProject, server: &[String]) -> Option<Value> {
     let (status, told) = inspect(project, server, &["--method", "tools/list", "--strict"])?;
     assert_eq!(status, 0, "no client is known to stumble over a schema: {told}");
     assert_eq!(told["tools"].as_array().map(Vec::len), Some(8), "{told}");
@@ -75,7 +75,7 @@ fn check(project: &Project, server: &[String]) -> Option<Value> {
 
 #[test]
 fn the_inspector_calls_every_tool_over_standard_input_and_output() {
-    let project = project(As::all()[As::all().len() - 1]);
+    let project = project(TestUser::all()[TestUser::all().len() - 1]);
     let Some(last) = check(&project, &words(&project, &["mcp"])) else { return };
     // Each call is another server, so nothing is left of the one before.
     assert_eq!(last, format!("{}\n\n", project.root().display()));
@@ -83,7 +83,7 @@ fn the_inspector_calls_every_tool_over_standard_input_and_output() {
 
 #[test]
 fn the_inspector_calls_every_tool_over_http() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let hall = Hall::open(&project, &[]);
     let bearer = format!("Authorization: Bearer {}", hall.token);
     check(

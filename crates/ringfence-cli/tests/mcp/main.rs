@@ -13,16 +13,16 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use ringfence_testkit::{As, Project, fuse_for_all, skip};
+use ringfence_testkit::{TestProject, TestUser, fuse_for_all, skip};
 use serde_json::{Value, json};
 
 /// Each version of the protocol that matters: the one with a handshake, and the one without.
 const MODES: &[&str] = &["legacy", "auto"];
 
 /// A fresh project in which the binary under test is at hand.
-fn project(user: As) -> Project {
+fn project(user: TestUser) -> TestProject {
     fuse_for_all();
-    Project::new(user, env!("CARGO_BIN_EXE_ringfence"))
+    TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"))
 }
 
 /// What `.ci/clients` has put there; skips if it has not.
@@ -37,9 +37,9 @@ fn installed(name: &str) -> Option<PathBuf> {
 }
 
 /// `ringfence` with these words as the project's user, for somebody who starts it as the runner.
-fn words(project: &Project, words: &[&str]) -> Vec<String> {
+fn words(project: &TestProject, words: &[&str]) -> Vec<String> {
     let mut all = Vec::new();
-    if project.user == As::User && As::runner_is_root() {
+    if project.user == TestUser::User && TestUser::runner_is_root() {
         let (uid, gid) = project.user.ids();
         all.extend([
             "setpriv".to_owned(),
@@ -53,7 +53,7 @@ fn words(project: &Project, words: &[&str]) -> Vec<String> {
     all
 }
 
-fn variables(project: &Project) -> Value {
+fn variables(project: &TestProject) -> Value {
     let of = project.ringfence();
     let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
     of.get_envs()
@@ -63,13 +63,13 @@ fn variables(project: &Project) -> Value {
 }
 
 /// A server that a client starts by itself.
-fn stdio(project: &Project, words: &[&str]) -> Value {
+fn stdio(project: &TestProject, words: &[&str]) -> Value {
     let all = self::words(project, words);
     json!({ "program": all[0], "arguments": all[1..], "variables": variables(project), "cwd": project.root() })
 }
 
 /// Somebody at another terminal, while a client is at work.
-fn host(project: &Project, words: &[&str]) -> Value {
+fn host(project: &TestProject, words: &[&str]) -> Value {
     json!({ "host": self::words(project, words), "variables": variables(project), "cwd": project.root() })
 }
 
@@ -107,7 +107,7 @@ fn drive(plan: &Value) -> Option<Value> {
 /// The results of steps with a server that the client starts.
 #[track_caller]
 fn drive_stdio(
-    project: &Project,
+    project: &TestProject,
     flags: &[&str],
     mode: &str,
     answer: Option<&str>,
@@ -128,7 +128,7 @@ struct Hall {
 
 impl Hall {
     #[track_caller]
-    fn open(project: &Project, flags: &[&str]) -> Hall {
+    fn open(project: &TestProject, flags: &[&str]) -> Hall {
         let mut command = project.ringfence();
         let mut child = command
             .arg("mcp")

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use ringfence_testkit::{As, Project};
+use ringfence_testkit::{TestProject, TestUser};
 use serde_json::{Value, json};
 
 use crate::project;
@@ -18,11 +18,11 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// With the handshake done, as a client that can ask nobody.
-    pub(crate) fn open(project: &Project) -> Wire {
+    pub(crate) fn open(project: &TestProject) -> Wire {
         Wire::open_with(project, json!({}))
     }
 
-    fn open_with(project: &Project, capabilities: Value) -> Wire {
+    fn open_with(project: &TestProject, capabilities: Value) -> Wire {
         let mut server = project.ringfence();
         server.arg("mcp").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut server = server.spawn().expect("the server starts");
@@ -94,7 +94,7 @@ impl Drop for Wire {
 
 #[test]
 fn lines_that_mean_nothing_end_nothing() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     let large = "x".repeat(20 << 20);
     for line in [
@@ -126,7 +126,7 @@ fn lines_that_mean_nothing_end_nothing() {
 
 #[test]
 fn a_call_that_waits_and_is_cancelled_is_not_begun() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     wire.call(1, "sleep 1; echo one");
     wire.call(2, "touch two");
@@ -139,7 +139,7 @@ fn a_call_that_waits_and_is_cancelled_is_not_begun() {
 
 #[test]
 fn lines_run_in_the_order_in_which_they_came() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     for round in 0..5 {
         for number in 1..=12 {
@@ -158,7 +158,7 @@ fn lines_run_in_the_order_in_which_they_came() {
 #[test]
 fn questions_that_nobody_answers_leave_room_for_calls() {
     const ASKED: u64 = 150;
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut wire = Wire::open_with(&project, json!({ "elicitation": {} }));
     let file = |number: u64| project.home().join(format!("x{number}"));
     for number in 1..=ASKED {
@@ -190,7 +190,7 @@ fn questions_that_nobody_answers_leave_room_for_calls() {
 
 #[test]
 fn lines_that_are_no_message_are_answered() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     let is_error = |said: &Value| said["error"]["code"].is_i64();
     for line in ["no JSON at all", "{", "\u{0}\u{1b}[2J"] {
@@ -223,7 +223,7 @@ fn lines_that_are_no_message_are_answered() {
 
 #[test]
 fn output_fits_a_context_and_the_rest_is_a_resource() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     wire.call(1, "python3 -c \"import sys; sys.stdout.write('begin\\n' + 'x' * 700000 + '\\nend\\n'); sys.stderr.write('e' * 100)\"");
     let answer = wire.answer(1);
@@ -272,7 +272,7 @@ fn output_fits_a_context_and_the_rest_is_a_resource() {
 
 #[test]
 fn list_of_tools_is_short() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     let listed = wire.ask(1, "tools/list", json!({}));
     let length = listed.to_string().len();
@@ -282,7 +282,7 @@ fn list_of_tools_is_short() {
 
 #[test]
 fn file_is_written_into_directories_that_are_made_for_it() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut wire = Wire::open(&project);
     let arguments = json!({ "path": "a/new/place/file.txt", "content": "there\n" });
     let written =

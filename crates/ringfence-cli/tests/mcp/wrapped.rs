@@ -3,13 +3,13 @@
 use std::fs;
 use std::process::Command;
 
-use ringfence_testkit::{Project, Ran, SECRET, each_user};
+use ringfence_testkit::{SECRET, TestOutput, TestProject, each_user};
 use serde_json::{Value, json};
 
 use crate::{call, drive, installed, project, stdio};
 
 /// The server, where the project's user can read it.
-fn filesystem(project: &Project) -> Option<String> {
+fn filesystem(project: &TestProject) -> Option<String> {
     let from = installed("server")?;
     let to = project.home().join("servers");
     project.make_directories(&to);
@@ -74,7 +74,8 @@ fn a_server_that_is_to_serve_everything_sees_what_the_policy_opens() {
         assert!(!told.to_string().contains(SECRET));
         assert!(!project.home().join("x").exists() && !project.has(".git"));
         // On record, under its name.
-        let log = Ran::of(project.ringfence().args(["log", "--json", "--blocked-only"]), b"");
+        let log =
+            TestOutput::of(project.ringfence().args(["log", "--json", "--blocked-only"]), b"");
         let log = String::from_utf8_lossy(&log.stdout).into_owned();
         assert!(log.contains("mcp:files") && log.contains("id_rsa"), "{log}");
     });
@@ -86,7 +87,7 @@ fn nothing_is_added_to_what_a_server_says_and_its_end_is_ours() {
         let project = project(user);
         project.write("server.sh", "cat; echo to-stderr >&2; cat ~/notes.txt; cat .env\nexit 7\n");
         let words = ["mcp", "wrap", "--", "sh", "server.sh"];
-        let ran = Ran::of(project.ringfence().args(words), b"\x00\xff{\"a\":1}\n");
+        let ran = TestOutput::of(project.ringfence().args(words), b"\x00\xff{\"a\":1}\n");
         ran.ends(7);
         assert_eq!(ran.stdout, b"\x00\xff{\"a\":1}\n");
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
@@ -96,14 +97,20 @@ fn nothing_is_added_to_what_a_server_says_and_its_end_is_ours() {
                 && said.contains("/.env: **/.env"),
             "{said}"
         );
-        let ran =
-            Ran::of(project.ringfence().args(["mcp", "wrap", "--", "sh", "-c", "kill -9 $$"]), b"");
+        let ran = TestOutput::of(
+            project.ringfence().args(["mcp", "wrap", "--", "sh", "-c", "kill -9 $$"]),
+            b"",
+        );
         ran.ends(137);
-        Ran::of(project.ringfence().args(["mcp", "wrap", "--", "no-such-server"]), b"").ends(127);
-        Ran::of(project.ringfence().args(["mcp", "wrap", "--mode", "nonsense", "--", "true"]), b"")
-            .ends(125);
+        TestOutput::of(project.ringfence().args(["mcp", "wrap", "--", "no-such-server"]), b"")
+            .ends(127);
+        TestOutput::of(
+            project.ringfence().args(["mcp", "wrap", "--mode", "nonsense", "--", "true"]),
+            b"",
+        )
+        .ends(125);
         fs::write(project.at("policy.toml"), "version = 1\nmod = 1\n").expect("it can be written");
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             project.ringfence().args(["mcp", "wrap", "--policy", "policy.toml", "--", "true"]),
             b"",
         );

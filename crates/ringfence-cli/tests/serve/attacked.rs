@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{As, each_user};
+use ringfence_testkit::{TestUser, each_user};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -14,7 +14,8 @@ use crate::stage::{SKILL, Service};
 /// Reads the file that its first word names, from the root on.
 const READ: &str = "import sys\ntry: print(open('/' + sys.argv[1]).read())\nexcept OSError as error: print(error)\n";
 
-/// Runs a line that asks, and has `who` allow whatever comes; answers the result and what they heard.
+/// Runs a line that asks, and has `who` allow whatever comes; answers the result and what they
+/// heard.
 fn allowed_by(who: &Client, runner: &Client, line: &str) -> (Value, Vec<(Value, u16)>) {
     let (runner, body) =
         (runner.clone(), json!({ "command": line, "ask": true, "timeoutMs": 10_000 }));
@@ -49,7 +50,8 @@ fn no_tenant_opens_the_host_by_answering_its_own_question() {
             heard.iter().all(|(ask, status)| *status == 403 && ask["isWithinPolicy"] == false),
             "{heard:?}"
         );
-        // Whoever runs the service may; and that there was a question shows that nothing else refused it.
+        // Whoever runs the service may; and that there was a question shows that nothing else
+        // refused it.
         let (result, heard) = allowed_by(&service, &alice, &line);
         assert!(result["stdout"].as_str().unwrap().contains("of the host"), "{result} {heard:?}");
         // What the service keeps is opened by nobody.
@@ -65,7 +67,7 @@ fn no_tenant_opens_the_host_by_answering_its_own_question() {
 
 #[test]
 fn no_tenant_says_what_it_may_do() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let alice = service.token("alice", &["admin", "skills:read", "execute"]);
     alice
         .put(
@@ -102,7 +104,7 @@ fn status(stream: &mut TcpStream) -> String {
 
 #[test]
 fn one_tenant_does_not_take_every_place() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let (alice, bob) = (service.token("alice", &["audit"]), service.token("bob", &["audit"]));
     let mut open: Vec<TcpStream> = (0..128).map(|_| left_open(&alice, "/v1/events")).collect();
     assert!(open.iter_mut().all(|stream| status(stream) == "200"));
@@ -124,7 +126,7 @@ fn one_tenant_does_not_take_every_place() {
 
 #[test]
 fn whoever_watches_hears_nothing_after_their_token_has_ended() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     for (more, is_revoked) in [(json!({}), true), (json!({ "expiresIn": 2 }), false)] {
         let mut wanted = json!({ "userId": "alice", "scopes": ["audit"] });
         wanted.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -150,7 +152,7 @@ fn whoever_watches_hears_nothing_after_their_token_has_ended() {
 
 #[test]
 fn strangers_leave_nothing_in_the_numbers() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let stranger = service.without();
     for number in 0..50 {
         stranger.send(&format!("METHOD{number}"), "/healthz", &[], b"");
@@ -161,7 +163,7 @@ fn strangers_leave_nothing_in_the_numbers() {
 
 #[test]
 fn a_name_that_leads_elsewhere_is_refused_wherever_it_stands() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let host = service.address.to_string();
     service.send("GET", "http://evil.example/v1/me", &[("Host", &host)], b"").fails(421, "host");
     service
@@ -184,7 +186,7 @@ fn a_name_that_leads_elsewhere_is_refused_wherever_it_stands() {
 
 #[test]
 fn commands_do_not_write_beyond_what_their_tenant_may_have() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     service.put("/v1/tenants/alice/quotas", &json!({ "storageBytes": 100_000 })).is(200);
     service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     let line = "python3 -c \"open('much', 'w').write('x' * 200000)\"";

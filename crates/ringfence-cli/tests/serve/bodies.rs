@@ -5,7 +5,7 @@ use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use ringfence_testkit::{As, needs, soon};
+use ringfence_testkit::{TestUser, needs, soon};
 use serde_json::json;
 
 use crate::client::{Client, read};
@@ -35,7 +35,7 @@ fn begun(client: &Client, method: &str, path: &str, kind: &str, length: usize) -
 
 #[test]
 fn unfinished_uploads_take_no_memory() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let made = service.post("/v1/sandboxes", &json!({ "userId": "alice" })).is(201);
     let files = format!("/v1/sandboxes/{}/files?path=large", made["id"].as_str().unwrap());
     service.get("/v1/me").is(200);
@@ -73,7 +73,7 @@ fn unfinished_uploads_take_no_memory() {
 
 #[test]
 fn unfinished_bodies_of_one_tenant_are_bounded() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     let alice = service.token("alice", &["skills:write", "skills:read", "sandboxes"]);
     let bob = service.token("bob", &["skills:read"]);
@@ -112,7 +112,7 @@ fn unfinished_bodies_of_one_tenant_are_bounded() {
 
 #[test]
 fn answer_before_the_body_was_read_arrives() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let alice = service.token("alice", &["skills:write"]);
     let large = vec![b'x'; 24 << 20];
     let cases = [
@@ -149,7 +149,7 @@ fn answer_before_the_body_was_read_arrives() {
 
 #[test]
 fn too_fast_is_told_to_one_who_sends_a_large_body() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     service.put("/v1/tenants/alice/quotas", &json!({ "requestsPerSecond": 1 })).is(200);
     let alice = service.token("alice", &["skills:write"]);
     let large = vec![b'x'; 8 << 20];
@@ -173,7 +173,7 @@ fn too_fast_is_told_to_one_who_sends_a_large_body() {
 
 #[test]
 fn body_that_never_comes_does_not_delay_a_refusal_for_long() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let mut stream = begun(&service, "POST", "/v1/nothing", "application/json", 1 << 20);
     stream.write_all(b"{").unwrap();
     let begun = std::time::Instant::now();
@@ -191,7 +191,7 @@ fn common_clients_get_the_answer_to_a_large_body() {
     if !needs(&["curl", "python3"]) {
         return;
     }
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let file = service.project().home().join("large");
     fs::write(&file, vec![b'x'; 24 << 20]).unwrap();
     let (url, token) =

@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{As, repetitions, wait_at_most};
+use ringfence_testkit::{TestUser, repetitions, wait_at_most};
 
 use crate::languages::{installed, root};
 use crate::stage::{ADMIN, SKILL, Service};
@@ -15,7 +15,7 @@ const SEED: &str = "7420";
 #[test]
 fn every_answer_is_as_it_is_described() {
     let Some(environment) = installed("venv") else { return };
-    let service = Service::start(As::User);
+    let service = Service::start(TestUser::User);
     let files = [("tool/SKILL.md", SKILL), ("tool/run.py", "print('ran')\n")];
     service.upload("alice", "helper", &files).is(200);
     let place = service.project().root();

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, fuse_for_all, needs};
+use ringfence_testkit::{TestProject, TestUser, fuse_for_all, needs};
 use serde_json::json;
 
 use crate::stage::{ADMIN, SKILL, Service};
@@ -16,7 +16,7 @@ fn it_speaks_tls_where_it_was_told_to() {
         return;
     }
     fuse_for_all();
-    let project = Project::new(As::all()[0], env!("CARGO_BIN_EXE_ringfence"));
+    let project = TestProject::new(TestUser::all()[0], env!("CARGO_BIN_EXE_ringfence"));
     let (cert, key) = (project.home().join("cert.pem"), project.home().join("key.txt"));
     let made = project
         .command("openssl")
@@ -59,7 +59,7 @@ fn it_speaks_tls_where_it_was_told_to() {
 
 #[test]
 fn other_machines_need_tls() {
-    let project = Project::new(As::all()[0], env!("CARGO_BIN_EXE_ringfence"));
+    let project = TestProject::new(TestUser::all()[0], env!("CARGO_BIN_EXE_ringfence"));
     let data = project.home().join("data");
     let ran = project
         .ringfence()
@@ -75,7 +75,7 @@ fn other_machines_need_tls() {
 
 #[test]
 fn what_cannot_be_read_is_answered_in_the_same_words() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     let at = "/v1/skills/alice/helper/tool/execute";
     let sent = |kind: &str, body: &[u8]| service.send("POST", at, &[("Content-Type", kind)], body);
@@ -119,7 +119,7 @@ fn what_cannot_be_read_is_answered_in_the_same_words() {
 
 #[test]
 fn whoever_says_nothing_keeps_no_place() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let mut silent = TcpStream::connect(service.address).unwrap();
     silent.write_all(b"GET /healthz HTTP/1.1\r\nHost: ").unwrap();
     silent.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -135,7 +135,7 @@ fn whoever_says_nothing_keeps_no_place() {
 
 #[test]
 fn metrics_and_the_document_are_there() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     service.upload("alice", "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     service.execute("alice/helper/tool", "ls").is(200);
     service.execute("alice/helper/tool", "cat /etc/passwd").is(200);
@@ -166,7 +166,7 @@ fn metrics_and_the_document_are_there() {
 
 #[test]
 fn two_services_do_not_share_their_data() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let mut other = service.project().ringfence();
     other.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(service.data());
     let ran = other.output().expect("it runs");

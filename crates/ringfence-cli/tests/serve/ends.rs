@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{As, each_user, processes_with, soon};
+use ringfence_testkit::{TestUser, each_user, processes_with, soon};
 use serde_json::{Value, json};
 
 use crate::archives::zip;
@@ -95,7 +95,7 @@ fn the_same_key_is_the_same_execution() {
 
 #[test]
 fn results_that_are_kept_outlive_those_that_are_only_listed() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     tool(&service);
     let id = service.post(&format!("{AT}?async=true"), &json!({ "command": "echo kept" })).is(202)
         ["id"]
@@ -238,7 +238,7 @@ fn version(skill: &str, number: usize) -> Vec<u8> {
 
 #[test]
 fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
-    let mut project = Some(Service::start(As::all()[0]).end().0);
+    let mut project = Some(Service::start(TestUser::all()[0]).end().0);
     let number = AtomicUsize::new(0);
     for round in 0..20u64 {
         let service = Service::start_in(project.take().expect("the one before"), &[]);
@@ -385,7 +385,7 @@ fn accepted_commands_survive_a_restart() {
 
 #[test]
 fn accepted_command_runs_although_its_caller_left_at_once() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     tool(&service);
     let (at, body) = (format!("{AT}?async=true"), json!({ "command": "echo done" }).to_string());
     // A caller rarely leaves while its command is being written down: one of forty.
@@ -410,7 +410,7 @@ fn accepted_command_runs_although_its_caller_left_at_once() {
 
 /// A service in which one command sleeps for `running` seconds, and these wait for its place.
 fn with_waiting(commands: &[Value], running: u32) -> (Service, Vec<String>) {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     tool(&service);
     service.put("/v1/tenants/alice/quotas", &json!({ "executions": 1 })).is(200);
     let begin = |body: &Value| {

@@ -1,21 +1,22 @@
-//! What is wrong with the service itself: told as that, and not as a mistake of the caller or a crash.
+//! What is wrong with the service itself: told as that, and not as a mistake of the caller or a
+//! crash.
 
 use std::fs;
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, fuse_for_all, needs, skip, soon};
+use ringfence_testkit::{TestProject, TestUser, fuse_for_all, needs, skip, soon};
 use serde_json::json;
 
 use crate::stage::{ADMIN, SKILL, Service};
 
 /// A service whose data is on a file system of so many bytes.
 fn on_small_disk(bytes: u64) -> Option<Service> {
-    if !As::runner_is_root() || !needs(&["unshare", "mount"]) {
+    if !TestUser::runner_is_root() || !needs(&["unshare", "mount"]) {
         skip("only root mounts a small file system");
         return None;
     }
     fuse_for_all();
-    let project = Project::new(As::Root, env!("CARGO_BIN_EXE_ringfence"));
+    let project = TestProject::new(TestUser::Root, env!("CARGO_BIN_EXE_ringfence"));
     let data = project.home().join("data");
     fs::create_dir(&data).unwrap();
     let script = format!("mount -t tmpfs -o size={bytes},mode=700 tmpfs \"$0\" && exec \"$@\"");
@@ -67,7 +68,7 @@ fn full_disk_is_told_as_that() {
 
 #[test]
 fn broken_policy_is_told_as_that() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     for tenant in ["alice", "bob"] {
         service.upload(tenant, "helper", &[("tool/SKILL.md", SKILL)]).is(200);
     }

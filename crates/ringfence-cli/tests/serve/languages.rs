@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringfence_testkit::{As, Ran, skip};
+use ringfence_testkit::{TestOutput, TestUser, skip};
 use serde_json::{Value, json};
 
 use crate::archives::zip;
@@ -39,7 +39,7 @@ fn made(name: &str) -> PathBuf {
 /// Has a client do its work, and looks at what it saw.
 #[track_caller]
 fn check(client: &mut Command, place: &Path) {
-    let service = Service::start_open(As::User);
+    let service = Service::start_open(TestUser::User);
     let archive = place.join("skills.zip");
     fs::write(
         &archive,
@@ -48,7 +48,7 @@ fn check(client: &mut Command, place: &Path) {
     .expect("it can be written");
     let url = format!("http://{}", service.address);
     client.env("RINGFENCE_URL", url).env("RINGFENCE_TOKEN", ADMIN).env("ARCHIVE", &archive);
-    let seen: Value = serde_json::from_str(&Ran::of(client, b"").ok()).expect("one object");
+    let seen: Value = serde_json::from_str(&TestOutput::of(client, b"").ok()).expect("one object");
     let expect = json!({
         "skill": "tool", "stdout": "ran\n", "exitCode": 1, "blocked": true, "denied": ["/etc/shadow"], "absent": "no-skill",
     });
@@ -68,14 +68,14 @@ fn a_client_in_typescript() {
         command.current_dir(&place).arg(packages.join(program));
         command
     };
-    Ran::of(
+    TestOutput::of(
         within("openapi-typescript/bin/cli.js").arg(&description).args(["-o", "service.ts"]),
         b"",
     )
     .ok();
     let strict =
         ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "client.ts"];
-    Ran::of(within("typescript/bin/tsc").args(strict), b"").ok();
+    TestOutput::of(within("typescript/bin/tsc").args(strict), b"").ok();
     check(Command::new("node").current_dir(&place).arg("client.js"), &place);
 }
 
@@ -95,7 +95,7 @@ fn a_client_in_python() {
         "--fail-on-warning",
         "--path",
     ]);
-    Ran::of(
+    TestOutput::of(
         make.arg(root().join("docs/openapi.json")).args(["--output-path", "ringfence_client"]),
         b"",
     )

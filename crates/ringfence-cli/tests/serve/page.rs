@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringfence_testkit::{As, skip};
+use ringfence_testkit::{TestUser, skip};
 
 use crate::stage::{ADMIN, Service};
 
@@ -26,7 +26,7 @@ fn tools() -> Option<PathBuf> {
 #[track_caller]
 fn check(file: &str) {
     let Some(tools) = tools() else { return };
-    let service = Service::start(As::all()[As::all().len() - 1]);
+    let service = Service::start(TestUser::all()[TestUser::all().len() - 1]);
     // A person could read it; no rule of any skill opens it.
     let secret = service.project().home().join("figures.txt");
     service.project().write_at(&secret, "a secret of the host\n");

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use ringfence_testkit::{Ran, each_user, soon};
+use ringfence_testkit::{TestOutput, each_user, soon};
 use serde_json::Value;
 
 use crate::stage::{ADMIN, SKILL, Service};
@@ -21,7 +21,7 @@ fn remote(service: &Service, words: &[&str]) -> Command {
 
 #[track_caller]
 fn says(service: &Service, words: &[&str]) -> String {
-    Ran::of(&mut remote(service, words), b"").ok()
+    TestOutput::of(&mut remote(service, words), b"").ok()
 }
 
 #[track_caller]
@@ -54,7 +54,7 @@ fn a_directory_is_brought_and_read() {
             says(&service, &["cat", "alice", "helper", "tool", "data/lines.txt", "--lines", "2:3"]),
             "two\nthree"
         );
-        Ran::of(
+        TestOutput::of(
             &mut remote(
                 &service,
                 &["edit", "alice", "helper", "tool", "data/lines.txt", "--lines", "2:2"],
@@ -77,7 +77,7 @@ fn a_command_says_and_ends_as_it_would_here() {
     each_user(|user| {
         let service = Service::start_open(user);
         with_skill(&service);
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             &mut remote(&service, &["exec", "alice", "helper", "tool", "--", "./run.sh"]),
             b"",
         );
@@ -90,7 +90,7 @@ fn a_command_says_and_ends_as_it_would_here() {
             ),
             "a b\n$HOME"
         );
-        let bytes = Ran::of(
+        let bytes = TestOutput::of(
             &mut remote(
                 &service,
                 &["exec", "alice", "helper", "tool", "-c", r"printf '\377\000x'"],
@@ -98,7 +98,7 @@ fn a_command_says_and_ends_as_it_would_here() {
             b"",
         );
         assert_eq!(bytes.stdout, b"\xff\x00x");
-        let refused = Ran::of(
+        let refused = TestOutput::of(
             &mut remote(&service, &["exec", "alice", "helper", "tool", "-c", "cat /etc/shadow"]),
             b"",
         );
@@ -106,7 +106,7 @@ fn a_command_says_and_ends_as_it_would_here() {
         assert!(refused.talk().contains("/etc/shadow was refused"), "{}", refused.talk());
         let result = json(&service, &["exec", "alice", "helper", "tool", "-c", "exit 0"]);
         assert_eq!((&result["exitCode"], &result["confined"]), (&0.into(), &true.into()));
-        Ran::of(
+        TestOutput::of(
             &mut remote(
                 &service,
                 &["exec", "alice", "helper", "tool", "--timeout", "300ms", "-c", "sleep 9"],
@@ -144,7 +144,7 @@ fn a_question_is_answered() {
         let line = format!("cat {secret}");
         let waits = std::thread::scope(|scope| {
             let asks = scope.spawn(|| {
-                Ran::of(
+                TestOutput::of(
                     &mut remote(
                         &service,
                         &["exec", "alice", "helper", "tool", "--ask", "-c", &line],
@@ -189,7 +189,7 @@ fn tenants_are_managed() {
             ],
         );
         let mut theirs = remote(&service, &["rm", "alice", "helper", "tool"]);
-        let refused = Ran::of(theirs.env("RINGFENCE_TOKEN", &word), b"");
+        let refused = TestOutput::of(theirs.env("RINGFENCE_TOKEN", &word), b"");
         assert!(
             refused.ends(125).talk().contains("error: this token lacks the scope `skills:write`"),
             "{}",
@@ -204,11 +204,18 @@ fn tenants_are_managed() {
             .expect("it is listed");
         assert!(!listed.contains(&word));
         says(&service, &["token", "revoke", id]);
-        Ran::of(remote(&service, &["list", "alice", "helper"]).env("RINGFENCE_TOKEN", &word), b"")
-            .ends(125);
-        Ran::of(&mut remote(&service, &["policy", "set", "alice"]), b"version = 1\n# ours\n").ok();
+        TestOutput::of(
+            remote(&service, &["list", "alice", "helper"]).env("RINGFENCE_TOKEN", &word),
+            b"",
+        )
+        .ends(125);
+        TestOutput::of(
+            &mut remote(&service, &["policy", "set", "alice"]),
+            b"version = 1\n# ours\n",
+        )
+        .ok();
         assert_eq!(says(&service, &["policy", "get", "alice"]), "version = 1\n# ours");
-        Ran::of(&mut remote(&service, &["policy", "set", "alice"]), b"version = \"none\"")
+        TestOutput::of(&mut remote(&service, &["policy", "set", "alice"]), b"version = \"none\"")
             .ends(125);
         assert_eq!(json(&service, &["quotas", "alice", "--executions", "3"])["executions"], 3);
         assert!(says(&service, &["quotas", "alice"]).contains("executions          3"));
@@ -225,25 +232,29 @@ fn tenants_are_managed() {
 fn a_token_goes_to_nobody_who_should_not_have_it() {
     each_user(|user| {
         let service = Service::start_open(user);
-        let exposed =
-            Ran::of(&mut remote(&service, &["tenants", "--url", "http://192.0.2.1:7420"]), b"");
+        let exposed = TestOutput::of(
+            &mut remote(&service, &["tenants", "--url", "http://192.0.2.1:7420"]),
+            b"",
+        );
         assert!(
             exposed.ends(125).talk().contains("everybody on the way reads the token"),
             "{}",
             exposed.talk()
         );
-        let without =
-            Ran::of(remote(&service, &["tenants", "--json"]).env_remove("RINGFENCE_TOKEN"), b"");
+        let without = TestOutput::of(
+            remote(&service, &["tenants", "--json"]).env_remove("RINGFENCE_TOKEN"),
+            b"",
+        );
         let error: Value = serde_json::from_str(&without.ends(125).text()).expect("one object");
         assert_eq!(error["error"]["code"], "token", "{error}");
         service.project().write("word", format!("{ADMIN}\n"));
-        Ran::of(
+        TestOutput::of(
             remote(&service, &["tenants", "--token-file", "word"]).env_remove("RINGFENCE_TOKEN"),
             b"",
         )
         .ok();
         let nobody =
-            Ran::of(&mut remote(&service, &["tenants", "--url", "http://127.0.0.1:1"]), b"");
+            TestOutput::of(&mut remote(&service, &["tenants", "--url", "http://127.0.0.1:1"]), b"");
         assert!(
             nobody.ends(125).talk().contains("cannot reach the service at 127.0.0.1:1"),
             "{}",
@@ -256,7 +267,7 @@ fn a_token_goes_to_nobody_who_should_not_have_it() {
 fn a_service_by_tls_is_vouched_for() {
     each_user(|user| {
         ringfence_testkit::fuse_for_all();
-        let project = ringfence_testkit::Project::new(user, env!("CARGO_BIN_EXE_ringfence"));
+        let project = ringfence_testkit::TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"));
         let make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
             -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE -keyout key.pem -out cert.pem";
         project.sh_bare(make).ok();
@@ -266,8 +277,8 @@ fn a_service_by_tls_is_vouched_for() {
         );
         let service = Service::start_in(project, &["--tls-cert", &cert, "--tls-key", &key]);
         let url = format!("https://{}", service.address);
-        Ran::of(&mut remote(&service, &["tenants", "--url", &url, "--ca", &cert]), b"").ok();
-        let stranger = Ran::of(&mut remote(&service, &["tenants", "--url", &url]), b"");
+        TestOutput::of(&mut remote(&service, &["tenants", "--url", &url, "--ca", &cert]), b"").ok();
+        let stranger = TestOutput::of(&mut remote(&service, &["tenants", "--url", &url]), b"");
         assert!(stranger.ends(125).talk().contains("is not vouched for"), "{}", stranger.talk());
     });
 }

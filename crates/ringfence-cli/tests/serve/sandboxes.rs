@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{As, each_user, processes_with, soon};
+use ringfence_testkit::{TestUser, each_user, processes_with, soon};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -279,7 +279,8 @@ fn a_tenant_has_its_own_and_no_more_than_its_policy() {
         service.put("/v1/tenants/alice/policy", &json!({ "policy": policy })).is(200);
         let few = make(&alice, &json!({ "network": { "allow": ["one.test", "three.test"] } }));
         assert_eq!(alice.get(&few).is(200)["hosts"], json!(["one.test:443"]));
-        // What was taken away can be given back, and nothing beyond the policy; by whoever may answer.
+        // What was taken away can be given back, and nothing beyond the policy; by whoever may
+        // answer.
         let grants = format!("{few}/grants");
         alice
             .post(&grants, &json!({ "access": "connect", "resource": "three.test:443" }))
@@ -381,7 +382,8 @@ fn a_terminal_by_a_web_socket() {
         let (shown, last) = screen(&mut socket);
         assert!(shown.contains("101") && shown.contains("/dev/pts/"), "{shown}");
         assert_eq!(last, [Said::Text("{\"exitCode\":7}".into()), Said::Close(1000)]);
-        // A page has no headers to set: the token is one of the protocols, and never in the address.
+        // A page has no headers to set: the token is one of the protocols, and never in the
+        // address.
         let stranger = alice.without();
         let token = alice.token.clone().unwrap();
         let offered = format!("ringfence, ringfence.token.{token}");
@@ -525,7 +527,7 @@ fn the_end_of_the_service_is_theirs() {
 
 #[test]
 fn fifty_stand_at_the_same_time() {
-    let service = Service::start(As::User);
+    let service = Service::start(TestUser::User);
     service.put("/v1/tenants/alice/quotas", &json!({ "sandboxes": 50 })).is(200);
     let alice = service.token("alice", &["sandboxes"]);
     let all: Vec<String> = (0..50).map(|_| make(&alice, &json!({}))).collect();
@@ -614,7 +616,8 @@ fn sandbox_has_the_variables_directory_and_labels_it_was_made_with() {
             format!("hello there\n{}\n", workspace.join("project/src").display()),
             "{ran}"
         );
-        // Files are from the sandbox's directory on, wherever commands begin; a new shell has the same.
+        // Files are from the sandbox's directory on, wherever commands begin; a new shell has the
+        // same.
         assert_eq!(alice.get(&format!("{at}/files?path=project/src/here")).is(200)["kind"], "file");
         exec(&alice, &at, "unset GREETING; cd /; exit");
         assert_eq!(
@@ -678,7 +681,7 @@ fn background_command_runs_beside_the_shell_and_can_be_ended() {
 
 #[test]
 fn background_commands_of_all_sandboxes_of_a_tenant_are_limited_by_its_quota() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     service.put("/v1/tenants/alice/quotas", &json!({ "executions": 1 })).is(200);
     let (alice, bob) =
         (service.token("alice", &["sandboxes"]), service.token("bob", &["sandboxes"]));
@@ -702,7 +705,7 @@ fn background_commands_of_all_sandboxes_of_a_tenant_are_limited_by_its_quota() {
 
 #[test]
 fn commands_of_sandboxes_are_among_the_executions() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let alice = service.token("alice", &["sandboxes", "execute"]);
     let at = make(&alice, &json!({}));
     exec(&alice, &at, "echo first");

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ringfence_testkit::{As, Project, fuse_for_all, signal, wait_at_most};
+use ringfence_testkit::{TestProject, TestUser, fuse_for_all, signal, wait_at_most};
 
 use crate::client::Client;
 
@@ -21,7 +21,7 @@ pub(crate) const SKILL: &str = "---\nname: tool\ndescription: does things\n---\n
 pub(crate) struct Service {
     child: Child,
     client: Client,
-    project: Option<Project>,
+    project: Option<TestProject>,
     said: Option<JoinHandle<String>>,
 }
 
@@ -34,26 +34,26 @@ impl Deref for Service {
 }
 
 impl Service {
-    pub(crate) fn start(user: As) -> Service {
+    pub(crate) fn start(user: TestUser) -> Service {
         fuse_for_all();
-        Self::start_in(Project::new(user, env!("CARGO_BIN_EXE_ringfence")), &[])
+        Self::start_in(TestProject::new(user, env!("CARGO_BIN_EXE_ringfence")), &[])
     }
 
     /// With a policy that lets every program run: what is confined then is confined by the kernel.
-    pub(crate) fn start_open(user: As) -> Service {
+    pub(crate) fn start_open(user: TestUser) -> Service {
         fuse_for_all();
-        let project = Project::new(user, env!("CARGO_BIN_EXE_ringfence"));
+        let project = TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"));
         let service = Self::start_in(project, &[]);
         service.set_policy("version = 1\n[environment]\nprofile = \"clean\"\n");
         service
     }
 
-    pub(crate) fn start_in(project: Project, words: &[&str]) -> Service {
+    pub(crate) fn start_in(project: TestProject, words: &[&str]) -> Service {
         Self::start_with(project, words, &[("RINGFENCE_ADMIN_TOKEN", ADMIN)])
     }
 
     pub(crate) fn start_with(
-        project: Project,
+        project: TestProject,
         words: &[&str],
         variables: &[(&str, &str)],
     ) -> Service {
@@ -69,7 +69,7 @@ impl Service {
 
     /// Starts a command that ends up as `ringfence serve`.
     pub(crate) fn serve(
-        project: Project,
+        project: TestProject,
         mut command: std::process::Command,
         variables: &[(&str, &str)],
     ) -> Service {
@@ -104,7 +104,7 @@ impl Service {
         Service { child, client, project: Some(project), said: Some(said) }
     }
 
-    pub(crate) fn project(&self) -> &Project {
+    pub(crate) fn project(&self) -> &TestProject {
         self.project.as_ref().expect("it has not ended")
     }
 
@@ -132,7 +132,7 @@ impl Service {
 
     /// Tells it to end, and answers what it wrote to its log.
     #[track_caller]
-    pub(crate) fn end(mut self) -> (Project, String) {
+    pub(crate) fn end(mut self) -> (TestProject, String) {
         signal(self.child.id(), 15);
         let status = wait_at_most(&mut self.child, Duration::from_secs(30))
             .expect("it ends when it is told to");
@@ -142,13 +142,13 @@ impl Service {
     }
 
     /// Kills it as nothing can be prevented from being killed.
-    pub(crate) fn kill(mut self) -> Project {
+    pub(crate) fn kill(mut self) -> TestProject {
         signal(self.child.id(), 9);
         let _ = self.child.wait();
         self.take()
     }
 
-    fn take(&mut self) -> Project {
+    fn take(&mut self) -> TestProject {
         self.project.take().expect("it ends once")
     }
 }

@@ -1,6 +1,6 @@
 //! Who may do what.
 
-use ringfence_testkit::{As, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestUser, each_user};
 use serde_json::json;
 
 use crate::stage::{ADMIN, SKILL, Service};
@@ -71,7 +71,7 @@ fn a_tenants_token_is_for_that_tenant_and_what_it_was_made_for() {
 
 #[test]
 fn a_token_ends() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let made = service
         .post(
             "/v1/tokens",
@@ -106,7 +106,7 @@ fn a_token_ends() {
 fn the_first_start_makes_a_token_and_keeps_only_what_it_is_known_by() {
     each_user(|user| {
         ringfence_testkit::fuse_for_all();
-        let project = ringfence_testkit::Project::new(user, env!("CARGO_BIN_EXE_ringfence"));
+        let project = ringfence_testkit::TestProject::new(user, env!("CARGO_BIN_EXE_ringfence"));
         let data = project.home().join("data");
         let mut command = project.ringfence();
         command
@@ -147,7 +147,7 @@ fn the_first_start_makes_a_token_and_keeps_only_what_it_is_known_by() {
 
 #[test]
 fn pages_of_others_do_not_reach_it() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let port = service.address.port();
     let with = |headers: &[(&str, &str)]| service.send("GET", "/v1/me", headers, b"");
     with(&[("Host", &format!("evil.example:{port}"))]).fails(421, "host");
@@ -162,7 +162,7 @@ fn pages_of_others_do_not_reach_it() {
 
 #[test]
 fn quotas_and_rates_hold() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let quotas =
         json!({ "executions": 2, "sandboxes": 1, "storageBytes": 2000, "requestsPerSecond": 5 });
     service.put("/v1/tenants/alice/quotas", &quotas).is(200);
@@ -202,7 +202,7 @@ fn tokens_without_their_key_are_not_voided_in_silence() {
                 .env("RINGFENCE_ADMIN_TOKEN", ADMIN);
             command
         };
-        let ran = Ran::of(&mut serve(), b"");
+        let ran = TestOutput::of(&mut serve(), b"");
         let said = ran.ends(125).talk();
         assert!(
             said.contains("data/key is missing")
@@ -210,14 +210,14 @@ fn tokens_without_their_key_are_not_voided_in_silence() {
                 && !data.join("key").exists(),
             "{said}"
         );
-        let said = Ran::of(serve().args(["--host", "a b"]), b"").ends(125).talk();
+        let said = TestOutput::of(serve().args(["--host", "a b"]), b"").ends(125).talk();
         assert!(said.contains("it is no host name"), "{said}");
     });
 }
 
 #[test]
 fn minted_token_never_outlives_its_minter() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let short = json!({ "userId": "alice", "scopes": ["admin", "skills:read"], "expiresIn": 60 });
     let short = service.post("/v1/tokens", &short).is(201);
     let minter = service.with(short["token"].as_str().unwrap());
@@ -252,7 +252,7 @@ fn minted_token_never_outlives_its_minter() {
 
 #[test]
 fn rate_quota_is_shared_by_all_tokens_of_a_tenant() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     service.put("/v1/tenants/alice/quotas", &json!({ "requestsPerSecond": 1 })).is(200);
     let tokens: Vec<_> = (0..40).map(|_| service.token("alice", &["skills:read"])).collect();
     let bob = service.token("bob", &["skills:read"]);
@@ -265,7 +265,7 @@ fn rate_quota_is_shared_by_all_tokens_of_a_tenant() {
 /// With 20,000 tokens a comparison with each of them takes tens of milliseconds.
 #[test]
 fn authentication_takes_no_longer_with_many_tokens() {
-    let service = Service::start(As::all()[0]);
+    let service = Service::start(TestUser::all()[0]);
     let median = |service: &Service| {
         let mut took: Vec<_> = (0..60)
             .map(|_| {

@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use ringfence_engine::{Described, Unread, agents, gather};
+use ringfence_engine::{AgentDefinition, UnreadableDefinition, agents, gather};
 use ringfence_policy::Source;
 use serde_json::{Value, json};
 
 use super::AgentList;
-use crate::commands::words::directory;
+use crate::commands::resolve_args::directory;
 use crate::error::CliError;
-use crate::say;
-use crate::show::{self, printable};
+use crate::messages;
+use crate::output::{self, printable};
 
 pub(super) fn run(arguments: &AgentList) -> Result<ExitCode, CliError> {
     let facts = gather(&directory(arguments.directory.as_deref())?)?.facts;
@@ -18,11 +18,11 @@ pub(super) fn run(arguments: &AgentList) -> Result<ExitCode, CliError> {
     if arguments.json {
         let found: Vec<Value> = found.iter().map(as_json).collect();
         let unread: Vec<Value> = unread.iter().map(unread_json).collect();
-        show::json(&json!({ "agents": found, "unread": unread }))?;
+        output::json(&json!({ "agents": found, "unread": unread }))?;
     } else {
-        show::text(&found.iter().map(as_text).collect::<String>())?;
-        for Unread { error, .. } in &unread {
-            say::warning(&printable(&format!("this is not taken for an agent: {error}")));
+        output::text(&found.iter().map(as_text).collect::<String>())?;
+        for UnreadableDefinition { error, .. } in &unread {
+            messages::warning(&printable(&format!("this is not taken for an agent: {error}")));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -33,7 +33,7 @@ pub(super) fn whose(source: &Source) -> &'static str {
     if *source == Source::Project { "project" } else { "user" }
 }
 
-fn as_text(described: &Described) -> String {
+fn as_text(described: &AgentDefinition) -> String {
     let agent = &described.agent;
     let about = agent.description.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
     let short: String = about.chars().take(72).collect();
@@ -49,12 +49,12 @@ fn as_text(described: &Described) -> String {
 }
 
 /// What it may do with files, in a word or two.
-fn what(described: &Described) -> &'static str {
+fn what(described: &AgentDefinition) -> &'static str {
     let rules = super::show::rules(described);
     if rules.against_writing().is_some() { "reads" } else { "reads and writes" }
 }
 
-fn as_json(described: &Described) -> Value {
+fn as_json(described: &AgentDefinition) -> Value {
     let agent = &described.agent;
     json!({
         "name": agent.name,
@@ -65,6 +65,6 @@ fn as_json(described: &Described) -> Value {
     })
 }
 
-fn unread_json(unread: &Unread) -> Value {
+fn unread_json(unread: &UnreadableDefinition) -> Value {
     json!({ "file": unread.file.to_string(), "code": unread.error.code(), "message": unread.error.to_string(), "hint": unread.error.hint() })
 }

@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use ringfence_engine::Described;
-use ringfence_local::Local;
-use ringfence_policy::{Agent, Source};
+use ringfence_engine::AgentDefinition;
+use ringfence_local::LocalProvider;
+use ringfence_policy::{AgentSpec, Source};
 
 use super::{AgentRun, named};
-use crate::args::{Run, ShellArg};
-use crate::commands::run::{Wall, Whose, run_for};
+use crate::args::{RunArgs, ShellArg};
+use crate::commands::run::{CommandAuthor, SandboxFlag, run_for};
 use crate::error::CliError;
 
-pub(super) fn run(arguments: AgentRun, local: &Local) -> Result<ExitCode, CliError> {
+pub(super) fn run(arguments: AgentRun, local: &LocalProvider) -> Result<ExitCode, CliError> {
     let (described, _) = named(&arguments.name, &arguments.policy)?;
     let AgentRun {
         name,
@@ -27,18 +27,18 @@ pub(super) fn run(arguments: AgentRun, local: &Local) -> Result<ExitCode, CliErr
         mut policy,
     } = arguments;
     let wall = match (sandbox, no_sandbox) {
-        (true, _) => Wall::Wanted,
-        (_, true) => Wall::Unwanted,
-        _ => Wall::AsWritten,
+        (true, _) => SandboxFlag::Wanted,
+        (_, true) => SandboxFlag::Unwanted,
+        _ => SandboxFlag::AsWritten,
     };
     let is_theirs = command.is_empty() && described.agent.source == Source::Project;
-    let whose = if is_theirs { Whose::Projects } else { Whose::Persons };
+    let whose = if is_theirs { CommandAuthor::Projects } else { CommandAuthor::Persons };
     let (line, command) = what_is_run(&described, command)?;
     // By this, whatever it starts is known as the same agent.
     policy.env.push(format!("RINGFENCE_AGENT={name}"));
     let (session, shell, keep_directory, quiet) = (None, ShellArg::Sh, false, false);
     let agent = Some(name);
-    let run = Run {
+    let run = RunArgs {
         timeout,
         json,
         quiet,
@@ -60,14 +60,14 @@ pub(super) fn run(arguments: AgentRun, local: &Local) -> Result<ExitCode, CliErr
 
 /// A line for the shell, or words.
 fn what_is_run(
-    described: &Described,
+    described: &AgentDefinition,
     typed: Vec<OsString>,
 ) -> Result<(Option<String>, Vec<OsString>), CliError> {
-    use ringfence_policy::AgentCommand::{Line, Words};
+    use ringfence_policy::AgentProgram::{Line, Words};
     if !typed.is_empty() {
         return Ok((None, typed));
     }
-    let Agent { name, file, .. } = &described.agent;
+    let AgentSpec { name, file, .. } = &described.agent;
     match &described.agent.command {
         Some(Line(line)) => Ok((Some(line.clone()), Vec::new())),
         Some(Words(words)) => Ok((None, words.iter().map(Into::into).collect())),

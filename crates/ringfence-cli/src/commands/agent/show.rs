@@ -2,27 +2,27 @@
 
 use std::process::ExitCode;
 
-use ringfence_engine::Described;
-use ringfence_policy::{AgentCommand, Grants, Mode, NetworkMode, Tool, ToolRules};
+use ringfence_engine::AgentDefinition;
+use ringfence_policy::{AgentProgram, Grants, Mode, NetworkMode, Tool, ToolRules};
 use serde_json::{Value, json};
 
 use super::list::whose;
 use super::{AgentShow, named};
-use crate::commands::words::{Chosen, meant_to_run};
+use crate::commands::resolve_args::{RunOverrides, meant_to_run};
 use crate::error::CliError;
-use crate::show::{self, printable};
+use crate::output::{self, printable};
 
 /// Tools that agents have beside ours.
 const BESIDE: &[&str] = &["WebFetch", "WebSearch"];
 
 pub(super) fn run(arguments: &AgentShow) -> Result<ExitCode, CliError> {
     let (described, _) = named(&arguments.name, &arguments.policy)?;
-    let chosen = Chosen { agent: Some(&arguments.name), ..Chosen::default() };
+    let chosen = RunOverrides { agent: Some(&arguments.name), ..RunOverrides::default() };
     let grants = meant_to_run(&arguments.policy, chosen)?.resolved.grants;
     if arguments.json {
-        show::json(&as_json(&described, &grants))?;
+        output::json(&as_json(&described, &grants))?;
     } else {
-        show::text(
+        output::text(
             &as_text(&described, &grants)
                 .lines()
                 .map(|line| printable(line) + "\n")
@@ -33,8 +33,8 @@ pub(super) fn run(arguments: &AgentShow) -> Result<ExitCode, CliError> {
 }
 
 /// What its definitions alone say of tools.
-pub(super) fn rules(described: &Described) -> ToolRules {
-    ToolRules::of(&described.all().map(ringfence_policy::Agent::layer).collect::<Vec<_>>())
+pub(super) fn rules(described: &AgentDefinition) -> ToolRules {
+    ToolRules::of(&described.all().map(ringfence_policy::AgentSpec::layer).collect::<Vec<_>>())
 }
 
 /// A tool, and the rule that takes it away.
@@ -51,10 +51,10 @@ fn tools(grants: &Grants) -> Vec<(&'static str, Option<String>)> {
         .collect()
 }
 
-fn line(command: &AgentCommand) -> String {
+fn line(command: &AgentProgram) -> String {
     match command {
-        AgentCommand::Line(line) => line.clone(),
-        AgentCommand::Words(words) => words.join(" "),
+        AgentProgram::Line(line) => line.clone(),
+        AgentProgram::Words(words) => words.join(" "),
     }
 }
 
@@ -77,7 +77,7 @@ fn network(grants: &Grants) -> &'static str {
     }
 }
 
-fn as_text(described: &Described, grants: &Grants) -> String {
+fn as_text(described: &AgentDefinition, grants: &Grants) -> String {
     let agent = &described.agent;
     let mut text = format!("{} ({})\n", agent.name, whose(&agent.source));
     if let Some(description) = &agent.description {
@@ -100,7 +100,7 @@ fn as_text(described: &Described, grants: &Grants) -> String {
     text
 }
 
-fn as_json(described: &Described, grants: &Grants) -> Value {
+fn as_json(described: &AgentDefinition, grants: &Grants) -> Value {
     let agent = &described.agent;
     let tools: Vec<Value> = tools(grants)
         .into_iter()
@@ -112,8 +112,8 @@ fn as_json(described: &Described, grants: &Grants) -> Value {
         "source": whose(&agent.source),
         "files": described.all().map(|agent| agent.file.to_string()).collect::<Vec<_>>(),
         "command": match &agent.command {
-            Some(AgentCommand::Line(line)) => json!(line),
-            Some(AgentCommand::Words(words)) => json!(words),
+            Some(AgentProgram::Line(line)) => json!(line),
+            Some(AgentProgram::Words(words)) => json!(words),
             None => Value::Null,
         },
         "confined": grants.is_confined(),

@@ -5,43 +5,43 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_enforce::{Fuse, Support};
+use ringfence_enforce::{FuseSupport, HostSupport};
 use ringfence_engine::{FilteredVariable, OwnPolicy};
 use ringfence_policy::AbsPath;
 
 use crate::commands::policy::files::why;
-use crate::show;
+use crate::output;
 
 /// How something stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FindingState {
     Ok,
     Limited,
     Missing,
 }
 
-impl State {
+impl FindingState {
     pub(super) fn word(self) -> &'static str {
         match self {
-            State::Ok => "ok",
-            State::Limited => "limited",
-            State::Missing => "missing",
+            FindingState::Ok => "ok",
+            FindingState::Limited => "limited",
+            FindingState::Missing => "missing",
         }
     }
 }
 
 /// One line of the diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
+pub(super) struct DoctorFinding {
     pub(super) name: &'static str,
-    pub(super) state: State,
+    pub(super) state: FindingState,
     /// What it is good for, or what follows from its absence.
     pub(super) what: String,
     pub(super) fix: Option<&'static str>,
 }
 
-impl Finding {
-    fn new(name: &'static str, state: State, what: impl Into<String>) -> Self {
+impl DoctorFinding {
+    fn new(name: &'static str, state: FindingState, what: impl Into<String>) -> Self {
         Self { name, state, what: what.into(), fix: None }
     }
 
@@ -54,10 +54,10 @@ impl Finding {
         match took {
             Some(took) => Self::new(
                 "sandbox",
-                State::Ok,
+                FindingState::Ok,
                 format!("made and ended one in {:.1} ms", took.as_secs_f64() * 1000.0),
             ),
-            None => Self::new("sandbox", State::Missing, "cannot be made: see below"),
+            None => Self::new("sandbox", FindingState::Missing, "cannot be made: see below"),
         }
     }
 
@@ -65,11 +65,11 @@ impl Finding {
     pub(super) fn variables(filtered: &[FilteredVariable]) -> Option<Self> {
         let judged: Vec<String> = filtered
             .iter()
-            .filter_map(|one| Some(format!("{} ({})", show::printable(&one.name), one.why?)))
+            .filter_map(|one| Some(format!("{} ({})", output::printable(&one.name), one.why?)))
             .collect();
         let what = format!("not passed to commands: {}", judged.join(", "));
         let fix = "ringfence run --env NAME, if the value may be seen inside";
-        (!judged.is_empty()).then(|| Self::new("variables", State::Limited, what).fix(fix))
+        (!judged.is_empty()).then(|| Self::new("variables", FindingState::Limited, what).fix(fix))
     }
 
     /// Denied files of the project that git has in its store, where a command can read them.
@@ -77,12 +77,12 @@ impl Finding {
         const NAME: &str = "git store";
         const FEW: usize = 3;
         if tracked.is_empty() {
-            return Self::new(NAME, State::Ok, "no tracked file is denied");
+            return Self::new(NAME, FindingState::Ok, "no tracked file is denied");
         }
         let mut named = tracked
             .iter()
             .take(FEW)
-            .map(|name| show::printable(name))
+            .map(|name| output::printable(name))
             .collect::<Vec<_>>()
             .join(", ");
         if tracked.len() > FEW {
@@ -92,7 +92,7 @@ impl Finding {
             if tracked.len() == 1 { "denied file is tracked" } else { "denied files are tracked" };
         Self::new(
             NAME,
-            State::Limited,
+            FindingState::Limited,
             format!("{} {files}, and readable in `.git`: {named}", tracked.len()),
         )
         .fix("git rm --cached FILE, and replace the secret: history keeps it")
@@ -108,7 +108,7 @@ impl Finding {
         };
         let what = format!("{} is unused: {}{more}", first.file, why(first));
         Some(
-            Self::new("own policies", State::Limited, show::printable(&what))
+            Self::new("own policies", FindingState::Limited, output::printable(&what))
                 .fix("ringfence policy list"),
         )
     }
@@ -116,10 +116,10 @@ impl Finding {
     /// Whether the run of that sandbox was recorded.
     pub(super) fn log(directory: &AbsPath, unrecorded: Option<&str>) -> Self {
         match unrecorded {
-            None => Self::new("audit log", State::Ok, format!("written to {directory}")),
+            None => Self::new("audit log", FindingState::Ok, format!("written to {directory}")),
             Some(why) => Self::new(
                 "audit log",
-                State::Missing,
+                FindingState::Missing,
                 format!("runs are refused, unless the policy lets them go unrecorded: {why}"),
             )
             .fix("export XDG_STATE_HOME=DIRECTORY, one that you can write"),
@@ -129,9 +129,9 @@ impl Finding {
 
 /// The host as far as it shows itself in files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Host {
+pub(super) struct HostFacts {
     pub(super) kernel: String,
-    pub(super) support: Support,
+    pub(super) support: HostSupport,
     /// What ringfence itself runs in.
     pub(super) container: Option<&'static str>,
     pub(super) apparmor_restricts: bool,
@@ -142,8 +142,8 @@ pub(super) struct Host {
     grouping: Option<String>,
 }
 
-impl Host {
-    pub(super) fn look(support: Support) -> Self {
+impl HostFacts {
+    pub(super) fn look(support: HostSupport) -> Self {
         let has_word = |path: &str, word: &str| {
             read(path).map(|text| text.split_whitespace().any(|found| found == word))
         };
@@ -172,90 +172,115 @@ impl Host {
         )
     }
 
-    pub(super) fn findings(&self) -> Vec<Finding> {
+    pub(super) fn findings(&self) -> Vec<DoctorFinding> {
         vec![self.landlock(), self.notify(), self.overlay(), self.fuse(), self.groups()]
     }
 
-    fn landlock(&self) -> Finding {
+    fn landlock(&self) -> DoctorFinding {
         const NAME: &str = "Landlock";
         match self.support.landlock {
-            0 => Finding::new(
+            0 => DoctorFinding::new(
                 NAME,
-                State::Limited,
+                FindingState::Limited,
                 "none: the mounts hold alone; `--net full` is refused",
             )
             .fix("boot with `landlock` in the kernel's lsm= list"),
-            abi @ 1..6 => Finding::new(
+            abi @ 1..6 => DoctorFinding::new(
                 NAME,
-                State::Limited,
+                FindingState::Limited,
                 format!("ABI {abi} cannot scope sockets: `--net full` is refused"),
             )
             .fix("use a kernel from 6.12 on"),
-            abi => Finding::new(
+            abi => DoctorFinding::new(
                 NAME,
-                State::Ok,
+                FindingState::Ok,
                 format!("ABI {abi}: signals and abstract sockets stay inside"),
             ),
         }
     }
 
-    fn notify(&self) -> Finding {
+    fn notify(&self) -> DoctorFinding {
         const NAME: &str = "seccomp notify";
         match self.notify {
-            Some(true) => Finding::new(NAME, State::Ok, "denied names cannot appear later either"),
-            Some(false) => Finding::new(
+            Some(true) => DoctorFinding::new(
                 NAME,
-                State::Missing,
+                FindingState::Ok,
+                "denied names cannot appear later either",
+            ),
+            Some(false) => DoctorFinding::new(
+                NAME,
+                FindingState::Missing,
                 "denied names could appear later: `run` will refuse",
             )
             .fix("use a kernel from 5.9 on"),
-            None => Finding::new(NAME, State::Limited, "the kernel does not say whether it has it"),
+            None => DoctorFinding::new(
+                NAME,
+                FindingState::Limited,
+                "the kernel does not say whether it has it",
+            ),
         }
     }
 
-    fn overlay(&self) -> Finding {
+    fn overlay(&self) -> DoctorFinding {
         const NAME: &str = "overlay";
         if self.overlay {
-            return Finding::new(NAME, State::Ok, "listed, not tried: for caches over the host's");
+            return DoctorFinding::new(
+                NAME,
+                FindingState::Ok,
+                "listed, not tried: for caches over the host's",
+            );
         }
-        Finding::new(NAME, State::Limited, "not listed: caches over the host's may not be had")
-            .fix("sudo modprobe overlay")
+        DoctorFinding::new(
+            NAME,
+            FindingState::Limited,
+            "not listed: caches over the host's may not be had",
+        )
+        .fix("sudo modprobe overlay")
     }
 
-    fn fuse(&self) -> Finding {
+    fn fuse(&self) -> DoctorFinding {
         const NAME: &str = "/dev/fuse";
         let fix = match (self.support.fuse, self.container) {
             (_, Some(DOCKER)) => "docker run --device /dev/fuse …",
             (_, Some(PODMAN)) => "podman run --device /dev/fuse …",
-            (Fuse::Absent, _) => "sudo modprobe fuse",
-            (Fuse::Shut | Fuse::Opens, _) => "sudo chmod 666 /dev/fuse",
+            (FuseSupport::Absent, _) => "sudo modprobe fuse",
+            (FuseSupport::Shut | FuseSupport::Opens, _) => "sudo chmod 666 /dev/fuse",
         };
         match self.support.fuse {
-            Fuse::Opens => {
-                Finding::new(NAME, State::Ok, "can be opened: refusals are told exactly")
-            }
-            Fuse::Shut => {
-                Finding::new(NAME, State::Limited, "cannot be opened: refused reads are guessed")
-                    .fix(fix)
-            }
-            Fuse::Absent => {
-                Finding::new(NAME, State::Limited, "not there: refused reads are guessed").fix(fix)
-            }
+            FuseSupport::Opens => DoctorFinding::new(
+                NAME,
+                FindingState::Ok,
+                "can be opened: refusals are told exactly",
+            ),
+            FuseSupport::Shut => DoctorFinding::new(
+                NAME,
+                FindingState::Limited,
+                "cannot be opened: refused reads are guessed",
+            )
+            .fix(fix),
+            FuseSupport::Absent => DoctorFinding::new(
+                NAME,
+                FindingState::Limited,
+                "not there: refused reads are guessed",
+            )
+            .fix(fix),
         }
     }
 
-    fn groups(&self) -> Finding {
+    fn groups(&self) -> DoctorFinding {
         const NAME: &str = "control groups";
         let fix = match self.support.uid {
             0 => "systemd-run --scope -p Delegate=yes ringfence …",
             _ => "systemd-run --user --scope -p Delegate=yes ringfence …",
         };
         match &self.grouping {
-            Some(grouping) => Finding::new(NAME, State::Ok, grouping.as_str()),
-            None => {
-                Finding::new(NAME, State::Limited, "none is ours: limits are counted by process")
-                    .fix(fix)
-            }
+            Some(grouping) => DoctorFinding::new(NAME, FindingState::Ok, grouping.as_str()),
+            None => DoctorFinding::new(
+                NAME,
+                FindingState::Limited,
+                "none is ours: limits are counted by process",
+            )
+            .fix(fix),
         }
     }
 
@@ -263,13 +288,13 @@ impl Host {
     pub(super) fn example() -> Self {
         Self {
             kernel: "6.12.0".into(),
-            support: Support {
+            support: HostSupport {
                 uid: 1000,
                 gid: 1000,
                 landlock: 6,
-                fuse: Fuse::Opens,
-                accounts: ringfence_enforce::Accounts::Full,
-                numbers: ringfence_enforce::Numbers::Own,
+                fuse: FuseSupport::Opens,
+                accounts: ringfence_enforce::ProcAccounting::Full,
+                numbers: ringfence_enforce::PidAllocation::Own,
             },
             container: None,
             apparmor_restricts: false,
@@ -306,40 +331,47 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(host: &Host, name: &str, state: State, says: &str) {
+    fn check(host: &HostFacts, name: &str, state: FindingState, says: &str) {
         let finding = host.findings().into_iter().find(|finding| finding.name == name).unwrap();
         assert_eq!(finding.state, state, "{finding:?}");
         assert!(finding.what.contains(says), "{finding:?}");
-        assert_eq!(finding.fix.is_none(), state == State::Ok, "{finding:?}");
+        assert_eq!(finding.fix.is_none(), state == FindingState::Ok, "{finding:?}");
     }
 
     #[test]
     fn each_lack_is_told_with_what_follows_and_a_fix() {
-        let good = Host::example();
-        let landlock = |landlock| Host {
-            support: Support { landlock, ..good.support.clone() },
+        let good = HostFacts::example();
+        let landlock = |landlock| HostFacts {
+            support: HostSupport { landlock, ..good.support.clone() },
             ..good.clone()
         };
-        check(&good, "Landlock", State::Ok, "ABI 6");
-        check(&landlock(0), "Landlock", State::Limited, "mounts hold alone");
-        check(&landlock(3), "Landlock", State::Limited, "`--net full`");
-        check(&good, "seccomp notify", State::Ok, "");
+        check(&good, "Landlock", FindingState::Ok, "ABI 6");
+        check(&landlock(0), "Landlock", FindingState::Limited, "mounts hold alone");
+        check(&landlock(3), "Landlock", FindingState::Limited, "`--net full`");
+        check(&good, "seccomp notify", FindingState::Ok, "");
         check(
-            &Host { notify: Some(false), ..good.clone() },
+            &HostFacts { notify: Some(false), ..good.clone() },
             "seccomp notify",
-            State::Missing,
+            FindingState::Missing,
             "refuse",
         );
-        check(&Host { overlay: false, ..good.clone() }, "overlay", State::Limited, "not listed");
-        let fuse =
-            |fuse| Host { support: Support { fuse, ..good.support.clone() }, ..good.clone() };
-        check(&fuse(Fuse::Absent), "/dev/fuse", State::Limited, "not there");
-        check(&fuse(Fuse::Shut), "/dev/fuse", State::Limited, "cannot be opened");
-        check(&good, "control groups", State::Ok, "v2 counts memory");
         check(
-            &Host { grouping: None, ..good.clone() },
+            &HostFacts { overlay: false, ..good.clone() },
+            "overlay",
+            FindingState::Limited,
+            "not listed",
+        );
+        let fuse = |fuse| HostFacts {
+            support: HostSupport { fuse, ..good.support.clone() },
+            ..good.clone()
+        };
+        check(&fuse(FuseSupport::Absent), "/dev/fuse", FindingState::Limited, "not there");
+        check(&fuse(FuseSupport::Shut), "/dev/fuse", FindingState::Limited, "cannot be opened");
+        check(&good, "control groups", FindingState::Ok, "v2 counts memory");
+        check(
+            &HostFacts { grouping: None, ..good.clone() },
             "control groups",
-            State::Limited,
+            FindingState::Limited,
             "by process",
         );
     }
@@ -347,9 +379,9 @@ mod tests {
     #[test]
     fn tracked_secrets_are_counted_and_the_first_are_named() {
         let of = |names: &[&str]| {
-            Finding::history(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+            DoctorFinding::history(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         };
-        assert_eq!(of(&[]).state, State::Ok);
+        assert_eq!(of(&[]).state, FindingState::Ok);
         assert!(of(&["a.pem"]).what.starts_with("1 denied file is tracked"));
         assert!(of(&["a.pem", "b", "c", "d\n"]).what.ends_with(": a.pem, b, c, …"));
         assert!(of(&["a.pem"]).fix.is_some());
@@ -357,9 +389,9 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_a_terminal() {
-        let good = Host::example();
-        let poor = Host {
-            support: Support { landlock: 3, fuse: Fuse::Shut, ..good.support.clone() },
+        let good = HostFacts::example();
+        let poor = HostFacts {
+            support: HostSupport { landlock: 3, fuse: FuseSupport::Shut, ..good.support.clone() },
             overlay: false,
             grouping: None,
             ..good.clone()

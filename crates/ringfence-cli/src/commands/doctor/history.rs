@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 
 use ringfence_enforce::{Tracked, tracked};
-use ringfence_engine::{Files, Resolved, gather, resolve_in};
+use ringfence_engine::{PolicyFiles, ResolvedPolicy, gather, resolve_in};
 use ringfence_policy::{AbsPath, Access, Flags, Verdict};
 
 /// More of an index is not read. That of the Linux kernel has 9 MB.
@@ -13,8 +13,8 @@ const LONGEST: u64 = 1 << 26;
 /// Tracked files of the project around `cwd` that no command may read; `None` where there is no
 /// repository, or no policy to judge by.
 pub(super) fn tracked_secrets(cwd: &AbsPath) -> Option<Vec<String>> {
-    let Resolved { grants, surroundings, .. } =
-        resolve_in(gather(cwd).ok()?, &Flags::none(cwd.clone()), &Files::default()).ok()?;
+    let ResolvedPolicy { grants, surroundings, .. } =
+        resolve_in(gather(cwd).ok()?, &Flags::none(cwd.clone()), &PolicyFiles::default()).ok()?;
     let workspace = &grants.workspace;
     let git = surroundings
         .facts

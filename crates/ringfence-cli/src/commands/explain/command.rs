@@ -5,37 +5,38 @@ use std::ops::Range;
 use std::process::ExitCode;
 
 use ringfence_policy::command::{
-    Dialect, Exclusion, Line, Part, Problem, Refusal, Ruling, Word, excluded,
+    Exclusion, GuardRefusal, GuardRuling, ParseProblem, ParsedLine, ShellDialect, ShellWord,
+    SimpleCommand, excluded,
 };
 use ringfence_policy::{CommandRules, Origin};
 use serde_json::{Value, json};
 
-use super::Form;
+use super::ExplainFormat;
 use crate::error::CliError;
-use crate::show::{self, Paint, printable};
+use crate::output::{self, ColorMode, printable};
 
 /// All that is said about a line.
-struct Report<'a> {
+struct LineReport<'a> {
     text: &'a str,
     /// As bash reads it.
-    line: Result<Line, Problem>,
-    rulings: Vec<Ruling>,
+    line: Result<ParsedLine, ParseProblem>,
+    rulings: Vec<GuardRuling>,
     exclusion: Exclusion,
     excluded: &'a [Origin],
     /// Why `run -c` refuses what a session would run: `sh` may read it differently.
-    by_sh: Option<Refusal>,
+    by_sh: Option<GuardRefusal>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> LineReport<'a> {
     fn new(text: &'a str, rules: &'a CommandRules) -> Self {
-        let line = Line::parse(text);
+        let line = ParsedLine::parse(text);
         let rulings = rules.rulings(line.as_ref());
         let patterns: Vec<&str> =
             rules.excluded.iter().map(|origin| origin.text.as_str()).collect();
         let exclusion = excluded(line.as_ref(), &patterns);
         let passes = rulings.iter().all(|ruling| ruling.refusal.is_none());
         let by_sh =
-            passes.then(|| rules.refusal(rules.read(text, Dialect::Posix).as_ref())).flatten();
+            passes.then(|| rules.refusal(rules.read(text, ShellDialect::Posix).as_ref())).flatten();
         Self { text, line, rulings, exclusion, excluded: &rules.excluded, by_sh }
     }
 
@@ -57,16 +58,20 @@ impl<'a> Report<'a> {
     }
 }
 
-pub(super) fn explain(text: &str, rules: &CommandRules, form: Form) -> Result<ExitCode, CliError> {
-    let report = Report::new(text, rules);
+pub(super) fn explain(
+    text: &str,
+    rules: &CommandRules,
+    form: ExplainFormat,
+) -> Result<ExitCode, CliError> {
+    let report = LineReport::new(text, rules);
     match form {
-        Form::Json => show::json(&as_json(&report))?,
-        Form::Text => show::text(&as_text(&report, Paint::for_stdout()))?,
+        ExplainFormat::Json => output::json(&as_json(&report))?,
+        ExplainFormat::Text => output::text(&as_text(&report, ColorMode::for_stdout()))?,
     }
     Ok(ExitCode::from(u8::from(report.is_refused())))
 }
 
-fn as_text(report: &Report<'_>, paint: Paint) -> String {
+fn as_text(report: &LineReport<'_>, paint: ColorMode) -> String {
     let verdict = if report.is_refused() { paint.bad("refused") } else { paint.good("allowed") };
     let mut text = format!("command {}: {verdict}\n", printable(report.text));
     let mut say = |label: &str, said: String| {
@@ -117,15 +122,15 @@ fn as_text(report: &Report<'_>, paint: Paint) -> String {
     text
 }
 
-fn way(part: &Part) -> String {
+fn way(part: &SimpleCommand) -> String {
     match part.way {
-        ringfence_policy::command::Way::Plain => String::new(),
+        ringfence_policy::command::ReachedBy::Plain => String::new(),
         way => format!(", {}", way.word()),
     }
 }
 
 /// Assignments and words.
-fn shown(part: &Part) -> String {
+fn shown(part: &SimpleCommand) -> String {
     let assigned = part.assignments.iter().map(|assignment| format!("{}=…", assignment.name));
     let words = (!part.words().is_empty()).then(|| part.shown());
     let redirects = part
@@ -135,7 +140,7 @@ fn shown(part: &Part) -> String {
     assigned.chain(words).chain(redirects).collect::<Vec<_>>().join(" ")
 }
 
-fn outside(report: &Report<'_>) -> String {
+fn outside(report: &LineReport<'_>) -> String {
     match &report.exclusion {
         Exclusion::Inside { reason, span } => format!("no: {reason} ({})", report.at(span)),
         Exclusion::Outside(by) => {
@@ -147,7 +152,7 @@ fn outside(report: &Report<'_>) -> String {
     }
 }
 
-fn as_json(report: &Report<'_>) -> Value {
+fn as_json(report: &LineReport<'_>) -> Value {
     let place = |span: &Range<usize>| report.place(span);
     let rules: Vec<Value> = report.rulings.iter().map(|ruling| rule(ruling, &place)).collect();
     let (parts, doubts, functions, problem) = match &report.line {
@@ -177,9 +182,9 @@ fn as_json(report: &Report<'_>) -> Value {
     })
 }
 
-type Place<'a> = dyn Fn(&Range<usize>) -> (usize, usize) + 'a;
+type LineSpan<'a> = dyn Fn(&Range<usize>) -> (usize, usize) + 'a;
 
-fn rule(ruling: &Ruling, place: &Place<'_>) -> Value {
+fn rule(ruling: &GuardRuling, place: &LineSpan<'_>) -> Value {
     let mut value = json!({ "rule": ruling.rule, "from": ruling.origin.to_string(), "refuses": ruling.refusal.is_some() });
     if let Some(refusal) = &ruling.refusal {
         let (position, length) = place(&refusal.span);
@@ -193,12 +198,12 @@ fn rule(ruling: &Ruling, place: &Place<'_>) -> Value {
     value
 }
 
-fn part(part: &Part, place: &Place<'_>) -> Value {
+fn part(part: &SimpleCommand, place: &LineSpan<'_>) -> Value {
     let (position, length) = place(&part.span);
     json!({
         "text": part.shown(),
         // A word that is not known before it runs is null.
-        "words": part.words().iter().map(Word::literal).collect::<Vec<_>>(),
+        "words": part.words().iter().map(ShellWord::literal).collect::<Vec<_>>(),
         "wrappers": part.stripped().collect::<Vec<_>>(),
         "assignments": part.assignments.iter().map(|assignment| &assignment.name).collect::<Vec<_>>(),
         "redirects": part.redirects.iter().map(|redirect| format!("{}{}", redirect.operator, redirect.target.raw)).collect::<Vec<_>>(),
@@ -208,7 +213,7 @@ fn part(part: &Part, place: &Place<'_>) -> Value {
     })
 }
 
-fn doubt(problem: &Problem, place: &Place<'_>) -> Value {
+fn doubt(problem: &ParseProblem, place: &LineSpan<'_>) -> Value {
     json!({ "reason": problem.reason, "position": place(&(problem.position..problem.position)).0 })
 }
 
@@ -230,7 +235,7 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expect: &str) {
-        assert_eq!(as_text(&Report::new(line, &rules()), Paint::Plain), expect);
+        assert_eq!(as_text(&LineReport::new(line, &rules()), ColorMode::Plain), expect);
     }
 
     #[test]
@@ -265,7 +270,7 @@ mod tests {
 
     #[test]
     fn programs_get_the_same() {
-        let value = as_json(&Report::new("env A=b curl \"$x\" | docker ps", &rules()));
+        let value = as_json(&LineReport::new("env A=b curl \"$x\" | docker ps", &rules()));
         assert_eq!(
             (&value["allowed"], &value["excluded"]["outside"]),
             (&false.into(), &false.into())

@@ -5,24 +5,26 @@ use std::path::Path;
 
 use ringfence_api::Gap;
 use ringfence_engine::plan;
-use ringfence_local::{Local, own_addresses};
+use ringfence_local::{LocalProvider, own_addresses};
 use ringfence_policy::{
-    AbsPath, Access, Grants, Ground, Host, NetworkRules, Origin, Passage, Ports, Source, Verdict,
+    AbsPath, Access, Grants, HostDecision, HostReason, HostTarget, NetworkRules, Origin,
+    PortSelection, Source, Verdict,
 };
 
-use super::{Answer, Fate};
-use crate::commands::words::{Meant, below_home};
+use super::{ExplainVerdict, Explanation};
+use crate::commands::resolve_args::{ResolvedArgs, below_home};
 use crate::error::CliError;
-use crate::origins::Origins;
+use crate::origins::PolicyOrigins;
 
 pub(super) fn explain(
     target: &str,
-    meant: &Meant,
-    origins: &Origins<'_>,
-) -> Result<Answer, CliError> {
+    meant: &ResolvedArgs,
+    origins: &PolicyOrigins<'_>,
+) -> Result<Explanation, CliError> {
     let grants = &meant.resolved.grants;
     if !grants.is_confined() {
-        return Ok(Answer::new(target, "allowed", Fate::Allowed).line("why", "nothing is confined"));
+        return Ok(Explanation::new(target, "allowed", ExplainVerdict::Allowed)
+            .line("why", "nothing is confined"));
     }
     if target.contains('/') {
         return Ok(socket(
@@ -33,26 +35,30 @@ pub(super) fn explain(
     }
     let passage = passage(&grants.network, target)?;
     let opener = match passage.ground {
-        Ground::Localhost(_) => "network.localhost",
+        HostReason::Localhost(_) => "network.localhost",
         _ => "network.allow-list",
     };
-    let gap =
-        plan(&Local::default(), &meant.resolved)?.gaps.into_iter().find(|gap| gap.what == opener);
+    let gap = plan(&LocalProvider::default(), &meant.resolved)?
+        .gaps
+        .into_iter()
+        .find(|gap| gap.what == opener);
     let answer = answer(&passage, gap);
-    Ok(if answer.fate == Fate::Allowed {
+    Ok(if answer.fate == ExplainVerdict::Allowed {
         answer.maybe("secret", secrets(&grants.network, &passage))
     } else {
         answer
     })
 }
 
-/// The answer for a host that was refused by `rule` because its name led to a guarded address; `None`
-/// for any other rule. The address has to be allowed beside the name.
-pub(super) fn guarded(target: &str, rule: &str, rules: &NetworkRules) -> Option<Answer> {
-    let address = Passage::guarded_address(rule)?;
-    let (Host::Name(name), Some(port)) = host_and_port(target).ok()? else { return None };
+/// The answer for a host that was refused by `rule` because its name led to a guarded address;
+/// `None` for any other rule. The address has to be allowed beside the name.
+pub(super) fn guarded(target: &str, rule: &str, rules: &NetworkRules) -> Option<Explanation> {
+    let address = HostDecision::guarded_address(rule)?;
+    let (HostTarget::Name(name), Some(port)) = host_and_port(target).ok()? else { return None };
     let passage = rules.address(address, port, Some(&name), &own_addresses().unwrap_or_default());
-    if !matches!(passage.ground, Ground::Unlisted | Ground::Mode { .. }) || passage.is_open() {
+    if !matches!(passage.ground, HostReason::Unlisted | HostReason::Mode { .. })
+        || passage.is_open()
+    {
         return Some(answer(&passage, None));
     }
     let address = std::net::SocketAddr::new(address, port);
@@ -60,15 +66,15 @@ pub(super) fn guarded(target: &str, rule: &str, rules: &NetworkRules) -> Option<
         "ringfence run --allow-host {name}:{port} --allow-host {address}, or for good: ringfence allow host {name}:{port} && ringfence allow host {address}"
     );
     Some(
-        Answer::new(target, "denied", Fate::Refused)
+        Explanation::new(target, "denied", ExplainVerdict::Refused)
             .line("why", format!("its name led to {address}"))
             .line("change", change),
     )
 }
 
 /// What requests to it carry, and in what.
-fn secrets(rules: &NetworkRules, passage: &Passage) -> Option<String> {
-    let (Host::Name(name), Some(port)) = (&passage.host, passage.port) else { return None };
+fn secrets(rules: &NetworkRules, passage: &HostDecision) -> Option<String> {
+    let (HostTarget::Name(name), Some(port)) = (&passage.host, passage.port) else { return None };
     let each: Vec<String> = rules
         .secrets_for(name, port)
         .map(|secret| format!("{} in {}", secret.env, secret.header))
@@ -77,28 +83,32 @@ fn secrets(rules: &NetworkRules, passage: &Passage) -> Option<String> {
 }
 
 /// What the rules say of `HOST[:PORT]`. Without a port, of a name: whether anything of it is open.
-pub(crate) fn passage(rules: &NetworkRules, target: &str) -> Result<Passage, CliError> {
+pub(crate) fn passage(rules: &NetworkRules, target: &str) -> Result<HostDecision, CliError> {
     let (host, port) = host_and_port(target)?;
     let is_own = match &host {
-        Host::Name(name) => name.is_localhost(),
-        Host::Address(address) => address.is_loopback(),
+        HostTarget::Name(name) => name.is_localhost(),
+        HostTarget::Address(address) => address.is_loopback(),
     };
     Ok(match (host, port) {
         (host, None) if is_own => {
             let opened = match rules.localhost.ports() {
-                Ports::Some(ports) => ports.first().copied(),
-                Ports::None | Ports::All => None,
+                PortSelection::Some(ports) => ports.first().copied(),
+                PortSelection::None | PortSelection::All => None,
             };
             let address = match &host {
-                Host::Address(address) => *address,
-                Host::Name(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+                HostTarget::Address(address) => *address,
+                HostTarget::Name(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
             };
-            Passage { host, port: opened, ..rules.hosts_loopback(address, opened.unwrap_or(ANY)) }
+            HostDecision {
+                host,
+                port: opened,
+                ..rules.hosts_loopback(address, opened.unwrap_or(ANY))
+            }
         }
-        (Host::Name(name), None) => rules.lookup(&name),
-        (Host::Name(name), Some(port)) => rules.name(&name, port),
+        (HostTarget::Name(name), None) => rules.lookup(&name),
+        (HostTarget::Name(name), Some(port)) => rules.name(&name, port),
         // Of an address, the port that a rule on it has, or the one that is asked for most.
-        (Host::Address(address), port) => {
+        (HostTarget::Address(address), port) => {
             let ruled = || {
                 rules
                     .allow
@@ -119,17 +129,17 @@ pub(crate) fn passage(rules: &NetworkRules, target: &str) -> Result<Passage, Cli
 /// The port that is asked for most.
 const ANY: u16 = 443;
 
-fn answer(passage: &Passage, gap: Option<Gap>) -> Answer {
+fn answer(passage: &HostDecision, gap: Option<Gap>) -> Explanation {
     let (verdict, fate) = match passage.is_open() && gap.is_none() {
-        true => ("allowed", Fate::Allowed),
-        false => ("denied", Fate::Refused),
+        true => ("allowed", ExplainVerdict::Allowed),
+        false => ("denied", ExplainVerdict::Refused),
     };
     let by_default = Origin::new(Source::BuiltIn, "network.mode");
     let origin = match (&passage.ground, passage.origin()) {
-        (Ground::Mode { .. }, None) => Some(&by_default),
+        (HostReason::Mode { .. }, None) => Some(&by_default),
         (_, origin) => origin,
     };
-    let answer = Answer::new(passage.target(), verdict, fate)
+    let answer = Explanation::new(passage.target(), verdict, fate)
         .maybe("rule", passage.rule())
         .maybe("from", origin.map(Origin::to_string));
     match gap {
@@ -139,19 +149,19 @@ fn answer(passage: &Passage, gap: Option<Gap>) -> Answer {
 }
 
 /// `host`, `host:port`, an address in any spelling, `[v6]:port`.
-fn host_and_port(target: &str) -> Result<(Host, Option<u16>), CliError> {
+fn host_and_port(target: &str) -> Result<(HostTarget, Option<u16>), CliError> {
     let wrong = |what: String, hint: String| CliError::Words {
         what: format!("`{target}` is no host: {what}"),
         hint,
     };
-    let whole = match Host::new(target) {
+    let whole = match HostTarget::new(target) {
         Ok(host) => return Ok((host, None)),
         Err(error) => error,
     };
     let Some((host, port)) = target.rsplit_once(':') else {
         return Err(wrong(whole.to_string(), whole.hint()));
     };
-    let host = Host::new(host).map_err(|error| wrong(error.to_string(), error.hint()))?;
+    let host = HostTarget::new(host).map_err(|error| wrong(error.to_string(), error.hint()))?;
     let number =
         port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse::<u16>().ok()).flatten();
     match number.filter(|&port| port != 0) {
@@ -161,9 +171,9 @@ fn host_and_port(target: &str) -> Result<(Host, Option<u16>), CliError> {
 }
 
 /// A socket of the host by its path: it has to be listed, and what it stands in has to be open.
-fn socket(path: &AbsPath, grants: &Grants, origins: &Origins<'_>) -> Answer {
+fn socket(path: &AbsPath, grants: &Grants, origins: &PolicyOrigins<'_>) -> Explanation {
     let target = path.to_string();
-    let refused = Answer::new(&target, "denied", Fate::Refused);
+    let refused = Explanation::new(&target, "denied", ExplainVerdict::Refused);
     if !grants.network.unix_sockets.contains(path) {
         return refused.line("why", "sockets of the host are shut unless they are listed").line(
             "change",
@@ -172,7 +182,7 @@ fn socket(path: &AbsPath, grants: &Grants, origins: &Origins<'_>) -> Answer {
     }
     let origin = origins
         .setting("network.unix-sockets", None, |policy| !policy.network.unix_sockets.is_empty());
-    let ruled = |answer: Answer| {
+    let ruled = |answer: Explanation| {
         answer.line("rule", format!("unix-sockets {path}")).line("from", origin.to_string())
     };
     if grants.verdict(path, Access::Read) != Verdict::Allowed {
@@ -183,13 +193,13 @@ fn socket(path: &AbsPath, grants: &Grants, origins: &Origins<'_>) -> Answer {
                 format!("ringfence run --read {}", ringfence_api::typed(&path.to_string())),
             );
     }
-    ruled(Answer::new(&target, "allowed", Fate::Allowed))
+    ruled(Explanation::new(&target, "allowed", ExplainVerdict::Allowed))
 }
 
 #[cfg(test)]
 mod tests {
-    use ringfence_api::Loss;
-    use ringfence_policy::{HostRule, Listed, NetworkMode, OpenPorts, PortEntry};
+    use ringfence_api::GapKind;
+    use ringfence_policy::{HostRule, ListedHost, NetworkMode, OpenPorts, PortEntry};
 
     use super::*;
 
@@ -200,10 +210,10 @@ mod tests {
                 line: Some(line),
                 ..Origin::new(Source::User, text)
             };
-            Listed { rule: HostRule::parse(text).unwrap(), origin }
+            ListedHost { rule: HostRule::parse(text).unwrap(), origin }
         };
         let port = PortEntry {
-            ports: Ports::Some(vec![3000]),
+            ports: PortSelection::Some(vec![3000]),
             origin: Origin::new(Source::Flag, "--allow-localhost 3000"),
         };
         NetworkRules {
@@ -281,10 +291,10 @@ mod tests {
             what: "network.allow-list".into(),
             why: "not yet".into(),
             hint: "do y".into(),
-            loss: Loss::Enforcement,
+            loss: GapKind::Enforcement,
         };
         let answer = answer(&passage(&rules(), "a.org:443").unwrap(), Some(gap));
-        assert_eq!((answer.verdict, answer.fate), ("denied", Fate::Refused));
+        assert_eq!((answer.verdict, answer.fate), ("denied", ExplainVerdict::Refused));
         assert!(answer.lines.iter().any(|line| line.label == "why" && line.text == "not yet"));
     }
 

@@ -3,25 +3,27 @@
 use std::process::ExitCode;
 
 use ringfence_api::Denial;
-use ringfence_audit::{Fields, Run, Which, last_run};
+use ringfence_audit::{RecordFields, RunRecords, RunSelector, last_run};
 use ringfence_engine::policy_digest;
 use ringfence_policy::{AbsPath, Grants, Verdict};
 use serde_json::{Value, json};
 
-use super::{Answer, Fate, Form, Wish, connect, one_as_json, path};
-use crate::commands::words::Meant;
+use super::{
+    ExplainAccess, ExplainFormat, ExplainVerdict, Explanation, connect, one_as_json, path,
+};
+use crate::commands::resolve_args::ResolvedArgs;
 use crate::denied::from_record;
 use crate::error::CliError;
-use crate::origins::Origins;
-use crate::show::{self, Paint, printable, short};
+use crate::origins::PolicyOrigins;
+use crate::output::{self, ColorMode, printable, short};
 
 pub(super) fn explain(
-    meant: &Meant,
+    meant: &ResolvedArgs,
     session: Option<&str>,
-    form: Form,
+    form: ExplainFormat,
 ) -> Result<ExitCode, CliError> {
     let grants = &meant.resolved.grants;
-    let which = session.map_or(Which::In(grants.workspace.as_path()), Which::Named);
+    let which = session.map_or(RunSelector::In(grants.workspace.as_path()), RunSelector::Named);
     let Some(run) = last_run(grants.audit.directory.as_path(), which)? else {
         let whose = session.map_or_else(
             || format!("in {}", short(&grants.workspace, &grants.home)),
@@ -37,31 +39,33 @@ pub(super) fn explain(
     let mut refusals = run
         .refused
         .iter()
-        .map(|record| Refusal::of(record, meant, is_same))
+        .map(|record| PastDenial::of(record, meant, is_same))
         .collect::<Result<Vec<_>, _>>()?;
-    refusals.sort_by_key(Refusal::report_order);
+    refusals.sort_by_key(PastDenial::report_order);
     match form {
-        Form::Json => show::json(&as_json(&run, &refusals, is_same))?,
-        Form::Text => show::text(&as_text(&run, &refusals, is_same, grants, Paint::for_stdout()))?,
+        ExplainFormat::Json => output::json(&as_json(&run, &refusals, is_same))?,
+        ExplainFormat::Text => {
+            output::text(&as_text(&run, &refusals, is_same, grants, ColorMode::for_stdout()))?
+        }
     }
     let is_refused = !refusals.is_empty() || text(&run.begun, "result") == "blocked";
     Ok(ExitCode::from(u8::from(is_refused)))
 }
 
-fn text<'a>(record: &'a Fields, key: &str) -> &'a str {
+fn text<'a>(record: &'a RecordFields, key: &str) -> &'a str {
     record.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Something that was refused, and how the same would be decided now.
-struct Refusal<'a> {
-    record: &'a Fields,
+struct PastDenial<'a> {
+    record: &'a RecordFields,
     /// `None` where no rule of the policy was asked.
-    now: Option<Answer>,
-    change: Change,
+    now: Option<Explanation>,
+    change: DecisionChange,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum DecisionChange {
     None,
     /// Another rule refuses it now.
     OtherRule,
@@ -69,52 +73,64 @@ enum Change {
     Allowed,
 }
 
-impl<'a> Refusal<'a> {
-    fn of(record: &'a Fields, meant: &Meant, is_same: bool) -> Result<Self, CliError> {
+impl<'a> PastDenial<'a> {
+    fn of(record: &'a RecordFields, meant: &ResolvedArgs, is_same: bool) -> Result<Self, CliError> {
         let grants = &meant.resolved.grants;
         let target = text(record, "target");
         let wish = match text(record, "operation") {
-            "read" => Wish::Read,
-            "execute" => Wish::Exec,
-            "write" | "create" | "rename" => Wish::Write,
-            "connect" => Wish::Connect,
-            _ => return Ok(Self { record, now: None, change: Change::None }),
+            "read" => ExplainAccess::Read,
+            "execute" => ExplainAccess::Exec,
+            "write" | "create" | "rename" => ExplainAccess::Write,
+            "connect" => ExplainAccess::Connect,
+            _ => return Ok(Self { record, now: None, change: DecisionChange::None }),
         };
         // Not for the policy to change.
         let is_ours = Denial::OF_THE_SANDBOX.contains(&text(record, "policy"));
         let is_ruled = !target.starts_with('/') && !target.ends_with("/udp");
-        if is_ours || (wish == Wish::Connect && !is_ruled) {
-            return Ok(Self { record, now: None, change: Change::None });
+        if is_ours || (wish == ExplainAccess::Connect && !is_ruled) {
+            return Ok(Self { record, now: None, change: DecisionChange::None });
         }
         if let Some(now) = connect::guarded(target, text(record, "policy"), &grants.network) {
-            let change = if now.fate == Fate::Allowed { Change::Allowed } else { Change::None };
+            let change = if now.fate == ExplainVerdict::Allowed {
+                DecisionChange::Allowed
+            } else {
+                DecisionChange::None
+            };
             return Ok(Self { record, now: Some(now), change });
         }
-        if wish == Wish::Connect {
-            let now = match connect::explain(target, meant, &Origins::of(meant)?) {
+        if wish == ExplainAccess::Connect {
+            let now = match connect::explain(target, meant, &PolicyOrigins::of(meant)?) {
                 // What was asked for is no host, so that no rule speaks of it.
                 Err(CliError::Words { .. }) => {
-                    return Ok(Self { record, now: None, change: Change::None });
+                    return Ok(Self { record, now: None, change: DecisionChange::None });
                 }
                 now => now?,
             };
-            let change = if now.fate == Fate::Allowed { Change::Allowed } else { Change::None };
+            let change = if now.fate == ExplainVerdict::Allowed {
+                DecisionChange::Allowed
+            } else {
+                DecisionChange::None
+            };
             return Ok(Self { record, now: Some(now), change });
         }
         let Some(path) = AbsPath::new(target) else {
-            return Ok(Self { record, now: None, change: Change::None });
+            return Ok(Self { record, now: None, change: DecisionChange::None });
         };
         let answers = path::by_rules(wish, &path, grants);
-        let now =
-            answers.iter().find(|answer| answer.fate == Fate::Refused).or(answers.first()).cloned();
-        let change = if is_same { Change::None } else { change(record, &path, wish, grants) };
+        let now = answers
+            .iter()
+            .find(|answer| answer.fate == ExplainVerdict::Refused)
+            .or(answers.first())
+            .cloned();
+        let change =
+            if is_same { DecisionChange::None } else { change(record, &path, wish, grants) };
         Ok(Self { record, now, change })
     }
 }
 
-impl Refusal<'_> {
-    /// The likely reason of a failure comes first. A record without an operation on a path or host is
-    /// of a call or of the command itself.
+impl PastDenial<'_> {
+    /// The likely reason of a failure comes first. A record without an operation on a path or host
+    /// is of a call or of the command itself.
     fn report_order(&self) -> u8 {
         from_record(self.record).map_or(0, |denial| denial.report_order())
     }
@@ -125,24 +141,29 @@ impl Refusal<'_> {
 }
 
 /// Whether the rules decide otherwise than they did.
-fn change(record: &Fields, path: &AbsPath, wish: Wish, grants: &Grants) -> Change {
+fn change(
+    record: &RecordFields,
+    path: &AbsPath,
+    wish: ExplainAccess,
+    grants: &Grants,
+) -> DecisionChange {
     let decision = grants.decide(path, path::access(wish));
     let (rule, origin) = match &decision.rule {
-        _ if decision.verdict == Verdict::Allowed => return Change::Allowed,
+        _ if decision.verdict == Verdict::Allowed => return DecisionChange::Allowed,
         Some(because) => (because.origin().text.clone(), because.origin().to_string()),
         None => (Denial::NOTHING_OPENS_IT.to_owned(), "built in".to_owned()),
     };
     if (rule.as_str(), origin.as_str()) == (text(record, "policy"), text(record, "origin")) {
-        Change::None
+        DecisionChange::None
     } else {
-        Change::OtherRule
+        DecisionChange::OtherRule
     }
 }
 
 /// The gap of a run of which not all refusals were told.
 const UNTOLD: &str = "denials";
 
-fn has_gap(begun: &Fields, what: &str) -> bool {
+fn has_gap(begun: &RecordFields, what: &str) -> bool {
     begun
         .get("gaps")
         .and_then(Value::as_array)
@@ -150,7 +171,7 @@ fn has_gap(begun: &Fields, what: &str) -> bool {
 }
 
 /// What came of the whole run, in a sentence.
-fn verdict(run: &Run) -> String {
+fn verdict(run: &RunRecords) -> String {
     if text(&run.begun, "result") != "allowed" {
         return format!("it was not started: {}", text(&run.begun, "reason"));
     }
@@ -191,11 +212,11 @@ fn policy(is_same: bool) -> &'static str {
 }
 
 fn as_text(
-    run: &Run,
-    refusals: &[Refusal<'_>],
+    run: &RunRecords,
+    refusals: &[PastDenial<'_>],
     is_same: bool,
     grants: &Grants,
-    paint: Paint,
+    paint: ColorMode,
 ) -> String {
     let line = |label: &str, text: &str| {
         format!("  {} {}\n", paint.faint(&format!("{label:<7}")), printable(text))
@@ -225,12 +246,12 @@ fn as_text(
                 .map(|line| line.text.as_str())
         };
         match refusal.change {
-            Change::None => {}
-            Change::Allowed => out.push_str(&line(
+            DecisionChange::None => {}
+            DecisionChange::Allowed => out.push_str(&line(
                 "now",
                 &format!("allowed: {}", said("rule").unwrap_or("nothing is in its way")),
             )),
-            Change::OtherRule => out.push_str(&line(
+            DecisionChange::OtherRule => out.push_str(&line(
                 "now",
                 &format!(
                     "refused by another rule: {}",
@@ -246,7 +267,7 @@ fn as_text(
             continue;
         }
         for label in ["why", "change"] {
-            if let Some(text) = said(label).filter(|_| refusal.change != Change::Allowed) {
+            if let Some(text) = said(label).filter(|_| refusal.change != DecisionChange::Allowed) {
                 out.push_str(&line(label, text));
             }
         }
@@ -264,7 +285,7 @@ fn as_text(
     out
 }
 
-fn who(record: &Fields) -> String {
+fn who(record: &RecordFields) -> String {
     let program = text(record, "program");
     match record.get("count").and_then(Value::as_u64) {
         Some(count) if count > 1 => format!("{program}, {count} times"),
@@ -272,8 +293,8 @@ fn who(record: &Fields) -> String {
     }
 }
 
-fn as_json(run: &Run, refusals: &[Refusal<'_>], is_same: bool) -> Value {
-    let one = |refusal: &Refusal<'_>| {
+fn as_json(run: &RunRecords, refusals: &[PastDenial<'_>], is_same: bool) -> Value {
+    let one = |refusal: &PastDenial<'_>| {
         let get = |key: &str| refusal.record.get(key).cloned().unwrap_or_default();
         json!({
             "operation": get("operation"),
@@ -284,7 +305,7 @@ fn as_json(run: &Run, refusals: &[Refusal<'_>], is_same: bool) -> Value {
             "program": get("program"),
             "count": get("count"),
             "optional": refusal.is_done_without(),
-            "changed": refusal.change != Change::None,
+            "changed": refusal.change != DecisionChange::None,
             "now": refusal.now.as_ref().map(one_as_json),
         })
     };

@@ -6,18 +6,24 @@ use std::fs;
 
 use ringfence_enforce::{Plan, open_tracked};
 use ringfence_engine::plan;
-use ringfence_local::Local;
-use ringfence_policy::{AbsPath, Access, Because, Decision, Disguise, Effect, Grants, Verdict};
+use ringfence_local::LocalProvider;
+use ringfence_policy::{
+    AbsPath, Access, DecidingRule, Decision, Disguise, Effect, Grants, Verdict,
+};
 
-use super::{Answer, Fate, Wish};
-use crate::commands::words::{Meant, below_home};
+use super::{ExplainAccess, ExplainVerdict, Explanation};
+use crate::commands::resolve_args::{ResolvedArgs, below_home};
 use crate::error::CliError;
-use crate::steps::{Writable, provided};
+use crate::provisions::{Writable, provided};
 
-pub(super) fn explain(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<Answer>, CliError> {
+pub(super) fn explain(
+    wish: ExplainAccess,
+    target: &OsStr,
+    meant: &ResolvedArgs,
+) -> Result<Vec<Explanation>, CliError> {
     let grants = &meant.resolved.grants;
     let asked = match wish {
-        Wish::Exec => program(target, meant)?,
+        ExplainAccess::Exec => program(target, meant)?,
         _ => below_home(target, &meant.cwd, &grants.home),
     };
     let access = access(wish);
@@ -25,11 +31,12 @@ pub(super) fn explain(wish: Wish, target: &OsStr, meant: &Meant) -> Result<Vec<A
     // A plan looks through the whole project, so it is made only where the rules are silent.
     let is_silent = paths.iter().any(|path| grants.verdict(path, access) == Verdict::Absent);
     let plan = if is_silent {
-        plan(&Local::default(), &meant.resolved)?
+        plan(&LocalProvider::default(), &meant.resolved)?
     } else {
         Plan { steps: Vec::new(), gaps: Vec::new() }
     };
-    let copies = if wish == Wish::Read { meant.resolved.settings_copies() } else { Vec::new() };
+    let copies =
+        if wish == ExplainAccess::Read { meant.resolved.settings_copies() } else { Vec::new() };
     let with_copy = |path: &AbsPath| {
         let is_copied = copies.iter().any(|copy| copy.path == *path);
         answer(grants, &plan, path, access).maybe("copy", is_copied.then(|| COPY.to_owned()))
@@ -41,16 +48,19 @@ const COPY: &str = "the sandbox has a copy of it without its secrets (registries
 
 /// As [`explain`], by the rules alone: of what was refused it is known that no sandbox has it
 /// of its own.
-pub(super) fn by_rules(wish: Wish, path: &AbsPath, grants: &Grants) -> Vec<Answer> {
+pub(super) fn by_rules(wish: ExplainAccess, path: &AbsPath, grants: &Grants) -> Vec<Explanation> {
     let nothing = Plan { steps: Vec::new(), gaps: Vec::new() };
     both(path).iter().map(|path| answer(grants, &nothing, path, access(wish))).collect()
 }
 
-pub(super) fn access(wish: Wish) -> Access {
+pub(super) fn access(wish: ExplainAccess) -> Access {
     match wish {
-        Wish::Write => Access::Write,
-        Wish::Exec => Access::Execute,
-        Wish::Read | Wish::Connect | Wish::Env | Wish::Command => Access::Read,
+        ExplainAccess::Write => Access::Write,
+        ExplainAccess::Exec => Access::Execute,
+        ExplainAccess::Read
+        | ExplainAccess::Connect
+        | ExplainAccess::Env
+        | ExplainAccess::Command => Access::Read,
     }
 }
 
@@ -62,7 +72,7 @@ fn both(asked: &AbsPath) -> Vec<AbsPath> {
 }
 
 /// A program by its path, or the one that `PATH` finds.
-fn program(target: &OsStr, meant: &Meant) -> Result<AbsPath, CliError> {
+fn program(target: &OsStr, meant: &ResolvedArgs) -> Result<AbsPath, CliError> {
     if target.as_encoded_bytes().contains(&b'/') {
         return Ok(below_home(target, &meant.cwd, &meant.resolved.grants.home));
     }
@@ -86,7 +96,7 @@ fn real(path: &AbsPath) -> AbsPath {
     found.unwrap_or_else(|| path.clone())
 }
 
-fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Answer {
+fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Explanation {
     let tracked = with_tracked(grants, path, access);
     let grants = tracked.as_ref().unwrap_or(grants);
     let decision = grants.decide(path, access);
@@ -96,12 +106,12 @@ fn answer(grants: &Grants, plan: &Plan, path: &AbsPath, access: Access) -> Answe
         return made;
     }
     let (verdict, fate) = match decision.verdict {
-        Verdict::Allowed => ("allowed", Fate::Allowed),
-        Verdict::Absent => ("not there", Fate::Refused),
-        Verdict::Denied => ("denied", Fate::Refused),
-        Verdict::ReadOnly => ("read-only", Fate::Refused),
+        Verdict::Allowed => ("allowed", ExplainVerdict::Allowed),
+        Verdict::Absent => ("not there", ExplainVerdict::Refused),
+        Verdict::Denied => ("denied", ExplainVerdict::Refused),
+        Verdict::ReadOnly => ("read-only", ExplainVerdict::Refused),
     };
-    let mut answer = Answer::new(path.to_string(), verdict, fate);
+    let mut answer = Explanation::new(path.to_string(), verdict, fate);
     let silence = match decision.verdict {
         _ if !grants.is_confined() => Some("nothing is confined"),
         Verdict::Absent => Some("no rule opens it, so it looks as if it did not exist"),
@@ -155,7 +165,7 @@ fn with_tracked(grants: &Grants, path: &AbsPath, access: Access) -> Option<Grant
 /// Where a private place really is.
 fn kept(decision: &Decision) -> Option<String> {
     match &decision.rule {
-        Some(Because::Rule(rule)) => match &rule.effect {
+        Some(DecidingRule::Rule(rule)) => match &rule.effect {
             Effect::Private { store, .. } => Some(format!("{store}, for this project alone")),
             _ => None,
         },
@@ -164,14 +174,14 @@ fn kept(decision: &Decision) -> Option<String> {
 }
 
 /// What every sandbox has without any rule: its own files and directories.
-fn made(plan: &Plan, path: &AbsPath, access: Access) -> Option<Answer> {
+fn made(plan: &Plan, path: &AbsPath, access: Access) -> Option<Explanation> {
     let found = provided(plan, path)?;
     let (verdict, fate) = match (access, found.writable) {
-        (Access::Write, Writable::No) => ("read-only", Fate::Refused),
-        _ => ("allowed", Fate::Allowed),
+        (Access::Write, Writable::No) => ("read-only", ExplainVerdict::Refused),
+        _ => ("allowed", ExplainVerdict::Allowed),
     };
     Some(
-        Answer::new(path.to_string(), verdict, fate)
+        Explanation::new(path.to_string(), verdict, fate)
             .line("rule", found.what)
             .line("from", "built in"),
     )

@@ -1,16 +1,21 @@
 //! Variables.
 
-use ringfence_engine::{Resolved, value_decision};
+use ringfence_engine::{ResolvedPolicy, value_decision};
 use ringfence_policy::builtin::ENV_DENY;
 use ringfence_policy::{EnvDecision, EnvReason, Origin, Source};
 
-use super::{Answer, Fate};
-use crate::origins::Origins;
+use super::{ExplainVerdict, Explanation};
+use crate::origins::PolicyOrigins;
 
-pub(super) fn explain(name: &str, resolved: &Resolved, origins: &Origins<'_>) -> Answer {
+pub(super) fn explain(
+    name: &str,
+    resolved: &ResolvedPolicy,
+    origins: &PolicyOrigins<'_>,
+) -> Explanation {
     let grants = &resolved.grants;
     if !grants.is_confined() {
-        return Answer::new(name, "passes", Fate::Allowed).line("why", "nothing is confined");
+        return Explanation::new(name, "passes", ExplainVerdict::Allowed)
+            .line("why", "nothing is confined");
     }
     let rules = &grants.environment;
     if let Some(secret) = grants.network.secrets.iter().find(|secret| secret.env == name) {
@@ -25,7 +30,7 @@ pub(super) fn explain(name: &str, resolved: &Resolved, origins: &Origins<'_>) ->
         } else {
             "it is not set".into()
         };
-        return Answer::new(name, "filtered", Fate::Refused)
+        return Explanation::new(name, "filtered", ExplainVerdict::Refused)
             .line("rule", "[[secrets]]")
             .line("from", secret.origin.to_string())
             .line("why", why);
@@ -42,14 +47,14 @@ pub(super) fn explain(name: &str, resolved: &Resolved, origins: &Origins<'_>) ->
             } else {
                 format!("without what may be secret in it: {shown}")
             };
-            return Answer::new(name, "passes", Fate::Allowed)
+            return Explanation::new(name, "passes", ExplainVerdict::Allowed)
                 .line("from", "built in")
                 .line("why", why);
         }
         Some(Err(why)) => {
             let change =
                 format!("ringfence run --env {name}, or add it to `allow` under [environment]");
-            return Answer::new(name, "filtered", Fate::Refused)
+            return Explanation::new(name, "filtered", ExplainVerdict::Refused)
                 .line("from", "built in")
                 .line("why", why)
                 .line("change", change);
@@ -62,8 +67,8 @@ pub(super) fn explain(name: &str, resolved: &Resolved, origins: &Origins<'_>) ->
     }
 }
 
-fn passes(name: &str, because: &EnvReason, origins: &Origins<'_>) -> Answer {
-    let answer = Answer::new(name, "passes", Fate::Allowed);
+fn passes(name: &str, because: &EnvReason, origins: &PolicyOrigins<'_>) -> Explanation {
+    let answer = Explanation::new(name, "passes", ExplainVerdict::Allowed);
     match because {
         EnvReason::Set => answer
             .line("rule", format!("set {name}"))
@@ -83,8 +88,8 @@ fn passes(name: &str, because: &EnvReason, origins: &Origins<'_>) -> Answer {
     }
 }
 
-fn filtered(name: &str, because: &EnvReason, origins: &Origins<'_>) -> Answer {
-    let answer = Answer::new(name, "filtered", Fate::Refused);
+fn filtered(name: &str, because: &EnvReason, origins: &PolicyOrigins<'_>) -> Explanation {
+    let answer = Explanation::new(name, "filtered", ExplainVerdict::Refused);
     let answer = match because {
         EnvReason::Denied(glob) => {
             let origin = origins.entry("environment.deny", |policy| &policy.environment.deny, glob);

@@ -6,23 +6,23 @@ use ringfence_audit::recent_run;
 use ringfence_policy::Tool;
 use serde_json::Value;
 
-use super::answer::Answer;
-use super::input::Event;
+use super::answer::HookReply;
+use super::call::HookCall;
+use super::input::HookEvent;
 use super::rewrite::link;
-use super::scene::Scene;
 use crate::denied::from_record;
 use crate::error::CliError;
 
-pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
+pub(super) fn answer(scene: &HookCall) -> Result<HookReply, CliError> {
     let is_command =
         scene.input.tool == "Monitor" || Tool::of(&scene.input.tool) == Some(Tool::Shell);
     let Some(call) = scene.input.call.as_deref().filter(|_| is_command) else {
-        return Ok(Answer::Nothing);
+        return Ok(HookReply::Nothing);
     };
     // Whoever was to follow it has done so by now.
     let _ = std::fs::remove_file(link(&scene.resolved.surroundings.facts.state, call));
     let Some(run) = recent_run(scene.grants().audit.directory.as_path(), call)? else {
-        return Ok(Answer::Nothing);
+        return Ok(HookReply::Nothing);
     };
     let is_blocked = run
         .ended
@@ -35,16 +35,16 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
         .filter(|denial| !denial.is_done_without())
         .collect();
     if !is_blocked || denials.is_empty() {
-        return Ok(Answer::Nothing);
+        return Ok(HookReply::Nothing);
     }
     let event = match scene.input.event {
-        Event::Failed => "PostToolUseFailure",
+        HookEvent::Failed => "PostToolUseFailure",
         _ => "PostToolUse",
     };
     let more = format!(
         "The sandbox refused this, not the program. `ringfence explain --last --session {call}` says which rules did and how a person can change them."
     );
-    Ok(Answer::Context { event, text: format!("{}\n{more}", annotate("", fitting(&denials))) })
+    Ok(HookReply::Context { event, text: format!("{}\n{more}", annotate("", fitting(&denials))) })
 }
 
 /// As many as an agent takes in one text.

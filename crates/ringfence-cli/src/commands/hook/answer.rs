@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Agent;
+use super::HookAgent;
 use crate::error::CliError;
 
 /// What an agent is told of its call.
 #[derive(Debug, PartialEq)]
-pub(super) enum Answer {
+pub(super) enum HookReply {
     /// Nothing: the agent goes on as it would without a hook.
     Nothing,
     /// It may be made, with these arguments instead of its own.
-    Rewritten { arguments: Map<String, Value>, consent: Consent, reason: String },
+    Rewritten { arguments: Map<String, Value>, consent: HookConsent, reason: String },
     /// It may not be made.
     Denied { reason: String },
     /// A person has to say whether it may be made.
@@ -24,38 +24,39 @@ pub(super) enum Answer {
 
 /// Whether somebody has to agree to what goes into the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Consent {
+pub(super) enum HookConsent {
     Given,
     Needed,
 }
 
-impl Answer {
+impl HookReply {
     /// As the agent reads it; `None` where nothing is to be said.
-    pub(super) fn json(&self, agent: Agent) -> Option<Value> {
+    pub(super) fn json(&self, agent: HookAgent) -> Option<Value> {
         let mut said = match (self, agent) {
-            (Answer::Nothing, _) => return None,
-            (Answer::Message { text }, _) => return Some(json!({ "systemMessage": text })),
-            (Answer::Context { event, text }, _) => {
+            (HookReply::Nothing, _) => return None,
+            (HookReply::Message { text }, _) => return Some(json!({ "systemMessage": text })),
+            (HookReply::Context { event, text }, _) => {
                 return Some(
                     json!({ "hookSpecificOutput": { "hookEventName": event, "additionalContext": text } }),
                 );
             }
-            (Answer::Rewritten { arguments, consent, reason }, _) => {
+            (HookReply::Rewritten { arguments, consent, reason }, _) => {
                 let decision = match (consent, agent) {
-                    // Codex takes new arguments beside `allow` alone, and asks in its own way afterwards.
-                    (Consent::Given, _) | (Consent::Needed, Agent::Codex) => "allow",
-                    (Consent::Needed, Agent::ClaudeCode) => "ask",
+                    // Codex takes new arguments beside `allow` alone, and asks in its own way
+                    // afterwards.
+                    (HookConsent::Given, _) | (HookConsent::Needed, HookAgent::Codex) => "allow",
+                    (HookConsent::Needed, HookAgent::ClaudeCode) => "ask",
                 };
                 json!({ "permissionDecision": decision, "permissionDecisionReason": reason, "updatedInput": arguments })
             }
-            (Answer::Denied { reason }, _) => {
+            (HookReply::Denied { reason }, _) => {
                 json!({ "permissionDecision": "deny", "permissionDecisionReason": reason })
             }
-            (Answer::Asked { reason }, Agent::ClaudeCode) => {
+            (HookReply::Asked { reason }, HookAgent::ClaudeCode) => {
                 json!({ "permissionDecision": "ask", "permissionDecisionReason": reason })
             }
             // Codex does not know `ask` here, and lets through what it does not know.
-            (Answer::Asked { reason }, Agent::Codex) => {
+            (HookReply::Asked { reason }, HookAgent::Codex) => {
                 json!({ "permissionDecision": "deny", "permissionDecisionReason": format!("{reason}; Codex's hooks cannot ask") })
             }
         };

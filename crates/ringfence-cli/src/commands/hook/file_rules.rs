@@ -6,11 +6,11 @@
 
 use std::path::Path;
 
-use ringfence_policy::import::{Format, Imported, import};
+use ringfence_policy::import::{ImportFormat, ImportedPolicy, import};
 use ringfence_policy::policy::PathEntry;
 use ringfence_policy::{AbsPath, Glob, Grants, Mode, NetworkMode};
 
-use super::settings::Author;
+use super::settings::SettingsAuthor;
 
 /// Flags of `ringfence run`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,8 +50,8 @@ impl Base<'_> {
         network.locked.is_none() && (network.mode == NetworkMode::AllowList || is_unchosen)
     }
 
-    /// `run` refuses a `--write` that opens nothing. Settings are written once for many projects, so
-    /// here such an entry is left out.
+    /// `run` refuses a `--write` that opens nothing. Settings are written once for many projects,
+    /// so here such an entry is left out.
     fn is_absent(self, entry: &str) -> bool {
         let path = match entry.strip_prefix("~/") {
             Some(below) => self.grants.home.join(below),
@@ -71,11 +71,11 @@ impl FileRules {
         &mut self,
         text: &str,
         anchor: &AbsPath,
-        author: Author,
+        author: SettingsAuthor,
         base: Base<'_>,
     ) -> Result<(), String> {
-        let Imported { policy, .. } =
-            import(text, Format::SettingsJson).map_err(|error| error.to_string())?;
+        let ImportedPolicy { policy, .. } =
+            import(text, ImportFormat::SettingsJson).map_err(|error| error.to_string())?;
         let files = &policy.filesystem;
         self.paths("--deny", &files.deny, anchor)?;
         self.paths("--protect", &files.protect, anchor)?;
@@ -83,7 +83,7 @@ impl FileRules {
         if base.grants.network.mode != NetworkMode::Full {
             self.flags.extend(policy.network.deny.iter().map(|host| format!("--deny-host={host}")));
         }
-        if author == Author::Trusted {
+        if author == SettingsAuthor::Trusted {
             self.paths("--read", &files.read, anchor)?;
             if base.can_widen_writes() {
                 let paths = files

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use ringfence_api::{Operation, whole};
 use ringfence_policy::{AbsPath, Access, Tool};
-use ringfence_tools::{ToolError, Tools};
+use ringfence_tools::{FileTools, ToolError};
 use serde_json::Value;
 
-use super::answer::Answer;
-use super::scene::Scene;
+use super::answer::HookReply;
+use super::call::HookCall;
 use crate::error::CliError;
-use crate::say;
+use crate::messages;
 
-pub(super) fn answer(scene: &Scene, tool: Tool) -> Result<Answer, CliError> {
+pub(super) fn answer(scene: &HookCall, tool: Tool) -> Result<HookReply, CliError> {
     let input = &scene.input;
     match tool {
         Tool::Read | Tool::Write => one(scene, tool, input.text("file_path")?.as_ref()),
@@ -29,7 +29,7 @@ pub(super) fn answer(scene: &Scene, tool: Tool) -> Result<Answer, CliError> {
 }
 
 /// A tool that uses one file.
-pub(super) fn one(scene: &Scene, tool: Tool, path: &Path) -> Result<Answer, CliError> {
+pub(super) fn one(scene: &HookCall, tool: Tool, path: &Path) -> Result<HookReply, CliError> {
     each_reading(scene, path, |path| {
         if is_agents_own(scene, path, access(tool)) {
             let rule = ("the agent's own files".to_owned(), "built in".to_owned());
@@ -42,12 +42,12 @@ pub(super) fn one(scene: &Scene, tool: Tool, path: &Path) -> Result<Answer, CliE
 /// Judges a path by the letter, and by what the agent may make of it before it goes there: without
 /// blanks around it, with the home for `~`, and without names that a `..` takes back.
 fn each_reading(
-    scene: &Scene,
+    scene: &HookCall,
     path: &Path,
-    judge: impl Fn(&Path) -> Result<Answer, CliError>,
-) -> Result<Answer, CliError> {
+    judge: impl Fn(&Path) -> Result<HookReply, CliError>,
+) -> Result<HookReply, CliError> {
     let answer = judge(path)?;
-    if answer != Answer::Nothing {
+    if answer != HookReply::Nothing {
         return Ok(answer);
     }
     let text = path.to_string_lossy();
@@ -73,16 +73,21 @@ fn access(tool: Tool) -> Access {
     if matches!(tool, Tool::Write | Tool::Edit) { Access::Write } else { Access::Read }
 }
 
-fn judged(scene: &Scene, tools: &Tools, tool: Tool, path: &Path) -> Result<Answer, CliError> {
+fn judged(
+    scene: &HookCall,
+    tools: &FileTools,
+    tool: Tool,
+    path: &Path,
+) -> Result<HookReply, CliError> {
     told(scene, tools.judge(tool, path, access(tool)))
 }
 
 /// Names in a directory, or of whatever a pattern finds.
-fn list(scene: &Scene) -> Result<Answer, CliError> {
+fn list(scene: &HookCall) -> Result<HookReply, CliError> {
     let path = optional(scene, "path")?.unwrap_or_default().trim_matches(is_blank);
     let pattern = optional(scene, "pattern")?.unwrap_or_default();
     if scene.grants().is_confined() && leads_away(pattern) {
-        return Ok(Answer::Denied {
+        return Ok(HookReply::Denied {
             reason: format!(
                 "ringfence: it cannot be told where `{pattern}` leads; name the directory as `path`"
             ),
@@ -107,7 +112,7 @@ fn is_pattern(name: &OsStr) -> bool {
 }
 
 /// Text in all files of a tree, the denied ones among them.
-fn search(scene: &Scene) -> Result<Answer, CliError> {
+fn search(scene: &HookCall) -> Result<HookReply, CliError> {
     let path = Path::new(optional(scene, "path")?.unwrap_or("."));
     // A glob that others read in another way leaves out nothing for certain.
     let glob = optional(scene, "glob")?.filter(|glob| !is_odd(glob));
@@ -121,13 +126,13 @@ fn is_odd(glob: &str) -> bool {
         || glob.contains(',') && !glob.contains('{')
 }
 
-fn searched(scene: &Scene, path: &Path, glob: Option<&str>) -> Result<Answer, CliError> {
+fn searched(scene: &HookCall, path: &Path, glob: Option<&str>) -> Result<HookReply, CliError> {
     if is_agents_own(scene, path, Access::Read) {
         return one(scene, Tool::Search, path);
     }
     let tools = tools(scene)?;
     let answer = judged(scene, &tools, Tool::Search, path)?;
-    if answer != Answer::Nothing || !scene.grants().is_confined() {
+    if answer != HookReply::Nothing || !scene.grants().is_confined() {
         return Ok(answer);
     }
     let denied = match tools.denied_below(path, glob) {
@@ -144,49 +149,49 @@ fn searched(scene: &Scene, path: &Path, glob: Option<&str>) -> Result<Answer, Cl
     let Some(first) = denied.first() else { return Ok(answer) };
     let decided = tools.judge(Tool::Search, first.as_path(), Access::Read);
     Ok(match told(scene, decided)? {
-        Answer::Nothing => Answer::Nothing,
-        Answer::Denied { reason } | Answer::Asked { reason } => {
+        HookReply::Nothing => HookReply::Nothing,
+        HookReply::Denied { reason } | HookReply::Asked { reason } => {
             let many = if denied.len() > 1 {
                 format!(" ({} such files)", denied.len())
             } else {
                 String::new()
             };
             let instead = "the search would read it. Search with `rg` or `grep` in Bash, which runs in the sandbox, or give a `glob` that leaves it out";
-            Answer::Denied { reason: format!("{reason}{many}; {instead}") }
+            HookReply::Denied { reason: format!("{reason}{many}; {instead}") }
         }
         other => other,
     })
 }
 
 /// The tools, for one call.
-pub(super) fn tools(scene: &Scene) -> Result<Tools, CliError> {
-    let opened = Tools::open(
+pub(super) fn tools(scene: &HookCall) -> Result<FileTools, CliError> {
+    let opened = FileTools::open(
         scene.grants().clone(),
         scene.subject(),
         scene.cwd.clone(),
-        Box::new(say::unrecorded),
+        Box::new(messages::unrecorded),
     );
     opened.map_err(|error| ringfence_engine::EngineError::from(error).into())
 }
 
 /// What is said of a call that was judged.
-pub(super) fn told(scene: &Scene, judged: Result<(), ToolError>) -> Result<Answer, CliError> {
+pub(super) fn told(scene: &HookCall, judged: Result<(), ToolError>) -> Result<HookReply, CliError> {
     match judged {
-        Ok(()) => Ok(Answer::Nothing),
+        Ok(()) => Ok(HookReply::Nothing),
         Err(ToolError::Audit { source }) => {
             Err(ringfence_engine::EngineError::Audit { source }.into())
         }
         Err(error) => Ok(match error.denial() {
             Some(denial) => scene.refused(denial, error.hint()),
-            None => Answer::Denied { reason: format!("ringfence: {}", whole(&error)) },
+            None => HookReply::Denied { reason: format!("ringfence: {}", whole(&error)) },
         }),
     }
 }
 
 /// What the agent keeps for itself and uses with its own tools: what a command printed that was too
-/// long, plans, notes, a directory for scraps. No command in the sandbox can write there. Skills and
-/// plugins are only read: what stands in them, the agent obeys and runs.
-fn is_agents_own(scene: &Scene, path: &Path, access: Access) -> bool {
+/// long, plans, notes, a directory for scraps. No command in the sandbox can write there. Skills
+/// and plugins are only read: what stands in them, the agent obeys and runs.
+fn is_agents_own(scene: &HookCall, path: &Path, access: Access) -> bool {
     let Some(asked) = AbsPath::new(scene.cwd.as_path().join(path)) else { return false };
     let real = asked.ancestors().find_map(|above| {
         let real = AbsPath::new(std::fs::canonicalize(above.as_path()).ok()?)?;
@@ -219,7 +224,7 @@ fn is_agents_own(scene: &Scene, path: &Path, access: Access) -> bool {
     is_own(&asked) && real.is_some_and(|real| is_own(&real))
 }
 
-fn optional<'a>(scene: &'a Scene, key: &str) -> Result<Option<&'a str>, CliError> {
+fn optional<'a>(scene: &'a HookCall, key: &str) -> Result<Option<&'a str>, CliError> {
     match scene.input.arguments.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(_) => scene.input.text(key).map(Some),

@@ -8,8 +8,8 @@ use crate::error::CliError;
 
 /// One call of a hook.
 #[derive(Debug)]
-pub(super) struct Input {
-    pub(super) event: Event,
+pub(super) struct HookInput {
+    pub(super) event: HookEvent,
     /// Where the agent's shell stands.
     pub(super) cwd: PathBuf,
     /// Which tool; empty where the event is about none.
@@ -31,7 +31,7 @@ pub(super) struct Input {
 
 /// When the hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum HookEvent {
     /// A tool is about to be used: `PreToolUse`.
     Before,
     /// It was used: `PostToolUse`.
@@ -65,32 +65,32 @@ const UNANSWERED: &[&str] = &[
     "InstructionsLoaded",
 ];
 
-impl Event {
-    fn of(name: &str) -> Option<Event> {
+impl HookEvent {
+    fn of(name: &str) -> Option<HookEvent> {
         Some(match name {
-            "PreToolUse" => Event::Before,
-            "PostToolUse" => Event::After,
-            "PostToolUseFailure" => Event::Failed,
-            "SessionStart" => Event::Start,
-            "SessionEnd" => Event::End,
-            name if UNANSWERED.contains(&name) => Event::Other,
+            "PreToolUse" => HookEvent::Before,
+            "PostToolUse" => HookEvent::After,
+            "PostToolUseFailure" => HookEvent::Failed,
+            "SessionStart" => HookEvent::Start,
+            "SessionEnd" => HookEvent::End,
+            name if UNANSWERED.contains(&name) => HookEvent::Other,
             _ => return None,
         })
     }
 
     /// Whether it is about what has happened, and blocks nothing.
     pub(super) fn is_over(self) -> bool {
-        self != Event::Before
+        self != HookEvent::Before
     }
 }
 
-impl Input {
-    pub(super) fn parse(text: &str) -> Result<Input, CliError> {
+impl HookInput {
+    pub(super) fn parse(text: &str) -> Result<HookInput, CliError> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
         let Value::Object(mut fields) = value else { return Err(wrong("is no JSON object")) };
         let event = take(&mut fields, "hook_event_name")?;
-        let event = Event::of(&event).ok_or_else(|| {
+        let event = HookEvent::of(&event).ok_or_else(|| {
             wrong(format!("is about `{event}`, which this version does not know"))
         })?;
         let cwd = PathBuf::from(take(&mut fields, "cwd")?);
@@ -100,7 +100,8 @@ impl Input {
                 cwd.display()
             )));
         }
-        let is_about_tool = matches!(event, Event::Before | Event::After | Event::Failed);
+        let is_about_tool =
+            matches!(event, HookEvent::Before | HookEvent::After | HookEvent::Failed);
         let tool = if is_about_tool { take(&mut fields, "tool_name")? } else { String::new() };
         let arguments = match fields.remove("tool_input") {
             Some(Value::Object(arguments)) => arguments,
@@ -118,7 +119,7 @@ impl Input {
         let (permission_mode, described) = (text("permission_mode"), text("agent_type"));
         let (transcript, scraps) =
             (text("transcript_path").map(PathBuf::from), text("scratchpad_dir").map(PathBuf::from));
-        Ok(Input {
+        Ok(HookInput {
             event,
             cwd,
             tool,

@@ -4,16 +4,16 @@ use std::path::Path;
 
 use ringfence_policy::{Access, Tool};
 
-use super::answer::Answer;
+use super::answer::HookReply;
+use super::call::HookCall;
 use super::files;
-use super::scene::Scene;
 use crate::error::CliError;
 
-pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
+pub(super) fn answer(scene: &HookCall) -> Result<HookReply, CliError> {
     let patch = scene.input.text("command")?;
     let paths: Vec<&str> = paths(patch).collect();
     if paths.is_empty() {
-        return Ok(Answer::Denied {
+        return Ok(HookReply::Denied {
             reason: "ringfence: no file could be found in the patch, so nothing could be checked"
                 .into(),
         });
@@ -21,11 +21,11 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
     let tools = files::tools(scene)?;
     for path in paths {
         match files::told(scene, tools.judge(Tool::Edit, Path::new(path), Access::Write))? {
-            Answer::Nothing => {}
+            HookReply::Nothing => {}
             refused => return Ok(refused),
         }
     }
-    Ok(Answer::Nothing)
+    Ok(HookReply::Nothing)
 }
 
 /// The files that a patch is about. Lines of content begin with a sign of their own, so that none

@@ -7,7 +7,7 @@ use ringfence_policy::AbsPath;
 
 /// What the rewritten line names.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rewrite<'a> {
+pub(super) struct CommandRewrite<'a> {
     /// This very program.
     pub(super) program: &'a Path,
     pub(super) project: &'a AbsPath,
@@ -44,7 +44,7 @@ pub(super) enum Place {
 
 /// Where the shell that runs the line stands when it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Afterwards {
+pub(super) enum ShellCwdAfter {
     /// Where it stood before.
     Stay,
     /// Where the line ended.
@@ -56,12 +56,12 @@ pub(crate) fn link(state: &AbsPath, call: &str) -> PathBuf {
     state.as_path().join("ended").join(call)
 }
 
-impl Rewrite<'_> {
+impl CommandRewrite<'_> {
     /// The line in whose place `line` is run; `None` if one of the paths is no text.
     ///
     /// It is plain words: whatever stands in `line` is one of them, for bash and zsh alike, and
     /// nothing of what it prints is read by the shell outside.
-    pub(super) fn of(&self, line: &str, afterwards: Afterwards) -> Option<String> {
+    pub(super) fn of(&self, line: &str, afterwards: ShellCwdAfter) -> Option<String> {
         // The terminal is the agent's own; what would be asked there is refused and told.
         let mut words = vec![quoted(self.program.to_str()?), "run".into()];
         if let Some(Conversation { id, place }) = self.conversation {
@@ -91,9 +91,9 @@ impl Rewrite<'_> {
 
     /// What stands behind the words. A link is followed that ringfence made: its path is known
     /// before the line runs, and whatever the line says of where it ended is not in it.
-    fn end(&self, afterwards: Afterwards) -> Option<String> {
+    fn end(&self, afterwards: ShellCwdAfter) -> Option<String> {
         match (afterwards, self.call) {
-            (Afterwards::Follow, Some(call)) => {
+            (ShellCwdAfter::Follow, Some(call)) => {
                 Some(format!(" && builtin cd -P -- {}", quoted(link(self.state, call).to_str()?)))
             }
             _ => Some(String::new()),
@@ -102,7 +102,7 @@ impl Rewrite<'_> {
 
     /// Whether a line is what this makes of some other line: then it is confined in this very
     /// way, whoever wrote it.
-    pub(super) fn made(&self, line: &str, afterwards: Afterwards) -> bool {
+    pub(super) fn made(&self, line: &str, afterwards: ShellCwdAfter) -> bool {
         let inner = || {
             let words = line.strip_suffix(&self.end(afterwards)?)?;
             let inner = unquoted(words.split_once(" -c ")?.1)?;
@@ -157,7 +157,7 @@ mod tests {
         {
             let rules = &["--deny=it's".to_owned()];
             let (agent, call) = ("claude-code", Some("toolu_1"));
-            let rewrite = Rewrite {
+            let rewrite = CommandRewrite {
                 program,
                 project: &project,
                 start,
@@ -168,7 +168,7 @@ mod tests {
                 mode: None,
                 state: &state,
             };
-            for afterwards in [Afterwards::Stay, Afterwards::Follow] {
+            for afterwards in [ShellCwdAfter::Stay, ShellCwdAfter::Follow] {
                 let made = rewrite.of(line, afterwards).unwrap();
                 assert!(
                     rewrite.made(&made, afterwards) && !rewrite.made(line, afterwards),

@@ -10,18 +10,18 @@ use ringfence_policy::command::{Platform, SandboxSettings};
 use ringfence_policy::{AbsPath, CommandRules, Origin, Source};
 use serde_json::{Map, Value};
 
-use super::Agent;
+use super::HookAgent;
+use super::call::HookCall;
 use super::file_rules::{Base, FileRules};
-use super::scene::Scene;
 use crate::error::CliError;
-use crate::plain::text_of;
+use crate::read_file::text_of;
 
 /// The administrator's.
 const MANAGED: &str = "/etc/claude-code/managed-settings.json";
 
 /// What the settings say of commands.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(super) struct HookSettings {
     pub(super) sandbox: SandboxSettings,
     /// `permissions.deny`
     pub(super) deny: CommandRules,
@@ -33,21 +33,23 @@ pub(super) struct Settings {
 
 /// Who wrote a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Author {
+pub(super) enum SettingsAuthor {
     /// The person, or who administers the machine.
     Trusted,
     /// Whoever wrote the repository.
     Anybody,
 }
 
-impl Settings {
-    pub(super) fn read(scene: &Scene) -> Result<Settings, CliError> {
+impl HookSettings {
+    pub(super) fn read(scene: &HookCall) -> Result<HookSettings, CliError> {
         let grants = scene.grants();
-        // Whether there is a sandbox is for the policy to say: there, it is another one that is meant.
-        let mut settings = Settings { sandbox: grants.sandbox_settings(), ..Settings::default() };
+        // Whether there is a sandbox is for the policy to say: there, it is another one that is
+        // meant.
+        let mut settings =
+            HookSettings { sandbox: grants.sandbox_settings(), ..HookSettings::default() };
         // A doubt passes a deny rule, as in a policy, and still asks under an ask rule.
         settings.deny.doubt = grants.commands.doubt;
-        if scene.agent != Agent::ClaudeCode {
+        if scene.agent != HookAgent::ClaudeCode {
             return Ok(settings);
         }
         let base = Base { grants, mode: scene.mode() };
@@ -67,7 +69,7 @@ impl Settings {
         &mut self,
         whole: &Map<String, Value>,
         file: &Path,
-        author: Author,
+        author: SettingsAuthor,
     ) -> Result<(), String> {
         for (key, rules) in [("deny", &mut self.deny), ("ask", &mut self.ask)] {
             let listed = whole.get("permissions").and_then(|permissions| permissions.get(key));
@@ -93,9 +95,9 @@ impl Settings {
         }
         if let Some(says) = switch(said, "allowUnsandboxedCommands")? {
             sandbox.allow_unsandboxed_commands =
-                says && (author == Author::Trusted || sandbox.allow_unsandboxed_commands);
+                says && (author == SettingsAuthor::Trusted || sandbox.allow_unsandboxed_commands);
         }
-        if author == Author::Trusted {
+        if author == SettingsAuthor::Trusted {
             let wrong = |key: &str, error: serde_json::Error| format!("`sandbox.{key}`: {error}");
             if let Some(listed) = said.get("excludedCommands") {
                 let listed: Vec<String> = serde_json::from_value(listed.clone())
@@ -113,9 +115,12 @@ impl Settings {
 }
 
 /// The files that the agent obeys. The project's come last: no other file widens what they narrow.
-fn files(scene: &Scene) -> Vec<SettingsFile> {
-    let trusted =
-        |path: PathBuf| SettingsFile { path, author: Author::Trusted, anchor: scene.start.clone() };
+fn files(scene: &HookCall) -> Vec<SettingsFile> {
+    let trusted = |path: PathBuf| SettingsFile {
+        path,
+        author: SettingsAuthor::Trusted,
+        anchor: scene.start.clone(),
+    };
     let mut files = vec![trusted(scene.config().join("settings.json")), trusted(MANAGED.into())];
     let mut projects = vec![&scene.grants().workspace, &scene.start];
     projects.dedup();
@@ -123,7 +128,7 @@ fn files(scene: &Scene) -> Vec<SettingsFile> {
         let own = project.as_path().join(".claude");
         let theirs = |name: &str| SettingsFile {
             path: own.join(name),
-            author: Author::Anybody,
+            author: SettingsAuthor::Anybody,
             anchor: project.clone(),
         };
         files.extend(["settings.json", "settings.local.json"].map(theirs));
@@ -134,7 +139,7 @@ fn files(scene: &Scene) -> Vec<SettingsFile> {
 /// A file of settings.
 struct SettingsFile {
     path: PathBuf,
-    author: Author,
+    author: SettingsAuthor,
     /// The directory that its relative paths are relative to.
     anchor: AbsPath,
 }
@@ -201,20 +206,20 @@ mod tests {
 
     #[test]
     fn whoever_wrote_the_repository_can_only_narrow() {
-        let add = |mut settings: Settings, text: &str, author: Author| {
+        let add = |mut settings: HookSettings, text: &str, author: SettingsAuthor| {
             let Value::Object(whole) = serde_json::from_str(text).unwrap() else {
                 panic!("{text}")
             };
             settings.add(&whole, Path::new("/x"), author).map(|()| settings)
         };
-        let said = |text: &str, author: Author| {
-            add(Settings::default(), text, author).map(|settings| settings.sandbox)
+        let said = |text: &str, author: SettingsAuthor| {
+            add(HookSettings::default(), text, author).map(|settings| settings.sandbox)
         };
         let both = |first: &str, then: &str| {
             let settings = add(
-                add(Settings::default(), first, Author::Trusted).unwrap(),
+                add(HookSettings::default(), first, SettingsAuthor::Trusted).unwrap(),
                 then,
-                Author::Anybody,
+                SettingsAuthor::Anybody,
             )
             .unwrap()
             .sandbox;
@@ -229,19 +234,24 @@ mod tests {
         assert_eq!(both(&says(true, true), &says(false, false)), (false, false));
         assert_eq!(both(&says(false, false), &says(true, true)), (false, false));
         let wide = r#"{"sandbox": {"enabled": false, "allowUnsandboxedCommands": true, "excludedCommands": ["curl:*"], "enabledPlatforms": ["macos"]}}"#;
-        assert_eq!(said(wide, Author::Anybody), Ok(SandboxSettings::default()));
-        let trusted = said(wide, Author::Trusted).unwrap();
+        assert_eq!(said(wide, SettingsAuthor::Anybody), Ok(SandboxSettings::default()));
+        let trusted = said(wide, SettingsAuthor::Trusted).unwrap();
         assert!(
             trusted.enabled
                 && trusted.allow_unsandboxed_commands
                 && trusted.excluded_commands == ["curl:*"]
         );
         assert!(
-            !said(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#, Author::Anybody)
+            !said(r#"{"sandbox": {"autoAllowBashIfSandboxed": false}}"#, SettingsAuthor::Anybody)
                 .unwrap()
                 .auto_allow_bash_if_sandboxed
         );
-        assert!(said(r#"{"sandbox": {"excludedCommands": "x"}}"#, Author::Trusted).is_err());
-        assert!(said(r#"{"sandbox": {"allowUnsandboxedCommands": 1}}"#, Author::Anybody).is_err());
+        assert!(
+            said(r#"{"sandbox": {"excludedCommands": "x"}}"#, SettingsAuthor::Trusted).is_err()
+        );
+        assert!(
+            said(r#"{"sandbox": {"allowUnsandboxedCommands": 1}}"#, SettingsAuthor::Anybody)
+                .is_err()
+        );
     }
 }

@@ -1,27 +1,28 @@
 //! Commands: they go into the sandbox.
 
-use ringfence_api::{Evidence, Operation};
+use ringfence_api::{DenialEvidence, Operation};
 use ringfence_policy::command::{
-    Ability, Consent as Agreed, Line, SandboxChoice, Unsandboxed, Wanted, Wish, should_use_sandbox,
+    ParsedLine, RunConsent as Agreed, SandboxAbility, SandboxChoice, SandboxQuery, SandboxWish,
+    UnsandboxedReason, should_use_sandbox,
 };
 use ringfence_policy::{CommandRules, HookSession};
 use serde_json::Value;
 
-use super::Agent;
-use super::answer::{Answer, Consent, short};
+use super::HookAgent;
+use super::answer::{HookConsent, HookReply, short};
+use super::call::{HookCall, HookRefusal};
 use super::file_rules::FileRules;
-use super::rewrite::{Afterwards, Conversation, Place, Rewrite};
-use super::scene::{Refusal, Scene};
-use super::settings::Settings;
+use super::rewrite::{CommandRewrite, Conversation, Place, ShellCwdAfter};
+use super::settings::HookSettings;
 use crate::error::CliError;
 
 /// Added to a refusal by a rule of Claude Code's own settings.
 const OF_THE_AGENT: &str = "; the rule is the agent's own setting";
 
-pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
+pub(super) fn answer(scene: &HookCall) -> Result<HookReply, CliError> {
     let line = scene.input.text("command")?;
-    let settings = Settings::read(scene)?;
-    let read = Line::parse(line);
+    let settings = HookSettings::read(scene)?;
+    let read = ParsedLine::parse(line);
     let refusal = |rules: &CommandRules, told: &str| {
         let refusal = rules.refusal(read.as_ref())?;
         let position = line.get(..refusal.span.start).map_or(0, |before| before.chars().count());
@@ -31,11 +32,11 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
             position + 1
         );
         let (target, rule) = (line.to_owned(), (refusal.rule, refusal.origin.place()));
-        Some(Refusal {
+        Some(HookRefusal {
             operation: Operation::Command,
             target,
             rule,
-            evidence: Evidence::Guard,
+            evidence: DenialEvidence::Guard,
             more: Some(more),
         })
     };
@@ -46,21 +47,21 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
     }
     let is_to_be_asked = settings.ask.refusal(read.as_ref()).is_some();
     let wish = match scene.input.arguments.get("dangerouslyDisableSandbox") {
-        None | Some(Value::Bool(false) | Value::Null) => Wish::Default,
-        Some(_) => Wish::Unsandboxed,
+        None | Some(Value::Bool(false) | Value::Null) => SandboxWish::Default,
+        Some(_) => SandboxWish::Unsandboxed,
     };
     // Whether a sandbox can be made is seen when it is: a run without one ends with status 125.
     let platform = scene.resolved.surroundings.facts.platform;
-    let wanted = Wanted { command: line, wish, platform, ability: Ability::Available };
+    let wanted = SandboxQuery { command: line, wish, platform, ability: SandboxAbility::Available };
     match should_use_sandbox(&settings.sandbox, wanted) {
         SandboxChoice::Refused => {
-            Ok(Answer::Denied { reason: "ringfence: no sandbox can be made here".into() })
+            Ok(HookReply::Denied { reason: "ringfence: no sandbox can be made here".into() })
         }
         SandboxChoice::Sandboxed(agreed) => {
             let consent = if agreed == Agreed::Given && !is_to_be_asked {
-                Consent::Given
+                HookConsent::Given
             } else {
-                Consent::Needed
+                HookConsent::Needed
             };
             inside(scene, line, consent, &settings.files)
         }
@@ -78,17 +79,17 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
 
 /// The command, rewritten.
 fn inside(
-    scene: &Scene,
+    scene: &HookCall,
     line: &str,
-    consent: Consent,
+    consent: HookConsent,
     rules: &FileRules,
-) -> Result<Answer, CliError> {
+) -> Result<HookReply, CliError> {
     let grants = scene.grants();
-    let denied = |reason: String| Ok(Answer::Denied { reason: format!("ringfence: {reason}") });
+    let denied = |reason: String| Ok(HookReply::Denied { reason: format!("ringfence: {reason}") });
     if line.contains('\0') {
         return denied("a command with a NUL in it is none".into());
     }
-    if scene.agent == Agent::ClaudeCode && !scene.cwd.is_within(&grants.workspace) {
+    if scene.agent == HookAgent::ClaudeCode && !scene.cwd.is_within(&grants.workspace) {
         return denied(format!(
             "the shell stands in {}, which is not in the project {}",
             scene.cwd, grants.workspace
@@ -96,7 +97,7 @@ fn inside(
     }
     let program = scene.program()?;
     let flags = rules.flags();
-    let rewrite = Rewrite {
+    let rewrite = CommandRewrite {
         program: &program,
         project: &grants.workspace,
         start: &scene.start,
@@ -115,12 +116,12 @@ fn inside(
         };
         arguments.insert("command".into(), made.into());
     }
-    Ok(Answer::Rewritten { arguments, consent, reason: "runs in ringfence's sandbox".into() })
+    Ok(HookReply::Rewritten { arguments, consent, reason: "runs in ringfence's sandbox".into() })
 }
 
-/// The sandbox that the line shares with others of its conversation. Nothing could be told about a call
-/// without a name, so such a call has a sandbox of its own.
-fn conversation(scene: &Scene) -> Option<Conversation<'_>> {
+/// The sandbox that the line shares with others of its conversation. Nothing could be told about a
+/// call without a name, so such a call has a sandbox of its own.
+fn conversation(scene: &HookCall) -> Option<Conversation<'_>> {
     let is_shared = scene.grants().sandbox.hook_session == HookSession::Conversation
         && scene.input.call.is_some();
     let id = scene.input.conversation.as_deref().filter(|_| is_shared)?;
@@ -128,38 +129,38 @@ fn conversation(scene: &Scene) -> Option<Conversation<'_>> {
 }
 
 /// Answers whether the agent waits for the command.
-fn is_in_front(scene: &Scene) -> bool {
+fn is_in_front(scene: &HookCall) -> bool {
     scene.input.tool != "Monitor"
         && scene.input.arguments.get("run_in_background") != Some(&Value::Bool(true))
 }
 
 /// Whether whoever runs the line goes on in the directory in which it ended.
-fn afterwards(scene: &Scene, line: &str) -> Afterwards {
+fn afterwards(scene: &HookCall, line: &str) -> ShellCwdAfter {
     // Whatever else changes the directory does so by one of these words.
     const WORDS: [&str; 6] = ["cd", "pushd", "popd", "source", "eval", ". "];
     let is_plain =
-        scene.agent == Agent::ClaudeCode && scene.input.tool == "Bash" && is_in_front(scene);
+        scene.agent == HookAgent::ClaudeCode && scene.input.tool == "Bash" && is_in_front(scene);
     // A function that an earlier line of the conversation made may change it by any word.
     let may_say_so = conversation(scene).is_some() || WORDS.iter().any(|word| line.contains(word));
     let may_move = is_plain && scene.input.call.is_some() && may_say_so;
-    if may_move { Afterwards::Follow } else { Afterwards::Stay }
+    if may_move { ShellCwdAfter::Follow } else { ShellCwdAfter::Stay }
 }
 
 /// A command that is not confined, which the agent asks about in its own way.
-fn outside(scene: &Scene, line: &str, why: Unsandboxed) -> Result<Answer, CliError> {
+fn outside(scene: &HookCall, line: &str, why: UnsandboxedReason) -> Result<HookReply, CliError> {
     let rule = match why {
-        Unsandboxed::Disabled => "nothing is confined",
-        Unsandboxed::OtherPlatform => "enabledPlatforms",
-        Unsandboxed::Unavailable => "failIfUnavailable",
-        Unsandboxed::Asked => "allowUnsandboxedCommands",
-        Unsandboxed::Empty => "there is no command",
-        Unsandboxed::Excluded => "excluded",
+        UnsandboxedReason::Disabled => "nothing is confined",
+        UnsandboxedReason::OtherPlatform => "enabledPlatforms",
+        UnsandboxedReason::Unavailable => "failIfUnavailable",
+        UnsandboxedReason::Asked => "allowUnsandboxedCommands",
+        UnsandboxedReason::Empty => "there is no command",
+        UnsandboxedReason::Excluded => "excluded",
     };
     scene.pass(Operation::Command, line, (rule.to_owned(), "settings".to_owned()))?;
     Ok(match why {
-        Unsandboxed::Asked => Answer::Asked {
+        UnsandboxedReason::Asked => HookReply::Asked {
             reason: format!("asks to run outside of ringfence's sandbox: {}", short(line)),
         },
-        _ => Answer::Nothing,
+        _ => HookReply::Nothing,
     })
 }

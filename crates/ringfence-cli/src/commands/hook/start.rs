@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use ringfence_policy::{AbsPath, HookSession, Mode, NetworkMode};
 
-use super::answer::Answer;
+use super::answer::HookReply;
+use super::call::HookCall;
 use super::rewrite::link;
-use super::scene::Scene;
 
-pub(super) fn answer(scene: &Scene) -> Answer {
+pub(super) fn answer(scene: &HookCall) -> HookReply {
     sweep(&scene.resolved.surroundings.facts.state);
     let grants = scene.grants();
     if !grants.is_confined() {
         let text =
             "ringfence: the policy confines nothing: commands can do whatever you can".to_owned();
-        return Answer::Message { text };
+        return HookReply::Message { text };
     }
     let written = match grants.mode {
         Mode::ReadOnly => "nothing can be written but /tmp".to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn answer(scene: &Scene) -> Answer {
     let text = format!(
         "Bash commands run in ringfence's sandbox; {shared}. Files: {written}; secrets such as .env and ~/.ssh cannot be read; other projects are not there. Network: {network}. The same rules hold for your file tools and WebFetch. What is refused is not a fault of the command and does not go away by trying again: say what is needed and why, so that the person can open it."
     );
-    Answer::Context { event: "SessionStart", text }
+    HookReply::Context { event: "SessionStart", text }
 }
 
 /// Takes away links that nobody follows any more: a run that was killed left them.

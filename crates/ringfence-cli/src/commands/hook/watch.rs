@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Agent, BLOCKED, say};
+use super::{BLOCKED, HookAgent, say};
 
 /// Less than the time limit that `ringfence init` writes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Has another process answer, and returns its status or the one that blocks.
-pub(super) fn watch(agent: Agent) -> u8 {
+pub(super) fn watch(agent: HookAgent) -> u8 {
     let why = match answered(agent) {
         Ok(status) => return status,
         Err(why) => why,
@@ -26,7 +26,7 @@ pub(super) fn watch(agent: Agent) -> u8 {
     BLOCKED
 }
 
-fn answered(agent: Agent) -> Result<u8, String> {
+fn answered(agent: HookAgent) -> Result<u8, String> {
     let told = |error: std::io::Error| error.to_string();
     let mut child = Command::new("/proc/self/exe")
         .args(["hook", agent.word(), "--watched"])

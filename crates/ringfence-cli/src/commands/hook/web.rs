@@ -1,14 +1,14 @@
 //! Pages that the agent fetches by itself.
 
-use ringfence_api::{Evidence, Operation};
-use ringfence_policy::{Origin, Passage};
+use ringfence_api::{DenialEvidence, Operation};
+use ringfence_policy::{HostDecision, Origin};
 
-use super::answer::Answer;
-use super::scene::{Refusal, Scene};
+use super::answer::HookReply;
+use super::call::{HookCall, HookRefusal};
 use crate::commands::explain::passage;
 use crate::error::CliError;
 
-pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
+pub(super) fn answer(scene: &HookCall) -> Result<HookReply, CliError> {
     let grants = scene.grants();
     let url = scene.input.text("url")?;
     if !grants.is_confined() {
@@ -19,13 +19,13 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
         );
     }
     let Some(host) = host(url) else {
-        return Ok(Answer::Denied {
+        return Ok(HookReply::Denied {
             reason: format!("ringfence: `{url}` names no host that could be checked"),
         });
     };
     let passage = match passage(&grants.network, &host) {
         Ok(passage) => passage,
-        Err(error) => return Ok(Answer::Denied { reason: format!("ringfence: {error}") }),
+        Err(error) => return Ok(HookReply::Denied { reason: format!("ringfence: {error}") }),
     };
     let rule = (passage.rule().unwrap_or_else(|| "network".to_owned()), origin(&passage));
     if passage.is_open() {
@@ -35,16 +35,16 @@ pub(super) fn answer(scene: &Scene) -> Result<Answer, CliError> {
         || passage.why(),
         |change| format!("{}; to change that: {change}", passage.why()),
     );
-    scene.refuse(Refusal {
+    scene.refuse(HookRefusal {
         operation: Operation::Connect,
         target: passage.target(),
         rule,
-        evidence: Evidence::Tool,
+        evidence: DenialEvidence::Tool,
         more: Some(more),
     })
 }
 
-fn origin(passage: &Passage) -> String {
+fn origin(passage: &HostDecision) -> String {
     passage.origin().map_or_else(|| "built in".to_owned(), Origin::to_string)
 }
 

@@ -5,7 +5,7 @@ use ringfence_policy::Facts;
 
 /// An agent that can be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Agent {
+pub(crate) enum InstalledAgent {
     ClaudeCode,
     Codex,
     Cursor,
@@ -14,37 +14,37 @@ pub(crate) enum Agent {
 }
 
 /// What tells of an agent: files of the project, files of the home, programs.
-type Traces = (&'static [&'static str], &'static [&'static str], &'static [&'static str]);
+type AgentTraces = (&'static [&'static str], &'static [&'static str], &'static [&'static str]);
 
-const AGENTS: [(Agent, &str, Traces); 5] = [
+const AGENTS: [(InstalledAgent, &str, AgentTraces); 5] = [
     (
-        Agent::ClaudeCode,
+        InstalledAgent::ClaudeCode,
         "claude-code",
         (&[".claude", "CLAUDE.md"], &[".claude", ".claude.json"], &["claude"]),
     ),
-    (Agent::Codex, "codex", (&[".codex"], &[".codex"], &["codex"])),
+    (InstalledAgent::Codex, "codex", (&[".codex"], &[".codex"], &["codex"])),
     (
-        Agent::Cursor,
+        InstalledAgent::Cursor,
         "cursor",
         (&[".cursor", ".cursorrules"], &[".cursor"], &["cursor", "cursor-agent"]),
     ),
-    (Agent::Gemini, "gemini", (&[".gemini", "GEMINI.md"], &[".gemini"], &["gemini"])),
+    (InstalledAgent::Gemini, "gemini", (&[".gemini", "GEMINI.md"], &[".gemini"], &["gemini"])),
     (
-        Agent::Opencode,
+        InstalledAgent::Opencode,
         "opencode",
         (&["opencode.json", ".opencode"], &[".config/opencode"], &["opencode"]),
     ),
 ];
 
-impl Agent {
+impl InstalledAgent {
     pub(super) fn name(self) -> &'static str {
         AGENTS.iter().find(|(agent, ..)| *agent == self).map_or("", |(_, name, _)| name)
     }
 }
 
 /// The agents of which there is a trace.
-pub(super) fn found(facts: &Facts) -> Vec<Agent> {
-    let is_there = |(project, home, programs): &Traces| {
+pub(super) fn found(facts: &Facts) -> Vec<InstalledAgent> {
+    let is_there = |(project, home, programs): &AgentTraces| {
         project.iter().any(|name| facts.workspace.join(name).as_path().exists())
             || home.iter().any(|name| facts.home.join(name).as_path().exists())
             || programs.iter().any(|name| {

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::diff;
 use crate::error::CliError;
-use crate::plain::text_of;
-use crate::show::{Paint, printable};
+use crate::output::{ColorMode, printable};
+use crate::read_file::text_of;
 
 /// A file as it is, and as it would be.
-pub(super) struct Draft {
+pub(super) struct FileDraft {
     file: AbsPath,
     before: Option<String>,
     after: String,
@@ -32,14 +32,14 @@ enum Writing {
     Locked,
 }
 
-impl Draft {
+impl FileDraft {
     /// A file of the project. What came with a project may lead anywhere, and is not followed.
     pub(super) fn within(
         file: AbsPath,
         before: Option<String>,
         after: String,
         project: &AbsPath,
-    ) -> Result<Draft, CliError> {
+    ) -> Result<FileDraft, CliError> {
         let is_link = |path: &AbsPath| {
             fs::symlink_metadata(path.as_path()).is_ok_and(|metadata| metadata.is_symlink())
         };
@@ -51,26 +51,26 @@ impl Draft {
                 ),
                 hint: "put a file or directory in its place".into(),
             }),
-            None => Ok(Draft { file, before, after, about: None, writing: Writing::Plain }),
+            None => Ok(FileDraft { file, before, after, about: None, writing: Writing::Plain }),
         }
     }
 
     /// A file of the person's own.
-    pub(super) fn anywhere(file: AbsPath, before: Option<String>, after: String) -> Draft {
-        Draft { file, before, after, about: None, writing: Writing::Plain }
+    pub(super) fn anywhere(file: AbsPath, before: Option<String>, after: String) -> FileDraft {
+        FileDraft { file, before, after, about: None, writing: Writing::Plain }
     }
 
     /// A policy file of the user's own.
-    pub(super) fn locked(file: AbsPath, before: Option<String>, after: String) -> Draft {
-        Draft { writing: Writing::Locked, ..Draft::anywhere(file, before, after) }
+    pub(super) fn locked(file: AbsPath, before: Option<String>, after: String) -> FileDraft {
+        FileDraft { writing: Writing::Locked, ..FileDraft::anywhere(file, before, after) }
     }
 
-    pub(super) fn about(self, about: &'static str) -> Draft {
-        Draft { about: Some(about), ..self }
+    pub(super) fn about(self, about: &'static str) -> FileDraft {
+        FileDraft { about: Some(about), ..self }
     }
 
     /// The line before the lines that come and go.
-    pub(super) fn heading(&self, paint: Paint) -> String {
+    pub(super) fn heading(&self, paint: ColorMode) -> String {
         self.about.map_or_else(String::new, |about| format!("{}\n", paint.strong(about)))
     }
 
@@ -79,7 +79,7 @@ impl Draft {
     }
 
     /// All lines that come and go, and some around them.
-    pub(super) fn diff(&self, paint: Paint) -> String {
+    pub(super) fn diff(&self, paint: ColorMode) -> String {
         let name =
             if self.before.is_some() { self.file.to_string() } else { "/dev/null".to_owned() };
         let mut text =
@@ -104,7 +104,7 @@ impl Draft {
             (None, true) => "create",
             (Some(_), true) => "change",
         };
-        json!({ "path": self.file.to_string(), "about": self.about, "change": change, "diff": if self.is_change() { self.diff(Paint::Plain) } else { String::new() } })
+        json!({ "path": self.file.to_string(), "about": self.about, "change": change, "diff": if self.is_change() { self.diff(ColorMode::Plain) } else { String::new() } })
     }
 
     /// Puts the new file in the place of the old one: there is the one or the other, never a part.

@@ -6,11 +6,11 @@
 use ringfence_policy::{HostRule, Remote, remote_rules};
 use serde_json::{Value, json};
 
-use super::languages::Language;
+use super::languages::ProjectLanguage;
 
 /// A host that a project needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Host {
+pub(super) struct ProjectHost {
     /// `host:port`
     pub(super) rule: String,
     /// What for.
@@ -19,7 +19,7 @@ pub(super) struct Host {
     pub(super) doubt: Option<&'static str>,
 }
 
-impl Host {
+impl ProjectHost {
     pub(super) fn json(&self) -> Value {
         json!({ "host": self.rule, "reason": self.reason, "proposed": self.doubt.is_none(), "doubt": self.doubt })
     }
@@ -42,19 +42,19 @@ const FORGES: &[&str] = &[
 ];
 
 /// All of them, each once.
-pub(super) fn wanted(languages: &[&Language], remotes: &[Remote]) -> Vec<Host> {
-    let of_language = |language: &&Language| {
+pub(super) fn wanted(languages: &[&ProjectLanguage], remotes: &[Remote]) -> Vec<ProjectHost> {
+    let of_language = |language: &&ProjectLanguage| {
         let name = language.name;
-        language.hosts.iter().map(move |(rule, what)| Host {
+        language.hosts.iter().map(move |(rule, what)| ProjectHost {
             rule: (*rule).into(),
             reason: format!("{name}: {what}"),
             doubt: None,
         })
     };
-    let mut hosts: Vec<Host> = languages.iter().flat_map(of_language).collect();
+    let mut hosts: Vec<ProjectHost> = languages.iter().flat_map(of_language).collect();
     for remote in remotes {
         for rule in remote_rules(&remote.url) {
-            let host = Host {
+            let host = ProjectHost {
                 rule: rule.to_string(),
                 reason: format!("git: the remote {}", word(&remote.name)),
                 doubt: doubt(&rule),

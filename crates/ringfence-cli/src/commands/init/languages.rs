@@ -6,7 +6,7 @@ use ringfence_policy::AbsPath;
 
 /// A language, or a way to build.
 #[derive(Debug)]
-pub(super) struct Language {
+pub(super) struct ProjectLanguage {
     pub(super) name: &'static str,
     /// Files that tell of it; `*.x` is any name that ends so.
     marks: &'static [&'static str],
@@ -16,8 +16,8 @@ pub(super) struct Language {
     pub(super) publishes: &'static [&'static str],
 }
 
-const LANGUAGES: &[Language] = &[
-    Language {
+const LANGUAGES: &[ProjectLanguage] = &[
+    ProjectLanguage {
         name: "node",
         marks: &["package.json"],
         hosts: &[
@@ -26,13 +26,13 @@ const LANGUAGES: &[Language] = &[
         ],
         publishes: &["npm publish:*", "pnpm publish:*", "yarn publish:*", "yarn npm publish:*"],
     },
-    Language {
+    ProjectLanguage {
         name: "deno",
         marks: &["deno.json", "deno.jsonc"],
         hosts: &[("deno.land:443", "deno: modules"), ("jsr.io:443", "deno: packages")],
         publishes: &["deno publish:*"],
     },
-    Language {
+    ProjectLanguage {
         name: "rust",
         marks: &["Cargo.toml"],
         hosts: &[
@@ -42,7 +42,7 @@ const LANGUAGES: &[Language] = &[
         ],
         publishes: &["cargo publish:*", "cargo yank:*"],
     },
-    Language {
+    ProjectLanguage {
         name: "python",
         marks: &["pyproject.toml", "requirements.txt", "setup.py", "Pipfile", "uv.lock"],
         hosts: &[
@@ -51,13 +51,13 @@ const LANGUAGES: &[Language] = &[
         ],
         publishes: &["twine upload:*", "poetry publish:*", "uv publish:*"],
     },
-    Language {
+    ProjectLanguage {
         name: "go",
         marks: &["go.mod"],
         hosts: &[("proxy.golang.org:443", "go: modules"), ("sum.golang.org:443", "go: checksums")],
         publishes: &[],
     },
-    Language {
+    ProjectLanguage {
         name: "java",
         marks: &[
             "pom.xml",
@@ -74,7 +74,7 @@ const LANGUAGES: &[Language] = &[
         ],
         publishes: &["mvn deploy:*", "gradle publish:*", "./gradlew publish:*"],
     },
-    Language {
+    ProjectLanguage {
         name: "ruby",
         marks: &["Gemfile", "*.gemspec"],
         hosts: &[
@@ -83,7 +83,7 @@ const LANGUAGES: &[Language] = &[
         ],
         publishes: &["gem push:*"],
     },
-    Language {
+    ProjectLanguage {
         name: "php",
         marks: &["composer.json"],
         hosts: &[
@@ -92,7 +92,7 @@ const LANGUAGES: &[Language] = &[
         ],
         publishes: &[],
     },
-    Language {
+    ProjectLanguage {
         name: "dotnet",
         marks: &["*.csproj", "*.sln", "*.fsproj"],
         hosts: &[("api.nuget.org:443", "nuget: packages")],
@@ -101,7 +101,7 @@ const LANGUAGES: &[Language] = &[
 ];
 
 /// The languages of which there is a file in the project's own directory.
-pub(super) fn found(project: &AbsPath) -> Vec<&'static Language> {
+pub(super) fn found(project: &AbsPath) -> Vec<&'static ProjectLanguage> {
     let names: Vec<String> = fs::read_dir(project.as_path())
         .into_iter()
         .flatten()

@@ -1,21 +1,27 @@
 //! The policies that are proposed.
 //!
-//! The repository's file can narrow and not widen, since its author is not its user. It has the rules
-//! that are for all who work on it. What is opened stands in the user's own file for this project.
+//! The repository's file can narrow and not widen, since its author is not its user. It has the
+//! rules that are for all who work on it. What is opened stands in the user's own file for this
+//! project.
 
 use std::fs;
 
-use ringfence_engine::{Scope, new_own_policy, policy_file};
-use ringfence_policy::{AbsPath, Facts, HostRule, Permit, Source, amend, parse_bytes};
+use ringfence_engine::{PolicyScope, new_own_policy, policy_file};
+use ringfence_policy::{
+    AbsPath, Facts, HostRule, PolicyEntryEdit, Source, edit_policy_entry, parse_bytes,
+};
 
-use super::draft::Draft;
-use super::hosts::Host;
-use super::languages::Language;
+use super::draft::FileDraft;
+use super::hosts::ProjectHost;
+use super::languages::ProjectLanguage;
 use crate::error::CliError;
-use crate::plain::text_of;
+use crate::read_file::text_of;
 
 /// The project's: it says where the project begins, and what is not even tried.
-pub(super) fn of_the_project(facts: &Facts, languages: &[&Language]) -> Result<Draft, CliError> {
+pub(super) fn of_the_project(
+    facts: &Facts,
+    languages: &[&ProjectLanguage],
+) -> Result<FileDraft, CliError> {
     let file = facts.workspace.join(".ringfence/policy.toml");
     let before = text_of(file.as_path())?;
     let publishes: Vec<(&str, &str)> = languages
@@ -48,7 +54,7 @@ pub(super) fn of_the_project(facts: &Facts, languages: &[&Language]) -> Result<D
     };
     let parsed = parse_bytes(after.as_bytes(), &file, Source::Project);
     parsed.map_err(ringfence_engine::EngineError::from)?;
-    let draft = Draft::within(file, before, after, &facts.workspace)?;
+    let draft = FileDraft::within(file, before, after, &facts.workspace)?;
     Ok(draft.about("the repository's policy, for all who work on it: it can only forbid, so what is opened is not here"))
 }
 
@@ -83,10 +89,10 @@ fn reads_env_files(project: &AbsPath) -> bool {
 
 /// The user's own, for this project or for all: it opens hosts. `None` if no host is to be opened.
 pub(super) fn of_the_user(
-    scope: Scope,
+    scope: PolicyScope,
     facts: &Facts,
-    hosts: &[Host],
-) -> Result<Option<Draft>, CliError> {
+    hosts: &[ProjectHost],
+) -> Result<Option<FileDraft>, CliError> {
     if hosts.is_empty() {
         return Ok(None);
     }
@@ -101,8 +107,9 @@ pub(super) fn of_the_user(
             let mut text = text.clone();
             for host in hosts.iter().filter(|host| host.doubt.is_none()) {
                 let Ok(rule) = HostRule::parse(&host.rule) else { continue };
-                if let Some(more) = amend(Some(&text), &file, &Permit::host(&rule))
-                    .map_err(ringfence_engine::EngineError::from)?
+                if let Some(more) =
+                    edit_policy_entry(Some(&text), &file, &PolicyEntryEdit::host(&rule))
+                        .map_err(ringfence_engine::EngineError::from)?
                 {
                     text = more;
                 }
@@ -113,29 +120,29 @@ pub(super) fn of_the_user(
     parse_bytes(after.as_bytes(), &file, Source::User)
         .map_err(ringfence_engine::EngineError::from)?;
     let about = match scope {
-        Scope::Global => "your own policy, for all of your projects",
-        Scope::OwnProject | Scope::Project => {
+        PolicyScope::Global => "your own policy, for all of your projects",
+        PolicyScope::OwnProject | PolicyScope::Project => {
             "your own policy for this project: hosts are opened here, and the repository does not carry it"
         }
     };
-    Ok(Some(Draft::locked(file, before, after).about(about)))
+    Ok(Some(FileDraft::locked(file, before, after).about(about)))
 }
 
-fn fresh(scope: Scope, facts: &Facts, hosts: &[Host]) -> String {
+fn fresh(scope: PolicyScope, facts: &Facts, hosts: &[ProjectHost]) -> String {
     let name = facts
         .workspace
         .name()
         .map(|name| name.to_string_lossy().chars().filter(|c| !c.is_control()).collect::<String>());
     let mut text = match scope {
-        Scope::Global => format!(
+        PolicyScope::Global => format!(
             "# Your own policy: it holds for agents' commands in all of your projects.\nversion = 1\n\n[network]\n# For {}:\nallow = [\n",
             name.unwrap_or_default()
         ),
-        Scope::OwnProject | Scope::Project => {
+        PolicyScope::OwnProject | PolicyScope::Project => {
             format!("{}\n[network]\nallow = [\n", new_own_policy(facts))
         }
     };
-    for Host { rule, reason, doubt } in hosts {
+    for ProjectHost { rule, reason, doubt } in hosts {
         match doubt {
             None => text.push_str(&format!("  {}, # {reason}\n", quoted(rule))),
             Some(doubt) => {

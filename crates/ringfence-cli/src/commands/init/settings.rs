@@ -9,33 +9,35 @@ use ringfence_api::typed;
 use ringfence_policy::{AbsPath, Facts};
 use serde_json::Value;
 
-use super::agents::Agent;
-use super::draft::Draft;
+use super::agents::InstalledAgent;
+use super::draft::FileDraft;
 use crate::error::CliError;
-use crate::plain::text_of;
+use crate::read_file::text_of;
 
 /// What an agent's settings have to say.
 #[derive(Default)]
-pub(super) struct SetUp {
-    pub(super) drafts: Vec<Draft>,
+pub(super) struct AgentSettings {
+    pub(super) drafts: Vec<FileDraft>,
     pub(super) notes: Vec<String>,
 }
 
 /// Sets an agent up by what it offers: hooks if it has them, else a server of tools.
-pub(super) fn of(agent: Agent, facts: &Facts) -> Result<SetUp, CliError> {
+pub(super) fn of(agent: InstalledAgent, facts: &Facts) -> Result<AgentSettings, CliError> {
     let program = std::env::current_exe().map_err(|source| CliError::File {
         what: "find",
         path: "ringfence itself".into(),
         source,
     })?;
     match agent {
-        Agent::ClaudeCode => claude_code(facts, &command(&program, "hook claude-code")),
-        Agent::Codex => codex(facts, &command(&program, "hook codex")),
-        Agent::Cursor => server(facts, ".cursor/mcp.json", "mcpServers", plain(&program), "Cursor"),
-        Agent::Gemini => {
+        InstalledAgent::ClaudeCode => claude_code(facts, &command(&program, "hook claude-code")),
+        InstalledAgent::Codex => codex(facts, &command(&program, "hook codex")),
+        InstalledAgent::Cursor => {
+            server(facts, ".cursor/mcp.json", "mcpServers", plain(&program), "Cursor")
+        }
+        InstalledAgent::Gemini => {
             server(facts, ".gemini/settings.json", "mcpServers", plain(&program), "Gemini CLI")
         }
-        Agent::Opencode => {
+        InstalledAgent::Opencode => {
             let words = vec![text(&program.to_string_lossy()), text("mcp")];
             let fields = vec![
                 field("type", text("local")),
@@ -47,17 +49,23 @@ pub(super) fn of(agent: Agent, facts: &Facts) -> Result<SetUp, CliError> {
     }
 }
 
-fn claude_code(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
+fn claude_code(facts: &Facts, command: &str) -> Result<AgentSettings, CliError> {
     // Not the file that is shared: it has paths of this machine.
     let file = facts.workspace.join(".claude/settings.local.json");
     let edit = |root: &CstObject| -> Option<()> {
         let hooks = object(root, "hooks")?;
-        hook(&hooks, "PreToolUse", Some("*"), handler(command, Failing::Blocks), command)?;
+        hook(&hooks, "PreToolUse", Some("*"), handler(command, HookFailureMode::Blocks), command)?;
         for event in ["PostToolUse", "PostToolUseFailure"] {
-            hook(&hooks, event, Some("Bash|Monitor"), handler(command, Failing::Passes), command)?;
+            hook(
+                &hooks,
+                event,
+                Some("Bash|Monitor"),
+                handler(command, HookFailureMode::Passes),
+                command,
+            )?;
         }
         for event in ["SessionStart", "SessionEnd"] {
-            hook(&hooks, event, None, handler(command, Failing::Passes), command)?;
+            hook(&hooks, event, None, handler(command, HookFailureMode::Passes), command)?;
         }
         // What the agent attaches by itself, and what it searches, asks no hook.
         let deny = array(&object(root, "permissions")?, "deny")?;
@@ -73,7 +81,7 @@ fn claude_code(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
         Some(())
     };
     let mut set_up =
-        SetUp { drafts: vec![edited(file, &facts.workspace, edit)?], notes: Vec::new() };
+        AgentSettings { drafts: vec![edited(file, &facts.workspace, edit)?], notes: Vec::new() };
     for name in ["settings.json", "settings.local.json"] {
         let shared = facts.workspace.join(".claude").join(name);
         if text_of(shared.as_path())?.is_some_and(|text| switches_off(&text)) {
@@ -91,7 +99,7 @@ fn switches_off(text: &str) -> bool {
         || read(text).is_some_and(|whole| whole.get("disableAllHooks").is_some())
 }
 
-fn codex(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
+fn codex(facts: &Facts, command: &str) -> Result<AgentSettings, CliError> {
     let file = facts.workspace.join(".codex/hooks.json");
     let edit = |root: &CstObject| -> Option<()> {
         let hooks = object(root, "hooks")?;
@@ -107,7 +115,10 @@ fn codex(facts: &Facts, command: &str) -> Result<SetUp, CliError> {
         hook(&hooks, "SessionStart", None, plain(), command)
     };
     let note = "Codex calls no hook before you trust it: start `codex` in this project and use `/hooks`. Its own sandbox stands around ours; where ours cannot be made in it, commands fail with status 125: `codex --sandbox danger-full-access` leaves confining to ringfence";
-    Ok(SetUp { drafts: vec![edited(file, &facts.workspace, edit)?], notes: vec![note.into()] })
+    Ok(AgentSettings {
+        drafts: vec![edited(file, &facts.workspace, edit)?],
+        notes: vec![note.into()],
+    })
 }
 
 /// A server of tools, for agents that have no hooks that could confine their own.
@@ -117,14 +128,15 @@ fn server(
     key: &str,
     entry: CstInputValue,
     agent: &str,
-) -> Result<SetUp, CliError> {
+) -> Result<AgentSettings, CliError> {
     let edit = |root: &CstObject| -> Option<()> {
         let servers = object(root, key)?;
         let Some(known) = servers.get("ringfence") else {
             servers.append("ringfence", entry.clone());
             return Some(());
         };
-        // Words may be others; a program that is not ours is somebody's who wants to be taken for us.
+        // Words may be others; a program that is not ours is somebody's who wants to be taken for
+        // us.
         let program = |entry: Value| {
             entry.get("command").map(|command| command.get(0).unwrap_or(command).clone())
         };
@@ -134,7 +146,7 @@ fn server(
     let note = format!(
         "{agent} gets ringfence's tools beside its own, which are not confined: switch its own shell and file tools off"
     );
-    Ok(SetUp { drafts: vec![draft], notes: vec![note] })
+    Ok(AgentSettings { drafts: vec![draft], notes: vec![note] })
 }
 
 /// A JSON file with something more in it, and all else as it was.
@@ -142,7 +154,7 @@ fn edited(
     file: AbsPath,
     project: &AbsPath,
     edit: impl Fn(&CstObject) -> Option<()>,
-) -> Result<Draft, CliError> {
+) -> Result<FileDraft, CliError> {
     let before = text_of(file.as_path())?;
     let wrong = |what: String| CliError::Words {
         what: format!("{file} is left as it is: {what}"),
@@ -156,7 +168,7 @@ fn edited(
         return Err(wrong(format!("`{name}` stands there twice")));
     }
     edit(&whole).ok_or_else(|| wrong("something else stands where the settings would".into()))?;
-    Draft::within(file.clone(), before, root.to_string(), project)
+    FileDraft::within(file.clone(), before, root.to_string(), project)
 }
 
 /// Calls `command` on an event, unless it is called already. One that another ringfence put there,
@@ -173,7 +185,8 @@ fn hook(
     let expect = value(&handler)?;
     let mut is_called = false;
     for group in groups.elements().iter().filter_map(CstNode::as_object) {
-        // A group for other tools is called for those alone, and one with more to say perhaps never.
+        // A group for other tools is called for those alone, and one with more to say perhaps
+        // never.
         let said = read(&group.to_string()).unwrap_or_default();
         let is_whole = said.get("matcher").and_then(Value::as_str) == matcher
             && said.as_object()?.keys().all(|key| ["matcher", "hooks"].contains(&key.as_str()));
@@ -249,18 +262,18 @@ fn twice(node: &CstNode) -> Option<String> {
 
 /// What becomes of a call whose hook fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Failing {
+enum HookFailureMode {
     Blocks,
     Passes,
 }
 
-fn handler(command: &str, failing: Failing) -> CstInputValue {
+fn handler(command: &str, failing: HookFailureMode) -> CstInputValue {
     let mut fields = vec![
         field("type", text("command")),
         field("command", text(command)),
         field("timeout", 30.into()),
     ];
-    if failing == Failing::Blocks {
+    if failing == HookFailureMode::Blocks {
         // From version 2.1.295 on; older ones do not mind it.
         fields.push(field("onFailure", text("block")));
     }

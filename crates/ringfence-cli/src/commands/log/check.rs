@@ -3,40 +3,40 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_audit::{Finding, Hash, Report, verify};
+use ringfence_audit::{RecordHash, VerifyFinding, VerifyReport, verify};
 use serde_json::{Value, json};
 
-use super::Log;
+use super::LogArgs;
 use crate::error::CliError;
-use crate::show::{self, Paint, printable};
+use crate::output::{self, ColorMode, printable};
 
-pub(super) fn run(directory: &Path, arguments: &Log) -> Result<ExitCode, CliError> {
+pub(super) fn run(directory: &Path, arguments: &LogArgs) -> Result<ExitCode, CliError> {
     let kept = arguments.kept.iter().map(|word| hash(word)).collect::<Result<Vec<_>, _>>()?;
     let report = verify(directory, &kept)?;
     if arguments.json {
-        show::json(&as_json(directory, &report))?;
+        output::json(&as_json(directory, &report))?;
     } else {
-        show::text(&as_text(directory, &report, Paint::for_stdout()))?;
+        output::text(&as_text(directory, &report, ColorMode::for_stdout()))?;
     }
     Ok(ExitCode::from(u8::from(!report.is_intact())))
 }
 
-fn hash(word: &str) -> Result<Hash, CliError> {
-    Hash::parse(word).ok_or_else(|| CliError::Words {
+fn hash(word: &str) -> Result<RecordHash, CliError> {
+    RecordHash::parse(word).ok_or_else(|| CliError::Words {
         what: format!("`{word}` is not a hash"),
         hint: "copy the 64 digits that `ringfence log --verify` printed".into(),
     })
 }
 
 /// `DIRECTORY/FILE:LINE`
-fn place(directory: &Path, finding: &Finding) -> String {
+fn place(directory: &Path, finding: &VerifyFinding) -> String {
     let file = directory.join(&finding.file);
     finding
         .line
         .map_or_else(|| file.display().to_string(), |line| format!("{}:{line}", file.display()))
 }
 
-fn as_text(directory: &Path, report: &Report, paint: Paint) -> String {
+fn as_text(directory: &Path, report: &VerifyReport, paint: ColorMode) -> String {
     let mut text = String::new();
     for finding in &report.findings {
         let flaw = finding.flaw.to_string();
@@ -60,8 +60,8 @@ fn as_text(directory: &Path, report: &Report, paint: Paint) -> String {
     text
 }
 
-fn as_json(directory: &Path, report: &Report) -> Value {
-    let finding = |finding: &Finding| {
+fn as_json(directory: &Path, report: &VerifyReport) -> Value {
+    let finding = |finding: &VerifyFinding| {
         let mut object = json!({ "file": directory.join(&finding.file), "line": finding.line, "message": finding.flaw.to_string() });
         if let (Value::Object(object), Ok(Value::Object(flaw))) =
             (&mut object, serde_json::to_value(finding.flaw))
@@ -82,19 +82,19 @@ fn as_json(directory: &Path, report: &Report) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_audit::Flaw;
+    use ringfence_audit::LogFlaw;
 
     use super::*;
 
-    fn report(flaw: Flaw) -> Report {
-        let findings = vec![Finding { file: "00000001.jsonl".into(), line: Some(3), flaw }];
-        Report { records: 5, files: 1, head: None, findings }
+    fn report(flaw: LogFlaw) -> VerifyReport {
+        let findings = vec![VerifyFinding { file: "00000001.jsonl".into(), line: Some(3), flaw }];
+        VerifyReport { records: 5, files: 1, head: None, findings }
     }
 
     #[test]
     fn what_is_wrong_is_named_by_its_place() {
-        let changed = report(Flaw::Changed { seq: 3 });
-        let text = as_text(Path::new("/log"), &changed, Paint::Plain);
+        let changed = report(LogFlaw::Changed { seq: 3 });
+        let text = as_text(Path::new("/log"), &changed, ColorMode::Plain);
         let expect = "/log/00000001.jsonl:3: record 3 was changed: it has another hash than it says\n5 records in 1 file: 1 finding\n";
         assert_eq!(text, expect);
         let json = as_json(Path::new("/log"), &changed);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn half_a_record_at_the_end_is_told_and_no_tampering() {
-        let text = as_text(Path::new("/log"), &report(Flaw::Unfinished), Paint::Plain);
+        let text = as_text(Path::new("/log"), &report(LogFlaw::Unfinished), ColorMode::Plain);
         assert!(
             text.contains("unfinished")
                 && text.ends_with("5 records in 1 file: all is as it was written\n"),

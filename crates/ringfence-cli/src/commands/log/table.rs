@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value};
 
-use crate::show::{Paint, cell, printable};
+use crate::output::{ColorMode, cell, printable};
 
 /// Rows of a table, as records come.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct LogTable {
     /// Of the terminal; nothing is cut where there is none.
     width: Option<usize>,
-    paint: Paint,
+    paint: ColorMode,
     /// The day of the last row.
     day: String,
 }
@@ -18,8 +18,8 @@ const AGENT: usize = 12;
 const OPERATION: usize = 10;
 const RESULT: usize = 7;
 
-impl Table {
-    pub(crate) fn new(width: Option<usize>, paint: Paint) -> Self {
+impl LogTable {
+    pub(crate) fn new(width: Option<usize>, paint: ColorMode) -> Self {
         Self { width, paint, day: String::new() }
     }
 
@@ -84,14 +84,14 @@ mod tests {
 
     #[test]
     fn a_pipe_gets_whole_rows() {
-        let row = Table::new(None, Paint::Plain).row(&record());
+        let row = LogTable::new(None, ColorMode::Plain).row(&record());
         let expect = "2026-01-28T10:30:05.000Z  -             create      blocked  /p/\u{fffd}[2Jevil\\n\u{fffd} ×2  (r)\n";
         assert_eq!(row, expect);
     }
 
     #[test]
     fn a_terminal_gets_rows_that_fit_under_their_days() {
-        let mut table = Table::new(Some(60), Paint::Plain);
+        let mut table = LogTable::new(Some(60), ColorMode::Plain);
         let expect =
             "10:30:05  -             create      blocked  /p/\u{fffd}[2Jevil\\n\u{fffd}…\n";
         assert_eq!(table.row(&record()), format!("2026-01-28 UTC\n{expect}"));

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_api::{Status, Stdio};
+use ringfence_api::{ExitStatus, StdioMode};
 use ringfence_engine::run as run_engine;
-use ringfence_local::Local;
+use ringfence_local::LocalProvider;
 use ringfence_policy::{Asking, Mode};
 
 use crate::args::PolicyArgs;
-use crate::commands::words::{Chosen, Typed, agent, meant_to_run};
+use crate::commands::resolve_args::{RunOverrides, TypedCommand, agent, meant_to_run};
 use crate::error::CliError;
-use crate::{say, show};
+use crate::{messages, output};
 
 /// As many refusals are told one by one.
 const TOLD: usize = 50;
@@ -31,7 +31,7 @@ const TOLD: usize = 50;
   claude mcp add notes -- ringfence mcp wrap -C ~/notes -- notes-server .
 
 Exit status: the server's own; 125 ringfence failed, 126 not executable, 127 not found.")]
-pub(super) struct Wrap {
+pub(super) struct McpWrapArgs {
     /// What to call the server in the audit log [default: its program]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -42,24 +42,28 @@ pub(super) struct Wrap {
     policy: PolicyArgs,
 }
 
-pub(super) fn run(arguments: Wrap, local: &Local) -> Result<ExitCode, CliError> {
+pub(super) fn run(arguments: McpWrapArgs, local: &LocalProvider) -> Result<ExitCode, CliError> {
     // Its streams are the protocol's: nobody is there to be asked.
     // What an agent has no tools for, its servers do not do for it.
     let whose = agent();
-    let chosen = Chosen { ask: Some(Asking::Never), agent: whose.as_deref(), ..Chosen::default() };
+    let chosen = RunOverrides {
+        ask: Some(Asking::Never),
+        agent: whose.as_deref(),
+        ..RunOverrides::default()
+    };
     let meant = meant_to_run(&arguments.policy, chosen)?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
-        say::warning("nothing is confined: the server can do whatever you can");
+        messages::warning("nothing is confined: the server can do whatever you can");
     }
     let name = arguments.name.unwrap_or_else(|| program(&arguments.server));
     let agent =
         agent().map_or_else(|| format!("mcp:{name}"), |agent| format!("{agent}/mcp:{name}"));
-    let typed = Typed { line: None, command: arguments.server, agent: Some(agent) };
-    let (asked, resolved) = meant.asked(typed, Stdio::Inherit);
-    let outcome = run_engine(local, &asked, &resolved, &mut say::unrecorded)?;
+    let typed = TypedCommand { line: None, command: arguments.server, agent: Some(agent) };
+    let (asked, resolved) = meant.asked(typed, StdioMode::Inherit);
+    let outcome = run_engine(local, &asked, &resolved, &mut messages::unrecorded)?;
     if outcome.refusal.is_some() {
-        say::verbatim(&outcome.stderr.head);
+        messages::verbatim(&outcome.stderr.head);
     }
     for denial in outcome.denials.iter().take(TOLD) {
         // Names that the server chose.
@@ -70,18 +74,18 @@ pub(super) fn run(arguments: Wrap, local: &Local) -> Result<ExitCode, CliError> 
             denial.rule,
             denial.origin
         );
-        say::note(&show::printable(&words));
+        messages::note(&output::printable(&words));
     }
     let more = outcome.denials.len().saturating_sub(TOLD) as u64 + outcome.denials_dropped;
     if more > 0 {
-        say::note(&format!(
+        messages::note(&format!(
             "{name}: {more} more were refused; `ringfence log --session {}` has them",
             asked.session
         ));
     }
-    say::ended(&outcome);
-    if let Status::Killed(signal) = outcome.status {
-        say::note(&format!("{name} was ended by signal {signal}"));
+    messages::ended(&outcome);
+    if let ExitStatus::Killed(signal) = outcome.status {
+        messages::note(&format!("{name} was ended by signal {signal}"));
     }
     // At once: giving back memory piece by piece takes longer than the kernel takes for all of it.
     std::process::exit(outcome.exit_code())

@@ -6,22 +6,22 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ringfence_engine::{Amendment, Files, Opening, Permitted, Scope, gather};
+use ringfence_engine::{Amendment, GrantTarget, Permitted, PolicyFiles, PolicyScope, gather};
 use ringfence_policy::{AbsPath, Access, Facts, HostRule};
 use serde_json::json;
 
-use crate::commands::words::{below_home, directory};
+use crate::commands::resolve_args::{below_home, directory};
 use crate::error::CliError;
-use crate::{say, show};
+use crate::{messages, output};
 
 /// Open a path or a host for good, or let a variable pass
 ///
 /// Adds a line to your own policy for this project, below `~/.config/ringfence/projects`; with
-/// `--global`, to `~/.config/ringfence/policy.toml`, which holds in all of your projects. The file keeps
-/// its comments and its order. This is what `p` says to a question of `ringfence run --ask`: it opens
-/// that very path, and what is below it, also if something built in keeps it shut. What the managed
-/// policy has locked stays shut. The repository's `.ringfence/policy.toml` can open nothing, so nothing
-/// is written there.
+/// `--global`, to `~/.config/ringfence/policy.toml`, which holds in all of your projects. The file
+/// keeps its comments and its order. This is what `p` says to a question of `ringfence run --ask`:
+/// it opens that very path, and what is below it, also if something built in keeps it shut. What
+/// the managed policy has locked stays shut. The repository's `.ringfence/policy.toml` can open
+/// nothing, so nothing is written there.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence allow read ~/data
@@ -32,7 +32,7 @@ use crate::{say, show};
   ringfence allow read ~/notes --global
 
 Exit status: 0 it is open from now on, 125 it is not.")]
-pub(crate) struct Allow {
+pub(crate) struct PolicyAllowArgs {
     /// For what
     #[arg(value_enum, value_name = "ACCESS")]
     access: AccessArg,
@@ -65,7 +65,7 @@ enum AccessArg {
 
 /// The thing to allow.
 enum Subject {
-    Opening(Opening),
+    Opening(GrantTarget),
     Variable(String),
 }
 
@@ -73,7 +73,7 @@ impl Subject {
     /// True for a path to read that does not exist.
     fn is_absent_to_read(&self) -> bool {
         match self {
-            Subject::Opening(Opening::Path(path, Access::Read)) => {
+            Subject::Opening(GrantTarget::Path(path, Access::Read)) => {
                 fs::symlink_metadata(path.as_path())
                     .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
             }
@@ -83,27 +83,27 @@ impl Subject {
 
     fn key(&self) -> &'static str {
         match self {
-            Subject::Opening(Opening::Path(..)) => "path",
-            Subject::Opening(Opening::Host(_)) => "host",
+            Subject::Opening(GrantTarget::Path(..)) => "path",
+            Subject::Opening(GrantTarget::Host(_)) => "host",
             Subject::Variable(_) => "variable",
         }
     }
 
     fn text(&self) -> String {
         match self {
-            Subject::Opening(Opening::Path(path, _)) => path.to_string(),
-            Subject::Opening(Opening::Host(rule)) => rule.to_string(),
+            Subject::Opening(GrantTarget::Path(path, _)) => path.to_string(),
+            Subject::Opening(GrantTarget::Host(rule)) => rule.to_string(),
             Subject::Variable(name) => name.clone(),
         }
     }
 }
 
-pub(crate) fn run(arguments: Allow) -> Result<ExitCode, CliError> {
+pub(crate) fn run(arguments: PolicyAllowArgs) -> Result<ExitCode, CliError> {
     let cwd = directory(None)?;
     let facts = gather(&cwd)?.facts;
     let subject = subject(&arguments, &cwd, &facts)?;
-    let scope = if arguments.global { Scope::Global } else { Scope::OwnProject };
-    let files = Files::default();
+    let scope = if arguments.global { PolicyScope::Global } else { PolicyScope::OwnProject };
+    let files = PolicyFiles::default();
     let permitted = match &subject {
         Subject::Opening(opening) => Permitted::Opening(opening),
         Subject::Variable(name) => Permitted::Variable(name),
@@ -112,13 +112,13 @@ pub(crate) fn run(arguments: Allow) -> Result<ExitCode, CliError> {
     let allowed = if arguments.dry_run { amendment.preview()? } else { amendment.write()? };
     let what = subject.text();
     if subject.is_absent_to_read() {
-        say::warning(&show::printable(&format!(
+        messages::warning(&output::printable(&format!(
             "allow read {what} opens nothing now: there is no such file or directory"
         )));
     }
     if arguments.json {
         let written = allowed.is_new && !arguments.dry_run;
-        show::json(
+        output::json(
             &json!({ subject.key(): what, "place": allowed.place(), "isNew": allowed.is_new, "written": written }),
         )?;
     } else {
@@ -127,22 +127,22 @@ pub(crate) fn run(arguments: Allow) -> Result<ExitCode, CliError> {
             (true, true) => "would be opened",
             (false, _) => "open already",
         };
-        show::text(&show::printable(&format!("{how}: {what}, by {}", allowed.place())))?;
-        show::text("\n")?;
+        output::text(&output::printable(&format!("{how}: {what}, by {}", allowed.place())))?;
+        output::text("\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn subject(arguments: &Allow, cwd: &AbsPath, facts: &Facts) -> Result<Subject, CliError> {
+fn subject(arguments: &PolicyAllowArgs, cwd: &AbsPath, facts: &Facts) -> Result<Subject, CliError> {
     let path = |access| {
-        Subject::Opening(Opening::Path(below_home(&arguments.what, cwd, &facts.home), access))
+        Subject::Opening(GrantTarget::Path(below_home(&arguments.what, cwd, &facts.home), access))
     };
     let text = arguments.what.to_string_lossy();
     Ok(match arguments.access {
         AccessArg::Read => path(Access::Read),
         AccessArg::Write => path(Access::Write),
         AccessArg::Host => {
-            Subject::Opening(Opening::Host(HostRule::parse(&text).map_err(|error| {
+            Subject::Opening(GrantTarget::Host(HostRule::parse(&text).map_err(|error| {
                 CliError::Words {
                     what: format!("`{text}` is not a host: {error}"),
                     hint: "write `HOST` or `HOST:PORT`".into(),

@@ -4,19 +4,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ringfence_engine::{EngineError, Files, inspect_in, layers, layers_of};
+use ringfence_engine::{EngineError, PolicyFiles, inspect_in, layers, layers_of};
 use ringfence_policy::{AbsPath, Flags, Source, resolve_to_inspect};
 use serde_json::{Value, json};
 
-use crate::commands::words::{absolute, directory};
+use crate::commands::resolve_args::{absolute, directory};
 use crate::error::CliError;
-use crate::say;
-use crate::show;
+use crate::messages;
+use crate::output;
 
 /// Check policy files
 ///
-/// Without a file, those that count here are checked: the managed one, your own two and the repository's.
-/// Files that a file extends are checked with it. Each file that is good is printed as `ok FILE`.
+/// Without a file, those that count here are checked: the managed one, your own two and the
+/// repository's. Files that a file extends are checked with it. Each file that is good is printed
+/// as `ok FILE`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence policy check
@@ -24,7 +25,7 @@ use crate::show;
   ringfence policy check --as managed build/policy.toml
 
 Exit status: 0 all are good, 125 one is not.")]
-pub(super) struct Check {
+pub(super) struct PolicyCheckArgs {
     /// The files
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -44,30 +45,30 @@ enum LayerArg {
 }
 
 /// A file, and what is wrong with it.
-struct Checked {
+struct CheckedFile {
     file: String,
     error: Option<CliError>,
 }
 
-pub(super) fn run(arguments: Check) -> Result<ExitCode, CliError> {
+pub(super) fn run(arguments: PolicyCheckArgs) -> Result<ExitCode, CliError> {
     let checked = if arguments.files.is_empty() {
         all()?
     } else {
         arguments.files.iter().flat_map(|file| one(file, arguments.layer)).collect()
     };
     if checked.is_empty() && !arguments.json {
-        say::note("there is no policy file here: what is built in holds");
+        messages::note("there is no policy file here: what is built in holds");
     }
     for bad in checked.iter().filter_map(|checked| checked.error.as_ref()) {
-        say::error(bad);
+        messages::error(bad);
     }
     if arguments.json {
-        show::json(&Value::from(checked.iter().map(as_json).collect::<Vec<_>>()))?;
+        output::json(&Value::from(checked.iter().map(as_json).collect::<Vec<_>>()))?;
     } else {
         let good = checked.iter().filter(|checked| checked.error.is_none());
-        show::text(
+        output::text(
             &good
-                .map(|checked| format!("ok {}\n", show::printable(&checked.file)))
+                .map(|checked| format!("ok {}\n", output::printable(&checked.file)))
                 .collect::<String>(),
         )?;
     }
@@ -75,18 +76,22 @@ pub(super) fn run(arguments: Check) -> Result<ExitCode, CliError> {
 }
 
 /// The files that count here, and whether they go together.
-fn all() -> Result<Vec<Checked>, CliError> {
+fn all() -> Result<Vec<CheckedFile>, CliError> {
     let cwd = directory(None)?;
     let surroundings = ringfence_engine::gather(&cwd)?;
-    let found = layers(&Files::default(), &surroundings.facts);
+    let found = layers(&PolicyFiles::default(), &surroundings.facts);
     let together = found.and_then(|layers| {
-        inspect_in(ringfence_engine::gather(&cwd)?, &Flags::none(cwd.clone()), &Files::default())?;
+        inspect_in(
+            ringfence_engine::gather(&cwd)?,
+            &Flags::none(cwd.clone()),
+            &PolicyFiles::default(),
+        )?;
         Ok(layers)
     });
     Ok(match together {
         Ok(layers) => layers
             .into_iter()
-            .map(|layer| Checked { file: layer.file.to_string(), error: None })
+            .map(|layer| CheckedFile { file: layer.file.to_string(), error: None })
             .collect(),
         Err(error) => {
             let file = match &error {
@@ -96,13 +101,13 @@ fn all() -> Result<Vec<Checked>, CliError> {
                 | EngineError::ProjectKey { file } => Some(file.to_string()),
                 _ => None,
             };
-            vec![Checked { file: file.unwrap_or_default(), error: Some(error.into()) }]
+            vec![CheckedFile { file: file.unwrap_or_default(), error: Some(error.into()) }]
         }
     })
 }
 
 /// One file and those beneath it.
-fn one(file: &Path, layer: Option<LayerArg>) -> Vec<Checked> {
+fn one(file: &Path, layer: Option<LayerArg>) -> Vec<CheckedFile> {
     let checked = absolute(file).and_then(|file| {
         let layers = layers_of(&file, &source(&file, layer))?;
         let cwd = directory(None)?;
@@ -117,9 +122,9 @@ fn one(file: &Path, layer: Option<LayerArg>) -> Vec<Checked> {
         Ok(layers) => layers
             .into_iter()
             .rev()
-            .map(|layer| Checked { file: layer.file.to_string(), error: None })
+            .map(|layer| CheckedFile { file: layer.file.to_string(), error: None })
             .collect(),
-        Err(error) => vec![Checked { file: file.display().to_string(), error: Some(error) }],
+        Err(error) => vec![CheckedFile { file: file.display().to_string(), error: Some(error) }],
     }
 }
 
@@ -137,7 +142,7 @@ fn source(file: &AbsPath, layer: Option<LayerArg>) -> Source {
     }
 }
 
-fn as_json(checked: &Checked) -> Value {
+fn as_json(checked: &CheckedFile) -> Value {
     let place = |error: &CliError| match error {
         CliError::Engine(EngineError::Policy(error)) => {
             json!({ "line": error.line(), "column": error.column() })

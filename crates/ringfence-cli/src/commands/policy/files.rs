@@ -4,14 +4,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_engine::{
-    Files, OwnPolicy, OwnPolicyState, gather, of_the_person, own_policies, own_policy_file, places,
+    OwnPolicy, OwnPolicyState, PolicyFiles, gather, of_the_person, own_policies, own_policy_file,
+    places,
 };
 use ringfence_policy::{AbsPath, Facts};
 use serde_json::{Value, json};
 
-use crate::commands::words::directory;
+use crate::commands::resolve_args::directory;
 use crate::error::CliError;
-use crate::show::{self, printable};
+use crate::output::{self, printable};
 
 /// List the policy files that apply here, weakest first
 ///
@@ -47,7 +48,7 @@ impl PolicyFile {
 }
 
 /// The files that apply, weakest first, there or not.
-pub(super) fn policy_files(files: &Files, facts: &Facts) -> Vec<PolicyFile> {
+pub(super) fn policy_files(files: &PolicyFiles, facts: &Facts) -> Vec<PolicyFile> {
     let whose = |number: usize, file: &AbsPath| match number {
         0 => "managed",
         _ if *file == of_the_person(facts) => "yours",
@@ -65,12 +66,12 @@ pub(super) fn policy_files(files: &Files, facts: &Facts) -> Vec<PolicyFile> {
 
 pub(super) fn run(arguments: List) -> Result<ExitCode, CliError> {
     let facts = gather(&directory(None)?)?.facts;
-    let files = policy_files(&Files::default(), &facts);
+    let files = policy_files(&PolicyFiles::default(), &facts);
     let stray: Vec<OwnPolicy> =
         own_policies(&facts).into_iter().filter(|own| own.state != OwnPolicyState::Used).collect();
     if arguments.json {
         let stray: Vec<Value> = stray.iter().map(stray_as_json).collect();
-        show::json(
+        output::json(
             &json!({ "files": files.iter().map(PolicyFile::json).collect::<Vec<_>>(), "unused": stray }),
         )?;
     } else {
@@ -82,7 +83,7 @@ pub(super) fn run(arguments: List) -> Result<ExitCode, CliError> {
                 printable(&why(own))
             ));
         }
-        show::text(&text)?;
+        output::text(&text)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ringfence_policy::import::{Format, Imported, Note, NoteKind, detect, import};
+use ringfence_policy::import::{
+    ImportFormat, ImportNote, ImportNoteKind, ImportedPolicy, detect, import,
+};
 use ringfence_policy::render;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::say;
-use crate::show;
+use crate::messages;
+use crate::output;
 
 /// Print another tool's policy as a policy of ringfence
 ///
@@ -24,7 +26,7 @@ use crate::show;
   ringfence policy import ~/.claude/settings.json --output ~/.config/ringfence/policy.toml
   ringfence policy import ~/.codex/config.toml
   ringfence policy import --format srt-json my-settings.json")]
-pub(super) struct Import {
+pub(super) struct PolicyImportArgs {
     /// The other tool's file
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -54,17 +56,17 @@ enum FormatArg {
 }
 
 impl FormatArg {
-    fn format(self) -> Format {
+    fn format(self) -> ImportFormat {
         match self {
-            FormatArg::SandboxJson => Format::SandboxJson,
-            FormatArg::UdsYaml => Format::UdsYaml,
-            FormatArg::SettingsJson => Format::SettingsJson,
-            FormatArg::SrtJson => Format::SrtJson,
-            FormatArg::CodexToml => Format::CodexToml,
+            FormatArg::SandboxJson => ImportFormat::SandboxJson,
+            FormatArg::UdsYaml => ImportFormat::UdsYaml,
+            FormatArg::SettingsJson => ImportFormat::SettingsJson,
+            FormatArg::SrtJson => ImportFormat::SrtJson,
+            FormatArg::CodexToml => ImportFormat::CodexToml,
         }
     }
 
-    fn of(format: Format) -> Option<Self> {
+    fn of(format: ImportFormat) -> Option<Self> {
         Self::value_variants().iter().copied().find(|known| known.format() == format)
     }
 
@@ -73,7 +75,7 @@ impl FormatArg {
     }
 }
 
-pub(super) fn run(arguments: Import) -> Result<ExitCode, CliError> {
+pub(super) fn run(arguments: PolicyImportArgs) -> Result<ExitCode, CliError> {
     let path = arguments.file.display().to_string();
     let bytes = fs::read(&arguments.file).map_err(|source| CliError::File {
         what: "read",
@@ -90,18 +92,18 @@ pub(super) fn run(arguments: Import) -> Result<ExitCode, CliError> {
     let imported = import(&text, format.format())
         .map_err(|source| CliError::Import { path: path.clone(), source })?;
     if arguments.json {
-        show::json(&as_json(format, &imported)?)?;
+        output::json(&as_json(format, &imported)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     // On a terminal the comments are seen anyway.
     if arguments.output.is_some() || !io::stdout().is_terminal() {
         for note in &imported.notes {
-            say::note(&sentence(note));
+            messages::note(&sentence(note));
         }
     }
     match &arguments.output {
         Some(output) => write_new(output, &as_toml(&path, &imported))?,
-        None => show::text(&as_toml(&path, &imported))?,
+        None => output::text(&as_toml(&path, &imported))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -122,7 +124,7 @@ fn write_new(file: &Path, text: &str) -> Result<(), CliError> {
     }
     let mut created = fs::File::create_new(file).map_err(failed)?;
     created.write_all(text.as_bytes()).map_err(failed)?;
-    show::text(&(show::printable(&format!("written: {}", file.display())) + "\n"))
+    output::text(&(output::printable(&format!("written: {}", file.display())) + "\n"))
 }
 
 fn unknown(path: &str) -> CliError {
@@ -133,35 +135,35 @@ fn unknown(path: &str) -> CliError {
     }
 }
 
-fn as_toml(path: &str, imported: &Imported) -> String {
-    let mut toml = format!("# imported from {}\n", show::printable(path));
+fn as_toml(path: &str, imported: &ImportedPolicy) -> String {
+    let mut toml = format!("# imported from {}\n", output::printable(path));
     for note in &imported.notes {
-        toml.push_str(&format!("# {}\n", show::printable(&sentence(note))));
+        toml.push_str(&format!("# {}\n", output::printable(&sentence(note))));
     }
     toml + &render(&imported.policy)
 }
 
-fn as_json(format: FormatArg, imported: &Imported) -> Result<Value, CliError> {
+fn as_json(format: FormatArg, imported: &ImportedPolicy) -> Result<Value, CliError> {
     let policy = serde_json::to_value(&imported.policy).map_err(|error| CliError::File {
         what: "write",
         path: "the policy".into(),
         source: error.into(),
     })?;
-    let note = |note: &Note| json!({ "kind": kind(note.kind).replace(' ', "-"), "key": note.key, "text": note.text });
+    let note = |note: &ImportNote| json!({ "kind": kind(note.kind).replace(' ', "-"), "key": note.key, "text": note.text });
     Ok(
         json!({ "format": format.name(), "policy": policy, "notes": imported.notes.iter().map(note).collect::<Vec<_>>() }),
     )
 }
 
-fn kind(kind: NoteKind) -> &'static str {
+fn kind(kind: ImportNoteKind) -> &'static str {
     match kind {
-        NoteKind::Warning => "warning",
-        NoteKind::NotCarried => "not carried over",
-        NoteKind::Changed => "changed",
+        ImportNoteKind::Warning => "warning",
+        ImportNoteKind::NotCarried => "not carried over",
+        ImportNoteKind::Changed => "changed",
     }
 }
 
-fn sentence(note: &Note) -> String {
+fn sentence(note: &ImportNote) -> String {
     match note.key.as_str() {
         "" => format!("{}: {}", kind(note.kind), note.text),
         key => format!("{}: {key}: {}", kind(note.kind), note.text),
@@ -177,7 +179,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_policy() {
         let text = r#"{ "sandbox": { "enabled": true, "nonsense": 1 }, "permissions": { "deny": ["Read(./x\n)"] } }"#;
-        let imported = import(text, Format::SettingsJson).unwrap();
+        let imported = import(text, ImportFormat::SettingsJson).unwrap();
         assert!(!imported.notes.is_empty());
         let toml = as_toml("a\nb.json", &imported);
         let layer = parse(&toml, &AbsPath::new("/p").unwrap(), Source::User).unwrap();

@@ -2,37 +2,37 @@
 
 use ringfence_policy::policy::Amount;
 use ringfence_policy::{
-    Effect, Grants, HostRule, Limit, Limits, Listed, NetworkMode, OpenPorts, Origin, PatternEffect,
-    PortEntry, Ports, Secret, Source,
+    Effect, Grants, HostRule, Limit, Limits, ListedHost, NameRuleEffect, NetworkMode, OpenPorts,
+    Origin, PortEntry, PortSelection, SecretRule, Source,
 };
 
-use crate::commands::words::{fsync_word, gap_word, on_error_word};
-use crate::origins::Origins;
-use crate::show::short;
+use crate::commands::resolve_args::{fsync_word, gap_word, on_error_word};
+use crate::origins::PolicyOrigins;
+use crate::output::short;
 
 /// Settings under one heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Section {
+pub(super) struct ListedSection {
     pub(super) name: &'static str,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<ListedSetting>,
 }
 
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ListedSetting {
     pub(super) text: String,
     pub(super) origin: Origin,
 }
 
-impl Entry {
+impl ListedSetting {
     fn new(text: impl Into<String>, origin: Origin) -> Self {
         Self { text: text.into(), origin }
     }
 }
 
 /// All of `grants`, in the order of a policy file; empty sections are left out.
-pub(super) fn sections(grants: &Grants, origins: &Origins<'_>) -> Vec<Section> {
-    let mut sections = vec![Section { name: "settings", entries: settings(grants, origins) }];
+pub(super) fn sections(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSection> {
+    let mut sections = vec![ListedSection { name: "settings", entries: settings(grants, origins) }];
     for (name, effect) in [
         ("write", "write"),
         ("private", "private"),
@@ -40,37 +40,37 @@ pub(super) fn sections(grants: &Grants, origins: &Origins<'_>) -> Vec<Section> {
         ("deny", "deny"),
         ("protect", "protect"),
     ] {
-        sections.push(Section { name, entries: paths(grants, effect) });
+        sections.push(ListedSection { name, entries: paths(grants, effect) });
     }
-    sections.push(Section {
+    sections.push(ListedSection {
         name: "except",
         entries: grants
             .exceptions
             .iter()
-            .map(|entry| Entry::new(entry.glob.text(), entry.origin.clone()))
+            .map(|entry| ListedSetting::new(entry.glob.text(), entry.origin.clone()))
             .collect(),
     });
-    sections.push(Section { name: "environment", entries: environment(grants, origins) });
-    sections.push(Section { name: "network", entries: network(grants, origins) });
-    sections.push(Section { name: "secrets", entries: secrets(grants) });
-    sections.push(Section { name: "commands", entries: commands(grants) });
-    sections.push(Section { name: "limits", entries: limits(&grants.limits, origins) });
-    sections.push(Section { name: "audit", entries: audit(grants, origins) });
+    sections.push(ListedSection { name: "environment", entries: environment(grants, origins) });
+    sections.push(ListedSection { name: "network", entries: network(grants, origins) });
+    sections.push(ListedSection { name: "secrets", entries: secrets(grants) });
+    sections.push(ListedSection { name: "commands", entries: commands(grants) });
+    sections.push(ListedSection { name: "limits", entries: limits(&grants.limits, origins) });
+    sections.push(ListedSection { name: "audit", entries: audit(grants, origins) });
     sections.retain(|section| !section.entries.is_empty());
     sections
 }
 
-fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
+fn settings(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
     let flags = origins.flags();
     let flag = |name: &'static str, is_given: bool| is_given.then_some(name);
     vec![
-        Entry::new(
+        ListedSetting::new(
             format!("mode = {}", grants.mode.word()),
             origins.setting("mode", flag("--mode", flags.mode.is_some()), |policy| {
                 policy.mode == Some(grants.mode)
             }),
         ),
-        Entry::new(
+        ListedSetting::new(
             format!("sandbox.enabled = {}", grants.enabled),
             match &grants.sandbox.off {
                 Some(off) => off.clone(),
@@ -79,19 +79,19 @@ fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
                 }),
             },
         ),
-        Entry::new(
+        ListedSetting::new(
             format!("on-gap = {}", gap_word(grants.on_gap)),
             origins.setting("on-gap", flag("--on-gap", flags.on_gap.is_some()), |policy| {
                 policy.on_gap == Some(grants.on_gap)
             }),
         ),
-        Entry::new(
+        ListedSetting::new(
             format!("observe = {}", grants.observe.word()),
             origins.setting("observe", flag("--observe", flags.observe.is_some()), |policy| {
                 policy.observe == Some(grants.observe)
             }),
         ),
-        Entry::new(
+        ListedSetting::new(
             format!("ask = {}", grants.ask.word()),
             origins.setting("ask", flag("--ask", flags.ask.is_some()), |policy| {
                 policy.ask == Some(grants.ask)
@@ -101,7 +101,7 @@ fn settings(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
 }
 
 /// Rules on paths, then on names.
-fn paths(grants: &Grants, effect: &str) -> Vec<Entry> {
+fn paths(grants: &Grants, effect: &str) -> Vec<ListedSetting> {
     let lock = |is_locked: bool| if is_locked { " (locked)" } else { "" };
     let rules = grants.rules.iter().filter(|rule| rule.effect.word() == effect).map(|rule| {
         let kept = match &rule.effect {
@@ -113,12 +113,15 @@ fn paths(grants: &Grants, effect: &str) -> Vec<Entry> {
             }
             _ => String::new(),
         };
-        Entry::new(format!("{}{kept}{}", rule.root, lock(rule.is_locked())), rule.origin.clone())
+        ListedSetting::new(
+            format!("{}{kept}{}", rule.root, lock(rule.is_locked())),
+            rule.origin.clone(),
+        )
     });
     let patterns =
-        grants.patterns.iter().filter(|pattern| PatternEffect::word(pattern.effect) == effect);
+        grants.patterns.iter().filter(|pattern| NameRuleEffect::word(pattern.effect) == effect);
     let patterns = patterns.map(|pattern| {
-        Entry::new(
+        ListedSetting::new(
             format!("{}{}", pattern.glob.text(), lock(pattern.is_locked())),
             pattern.origin.clone(),
         )
@@ -126,11 +129,11 @@ fn paths(grants: &Grants, effect: &str) -> Vec<Entry> {
     rules.chain(patterns).collect()
 }
 
-fn environment(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
+fn environment(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
     let rules = &grants.environment;
     let mut entries = Vec::new();
     if rules.clean {
-        entries.push(Entry::new(
+        entries.push(ListedSetting::new(
             "profile = clean",
             origins.setting("environment.profile", None, |policy| {
                 policy.environment.profile.is_some()
@@ -138,22 +141,24 @@ fn environment(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
         ));
     }
     entries.extend(
-        rules.set.keys().map(|name| Entry::new(format!("set {name}"), origins.variable(name))),
+        rules
+            .set
+            .keys()
+            .map(|name| ListedSetting::new(format!("set {name}"), origins.variable(name))),
     );
     entries.extend(
-        rules
-            .named
-            .iter()
-            .map(|name| Entry::new(format!("allow {name} (named)"), origins.variable(name))),
+        rules.named.iter().map(|name| {
+            ListedSetting::new(format!("allow {name} (named)"), origins.variable(name))
+        }),
     );
     let allow = |glob: &String| {
-        Entry::new(
+        ListedSetting::new(
             format!("allow {glob}"),
             origins.entry("environment.allow", |policy| &policy.environment.allow, glob),
         )
     };
     let deny = |glob: &String| {
-        Entry::new(
+        ListedSetting::new(
             format!("deny {glob}"),
             origins.entry("environment.deny", |policy| &policy.environment.deny, glob),
         )
@@ -163,22 +168,24 @@ fn environment(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     entries
 }
 
-fn network(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
+fn network(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
     let rules = &grants.network;
     let nobody = || Origin::new(Source::BuiltIn, "network.mode");
-    let mut entries = vec![Entry::new(
+    let mut entries = vec![ListedSetting::new(
         format!("mode = {}", rules.mode.word()),
         rules.mode_origin.clone().unwrap_or_else(nobody),
     )];
-    entries.extend(rules.locked.iter().map(|origin| Entry::new("locked = true", origin.clone())));
-    let entry = |word: &str, listed: &Listed| {
-        Entry::new(format!("{word} {}", listed.origin.text), listed.origin.clone())
+    entries.extend(
+        rules.locked.iter().map(|origin| ListedSetting::new("locked = true", origin.clone())),
+    );
+    let entry = |word: &str, listed: &ListedHost| {
+        ListedSetting::new(format!("{word} {}", listed.origin.text), listed.origin.clone())
     };
     entries.extend(rules.allow.iter().map(|listed| entry("allow", listed)));
     entries.extend(rules.deny.iter().map(|listed| entry("deny", listed)));
     entries.extend(ports("localhost", &rules.localhost));
     if rules.git {
-        entries.push(Entry::new(
+        entries.push(ListedSetting::new(
             "git = true",
             origins.setting("network.git", None, |policy| policy.network.git == Some(true)),
         ));
@@ -189,25 +196,25 @@ fn network(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
         rules
             .unix_sockets
             .iter()
-            .map(|socket| Entry::new(format!("unix-socket {socket}"), sockets.clone())),
+            .map(|socket| ListedSetting::new(format!("unix-socket {socket}"), sockets.clone())),
     );
     entries.extend(ports("bind", &rules.bind));
     if rules.mode == NetworkMode::AllowList {
         let said =
             origins.setting("network.sni", None, |policy| policy.network.sni == Some(rules.sni));
-        entries.push(Entry::new(format!("sni = {}", rules.sni.word()), said));
+        entries.push(ListedSetting::new(format!("sni = {}", rules.sni.word()), said));
     }
     if rules.proxy_variables {
         let said = origins.setting("network.proxy-variables", None, |policy| {
             policy.network.proxy_variables == Some(true)
         });
-        entries.push(Entry::new("proxy-variables = true", said));
+        entries.push(ListedSetting::new("proxy-variables = true", said));
     }
     entries
 }
 
-fn secrets(grants: &Grants) -> Vec<Entry> {
-    let text = |secret: &Secret| {
+fn secrets(grants: &Grants) -> Vec<ListedSetting> {
+    let text = |secret: &SecretRule| {
         let hosts: Vec<String> = secret.hosts.iter().map(HostRule::to_string).collect();
         format!("{} for {} in {}", secret.env, hosts.join(", "), secret.header)
     };
@@ -215,75 +222,66 @@ fn secrets(grants: &Grants) -> Vec<Entry> {
         .network
         .secrets
         .iter()
-        .map(|secret| Entry::new(text(secret), secret.origin.clone()))
+        .map(|secret| ListedSetting::new(text(secret), secret.origin.clone()))
         .collect()
 }
 
-fn ports<'a>(key: &'a str, open: &'a OpenPorts) -> impl Iterator<Item = Entry> + 'a {
+fn ports<'a>(key: &'a str, open: &'a OpenPorts) -> impl Iterator<Item = ListedSetting> + 'a {
     open.entries.iter().filter_map(move |PortEntry { ports, origin }| {
         let word = match ports {
-            Ports::None => return None,
-            Ports::All => "true".to_owned(),
-            Ports::Some(ports) => format!("{ports:?}"),
+            PortSelection::None => return None,
+            PortSelection::All => "true".to_owned(),
+            PortSelection::Some(ports) => format!("{ports:?}"),
         };
-        Some(Entry::new(format!("{key} = {word}"), origin.clone()))
+        Some(ListedSetting::new(format!("{key} = {word}"), origin.clone()))
     })
 }
 
-fn commands(grants: &Grants) -> Vec<Entry> {
+fn commands(grants: &Grants) -> Vec<ListedSetting> {
     let rules = &grants.commands;
     let mut entries = Vec::new();
-    let mut list = |word: &str, rules: &[Origin]| {
-        entries.extend(
-            rules
-                .iter()
-                .map(|origin| Entry::new(format!("{word} {}", origin.text), origin.clone())),
-        );
-    };
+    let mut list =
+        |word: &str, rules: &[Origin]| {
+            entries.extend(rules.iter().map(|origin| {
+                ListedSetting::new(format!("{word} {}", origin.text), origin.clone())
+            }));
+        };
     list("deny", &rules.deny);
     list("allow-binary", &rules.allow_binaries);
     list("deny-argument", &rules.deny_arguments);
     list("excluded", &rules.excluded);
     let anchor = rules.anchor_arguments.iter();
     entries.extend(anchor.map(|anchor| {
-        Entry::new(format!("anchor-arguments {}", anchor.root), anchor.origin.clone())
+        ListedSetting::new(format!("anchor-arguments {}", anchor.root), anchor.origin.clone())
     }));
-    entries.extend(
-        grants
-            .tools
-            .disallowed
-            .iter()
-            .map(|rule| Entry::new(format!("disallowed-tool {}", rule.name), rule.origin.clone())),
-    );
-    entries.extend(
-        grants
-            .tools
-            .allowed
-            .iter()
-            .map(|list| Entry::new(format!("tools {}", list.rule.name), list.rule.origin.clone())),
-    );
+    entries.extend(grants.tools.disallowed.iter().map(|rule| {
+        ListedSetting::new(format!("disallowed-tool {}", rule.name), rule.origin.clone())
+    }));
+    entries.extend(grants.tools.allowed.iter().map(|list| {
+        ListedSetting::new(format!("tools {}", list.rule.name), list.rule.origin.clone())
+    }));
     entries
 }
 
-fn audit(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
+fn audit(grants: &Grants, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
     let rules = &grants.audit;
-    let directory = Entry::new(
+    let directory = ListedSetting::new(
         format!("directory = {}", rules.directory),
         Origin::new(Source::BuiltIn, "audit"),
     );
     vec![
         directory,
-        Entry::new(
+        ListedSetting::new(
             format!("fsync = {}", fsync_word(rules.fsync)),
             origins.setting("audit.fsync", None, |policy| policy.audit.fsync == Some(rules.fsync)),
         ),
-        Entry::new(
+        ListedSetting::new(
             format!("on-error = {}", on_error_word(rules.on_error)),
             origins.setting("audit.on-error", None, |policy| {
                 policy.audit.on_error == Some(rules.on_error)
             }),
         ),
-        Entry::new(
+        ListedSetting::new(
             format!("rotate-size = {} bytes", rules.rotate_bytes),
             origins.setting("audit.rotate-size", None, |policy| {
                 policy.audit.rotate_size.as_ref().and_then(Amount::bytes)
@@ -293,7 +291,7 @@ fn audit(grants: &Grants, origins: &Origins<'_>) -> Vec<Entry> {
     ]
 }
 
-fn limits(limits: &Limits, origins: &Origins<'_>) -> Vec<Entry> {
+fn limits(limits: &Limits, origins: &PolicyOrigins<'_>) -> Vec<ListedSetting> {
     let one = |(limit, most): (Limit, u64)| {
         let says_so = |policy: &ringfence_policy::Policy| match limit {
             Limit::Wall => policy.limits.wall.is_some(),
@@ -305,7 +303,7 @@ fn limits(limits: &Limits, origins: &Origins<'_>) -> Vec<Entry> {
             Limit::Disk => policy.limits.disk.is_some(),
             Limit::Output => policy.limits.output.is_some(),
         };
-        Entry::new(
+        ListedSetting::new(
             format!("{limit} = {}", limit.show(most)),
             origins.setting(&format!("limits.{limit}"), None, says_so),
         )

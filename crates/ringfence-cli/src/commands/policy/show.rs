@@ -7,12 +7,12 @@ use ringfence_policy::Origin;
 use serde_json::{Map, Value, json};
 
 use super::files::{PolicyFile, policy_files};
-use super::list::{Section, sections};
+use super::list::{ListedSection, sections};
 use crate::args::PolicyArgs;
-use crate::commands::words::{Meant, fsync_word, gap_word, meant, on_error_word};
+use crate::commands::resolve_args::{ResolvedArgs, fsync_word, gap_word, meant, on_error_word};
 use crate::error::CliError;
-use crate::origins::Origins;
-use crate::show::{self, Paint, printable};
+use crate::origins::PolicyOrigins;
+use crate::output::{self, ColorMode, printable};
 
 /// Show what the policy comes to here
 ///
@@ -22,7 +22,7 @@ use crate::show::{self, Paint, printable};
   ringfence policy show
   ringfence policy show --origin | grep -v 'built in'
   ringfence policy show --mode read-only --json")]
-pub(super) struct Show {
+pub(super) struct PolicyShowArgs {
     /// Say behind each line where it was written
     #[arg(long)]
     origin: bool,
@@ -33,14 +33,14 @@ pub(super) struct Show {
     policy: PolicyArgs,
 }
 
-pub(super) fn run(arguments: Show) -> Result<ExitCode, CliError> {
+pub(super) fn run(arguments: PolicyShowArgs) -> Result<ExitCode, CliError> {
     let meant = meant(&arguments.policy)?;
-    let origins = Origins::of(&meant)?;
+    let origins = PolicyOrigins::of(&meant)?;
     let sections = sections(&meant.resolved.grants, &origins);
     if arguments.json {
-        show::json(&as_json(&meant, &sections))?;
+        output::json(&as_json(&meant, &sections))?;
     } else {
-        let behind = if arguments.origin { Behind::Origin } else { Behind::Nothing };
+        let behind = if arguments.origin { OriginColumn::Origin } else { OriginColumn::Nothing };
         let mut head = format!(
             "workspace  {}\nhome       {}\n",
             meant.resolved.grants.workspace, meant.resolved.grants.home
@@ -49,10 +49,10 @@ pub(super) fn run(arguments: Show) -> Result<ExitCode, CliError> {
         for file in policy_files(&meant.files, &meant.resolved.surroundings.facts) {
             head.push_str(&format!("  {}\n", file.line()));
         }
-        show::text(&format!(
+        output::text(&format!(
             "{}{}",
             printable_lines(&head),
-            as_text(&sections, behind, Paint::for_stdout())
+            as_text(&sections, behind, ColorMode::for_stdout())
         ))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: Show) -> Result<ExitCode, CliError> {
 
 /// What stands behind each line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Behind {
+enum OriginColumn {
     Nothing,
     Origin,
 }
@@ -69,7 +69,7 @@ fn printable_lines(text: &str) -> String {
     text.lines().map(|line| printable(line) + "\n").collect()
 }
 
-fn as_text(sections: &[Section], behind: Behind, paint: Paint) -> String {
+fn as_text(sections: &[ListedSection], behind: OriginColumn, paint: ColorMode) -> String {
     /// Origins stand in one column, but for the few longer lines.
     const COLUMN: usize = 40;
     let mut text = String::new();
@@ -78,8 +78,8 @@ fn as_text(sections: &[Section], behind: Behind, paint: Paint) -> String {
         for entry in &section.entries {
             let line = printable(&entry.text);
             match behind {
-                Behind::Nothing => text.push_str(&format!("  {line}\n")),
-                Behind::Origin => text.push_str(&format!(
+                OriginColumn::Nothing => text.push_str(&format!("  {line}\n")),
+                OriginColumn::Origin => text.push_str(&format!(
                     "  {line:<COLUMN$}  {}\n",
                     paint.faint(&format!("# {}", printable(&entry.origin.to_string())))
                 )),
@@ -89,9 +89,9 @@ fn as_text(sections: &[Section], behind: Behind, paint: Paint) -> String {
     text
 }
 
-fn as_json(meant: &Meant, sections: &[Section]) -> Value {
+fn as_json(meant: &ResolvedArgs, sections: &[ListedSection]) -> Value {
     let grants = &meant.resolved.grants;
-    let entries = |section: &Section| {
+    let entries = |section: &ListedSection| {
         section
             .entries
             .iter()
@@ -134,16 +134,17 @@ fn origin(origin: &Origin) -> Value {
 mod tests {
     use ringfence_policy::Source;
 
-    use super::super::list::Entry;
+    use super::super::list::ListedSetting;
     use super::*;
 
     #[test]
     fn origins_stand_in_a_column() {
-        let entry = Entry { text: "/usr".into(), origin: Origin::new(Source::BuiltIn, "/usr") };
-        let sections = [Section { name: "read", entries: vec![entry] }];
-        assert_eq!(as_text(&sections, Behind::Nothing, Paint::Plain), "\nread\n  /usr\n");
+        let entry =
+            ListedSetting { text: "/usr".into(), origin: Origin::new(Source::BuiltIn, "/usr") };
+        let sections = [ListedSection { name: "read", entries: vec![entry] }];
+        assert_eq!(as_text(&sections, OriginColumn::Nothing, ColorMode::Plain), "\nread\n  /usr\n");
         assert_eq!(
-            as_text(&sections, Behind::Origin, Paint::Plain),
+            as_text(&sections, OriginColumn::Origin, ColorMode::Plain),
             format!("\nread\n  {:<40}  # built in\n", "/usr")
         );
     }

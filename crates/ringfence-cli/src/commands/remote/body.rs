@@ -19,12 +19,12 @@ pub(super) fn line(stream: &mut impl BufRead) -> io::Result<String> {
 }
 
 /// A body whose length was told: one that ends before is broken.
-pub(super) struct Whole<T> {
+pub(super) struct SizedBody<T> {
     pub(super) stream: T,
     pub(super) left: u64,
 }
 
-impl<T: BufRead> Read for Whole<T> {
+impl<T: BufRead> Read for SizedBody<T> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let taken = self.fill_buf()?.read(into)?;
         self.consume(taken);
@@ -32,7 +32,7 @@ impl<T: BufRead> Read for Whole<T> {
     }
 }
 
-impl<T: BufRead> BufRead for Whole<T> {
+impl<T: BufRead> BufRead for SizedBody<T> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.left == 0 {
             return Ok(&[]);
@@ -51,19 +51,19 @@ impl<T: BufRead> BufRead for Whole<T> {
 }
 
 /// A body in pieces, each with its length before it.
-pub(super) struct Chunked<T> {
+pub(super) struct ChunkedBody<T> {
     stream: T,
     left: u64,
     is_over: bool,
 }
 
-impl<T> Chunked<T> {
+impl<T> ChunkedBody<T> {
     pub(super) fn new(stream: T) -> Self {
         Self { stream, left: 0, is_over: false }
     }
 }
 
-impl<T: BufRead> Read for Chunked<T> {
+impl<T: BufRead> Read for ChunkedBody<T> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.is_over || into.is_empty() {
             return Ok(0);

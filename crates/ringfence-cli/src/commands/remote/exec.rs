@@ -7,14 +7,14 @@ use clap::Args;
 use ringfence_api::typed;
 use serde_json::{Value, json};
 
-use super::skills::{Skill, list_of, text};
+use super::skills::{SkillArgs, list_of, text};
 use super::url::{path, query};
-use super::wire::{Answer, Sent, Service};
-use super::{RemoteError, Shown, sse};
-use crate::commands::words::duration;
+use super::wire::{HttpResponse, RequestBody, ServiceClient};
+use super::{RemoteError, RemoteOutput, sse};
+use crate::commands::resolve_args::duration;
 use crate::error::CliError;
-use crate::say;
-use crate::show::{self, cell, printable};
+use crate::messages;
+use crate::output::{self, cell, printable};
 
 /// Run a command in a skill, and show what it writes as it comes
 ///
@@ -27,9 +27,9 @@ use crate::show::{self, cell, printable};
   ringfence remote exec alice helper csv --async -c 'make all'
 
 Exit status: the command's own; 124 time limit, 125 if it could not be run.")]
-pub(super) struct Exec {
+pub(super) struct RemoteExecArgs {
     #[command(flatten)]
-    skill: Skill,
+    skill: SkillArgs,
     /// End it after this long; never later than five minutes
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
@@ -53,9 +53,9 @@ pub(super) struct Exec {
 }
 
 pub(super) fn exec(
-    service: &Service,
-    arguments: &Exec,
-    shown: Shown,
+    service: &ServiceClient,
+    arguments: &RemoteExecArgs,
+    shown: RemoteOutput,
 ) -> Result<ExitCode, CliError> {
     let words = || arguments.command.iter().map(|word| typed(word)).collect::<Vec<_>>().join(" ");
     let mut command =
@@ -65,21 +65,22 @@ pub(super) fn exec(
     }
     let path = arguments.skill.path(&["execute"]);
     if arguments.is_async {
-        let begun = service.json("POST", &(path + "?async=true"), &Sent::Json(&command))?;
+        let begun = service.json("POST", &(path + "?async=true"), &RequestBody::Json(&command))?;
         match shown {
-            Shown::AsJson => show::json(&begun)?,
-            Shown::ForPeople => show::text(&format!("{}\n", text(&begun, "id")))?,
+            RemoteOutput::AsJson => output::json(&begun)?,
+            RemoteOutput::ForPeople => output::text(&format!("{}\n", text(&begun, "id")))?,
         }
         return Ok(ExitCode::SUCCESS);
     }
     let result = match shown {
-        Shown::AsJson => {
-            let result = service.json("POST", &path, &Sent::Json(&command))?;
-            show::json(&result)?;
+        RemoteOutput::AsJson => {
+            let result = service.json("POST", &path, &RequestBody::Json(&command))?;
+            output::json(&result)?;
             result
         }
-        Shown::ForPeople => {
-            let stream = service.send("POST", &path, "text/event-stream", &Sent::Json(&command))?;
+        RemoteOutput::ForPeople => {
+            let stream =
+                service.send("POST", &path, "text/event-stream", &RequestBody::Json(&command))?;
             let result = watched(stream)?;
             tell(&result);
             result
@@ -92,24 +93,26 @@ pub(super) fn exec(
 }
 
 /// Passes on what a command writes, until it has a result.
-fn watched(mut stream: Answer) -> Result<Value, CliError> {
+fn watched(mut stream: HttpResponse) -> Result<Value, CliError> {
     let mut has_said = false;
     while let Some(event) = sse::next(&mut stream)? {
         match event.name.as_str() {
-            "stdout" => show::bytes(&sse::bytes(&event.data))?,
+            "stdout" => output::bytes(&sse::bytes(&event.data))?,
             "stderr" => {
                 has_said = true;
                 // Where nobody reads it there is nobody to be told.
                 let _ = std::io::stderr().lock().write_all(&sse::bytes(&event.data));
             }
-            "missed" => say::warning(
+            "missed" => messages::warning(
                 "the command wrote faster than it could be told; some of it is missing here",
             ),
             "error" => return Err(refused(&event.data).into()),
             "result" => {
                 // Refused before anything ran: there was nothing to come.
                 if !has_said && event.data["refusal"].is_object() {
-                    say::verbatim(event.data["stderr"].as_str().unwrap_or_default().as_bytes());
+                    messages::verbatim(
+                        event.data["stderr"].as_str().unwrap_or_default().as_bytes(),
+                    );
                 }
                 return Ok(event.data);
             }
@@ -131,17 +134,17 @@ fn refused(problem: &Value) -> RemoteError {
 /// What a person should know of a command that has ended.
 fn tell(result: &Value) {
     for gap in list_of(result, "gaps").filter(|gap| gap["loss"] == "enforcement") {
-        say::warning(&format!("not enforced: {}: {}", text(gap, "what"), text(gap, "why")));
+        messages::warning(&format!("not enforced: {}: {}", text(gap, "what"), text(gap, "why")));
     }
     if result["blocked"] == true {
-        say::warning(&format!(
+        messages::warning(&format!(
             "{} was refused: {}",
             text(result, "blockedResource"),
             text(result, "blockedReason")
         ));
     }
     for moved in list_of(result, "quarantined") {
-        say::warning(&format!(
+        messages::warning(&format!(
             "{} was moved to {}: {}",
             text(moved, "path"),
             text(moved, "movedTo"),
@@ -149,10 +152,10 @@ fn tell(result: &Value) {
         ));
     }
     for breach in list_of(result, "breaches") {
-        say::warning(&format!("the limit `{}` ended it", text(breach, "limit")));
+        messages::warning(&format!("the limit `{}` ended it", text(breach, "limit")));
     }
     for warning in list_of(result, "warnings").filter_map(Value::as_str) {
-        say::warning(&printable(warning));
+        messages::warning(&printable(warning));
     }
 }
 
@@ -160,7 +163,7 @@ fn tell(result: &Value) {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote executions")]
-pub(super) struct Executions {
+pub(super) struct RemoteExecutionsArgs {
     /// Only this tenant's
     #[arg(value_name = "USER")]
     user: Option<String>,
@@ -170,17 +173,17 @@ pub(super) struct Executions {
 }
 
 pub(super) fn executions(
-    service: &Service,
-    arguments: &Executions,
-    shown: Shown,
+    service: &ServiceClient,
+    arguments: &RemoteExecutionsArgs,
+    shown: RemoteOutput,
 ) -> Result<(), CliError> {
     let running = arguments.running.then(|| "true".to_owned());
     let listed = service.get(
         &(path(&["v1", "executions"])
             + &query(&[("userId", arguments.user.clone()), ("running", running)])),
     )?;
-    if shown == Shown::AsJson {
-        return show::json(&listed);
+    if shown == RemoteOutput::AsJson {
+        return output::json(&listed);
     }
     for execution in list_of(&listed, "executions") {
         let whose = format!(
@@ -197,7 +200,7 @@ pub(super) fn executions(
             cell(&text(execution, "state"), 8),
             cell(&whose, 32),
         ];
-        show::text(&format!("{}  {}{status}\n", columns.join("  "), text(execution, "command")))?;
+        output::text(&format!("{}  {}{status}\n", columns.join("  "), text(execution, "command")))?;
     }
     Ok(())
 }
@@ -206,14 +209,21 @@ pub(super) fn executions(
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote cancel 01a1e457-19da-7474-b701-731d3c2a0d03")]
-pub(super) struct Cancel {
+pub(super) struct RemoteCancelArgs {
     /// Which, as `executions` and `exec --async` tell it
     #[arg(value_name = "ID")]
     id: String,
 }
 
-pub(super) fn cancel(service: &Service, arguments: &Cancel, shown: Shown) -> Result<(), CliError> {
-    let told =
-        service.json("DELETE", &path(&["v1", "executions", &arguments.id]), &Sent::Nothing)?;
-    if shown == Shown::AsJson { show::json(&told) } else { Ok(()) }
+pub(super) fn cancel(
+    service: &ServiceClient,
+    arguments: &RemoteCancelArgs,
+    shown: RemoteOutput,
+) -> Result<(), CliError> {
+    let told = service.json(
+        "DELETE",
+        &path(&["v1", "executions", &arguments.id]),
+        &RequestBody::Nothing,
+    )?;
+    if shown == RemoteOutput::AsJson { output::json(&told) } else { Ok(()) }
 }

@@ -3,30 +3,30 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::Shown;
+use super::RemoteOutput;
 use super::skills::{input, list_of, text};
 use super::url::{path, query};
-use super::wire::{Sent, Service};
-use crate::commands::log::Table;
-use crate::commands::words::duration;
+use super::wire::{RequestBody, ServiceClient};
+use crate::commands::log::LogTable;
+use crate::commands::resolve_args::duration;
 use crate::error::CliError;
-use crate::show::{self, Paint, cell};
+use crate::output::{self, ColorMode, cell};
 
 /// List questions that wait for an answer
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote asks")]
-pub(super) struct Asks {}
+pub(super) struct RemoteAsksArgs {}
 
-pub(super) fn asks(service: &Service, shown: Shown) -> Result<(), CliError> {
+pub(super) fn asks(service: &ServiceClient, shown: RemoteOutput) -> Result<(), CliError> {
     let listed = service.get(&path(&["v1", "asks"]))?;
-    if shown == Shown::AsJson {
-        return show::json(&listed);
+    if shown == RemoteOutput::AsJson {
+        return output::json(&listed);
     }
     for ask in list_of(&listed, "asks") {
         let options =
             list_of(ask, "options").filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
-        show::text(&format!(
+        output::text(&format!(
             "{}  {}  {}\n  {options}\n",
             text(ask, "id"),
             text(ask, "userId"),
@@ -40,7 +40,7 @@ pub(super) fn asks(service: &Service, shown: Shown) -> Result<(), CliError> {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote answer 0198c… allow_once")]
-pub(super) struct Answer {
+pub(super) struct RemoteAnswerArgs {
     /// Which, as `asks` tells it
     #[arg(value_name = "ID")]
     id: String,
@@ -49,17 +49,22 @@ pub(super) struct Answer {
     answer: String,
 }
 
-pub(super) fn answer(service: &Service, arguments: &Answer, shown: Shown) -> Result<(), CliError> {
+pub(super) fn answer(
+    service: &ServiceClient,
+    arguments: &RemoteAnswerArgs,
+    shown: RemoteOutput,
+) -> Result<(), CliError> {
     let said = json!({ "answer": arguments.answer });
-    let heard = service.json("POST", &path(&["v1", "asks", &arguments.id]), &Sent::Json(&said))?;
-    if shown == Shown::AsJson { show::json(&heard) } else { Ok(()) }
+    let heard =
+        service.json("POST", &path(&["v1", "asks", &arguments.id]), &RequestBody::Json(&said))?;
+    if shown == RemoteOutput::AsJson { output::json(&heard) } else { Ok(()) }
 }
 
 /// Read the audit log of a tenant
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote log alice --blocked-only")]
-pub(super) struct Log {
+pub(super) struct RemoteLogArgs {
     /// The tenant [default: the token's own, or the service's own log]
     #[arg(value_name = "USER")]
     user: Option<String>,
@@ -71,18 +76,22 @@ pub(super) struct Log {
     limit: Option<u32>,
 }
 
-pub(super) fn log(service: &Service, arguments: &Log, shown: Shown) -> Result<(), CliError> {
+pub(super) fn log(
+    service: &ServiceClient,
+    arguments: &RemoteLogArgs,
+    shown: RemoteOutput,
+) -> Result<(), CliError> {
     let choices = [
         ("userId", arguments.user.clone()),
         ("blocked", arguments.blocked_only.then(|| "true".to_owned())),
         ("limit", arguments.limit.map(|limit| limit.to_string())),
     ];
     let read = service.get(&(path(&["v1", "audit"]) + &query(&choices)))?;
-    let mut table = Table::new(None, Paint::for_stdout());
+    let mut table = LogTable::new(None, ColorMode::for_stdout());
     for record in list_of(&read, "records") {
         match (shown, record.as_object()) {
-            (Shown::ForPeople, Some(record)) => show::text(&table.row(record))?,
-            _ => show::json(record)?,
+            (RemoteOutput::ForPeople, Some(record)) => output::text(&table.row(record))?,
+            _ => output::json(record)?,
         }
     }
     Ok(())
@@ -92,12 +101,12 @@ pub(super) fn log(service: &Service, arguments: &Log, shown: Shown) -> Result<()
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote tenants")]
-pub(super) struct Tenants {}
+pub(super) struct RemoteTenantsArgs {}
 
-pub(super) fn tenants(service: &Service, shown: Shown) -> Result<(), CliError> {
+pub(super) fn tenants(service: &ServiceClient, shown: RemoteOutput) -> Result<(), CliError> {
     let listed = service.get(&path(&["v1", "tenants"]))?;
-    if shown == Shown::AsJson {
-        return show::json(&listed);
+    if shown == RemoteOutput::AsJson {
+        return output::json(&listed);
     }
     for tenant in list_of(&listed, "tenants") {
         let number = |name: &str| tenant[name].as_u64().unwrap_or_default();
@@ -107,7 +116,7 @@ pub(super) fn tenants(service: &Service, shown: Shown) -> Result<(), CliError> {
             number("bytes"),
             number("running")
         );
-        show::text(&format!("{}  {row}\n", cell(&text(tenant, "userId"), 24)))?;
+        output::text(&format!("{}  {row}\n", cell(&text(tenant, "userId"), 24)))?;
     }
     Ok(())
 }
@@ -156,9 +165,9 @@ enum TokenSub {
 }
 
 pub(super) fn token(
-    service: &Service,
+    service: &ServiceClient,
     arguments: TokenCommand,
-    shown: Shown,
+    shown: RemoteOutput,
 ) -> Result<(), CliError> {
     let tokens = path(&["v1", "tokens"]);
     match arguments.command {
@@ -170,16 +179,16 @@ pub(super) fn token(
             if let Some(expires) = expires {
                 new["expiresIn"] = duration(&expires)?.div_ceil(1000).into();
             }
-            let made = service.json("POST", &tokens, &Sent::Json(&new))?;
+            let made = service.json("POST", &tokens, &RequestBody::Json(&new))?;
             match shown {
-                Shown::AsJson => show::json(&made),
-                Shown::ForPeople => show::text(&format!("{}\n", text(&made, "token"))),
+                RemoteOutput::AsJson => output::json(&made),
+                RemoteOutput::ForPeople => output::text(&format!("{}\n", text(&made, "token"))),
             }
         }
         TokenSub::List => {
             let listed = service.get(&tokens)?;
-            if shown == Shown::AsJson {
-                return show::json(&listed);
+            if shown == RemoteOutput::AsJson {
+                return output::json(&listed);
             }
             for token in list_of(&listed, "tokens") {
                 let scopes = list_of(token, "scopes")
@@ -187,7 +196,7 @@ pub(super) fn token(
                     .collect::<Vec<_>>()
                     .join(" ");
                 let columns = [cell(&text(token, "id"), 12), cell(&text(token, "userId"), 16)];
-                show::text(&format!(
+                output::text(&format!(
                     "{}  {scopes}  {}\n",
                     columns.join("  "),
                     text(token, "label")
@@ -196,8 +205,9 @@ pub(super) fn token(
             Ok(())
         }
         TokenSub::Revoke { id } => {
-            let revoked = service.json("DELETE", &(tokens + &path(&[&id])), &Sent::Nothing)?;
-            if shown == Shown::AsJson { show::json(&revoked) } else { Ok(()) }
+            let revoked =
+                service.json("DELETE", &(tokens + &path(&[&id])), &RequestBody::Nothing)?;
+            if shown == RemoteOutput::AsJson { output::json(&revoked) } else { Ok(()) }
         }
     }
 }
@@ -207,7 +217,7 @@ pub(super) fn token(
 #[command(after_help = "Examples:
   ringfence remote policy get alice
   ringfence remote policy set alice < policy.toml")]
-pub(super) struct PolicyCommand {
+pub(super) struct RemotePolicyCommand {
     #[command(subcommand)]
     command: PolicySub,
 }
@@ -231,21 +241,24 @@ enum PolicySub {
 }
 
 pub(super) fn policy(
-    service: &Service,
-    arguments: PolicyCommand,
-    shown: Shown,
+    service: &ServiceClient,
+    arguments: RemotePolicyCommand,
+    shown: RemoteOutput,
 ) -> Result<(), CliError> {
     let of = |user: &str| path(&["v1", "tenants", user, "policy"]);
     let (held, is_asked) = match arguments.command {
         PolicySub::Get { user } => (service.get(&of(&user))?, true),
-        PolicySub::Set { user } => {
-            (service.json("PUT", &of(&user), &Sent::Json(&json!({ "policy": input()? })))?, false)
-        }
+        PolicySub::Set { user } => (
+            service.json("PUT", &of(&user), &RequestBody::Json(&json!({ "policy": input()? })))?,
+            false,
+        ),
     };
     match shown {
-        Shown::AsJson => show::json(&held),
-        Shown::ForPeople if is_asked => show::text(held["policy"].as_str().unwrap_or_default()),
-        Shown::ForPeople => Ok(()),
+        RemoteOutput::AsJson => output::json(&held),
+        RemoteOutput::ForPeople if is_asked => {
+            output::text(held["policy"].as_str().unwrap_or_default())
+        }
+        RemoteOutput::ForPeople => Ok(()),
     }
 }
 
@@ -254,7 +267,7 @@ pub(super) fn policy(
 #[command(after_help = "Examples:
   ringfence remote quotas alice
   ringfence remote quotas alice --executions 8 --storage-bytes 104857600")]
-pub(super) struct Quotas {
+pub(super) struct RemoteQuotasArgs {
     /// The tenant
     #[arg(value_name = "USER")]
     user: String,
@@ -272,7 +285,11 @@ pub(super) struct Quotas {
     requests_per_second: Option<u32>,
 }
 
-pub(super) fn quotas(service: &Service, arguments: &Quotas, shown: Shown) -> Result<(), CliError> {
+pub(super) fn quotas(
+    service: &ServiceClient,
+    arguments: &RemoteQuotasArgs,
+    shown: RemoteOutput,
+) -> Result<(), CliError> {
     let tenant = path(&["v1", "tenants", &arguments.user]);
     let mut quotas = service.get(&tenant)?["quotas"].take();
     let before = quotas.clone();
@@ -288,13 +305,13 @@ pub(super) fn quotas(service: &Service, arguments: &Quotas, shown: Shown) -> Res
         }
     }
     if quotas != before {
-        quotas = service.json("PUT", &(tenant + "/quotas"), &Sent::Json(&quotas))?;
+        quotas = service.json("PUT", &(tenant + "/quotas"), &RequestBody::Json(&quotas))?;
     }
-    if shown == Shown::AsJson {
-        return show::json(&quotas);
+    if shown == RemoteOutput::AsJson {
+        return output::json(&quotas);
     }
     for (name, value) in quotas.as_object().into_iter().flatten() {
-        show::text(&format!("{}  {value}\n", cell(name, 18)))?;
+        output::text(&format!("{}  {value}\n", cell(name, 18)))?;
     }
     Ok(())
 }

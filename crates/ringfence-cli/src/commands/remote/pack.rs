@@ -23,7 +23,7 @@ pub(super) fn archive(path: &Path) -> Result<Vec<u8>, CliError> {
     let is_skill = whole.join("SKILL.md").exists();
     // What is at the top of an archive are skills, by the names of their directories.
     let root = if is_skill { whole.parent().unwrap_or(Path::new("/")) } else { &whole };
-    let mut zip = Zip::default();
+    let mut zip = ZipWriter::default();
     zip.add(root, &whole, is_skill).map_err(|(path, source)| CliError::File {
         what: "pack",
         path: path.display().to_string(),
@@ -34,17 +34,17 @@ pub(super) fn archive(path: &Path) -> Result<Vec<u8>, CliError> {
 
 /// A ZIP file while it is made.
 #[derive(Default)]
-struct Zip {
+struct ZipWriter {
     bytes: Vec<u8>,
     central: Vec<u8>,
     count: u16,
 }
 
-type Failed = (PathBuf, io::Error);
+type PackError = (PathBuf, io::Error);
 
-impl Zip {
+impl ZipWriter {
     /// Adds what is in a directory, by names from `root` on.
-    fn add(&mut self, root: &Path, directory: &Path, is_skill: bool) -> Result<(), Failed> {
+    fn add(&mut self, root: &Path, directory: &Path, is_skill: bool) -> Result<(), PackError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| (path, source)

@@ -7,14 +7,14 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::url::{path, query};
-use super::wire::{Sent, Service};
-use super::{Shown, pack, sse};
+use super::wire::{RequestBody, ServiceClient};
+use super::{RemoteOutput, pack, sse};
 use crate::error::CliError;
-use crate::show::{self, cell, printable};
+use crate::output::{self, cell, printable};
 
 /// Whose, and which agent's.
 #[derive(Debug, Args)]
-pub(super) struct Shelf {
+pub(super) struct AgentArgs {
     /// The tenant
     #[arg(value_name = "USER")]
     user: String,
@@ -25,17 +25,17 @@ pub(super) struct Shelf {
 
 /// One skill.
 #[derive(Debug, Args)]
-pub(super) struct Skill {
+pub(super) struct SkillArgs {
     #[command(flatten)]
-    shelf: Shelf,
+    shelf: AgentArgs,
     /// The skill
     #[arg(value_name = "SKILL")]
     skill: String,
 }
 
-impl Skill {
+impl SkillArgs {
     pub(super) fn path(&self, more: &[&str]) -> String {
-        let Shelf { user, agent } = &self.shelf;
+        let AgentArgs { user, agent } = &self.shelf;
         path(&["v1", "skills", user, agent, &self.skill]) + &path(more)
     }
 }
@@ -48,32 +48,37 @@ impl Skill {
 #[command(after_help = "Examples:
   ringfence remote upload alice helper skills.zip
   ringfence remote upload alice helper ./skills")]
-pub(super) struct Upload {
+pub(super) struct UploadArgs {
     #[command(flatten)]
-    shelf: Shelf,
+    shelf: AgentArgs,
     /// A ZIP file, or a directory
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
 }
 
-pub(super) fn upload(service: &Service, arguments: &Upload, shown: Shown) -> Result<(), CliError> {
+pub(super) fn upload(
+    service: &ServiceClient,
+    arguments: &UploadArgs,
+    shown: RemoteOutput,
+) -> Result<(), CliError> {
     let archive = pack::archive(&arguments.path)?;
     let boundary = format!("ringfence-{}", ringfence_audit::session_id());
     let head = "Content-Disposition: form-data; name=\"file\"; filename=\"skills.zip\"\r\nContent-Type: application/zip";
     let mut bytes = format!("--{boundary}\r\n{head}\r\n\r\n").into_bytes();
     bytes.extend(archive);
     bytes.extend(format!("\r\n--{boundary}--\r\n").into_bytes());
-    let Shelf { user, agent } = &arguments.shelf;
+    let AgentArgs { user, agent } = &arguments.shelf;
     let to = path(&["v1", "skills", user, agent, "upload"]);
-    let uploaded = service.json("POST", &to, &Sent::Form { boundary: &boundary, bytes: &bytes })?;
-    if shown == Shown::AsJson {
-        return show::json(&uploaded);
+    let uploaded =
+        service.json("POST", &to, &RequestBody::Form { boundary: &boundary, bytes: &bytes })?;
+    if shown == RemoteOutput::AsJson {
+        return output::json(&uploaded);
     }
     warn(&uploaded);
     for skill in list_of(&uploaded, "skills") {
         warn(skill);
         let what = if skill["replaced"] == true { "replaced" } else { "new" };
-        show::text(&format!("{}  {what}\n", text(skill, "skillId")))?;
+        output::text(&format!("{}  {what}\n", text(skill, "skillId")))?;
     }
     Ok(())
 }
@@ -82,21 +87,25 @@ pub(super) fn upload(service: &Service, arguments: &Upload, shown: Shown) -> Res
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote list alice helper")]
-pub(super) struct List {
+pub(super) struct RemoteListArgs {
     #[command(flatten)]
-    shelf: Shelf,
+    shelf: AgentArgs,
 }
 
-pub(super) fn list(service: &Service, arguments: &List, shown: Shown) -> Result<(), CliError> {
-    let Shelf { user, agent } = &arguments.shelf;
+pub(super) fn list(
+    service: &ServiceClient,
+    arguments: &RemoteListArgs,
+    shown: RemoteOutput,
+) -> Result<(), CliError> {
+    let AgentArgs { user, agent } = &arguments.shelf;
     let listed = service.get(&path(&["v1", "skills", user, agent, "list"]))?;
-    if shown == Shown::AsJson {
-        return show::json(&listed);
+    if shown == RemoteOutput::AsJson {
+        return output::json(&listed);
     }
     for skill in list_of(&listed, "skills") {
         warn(skill);
         let description = text(skill, "description");
-        show::text(&format!(
+        output::text(&format!(
             "{}  {}\n",
             cell(&text(skill, "skillId"), 24),
             description.lines().next().unwrap_or_default()
@@ -109,26 +118,30 @@ pub(super) fn list(service: &Service, arguments: &List, shown: Shown) -> Result<
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote files alice helper weather")]
-pub(super) struct Files {
+pub(super) struct RemoteFilesArgs {
     #[command(flatten)]
-    skill: Skill,
+    skill: SkillArgs,
 }
 
-pub(super) fn files(service: &Service, arguments: &Files, shown: Shown) -> Result<(), CliError> {
+pub(super) fn files(
+    service: &ServiceClient,
+    arguments: &RemoteFilesArgs,
+    shown: RemoteOutput,
+) -> Result<(), CliError> {
     let listed = service.get(&arguments.skill.path(&["files"]))?;
-    if shown == Shown::AsJson {
-        return show::json(&listed);
+    if shown == RemoteOutput::AsJson {
+        return output::json(&listed);
     }
     for file in list_of(&listed, "files") {
         let end = if file["kind"] == "directory" { "/" } else { "" };
-        show::text(&format!(
+        output::text(&format!(
             "{:>10}  {}{end}\n",
             file["bytes"].as_u64().unwrap_or_default(),
             text(file, "path")
         ))?;
     }
     if listed["truncated"] == true {
-        crate::say::warning("there is more than the service lists");
+        crate::messages::warning("there is more than the service lists");
     }
     Ok(())
 }
@@ -137,33 +150,39 @@ pub(super) fn files(service: &Service, arguments: &Files, shown: Shown) -> Resul
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote cat alice helper weather run.py --lines 1:20")]
-pub(super) struct Cat {
+pub(super) struct CatArgs {
     #[command(flatten)]
-    skill: Skill,
+    skill: SkillArgs,
     /// From the skill's directory on
     #[arg(value_name = "PATH")]
     path: String,
     /// Only these lines, from 1
     #[arg(long, value_name = "FIRST:LAST", value_parser = lines)]
-    lines: Option<Lines>,
+    lines: Option<LineRangeArg>,
 }
 
-pub(super) fn cat(service: &Service, arguments: &Cat, shown: Shown) -> Result<(), CliError> {
-    let Lines { start, end } = arguments.lines.unwrap_or_default();
+pub(super) fn cat(
+    service: &ServiceClient,
+    arguments: &CatArgs,
+    shown: RemoteOutput,
+) -> Result<(), CliError> {
+    let LineRangeArg { start, end } = arguments.lines.unwrap_or_default();
     let number = |number: Option<u64>| number.map(|number| number.to_string());
     let of =
         [("path", Some(arguments.path.clone())), ("start", number(start)), ("end", number(end))];
     let content = service.get(&(arguments.skill.path(&["content"]) + &query(&of)))?;
-    if shown == Shown::AsJson {
-        return show::json(&content);
+    if shown == RemoteOutput::AsJson {
+        return output::json(&content);
     }
     let held = content["content"].as_str().unwrap_or_default();
     if content["truncated"] == true {
-        crate::say::warning("there is more than the service hands out at once; `--lines` chooses");
+        crate::messages::warning(
+            "there is more than the service hands out at once; `--lines` chooses",
+        );
     }
     match content["encoding"].as_str() {
-        Some("base64") => show::bytes(&sse::decoded(held).unwrap_or_default()),
-        _ => show::text(held),
+        Some("base64") => output::bytes(&sse::decoded(held).unwrap_or_default()),
+        _ => output::text(held),
     }
 }
 
@@ -172,23 +191,27 @@ pub(super) fn cat(service: &Service, arguments: &Cat, shown: Shown) -> Result<()
 #[command(after_help = "Examples:
   ringfence remote edit alice helper csv SKILL.md < SKILL.md
   echo 'import sys' | ringfence remote edit alice helper csv convert.py --lines 1:1")]
-pub(super) struct Edit {
+pub(super) struct RemoteEditArgs {
     #[command(flatten)]
-    skill: Skill,
+    skill: SkillArgs,
     /// From the skill's directory on
     #[arg(value_name = "PATH")]
     path: String,
     /// Only these lines, from 1
     #[arg(long, value_name = "FIRST:LAST", value_parser = lines)]
-    lines: Option<Lines>,
+    lines: Option<LineRangeArg>,
     /// Only if the file is still the one with this etag
     #[arg(long, value_name = "ETAG")]
     expect: Option<String>,
 }
 
-pub(super) fn edit(service: &Service, arguments: &Edit, shown: Shown) -> Result<(), CliError> {
+pub(super) fn edit(
+    service: &ServiceClient,
+    arguments: &RemoteEditArgs,
+    shown: RemoteOutput,
+) -> Result<(), CliError> {
     let content = input()?;
-    let Lines { start, end } = arguments.lines.unwrap_or_default();
+    let LineRangeArg { start, end } = arguments.lines.unwrap_or_default();
     let mut change = json!({ "path": arguments.path, "content": content });
     for (name, value) in [
         ("start", start.map(Value::from)),
@@ -199,9 +222,10 @@ pub(super) fn edit(service: &Service, arguments: &Edit, shown: Shown) -> Result<
             change[name] = value;
         }
     }
-    let edited = service.json("PUT", &arguments.skill.path(&["edit"]), &Sent::Json(&change))?;
-    if shown == Shown::AsJson {
-        return show::json(&edited);
+    let edited =
+        service.json("PUT", &arguments.skill.path(&["edit"]), &RequestBody::Json(&change))?;
+    if shown == RemoteOutput::AsJson {
+        return output::json(&edited);
     }
     warn(&edited);
     Ok(())
@@ -219,24 +243,28 @@ pub(super) fn input() -> Result<String, CliError> {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ringfence remote rm alice helper weather")]
-pub(super) struct Rm {
+pub(super) struct RmArgs {
     #[command(flatten)]
-    skill: Skill,
+    skill: SkillArgs,
 }
 
-pub(super) fn rm(service: &Service, arguments: &Rm, shown: Shown) -> Result<(), CliError> {
-    let removed = service.json("DELETE", &arguments.skill.path(&[]), &Sent::Nothing)?;
-    if shown == Shown::AsJson { show::json(&removed) } else { Ok(()) }
+pub(super) fn rm(
+    service: &ServiceClient,
+    arguments: &RmArgs,
+    shown: RemoteOutput,
+) -> Result<(), CliError> {
+    let removed = service.json("DELETE", &arguments.skill.path(&[]), &RequestBody::Nothing)?;
+    if shown == RemoteOutput::AsJson { output::json(&removed) } else { Ok(()) }
 }
 
 /// Lines as they are typed: `3:7`, `3:`, `:7` or `3`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Lines {
+struct LineRangeArg {
     start: Option<u64>,
     end: Option<u64>,
 }
 
-fn lines(text: &str) -> Result<Lines, String> {
+fn lines(text: &str) -> Result<LineRangeArg, String> {
     let number = |text: &str| match text {
         "" => Ok(None),
         text => {
@@ -244,8 +272,8 @@ fn lines(text: &str) -> Result<Lines, String> {
         }
     };
     match text.split_once(':') {
-        Some((start, end)) => Ok(Lines { start: number(start)?, end: number(end)? }),
-        None => Ok(Lines { start: number(text)?, end: number(text)? }),
+        Some((start, end)) => Ok(LineRangeArg { start: number(start)?, end: number(end)? }),
+        None => Ok(LineRangeArg { start: number(text)?, end: number(text)? }),
     }
 }
 
@@ -253,7 +281,7 @@ fn lines(text: &str) -> Result<Lines, String> {
 fn warn(of: &Value) {
     for warning in list_of(of, "warnings") {
         let line = warning["line"].as_u64().map_or(String::new(), |line| format!("line {line}: "));
-        crate::say::warning(&format!("{line}{}", text(warning, "what")));
+        crate::messages::warning(&format!("{line}{}", text(warning, "what")));
     }
 }
 
@@ -272,7 +300,7 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_are_typed() {
-        let of = |start, end| Ok(Lines { start, end });
+        let of = |start, end| Ok(LineRangeArg { start, end });
         assert_eq!(lines("1:20"), of(Some(1), Some(20)));
         assert_eq!(lines("5:"), of(Some(5), None));
         assert_eq!(lines(":5"), of(None, Some(5)));

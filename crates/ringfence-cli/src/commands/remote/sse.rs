@@ -3,16 +3,16 @@
 use serde_json::Value;
 
 use super::RemoteError;
-use super::wire::Answer;
+use super::wire::HttpResponse;
 
 /// Something that was told.
-pub(super) struct Event {
+pub(super) struct SseEvent {
     pub(super) name: String,
     pub(super) data: Value,
 }
 
 /// The next one; nothing when the stream has ended.
-pub(super) fn next(answer: &mut Answer) -> Result<Option<Event>, RemoteError> {
+pub(super) fn next(answer: &mut HttpResponse) -> Result<Option<SseEvent>, RemoteError> {
     let (mut name, mut data) = (String::new(), Vec::new());
     while let Some(line) = answer.line()? {
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));
@@ -21,7 +21,7 @@ pub(super) fn next(answer: &mut Answer) -> Result<Option<Event>, RemoteError> {
             "" if !line.is_empty() => {}
             "" if data.is_empty() => name.clear(),
             "" => {
-                return Ok(Some(Event {
+                return Ok(Some(SseEvent {
                     name,
                     data: serde_json::from_str(&data.join("\n")).unwrap_or_default(),
                 }));

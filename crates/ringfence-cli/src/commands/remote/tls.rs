@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_egress::ender::{PLACES, VARIABLE};
+use ringfence_egress::tls_terminate::{PLACES, VARIABLE};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};

@@ -4,7 +4,7 @@ use super::RemoteError;
 
 /// `http://host:port`, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Address {
+pub(super) struct ServiceUrl {
     pub(super) is_secure: bool,
     /// Without the brackets that an IPv6 address has.
     pub(super) host: String,
@@ -13,7 +13,7 @@ pub(super) struct Address {
     pub(super) base: String,
 }
 
-impl Address {
+impl ServiceUrl {
     pub(super) fn parse(text: &str) -> Result<Self, RemoteError> {
         let wrong = |what: &'static str| RemoteError::Url { url: text.to_owned(), what };
         let (is_secure, rest) = match text.split_once("://") {
@@ -99,7 +99,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, authority: &str, base: &str) {
-        let address = Address::parse(text).unwrap();
+        let address = ServiceUrl::parse(text).unwrap();
         assert_eq!(
             (address.authority().as_str(), address.base.as_str()),
             (authority, base),
@@ -123,7 +123,7 @@ mod tests {
             "http://x?y",
             "http://[::1",
         ] {
-            assert!(Address::parse(text).is_err(), "{text}");
+            assert!(ServiceUrl::parse(text).is_err(), "{text}");
         }
     }
 

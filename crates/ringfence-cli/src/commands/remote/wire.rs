@@ -9,45 +9,46 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::Value;
 
-use super::body::{Chunked, Whole, line};
-use super::url::Address;
-use super::{Reach, RemoteError, tls};
+use super::body::{ChunkedBody, SizedBody, line};
+use super::url::ServiceUrl;
+use super::{RemoteError, ServiceArgs, tls};
 
 /// So long until somebody is there.
 const CONNECTING: Duration = Duration::from_secs(10);
-/// A service says something every few seconds while it streams; a command takes five minutes at most.
+/// A service says something every few seconds while it streams; a command takes five minutes at
+/// most.
 const SILENCE: Duration = Duration::from_secs(330);
 /// A whole answer is smaller.
 const ANSWER: u64 = 256 << 20;
 
 /// Where a service is, and who we are to it.
-pub(super) struct Service {
-    address: Address,
+pub(super) struct ServiceClient {
+    address: ServiceUrl,
     token: String,
     tls: Option<Arc<ClientConfig>>,
 }
 
 /// What is sent along.
-pub(super) enum Sent<'a> {
+pub(super) enum RequestBody<'a> {
     Nothing,
     Json(&'a Value),
     Form { boundary: &'a str, bytes: &'a [u8] },
 }
 
 /// An answer, of which the head was read.
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: u16,
     authority: String,
     body: Box<dyn BufRead>,
 }
 
-impl Service {
-    pub(super) fn new(reach: &Reach) -> Result<Self, RemoteError> {
+impl ServiceClient {
+    pub(super) fn new(reach: &ServiceArgs) -> Result<Self, RemoteError> {
         let url = reach
             .url
             .clone()
             .or_else(|| std::env::var("RINGFENCE_URL").ok().filter(|url| !url.is_empty()));
-        let address = Address::parse(url.as_deref().unwrap_or("http://127.0.0.1:7420"))?;
+        let address = ServiceUrl::parse(url.as_deref().unwrap_or("http://127.0.0.1:7420"))?;
         let token = match &reach.token_file {
             Some(path) => std::fs::read_to_string(path)
                 .map_err(|source| RemoteError::TokenFile { path: path.clone(), source })?,
@@ -67,17 +68,17 @@ impl Service {
         method: &str,
         path: &str,
         accept: &str,
-        sent: &Sent<'_>,
-    ) -> Result<Answer, RemoteError> {
+        sent: &RequestBody<'_>,
+    ) -> Result<HttpResponse, RemoteError> {
         let authority = self.address.authority();
         let broken = |source| RemoteError::Broken { authority: authority.clone(), source };
         let mut stream = self.connect()?;
         let (kind, body) = match sent {
-            Sent::Nothing => (None, Vec::new()),
-            Sent::Json(value) => {
+            RequestBody::Nothing => (None, Vec::new()),
+            RequestBody::Json(value) => {
                 (Some("application/json".to_owned()), value.to_string().into_bytes())
             }
-            Sent::Form { boundary, bytes } => {
+            RequestBody::Form { boundary, bytes } => {
                 (Some(format!("multipart/form-data; boundary={boundary}")), bytes.to_vec())
             }
         };
@@ -96,7 +97,7 @@ impl Service {
             .write_all(head.as_bytes())
             .and_then(|()| stream.write_all(&body))
             .and_then(|()| stream.flush());
-        let answer = Answer::read(stream, authority.clone()).map_err(broken);
+        let answer = HttpResponse::read(stream, authority.clone()).map_err(broken);
         let answer = match (written, answer) {
             (Err(error), Err(_)) => return Err(broken(error)),
             (_, answer) => answer??,
@@ -109,17 +110,17 @@ impl Service {
         &self,
         method: &str,
         path: &str,
-        sent: &Sent<'_>,
+        sent: &RequestBody<'_>,
     ) -> Result<Value, RemoteError> {
         self.send(method, path, "application/json", sent)?.json()
     }
 
     pub(super) fn get(&self, path: &str) -> Result<Value, RemoteError> {
-        self.json("GET", path, &Sent::Nothing)
+        self.json("GET", path, &RequestBody::Nothing)
     }
 
-    fn connect(&self) -> Result<Box<dyn Both>, RemoteError> {
-        let Address { host, port, .. } = &self.address;
+    fn connect(&self) -> Result<Box<dyn ReadWrite>, RemoteError> {
+        let ServiceUrl { host, port, .. } = &self.address;
         let unreached =
             |source| RemoteError::Unreached { authority: self.address.authority(), source };
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads nowhere");
@@ -135,7 +136,7 @@ impl Service {
         Err(unreached(last))
     }
 
-    fn secured(&self, stream: TcpStream) -> Result<Box<dyn Both>, RemoteError> {
+    fn secured(&self, stream: TcpStream) -> Result<Box<dyn ReadWrite>, RemoteError> {
         let prepared =
             stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(SILENCE)));
         let prepared = prepared.and_then(|()| stream.set_write_timeout(Some(SILENCE)));
@@ -155,7 +156,11 @@ impl Service {
         }
     }
 
-    fn greeted(&self, stream: TcpStream, config: &Arc<ClientConfig>) -> io::Result<Box<dyn Both>> {
+    fn greeted(
+        &self,
+        stream: TcpStream,
+        config: &Arc<ClientConfig>,
+    ) -> io::Result<Box<dyn ReadWrite>> {
         let name = ServerName::try_from(self.address.host.clone()).map_err(io::Error::other)?;
         let connection = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
@@ -167,13 +172,16 @@ impl Service {
     }
 }
 
-trait Both: Read + Write {}
+trait ReadWrite: Read + Write {}
 
-impl<T: Read + Write> Both for T {}
+impl<T: Read + Write> ReadWrite for T {}
 
-impl Answer {
+impl HttpResponse {
     /// The outer error is the connection's, the inner one what was said on it.
-    fn read(stream: Box<dyn Both>, authority: String) -> io::Result<Result<Self, RemoteError>> {
+    fn read(
+        stream: Box<dyn ReadWrite>,
+        authority: String,
+    ) -> io::Result<Result<Self, RemoteError>> {
         let mut stream = BufReader::new(stream);
         let strange =
             |what: String| Ok(Err(RemoteError::Strange { authority: authority.clone(), what }));
@@ -184,7 +192,7 @@ impl Answer {
                 .and_then(|rest| rest.get(2..5))
                 .and_then(|status| status.parse::<u16>().ok());
             let Some(status) = status else {
-                return strange(format!("`{}`", crate::show::printable(&first)));
+                return strange(format!("`{}`", crate::output::printable(&first)));
             };
             let (mut length, mut is_chunked) = (None, false);
             loop {
@@ -208,8 +216,8 @@ impl Answer {
             }
             let body: Box<dyn BufRead> = match (status, is_chunked, length) {
                 (204 | 304, ..) => Box::new(io::empty()),
-                (_, true, _) => Box::new(BufReader::new(Chunked::new(stream))),
-                (_, false, Some(length)) => Box::new(Whole { stream, left: length }),
+                (_, true, _) => Box::new(BufReader::new(ChunkedBody::new(stream))),
+                (_, false, Some(length)) => Box::new(SizedBody { stream, left: length }),
                 (_, false, None) => Box::new(stream),
             };
             return Ok(Ok(Self { status, authority, body }));
@@ -255,7 +263,7 @@ impl Answer {
             .ok()
             .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
             .unwrap_or_default();
-        let text = |name: &str| said[name].as_str().map(crate::show::printable);
+        let text = |name: &str| said[name].as_str().map(crate::output::printable);
         match (text("code"), text("message")) {
             (Some(code), Some(message)) => {
                 RemoteError::Refused { code, message, hint: text("hint") }
@@ -291,8 +299,8 @@ mod tests {
         }
     }
 
-    fn read(said: &str) -> io::Result<Result<Answer, RemoteError>> {
-        Answer::read(Box::new(Said(Cursor::new(said.as_bytes().to_vec()))), "here".into())
+    fn read(said: &str) -> io::Result<Result<HttpResponse, RemoteError>> {
+        HttpResponse::read(Box::new(Said(Cursor::new(said.as_bytes().to_vec()))), "here".into())
     }
 
     #[track_caller]
@@ -324,7 +332,7 @@ mod tests {
     #[test]
     fn a_refusal_is_in_the_services_words() {
         let said = "HTTP/1.1 404 Not Found\r\n\r\n{\"code\":\"no-skill\",\"message\":\"there is no skill\",\"hint\":\"list them\"}";
-        let refusal = read(said).unwrap().ok().map(Answer::refusal).unwrap();
+        let refusal = read(said).unwrap().ok().map(HttpResponse::refusal).unwrap();
         assert_eq!(
             (refusal.code(), refusal.to_string(), refusal.hint()),
             ("no-skill", "there is no skill".into(), Some("list them".into()))
@@ -332,7 +340,7 @@ mod tests {
         let strange = read("HTTP/1.1 502 Bad Gateway\r\n\r\n<html>")
             .unwrap()
             .ok()
-            .map(Answer::refusal)
+            .map(HttpResponse::refusal)
             .unwrap();
         assert_eq!(strange.code(), "strange");
     }

@@ -5,12 +5,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::time::{Duration, SystemTime};
 
-use ringfence_api::{Gap, Loss};
+use ringfence_api::{Gap, GapKind};
 use ringfence_policy::AbsPath;
 
-use crate::say;
+use crate::messages;
 
-/// So long a warning is not repeated: at every command, it would stand in what is the command's own.
+/// So long a warning is not repeated: at every command, it would stand in what is the command's
+/// own.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The gap of a port that another program or sandbox has. It is said each time.
@@ -18,10 +19,11 @@ const PORTS: &str = "network.bind";
 
 /// Warns in one line if denials go unreported, at most once a day for each user.
 pub(super) fn warn_once(gaps: &[Gap], state: &AbsPath) {
-    for gap in gaps.iter().filter(|gap| gap.loss == Loss::Telling && gap.what == PORTS) {
-        say::warning(&format!("{}; {}", gap.why, gap.hint));
+    for gap in gaps.iter().filter(|gap| gap.loss == GapKind::Telling && gap.what == PORTS) {
+        messages::warning(&format!("{}; {}", gap.why, gap.hint));
     }
-    let Some(gap) = gaps.iter().find(|gap| gap.loss == Loss::Telling && gap.what != PORTS) else {
+    let Some(gap) = gaps.iter().find(|gap| gap.loss == GapKind::Telling && gap.what != PORTS)
+    else {
         return;
     };
     let marker = state.join("warned-of-untold");
@@ -31,7 +33,7 @@ pub(super) fn warn_once(gaps: &[Gap], state: &AbsPath) {
     });
     // A warning that cannot be remembered would be repeated at every command.
     if !is_recent && mark(&marker).is_ok() {
-        say::warning(&format!("not every denial is reported: {}; {}", gap.why, gap.hint));
+        messages::warning(&format!("not every denial is reported: {}; {}", gap.why, gap.hint));
     }
 }
 

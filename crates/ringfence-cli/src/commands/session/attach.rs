@@ -14,12 +14,12 @@ use rustix::termios::{
 use rustix::time::Timespec;
 use serde_json::json;
 
-use super::Which;
+use super::SessionRef;
 use super::client::{conclude, find};
-use super::wire::Kind;
+use super::frames::FrameKind;
 use crate::error::CliError;
 
-pub(super) fn attach(arguments: &Which) -> Result<ExitCode, CliError> {
+pub(super) fn attach(arguments: &SessionRef) -> Result<ExitCode, CliError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(CliError::Words {
             what: "there is no terminal to attach".into(),
@@ -30,9 +30,9 @@ pub(super) fn attach(arguments: &Which) -> Result<ExitCode, CliError> {
     let failed = |error: Errno| session.fail("attach to", error.into());
     let size = tcgetwinsize(io::stdin()).map_err(failed)?;
     let question = json!({ "ask": "attach", "rows": size.ws_row, "columns": size.ws_col });
-    session.say(Kind::Question, question.to_string().as_bytes())?;
+    session.say(FrameKind::Question, question.to_string().as_bytes())?;
     if let Some(terminal) = handed_over(&session.stream) {
-        let raw = Raw::begin().map_err(|error| session.fail("attach to", error.into()))?;
+        let raw = RawTerminal::begin().map_err(|error| session.fail("attach to", error.into()))?;
         pass(&terminal, size);
         drop(raw);
     }
@@ -59,9 +59,9 @@ fn handed_over(stream: impl AsFd) -> Option<OwnedFd> {
 }
 
 /// Whatever is typed goes to the other side, until it is let go.
-struct Raw(Termios);
+struct RawTerminal(Termios);
 
-impl Raw {
+impl RawTerminal {
     fn begin() -> rustix::io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
@@ -71,7 +71,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.0);
     }

@@ -8,18 +8,20 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use ringfence_api::{Answer, Breach, Denial};
+use ringfence_api::{AskAnswer, Denial, LimitBreach};
 use ringfence_policy::AbsPath;
 use serde_json::{Value, json};
 
-use super::wire::{Kind, receive, send};
-use super::{Answered, Exec, List, Signalled, Which, place};
-use crate::commands::words::duration;
+use super::frames::{FrameKind, receive, send};
+use super::{
+    AskAnswerArgs, SessionExecArgs, SessionListArgs, SessionRef, SessionSignalArgs, socket_dir,
+};
+use crate::commands::resolve_args::duration;
 use crate::denied::{Denied, is_silenced};
 use crate::error::CliError;
-use crate::{say, show};
+use crate::{messages, output};
 
-pub(super) fn exec(arguments: Exec) -> Result<ExitCode, CliError> {
+pub(super) fn exec(arguments: SessionExecArgs) -> Result<ExitCode, CliError> {
     let mut session = find(&arguments.session)?;
     let timeout = arguments.timeout.as_deref().map(duration).transpose()?;
     let (ask, line) = match &arguments.line {
@@ -29,15 +31,15 @@ pub(super) fn exec(arguments: Exec) -> Result<ExitCode, CliError> {
             arguments.command.iter().map(|word| word.as_bytes()).collect::<Vec<_>>().join(&0),
         ),
     };
-    session.say(Kind::Line, &line)?;
+    session.say(FrameKind::Line, &line)?;
     let question = json!({ "ask": ask, "timeoutMs": timeout, "stream": !arguments.json, "input": arguments.input });
-    session.say(Kind::Question, question.to_string().as_bytes())?;
+    session.say(FrameKind::Question, question.to_string().as_bytes())?;
     if arguments.input {
         session.pass_input()?;
     }
     let answer = session.answer()?;
     if arguments.json {
-        show::json(&answer)?;
+        output::json(&answer)?;
     } else if !arguments.quiet && !is_silenced() {
         report_denials(&answer);
     }
@@ -80,31 +82,31 @@ pub(super) fn conclude(answer: &Value, is_told: bool) -> ExitCode {
 }
 
 fn complain(error: &Value) {
-    let text = |key: &str| error[key].as_str().map(show::printable);
-    say::line(&format!("error: {}", text("message").unwrap_or_default()));
+    let text = |key: &str| error[key].as_str().map(output::printable);
+    messages::line(&format!("error: {}", text("message").unwrap_or_default()));
     for cause in error["causes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        say::line(&format!("  caused by: {}", show::printable(cause)));
+        messages::line(&format!("  caused by: {}", output::printable(cause)));
     }
     if let Some(hint) = text("hint") {
-        say::line(&format!("hint: {hint}"));
+        messages::line(&format!("hint: {hint}"));
     }
 }
 
 /// What a person should know beside the output.
 fn tell(answer: &Value) {
     if answer["restarted"] == true {
-        say::note(
+        messages::note(
             "the policy was narrowed: the sandbox was made anew, without what earlier commands left in /tmp or running",
         );
     }
     if answer["shell"] == "ended" {
-        say::note("the command ended the shell of the session; the next one gets a new one");
+        messages::note("the command ended the shell of the session; the next one gets a new one");
     }
     if let Some(text) = answer["background"].as_str() {
         let dropped = answer["backgroundDropped"]
             .as_u64()
             .map(|dropped| format!(" (without {dropped} bytes in between)"));
-        say::note(&format!(
+        messages::note(&format!(
             "what earlier commands left running wrote meanwhile{}:",
             dropped.unwrap_or_default()
         ));
@@ -112,9 +114,9 @@ fn tell(answer: &Value) {
     }
     let breaches = answer["breaches"].as_array().into_iter().flatten();
     for breach in
-        breaches.filter_map(|breach| serde_json::from_value::<Breach>(breach.clone()).ok())
+        breaches.filter_map(|breach| serde_json::from_value::<LimitBreach>(breach.clone()).ok())
     {
-        say::warning(&breach.to_string());
+        messages::warning(&breach.to_string());
     }
     let policy = &answer["policy"];
     let texts = |value: &Value| {
@@ -123,45 +125,48 @@ fn tell(answer: &Value) {
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
-            .map(show::printable)
+            .map(output::printable)
             .collect::<Vec<_>>()
     };
     for said in texts(&policy["said"]) {
-        say::note(&format!("the policy was changed: {said}"));
+        messages::note(&format!("the policy was changed: {said}"));
     }
     let is_pending = |change: &Value| !change["pending"].is_null();
     if policy["changes"].as_array().into_iter().flatten().any(is_pending) {
-        let session = answer["session"].as_str().map(show::printable).unwrap_or_default();
-        say::line(&format!(
+        let session = answer["session"].as_str().map(output::printable).unwrap_or_default();
+        messages::line(&format!(
             "hint: `ringfence session stop {session}`, then `ringfence session start`"
         ));
     }
     for problem in policy["problems"].as_array().into_iter().flatten() {
-        let text = |key: &str| problem[key].as_str().map(show::printable);
-        say::warning(&format!(
+        let text = |key: &str| problem[key].as_str().map(output::printable);
+        messages::warning(&format!(
             "the policy stays as it was: {}",
             text("message").unwrap_or_default()
         ));
         if let Some(hint) = text("hint") {
-            say::line(&format!("hint: {hint}"));
+            messages::line(&format!("hint: {hint}"));
         }
     }
     for warning in answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        say::warning(&format!("not recorded in the audit log: {}", show::printable(warning)));
+        messages::warning(&format!(
+            "not recorded in the audit log: {}",
+            output::printable(warning)
+        ));
     }
 }
 
-pub(super) fn list(arguments: &List) -> Result<ExitCode, CliError> {
+pub(super) fn list(arguments: &SessionListArgs) -> Result<ExitCode, CliError> {
     let sessions: Vec<Value> = all()?.into_iter().map(|(_, about)| about).collect();
     if arguments.json {
-        show::json(&Value::Array(sessions))?;
+        output::json(&Value::Array(sessions))?;
         return Ok(ExitCode::SUCCESS);
     }
     for about in sessions {
-        let text = |key: &str| about[key].as_str().map(show::printable).unwrap_or_default();
+        let text = |key: &str| about[key].as_str().map(output::printable).unwrap_or_default();
         let busy = if about["busy"] == true { ", busy" } else { "" };
         let commands = format!("{} commands{busy}", about["commands"]);
-        show::text(&format!(
+        output::text(&format!(
             "{}  {:12}  {:18}  {}\n",
             text("session"),
             text("name"),
@@ -172,24 +177,24 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn inspect(arguments: &Which) -> Result<ExitCode, CliError> {
+pub(super) fn inspect(arguments: &SessionRef) -> Result<ExitCode, CliError> {
     let about = find(&arguments.session)?.ask(&json!({ "ask": "inspect" }))?;
-    show::json(&about)?;
+    output::json(&about)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn signal(arguments: &Signalled) -> Result<ExitCode, CliError> {
+pub(super) fn signal(arguments: &SessionSignalArgs) -> Result<ExitCode, CliError> {
     let answer = find(&arguments.session)?
         .ask(&json!({ "ask": "signal", "signal": arguments.signal.number() }))?;
     Ok(conclude(&answer, false))
 }
 
-pub(super) fn stop(arguments: &Which) -> Result<ExitCode, CliError> {
+pub(super) fn stop(arguments: &SessionRef) -> Result<ExitCode, CliError> {
     let answer = find(&arguments.session)?.ask(&json!({ "ask": "stop" }))?;
     for moved in answer["quarantined"].as_array().into_iter().flatten() {
         let text = |key: &str| moved[key].as_str().unwrap_or_default();
         // Names that the command chose.
-        say::warning(&show::printable(&format!(
+        messages::warning(&output::printable(&format!(
             "{} was moved to {}: {}",
             text("path"),
             text("movedTo"),
@@ -205,7 +210,7 @@ pub(super) fn stop(arguments: &Which) -> Result<ExitCode, CliError> {
     }
 }
 
-pub(super) fn questions(arguments: &List) -> Result<ExitCode, CliError> {
+pub(super) fn questions(arguments: &SessionListArgs) -> Result<ExitCode, CliError> {
     let mut all = Vec::new();
     for (mut session, about) in self::all()? {
         let Value::Array(asked) = session.ask(&json!({ "ask": "questions" }))? else { continue };
@@ -215,14 +220,14 @@ pub(super) fn questions(arguments: &List) -> Result<ExitCode, CliError> {
         }));
     }
     if arguments.json {
-        show::json(&Value::Array(all))?;
+        output::json(&Value::Array(all))?;
         return Ok(ExitCode::SUCCESS);
     }
     for asked in all {
-        let text = |key: &str| asked[key].as_str().map(show::printable).unwrap_or_default();
+        let text = |key: &str| asked[key].as_str().map(output::printable).unwrap_or_default();
         // Names that the command chose.
         let reason =
-            asked["permission"]["reason"].as_str().map(show::printable).unwrap_or_default();
+            asked["permission"]["reason"].as_str().map(output::printable).unwrap_or_default();
         let offered = asked["permission"]["options"]
             .as_array()
             .into_iter()
@@ -230,8 +235,8 @@ pub(super) fn questions(arguments: &List) -> Result<ExitCode, CliError> {
             .filter_map(Value::as_str);
         // In the words that `ringfence ask answer` takes.
         let offered: Vec<String> =
-            offered.map(|answer| show::printable(answer).replace('_', "-")).collect();
-        show::text(&format!(
+            offered.map(|answer| output::printable(answer).replace('_', "-")).collect();
+        output::text(&format!(
             "{} {}  {} {}  by {}\n    {reason}\n    answers: {}\n",
             text("session"),
             asked["question"],
@@ -244,8 +249,8 @@ pub(super) fn questions(arguments: &List) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn answer(arguments: &Answered) -> Result<ExitCode, CliError> {
-    let answer = Answer::from(arguments.answer).to_string();
+pub(super) fn answer(arguments: &AskAnswerArgs) -> Result<ExitCode, CliError> {
+    let answer = AskAnswer::from(arguments.answer).to_string();
     let question = json!({ "ask": "answer", "question": arguments.question, "answer": answer });
     let answered = find(&arguments.session)?.ask(&question)?;
     Ok(match answered.get("error") {
@@ -258,17 +263,17 @@ pub(super) fn answer(arguments: &Answered) -> Result<ExitCode, CliError> {
 }
 
 /// A session that answers.
-pub(super) struct Session {
+pub(super) struct SessionClient {
     id: String,
     pub(super) stream: UnixStream,
     /// Held while something is said: what two say at once would be one muddle.
     speaks: Arc<Mutex<()>>,
 }
 
-impl Session {
+impl SessionClient {
     /// `None` if nobody keeps it any more; what is left of it is removed.
     pub(super) fn reach(id: &str, socket: &Path) -> Option<Self> {
-        match place::reach(socket) {
+        match socket_dir::reach(socket) {
             Ok(stream) => Some(Self { id: id.to_owned(), stream, speaks: Arc::default() }),
             Err(error) => {
                 if error.kind() == io::ErrorKind::ConnectionRefused {
@@ -283,7 +288,7 @@ impl Session {
         CliError::File { what, path: format!("session {}", self.id), source }
     }
 
-    pub(super) fn say(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), CliError> {
+    pub(super) fn say(&mut self, kind: FrameKind, bytes: &[u8]) -> Result<(), CliError> {
         let _whole = self.speaks.lock().unwrap_or_else(PoisonError::into_inner);
         send(&mut &self.stream, kind, bytes).map_err(|error| self.fail("speak with", error))
     }
@@ -299,7 +304,7 @@ impl Session {
                 // What cannot be read has ended.
                 let length = io::stdin().lock().read(&mut piece).unwrap_or(0);
                 let _whole = speaks.lock().unwrap_or_else(PoisonError::into_inner);
-                if send(&mut stream, Kind::Input, &piece[..length]).is_err() || length == 0 {
+                if send(&mut stream, FrameKind::Input, &piece[..length]).is_err() || length == 0 {
                     return;
                 }
             }
@@ -313,7 +318,7 @@ impl Session {
 
     /// Asks, and passes on what a command writes until the answer comes.
     pub(super) fn ask(&mut self, question: &Value) -> Result<Value, CliError> {
-        self.say(Kind::Question, question.to_string().as_bytes())?;
+        self.say(FrameKind::Question, question.to_string().as_bytes())?;
         self.answer()
     }
 
@@ -322,9 +327,9 @@ impl Session {
         loop {
             let heard = receive(&mut self.stream).map_err(|error| self.fail("hear from", error))?;
             let written = match heard {
-                Some((Kind::Out, bytes)) => written(&mut io::stdout().lock(), &bytes),
-                Some((Kind::Err, bytes)) => written(&mut io::stderr().lock(), &bytes),
-                Some((Kind::Answer, text)) => {
+                Some((FrameKind::Out, bytes)) => written(&mut io::stdout().lock(), &bytes),
+                Some((FrameKind::Err, bytes)) => written(&mut io::stderr().lock(), &bytes),
+                Some((FrameKind::Answer, text)) => {
                     return serde_json::from_slice(&text)
                         .map_err(|error| self.fail("understand", error.into()));
                 }
@@ -333,7 +338,7 @@ impl Session {
             };
             if written.is_err() {
                 // Whoever reads it has seen enough: the command need not go on.
-                self.say(Kind::Interrupt, b"")?;
+                self.say(FrameKind::Interrupt, b"")?;
             }
         }
     }
@@ -345,9 +350,10 @@ fn written(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// All that answer, and what they say of themselves.
-fn all() -> Result<Vec<(Session, Value)>, CliError> {
-    let reached =
-        place::sockets()?.into_iter().filter_map(|(id, socket)| Session::reach(&id, &socket));
+fn all() -> Result<Vec<(SessionClient, Value)>, CliError> {
+    let reached = socket_dir::sockets()?
+        .into_iter()
+        .filter_map(|(id, socket)| SessionClient::reach(&id, &socket));
     Ok(reached
         .filter_map(|mut session| {
             session.ask(&json!({ "ask": "inspect" })).ok().map(|about| (session, about))
@@ -356,16 +362,16 @@ fn all() -> Result<Vec<(Session, Value)>, CliError> {
 }
 
 /// The one that is meant: by its id, the beginning of it, or its name.
-pub(super) fn find(word: &str) -> Result<Session, CliError> {
-    if let Some((id, socket)) = place::sockets()?.into_iter().find(|(id, _)| id == word)
-        && let Some(session) = Session::reach(&id, &socket)
+pub(super) fn find(word: &str) -> Result<SessionClient, CliError> {
+    if let Some((id, socket)) = socket_dir::sockets()?.into_iter().find(|(id, _)| id == word)
+        && let Some(session) = SessionClient::reach(&id, &socket)
     {
         return Ok(session);
     }
     let is_meant = |id: &str, about: &Value| {
         about["name"] == word || (word.len() >= 4 && id.starts_with(word))
     };
-    let mut meant: Vec<Session> = all()?
+    let mut meant: Vec<SessionClient> = all()?
         .into_iter()
         .filter(|(session, about)| is_meant(&session.id, about))
         .map(|(session, _)| session)

@@ -2,7 +2,8 @@
 //!
 //! `ringfence hook` rewrites a command to `ringfence run --conversation ID …`, which runs it in the
 //! session of that conversation and starts one if there is none. Calls that differ in a flag that
-//! the policy depends on have sessions of their own, so no call runs under wider rules than its own.
+//! the policy depends on have sessions of their own, so no call runs under wider rules than its
+//! own.
 
 use std::env;
 use std::fs::File;
@@ -18,16 +19,16 @@ use ringfence_policy::{AbsPath, Asking, Observe};
 use rustix::fs::{FileType, FlockOperation, flock, fstat};
 use serde_json::{Value, json};
 
-use super::client::{Session, conclude};
+use super::client::{SessionClient, conclude};
+use super::frames::FrameKind;
 use super::lifetime::{Agent, Lifetime};
 use super::server::{Keeping, keep_session};
-use super::wire::Kind;
-use super::{Keep, place};
-use crate::args::{ObserveArg, Run};
+use super::{Keep, socket_dir};
+use crate::args::{ObserveArg, RunArgs};
+use crate::commands::resolve_args::{RunOverrides, agent, directory, duration, meant_to_run};
 use crate::commands::run::named;
-use crate::commands::words::{Chosen, agent, directory, duration, meant_to_run};
 use crate::error::CliError;
-use crate::say;
+use crate::messages;
 
 /// So often a session is looked for that ends just then.
 const ATTEMPTS: usize = 4;
@@ -51,7 +52,7 @@ struct Key {
 }
 
 impl Key {
-    fn of(arguments: &Run) -> Key {
+    fn of(arguments: &RunArgs) -> Key {
         let conversation = arguments.conversation.as_deref().unwrap_or_default();
         let agent = arguments.agent.clone().or_else(agent);
         let variables: Vec<_> = VARIABLES.iter().map(env::var_os).collect();
@@ -77,7 +78,7 @@ fn hashed(text: &str) -> u64 {
 
 /// Runs the line of a call in the session of its conversation. `None` if there is none and none
 /// could be started: then the call has a sandbox of its own, or fails as that does.
-pub(crate) fn run(arguments: &Run) -> Result<Option<ExitCode>, CliError> {
+pub(crate) fn run(arguments: &RunArgs) -> Result<Option<ExitCode>, CliError> {
     let call = arguments.session.clone().map(named).transpose()?;
     let key = Key::of(arguments);
     // Once: should it end meanwhile, its children get another parent.
@@ -99,7 +100,11 @@ pub(crate) fn run(arguments: &Run) -> Result<Option<ExitCode>, CliError> {
 }
 
 /// Passes the line on and stays with it to its end.
-fn execute(session: &mut Session, arguments: &Run, call: Option<&str>) -> Result<Value, CliError> {
+fn execute(
+    session: &mut SessionClient,
+    arguments: &RunArgs,
+    call: Option<&str>,
+) -> Result<Value, CliError> {
     let cwd = directory(arguments.policy.directory.as_deref())?;
     let timeout = arguments.timeout.as_deref().map(duration).transpose()?;
     let has_input = has_input();
@@ -114,8 +119,8 @@ fn execute(session: &mut Session, arguments: &Run, call: Option<&str>) -> Result
         "merged": are_one(io::stdout(), io::stderr()),
         "keepDirectory": arguments.keep_directory,
     });
-    session.say(Kind::Line, arguments.line.as_deref().unwrap_or_default().as_bytes())?;
-    session.say(Kind::Question, question.to_string().as_bytes())?;
+    session.say(FrameKind::Line, arguments.line.as_deref().unwrap_or_default().as_bytes())?;
+    session.say(FrameKind::Question, question.to_string().as_bytes())?;
     if has_input {
         session.pass_input()?;
     }
@@ -139,9 +144,9 @@ fn are_one(out: impl AsFd, err: impl AsFd) -> bool {
 
 /// The session; started if there is none. Calls that come at once start one between them: the
 /// directory of the sockets is locked meanwhile.
-fn reach_or_start(key: &Key, agent: Option<&Agent>) -> Result<Option<Session>, CliError> {
-    let socket = place::named(&key.id)?;
-    if let Some(session) = Session::reach(&key.id, &socket) {
+fn reach_or_start(key: &Key, agent: Option<&Agent>) -> Result<Option<SessionClient>, CliError> {
+    let socket = socket_dir::named(&key.id)?;
+    if let Some(session) = SessionClient::reach(&key.id, &socket) {
         return Ok(Some(session));
     }
     let directory = socket.parent().map(PathBuf::from).unwrap_or_default();
@@ -149,14 +154,14 @@ fn reach_or_start(key: &Key, agent: Option<&Agent>) -> Result<Option<Session>, C
         |source| CliError::File { what: "lock", path: directory.display().to_string(), source };
     let lock = File::open(&directory).map_err(fail)?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|error| fail(error.into()))?;
-    if let Some(session) = Session::reach(&key.id, &socket) {
+    if let Some(session) = SessionClient::reach(&key.id, &socket) {
         return Ok(Some(session));
     }
-    Ok(if start(agent)? { Session::reach(&key.id, &socket) } else { None })
+    Ok(if start(agent)? { SessionClient::reach(&key.id, &socket) } else { None })
 }
 
-/// Starts the process that keeps the session; answers whether it stands. It is no descendant of this
-/// process for longer than a moment: an agent that ends a call ends the descendants of it.
+/// Starts the process that keeps the session; answers whether it stands. It is no descendant of
+/// this process for longer than a moment: an agent that ends a call ends the descendants of it.
 fn start(agent: Option<&Agent>) -> Result<bool, CliError> {
     let fail =
         |source| CliError::File { what: "start", path: "the keeper of the session".into(), source };
@@ -205,8 +210,12 @@ pub(super) fn keep(arguments: Keep) -> Result<ExitCode, CliError> {
         ObserveArg::Denials => Observe::Denials,
         ObserveArg::All => Observe::All,
     });
-    let chosen =
-        Chosen { agent: agent.as_deref(), observe, ask: Some(Asking::Never), ..Chosen::default() };
+    let chosen = RunOverrides {
+        agent: agent.as_deref(),
+        observe,
+        ask: Some(Asking::Never),
+        ..RunOverrides::default()
+    };
     let meant = meant_to_run(&arguments.run.policy, chosen)?;
     let grants = &meant.resolved.grants;
     if !grants.is_confined() {
@@ -233,11 +242,12 @@ pub(super) fn keep(arguments: Keep) -> Result<ExitCode, CliError> {
 /// Ends all sessions of a conversation, and removes what killed ones left.
 pub(crate) fn end(conversation: &str) -> Result<(), CliError> {
     let prefix = prefix(conversation);
-    for (id, socket) in place::sockets()?.into_iter().filter(|(id, _)| id.starts_with(&prefix)) {
-        let Some(mut session) = Session::reach(&id, &socket) else { continue };
+    for (id, socket) in socket_dir::sockets()?.into_iter().filter(|(id, _)| id.starts_with(&prefix))
+    {
+        let Some(mut session) = SessionClient::reach(&id, &socket) else { continue };
         let answer = session.ask(&json!({ "ask": "stop" }))?;
         if let Some(message) = answer["error"]["message"].as_str() {
-            say::warning(message);
+            messages::warning(message);
         }
     }
     Ok(())

@@ -17,52 +17,58 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence_api::{
-    Afterwards, Asker, Errors, Input, Line, Permission, Status, Stdio, Stream, whole,
+    Asker, Errors, ExitStatus, OutputStream, Permission, ShellCommand, ShellState, StdinInput,
+    StdioMode, whole,
 };
 use ringfence_audit::AuditError;
 use ringfence_engine::EngineError;
-use ringfence_engine::session::{Beside, Executed, News, Opened, Problem, Reach, Turn};
-use ringfence_local::Local;
+use ringfence_engine::session::{
+    CommandControl, PolicyNews, PolicyProblem, Session, SessionOutcome, SessionProcess,
+    StartDecision,
+};
+use ringfence_local::LocalProvider;
 use ringfence_policy::{Asking, Mode};
-use ringfence_provider::{Feeder, Sink, Size, Streams};
+use ringfence_provider::{OutputSink, ProcessStdio, StdinFeeder, TerminalSize};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::time::Timespec;
 use serde_json::{Value, json};
 
+use super::frames::{FrameKind, receive, send};
 use super::lifetime::Lifetime;
-use super::questions::Questions;
-use super::wire::{Kind, receive, send};
-use super::{Start, place};
+use super::questions::PendingQuestions;
+use super::{SessionStartArgs, socket_dir};
 use crate::asker::PATIENCE;
-use crate::commands::words::{Chosen, Meant, Typed, agent, duration, meant_to_run};
+use crate::commands::resolve_args::{
+    ResolvedArgs, RunOverrides, TypedCommand, agent, duration, meant_to_run,
+};
 use crate::error::CliError;
-use crate::say;
+use crate::messages;
 
 /// How much of each stream is kept for an answer.
 const KEPT: usize = 16 * 1024 * 1024;
 
 /// A session and who keeps it.
-struct Kept {
+struct SessionServer {
     id: String,
     name: Option<String>,
     cwd: String,
     started_ms: u64,
     socket: PathBuf,
     shell: OsString,
-    opened: Opened,
+    opened: Session,
     /// Where somebody is asked.
-    questions: Option<Arc<Questions>>,
+    questions: Option<Arc<PendingQuestions>>,
     lifetime: Lifetime,
     /// The commands that run.
-    running: Mutex<Vec<Weak<Reach>>>,
+    running: Mutex<Vec<Weak<CommandControl>>>,
     /// Held by the call of a conversation that uses the shell.
     shell_turn: Mutex<()>,
     /// The client of that call.
     shell_client: Mutex<Option<UnixStream>>,
 }
 
-pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
+pub(super) fn serve(arguments: SessionStartArgs) -> Result<ExitCode, CliError> {
     let ask = arguments.ask.then_some(Asking::Terminal);
     let patience = arguments
         .ask_timeout
@@ -73,40 +79,40 @@ pub(super) fn serve(arguments: Start) -> Result<ExitCode, CliError> {
     let agent = arguments.agent.or_else(agent);
     let meant = meant_to_run(
         &arguments.policy,
-        Chosen { ask, agent: agent.as_deref(), ..Chosen::default() },
+        RunOverrides { ask, agent: agent.as_deref(), ..RunOverrides::default() },
     )?;
     let grants = &meant.resolved.grants;
     if grants.mode == Mode::FullAccess || !grants.enabled {
-        say::warning("nothing is confined: commands of this session can do whatever you can");
+        messages::warning("nothing is confined: commands of this session can do whatever you can");
     }
     let questions = (arguments.ask && grants.ask == Asking::Terminal && grants.is_confined())
-        .then(|| Arc::new(Questions::new(patience)));
+        .then(|| Arc::new(PendingQuestions::new(patience)));
     let (name, shell, lifetime) = (arguments.name, arguments.shell, Lifetime::unbounded());
     keep_session(Keeping { meant, id: None, name, agent, shell, questions, lifetime })
 }
 
 /// A session that is to be kept.
 pub(super) struct Keeping {
-    pub(super) meant: Meant,
+    pub(super) meant: ResolvedArgs,
     /// Its id, if it is to have a certain one.
     pub(super) id: Option<String>,
     pub(super) name: Option<String>,
     pub(super) agent: Option<String>,
     pub(super) shell: OsString,
-    pub(super) questions: Option<Arc<Questions>>,
+    pub(super) questions: Option<Arc<PendingQuestions>>,
     pub(super) lifetime: Lifetime,
 }
 
 /// Makes the sandbox, says the id on standard output, and serves clients until the session ends.
 pub(super) fn keep_session(keeping: Keeping) -> Result<ExitCode, CliError> {
     let Keeping { meant, id, name, agent, shell, questions, lifetime } = keeping;
-    let typed = Typed { line: None, command: vec![shell.clone()], agent };
-    let (mut asked, resolved) = meant.asked(typed, Stdio::Capture { limit: KEPT });
+    let typed = TypedCommand { line: None, command: vec![shell.clone()], agent };
+    let (mut asked, resolved) = meant.asked(typed, StdioMode::Capture { limit: KEPT });
     asked.asker = questions.clone().map(|questions| questions as Arc<dyn Asker>);
     if let Some(id) = id {
         asked.session = id;
     }
-    let socket = place::socket(&asked.session)?;
+    let socket = socket_dir::socket(&asked.session)?;
     let path = socket.display().to_string();
     let fail = |what| {
         let path = path.clone();
@@ -114,11 +120,12 @@ pub(super) fn keep_session(keeping: Keeping) -> Result<ExitCode, CliError> {
     };
     let (id, cwd) = (asked.session.clone(), asked.cwd.to_string());
     // Before the sandbox is made: whatever is started keeps what is open now.
-    let aside = Aside::set().map_err(fail("detach from the terminal for"))?;
-    let opened = Opened::open(Box::new(Local::for_one_sandbox()), asked, resolved, shell.clone())
-        .map_err(CliError::from);
+    let aside = DetachedStdio::set().map_err(fail("detach from the terminal for"))?;
+    let opened =
+        Session::open(Box::new(LocalProvider::for_one_sandbox()), asked, resolved, shell.clone())
+            .map_err(CliError::from);
     let listening = opened.and_then(|opened| {
-        let listener = place::listen(&socket).map_err(fail("listen at"))?;
+        let listener = socket_dir::listen(&socket).map_err(fail("listen at"))?;
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(fail("guard"))?;
         Ok((opened, listener))
     });
@@ -135,7 +142,7 @@ pub(super) fn keep_session(keeping: Keeping) -> Result<ExitCode, CliError> {
         .map_or(0, |since| since.as_millis() as u64);
     let (running, shell_turn, shell_client) =
         (Mutex::default(), Mutex::default(), Mutex::default());
-    let kept = Kept {
+    let kept = SessionServer {
         id,
         name,
         cwd,
@@ -163,12 +170,12 @@ pub(super) fn keep_session(keeping: Keeping) -> Result<ExitCode, CliError> {
 }
 
 /// The streams of whoever started us, which nobody that we start is to have.
-struct Aside {
+struct DetachedStdio {
     out: OwnedFd,
     err: OwnedFd,
 }
 
-impl Aside {
+impl DetachedStdio {
     /// Into a session of processes of its own, with nothing for streams.
     fn set() -> io::Result<Self> {
         const AWAY: i32 = 10;
@@ -195,25 +202,25 @@ impl Aside {
     }
 }
 
-type Begun<'a> = dyn FnMut(Reach) -> Turn + 'a;
-type Tell<'a> = dyn FnMut(&AuditError) + 'a;
-type Ended = Result<Executed, EngineError>;
+type OnStartFn<'a> = dyn FnMut(CommandControl) -> StartDecision + 'a;
+type OnUnrecordedFn<'a> = dyn FnMut(&AuditError) + 'a;
+type ExecResult = Result<SessionOutcome, EngineError>;
 
 /// A question and what came with it.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct ClientRequest {
     line: Vec<u8>,
     pub(super) question: Value,
 }
 
-impl Asked {
+impl ClientRequest {
     /// Whether the client has something for the command to read.
-    fn input(&self) -> Input {
-        if self.question["input"] == true { Input::Fed } else { Input::Nothing }
+    fn input(&self) -> StdinInput {
+        if self.question["input"] == true { StdinInput::Fed } else { StdinInput::Nothing }
     }
 }
 
-impl Kept {
+impl SessionServer {
     /// Lets commands that run follow the policy files. Whoever removes the socket wants no more
     /// of the session.
     fn look_after(&self) {
@@ -235,7 +242,7 @@ impl Kept {
         }
         let Some(_counted) = self.lifetime.enter() else {
             let _ = ask(&mut client)
-                .and_then(|_| send(&mut client, Kind::Answer, gone().to_string().as_bytes()));
+                .and_then(|_| send(&mut client, FrameKind::Answer, gone().to_string().as_bytes()));
             return;
         };
         let mut goes_on = true;
@@ -255,8 +262,9 @@ impl Kept {
                 "stop" => self.stop(),
                 _ => json!({ "error": { "code": "usage", "message": "no such question" } }),
             };
-            // Somebody still listens for an interruption of a command; what came next would be theirs.
-            goes_on = send(&mut client, Kind::Answer, answer.to_string().as_bytes()).is_ok()
+            // Somebody still listens for an interruption of a command; what came next would be
+            // theirs.
+            goes_on = send(&mut client, FrameKind::Answer, answer.to_string().as_bytes()).is_ok()
                 && matches!(what.as_str(), "begin" | "inspect" | "questions" | "answer");
             if what == "stop" {
                 let _ = fs::remove_file(&self.socket);
@@ -266,7 +274,7 @@ impl Kept {
         let _ = client.shutdown(std::net::Shutdown::Both);
     }
 
-    fn exec(&self, client: &UnixStream, asked: Asked) -> Value {
+    fn exec(&self, client: &UnixStream, asked: ClientRequest) -> Value {
         if self.lifetime.is_of_conversation() && asked.question["place"].is_string() {
             return self.exec_call(client, asked);
         }
@@ -274,14 +282,14 @@ impl Kept {
         let is_streamed = asked.question["stream"] == true;
         let input = asked.input();
         let limit = if is_streamed { 0 } else { KEPT };
-        let line = Line { text: asked.line, input, deadline, limit, errors: Errors::Apart };
+        let line = ShellCommand { text: asked.line, input, deadline, limit, errors: Errors::Apart };
         self.watched(client, is_streamed, |begun, sink, tell| {
             self.opened.execute(&line, begun, sink, tell)
         })
     }
 
     /// The same for a program beside the shell, which somebody else may use meanwhile.
-    fn start(&self, client: &UnixStream, asked: Asked) -> Value {
+    fn start(&self, client: &UnixStream, asked: ClientRequest) -> Value {
         let command = asked
             .line
             .split(|byte| *byte == 0)
@@ -290,10 +298,10 @@ impl Kept {
         let deadline = self.deadline(&asked);
         let is_streamed = asked.question["stream"] == true;
         let streams =
-            Streams::Pipes { input: asked.input(), limit: if is_streamed { 0 } else { KEPT } };
+            ProcessStdio::Pipes { input: asked.input(), limit: if is_streamed { 0 } else { KEPT } };
         match self.begin(command, streams, deadline) {
             Ok(beside) => self.watched(client, is_streamed, |begun, sink, tell| {
-                if begun(beside.reach()) == Turn::Left {
+                if begun(beside.reach()) == StartDecision::Left {
                     beside.reach().interrupter.interrupt();
                 }
                 beside.wait(sink, tell)
@@ -303,7 +311,7 @@ impl Kept {
     }
 
     /// How long a command may take: as whoever asks says, and the policy.
-    fn deadline(&self, asked: &Asked) -> Option<Duration> {
+    fn deadline(&self, asked: &ClientRequest) -> Option<Duration> {
         self.opened.follow();
         let wall = self.opened.policy().grants.limits.wall_ms;
         [asked.question["timeoutMs"].as_u64(), wall]
@@ -316,22 +324,24 @@ impl Kept {
     fn begin(
         &self,
         command: Vec<OsString>,
-        streams: Streams,
+        streams: ProcessStdio,
         deadline: Option<Duration>,
-    ) -> Result<Beside, Value> {
+    ) -> Result<SessionProcess, Value> {
         // What could not be recorded is told at the end, if it still cannot be.
         self.opened.start(command, streams, deadline, &mut |_| {}).map_err(failed)
     }
 
     /// A shell at the terminal of whoever asks.
-    fn attach(&self, client: &UnixStream, asked: &Asked) -> Value {
+    fn attach(&self, client: &UnixStream, asked: &ClientRequest) -> Value {
         let number =
             |key: &str| asked.question[key].as_u64().and_then(|number| u16::try_from(number).ok());
-        let size =
-            Size { rows: number("rows").unwrap_or(24), columns: number("columns").unwrap_or(80) };
+        let size = TerminalSize {
+            rows: number("rows").unwrap_or(24),
+            columns: number("columns").unwrap_or(80),
+        };
         let beside = match self.begin(
             vec![self.shell.clone(), "-i".into()],
-            Streams::Terminal(size),
+            ProcessStdio::Terminal(size),
             None,
         ) {
             Ok(beside) => beside,
@@ -339,13 +349,13 @@ impl Kept {
         };
         if let Some(refusal) = beside.refused().and_then(|outcome| outcome.refusal.as_ref()) {
             let message = format!("the shell was not started: {}", refusal.reason);
-            return json!({ "error": { "code": "command-refused", "message": message, "status": Status::REFUSED } });
+            return json!({ "error": { "code": "command-refused", "message": message, "status": ExitStatus::REFUSED } });
         }
         if !beside.terminal().is_some_and(|terminal| hand_over(client, terminal)) {
             return gone();
         }
         self.watched(client, false, |begun, sink, tell| {
-            if begun(beside.reach()) == Turn::Left {
+            if begun(beside.reach()) == StartDecision::Left {
                 beside.reach().interrupter.interrupt();
             }
             beside.wait(sink, tell)
@@ -357,13 +367,13 @@ impl Kept {
         &self,
         client: &UnixStream,
         is_streamed: bool,
-        run: impl FnOnce(&mut Begun<'_>, &mut Sink<'_>, &mut Tell<'_>) -> Ended,
+        run: impl FnOnce(&mut OnStartFn<'_>, &mut OutputSink<'_>, &mut OnUnrecordedFn<'_>) -> ExecResult,
     ) -> Value {
         let is_over = Arc::new(Mutex::new(false));
         let mut held = None;
-        let mut begun = |reach: Reach| {
+        let mut begun = |reach: CommandControl| {
             if is_gone(client) {
-                return Turn::Left;
+                return StartDecision::Left;
             }
             let is_over = is_over.clone();
             let reach = held.insert(Arc::new(reach)).clone();
@@ -377,12 +387,12 @@ impl Kept {
                     .name("interrupts".into())
                     .spawn(move || watch(watched, &is_over, &reach))
             });
-            Turn::Taken
+            StartDecision::Taken
         };
         let mut warnings = Vec::new();
         let mut to = client;
         let mut sink = |stream, bytes: &[u8]| {
-            let kind = if stream == Stream::Out { Kind::Out } else { Kind::Err };
+            let kind = if stream == OutputStream::Out { FrameKind::Out } else { FrameKind::Err };
             if is_streamed {
                 let _ = send(&mut to, kind, bytes);
             }
@@ -461,7 +471,7 @@ impl Kept {
     }
 }
 
-fn problem(problem: &Problem) -> Value {
+fn problem(problem: &PolicyProblem) -> Value {
     json!({ "code": problem.code, "message": problem.message, "hint": problem.hint })
 }
 
@@ -493,8 +503,8 @@ fn hand_over(client: &UnixStream, terminal: BorrowedFd<'_>) -> bool {
 
 /// Passes on what a command reads, and interrupts it while it is not over, should whoever
 /// asked for it say so or be gone.
-fn watch(mut client: UnixStream, is_over: &Mutex<bool>, reach: &Reach) {
-    while let Ok(Some((Kind::Input, bytes))) = receive(&mut client) {
+fn watch(mut client: UnixStream, is_over: &Mutex<bool>, reach: &CommandControl) {
+    while let Ok(Some((FrameKind::Input, bytes))) = receive(&mut client) {
         let fed = reach.feeder.as_ref().is_none_or(|feeder| feed(&client, feeder.as_ref(), &bytes));
         if !fed {
             break;
@@ -513,7 +523,7 @@ fn is_gone(client: &UnixStream) -> bool {
 }
 
 /// Answers whether the client is still there.
-fn feed(client: &UnixStream, feeder: &dyn Feeder, bytes: &[u8]) -> bool {
+fn feed(client: &UnixStream, feeder: &dyn StdinFeeder, bytes: &[u8]) -> bool {
     const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     if bytes.is_empty() {
         feeder.shut();
@@ -542,7 +552,7 @@ fn gone() -> Value {
 }
 
 fn answered(
-    executed: &Executed,
+    executed: &SessionOutcome,
     id: &str,
     permission: Option<Permission>,
     warnings: Vec<String>,
@@ -551,14 +561,14 @@ fn answered(
     crate::json::background(&mut answer, &executed.background);
     answer["cwd"] = executed.cwd.as_ref().map(ToString::to_string).into();
     answer["shell"] = match executed.shell {
-        Afterwards::LivesOn => "lives-on",
-        Afterwards::Ended => "ended",
+        ShellState::LivesOn => "lives-on",
+        ShellState::Ended => "ended",
     }
     .into();
     if !warnings.is_empty() {
         answer["warnings"] = warnings.into();
     }
-    if executed.news != News::default() {
+    if executed.news != PolicyNews::default() {
         let problems: Vec<Value> = executed.news.problems.iter().map(problem).collect();
         let said: Vec<String> = executed.news.changes.iter().map(ToString::to_string).collect();
         answer["policy"] =
@@ -568,18 +578,18 @@ fn answered(
 }
 
 /// The next question; `None` if there will be none.
-pub(super) fn ask(client: &mut UnixStream) -> io::Result<Option<Asked>> {
-    let mut asked = Asked::default();
+pub(super) fn ask(client: &mut UnixStream) -> io::Result<Option<ClientRequest>> {
+    let mut asked = ClientRequest::default();
     loop {
         match receive(client)? {
             None => return Ok(None),
-            Some((Kind::Line, line)) => asked.line = line,
-            Some((Kind::Question, text)) => {
+            Some((FrameKind::Line, line)) => asked.line = line,
+            Some((FrameKind::Question, text)) => {
                 asked.question = serde_json::from_slice(&text)?;
                 return Ok(Some(asked));
             }
             // Too late: what was meant has ended.
-            Some((Kind::Interrupt | Kind::Input, _)) => {}
+            Some((FrameKind::Interrupt | FrameKind::Input, _)) => {}
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
         }
     }

@@ -7,12 +7,12 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use ringfence_enforce::{Cover, Plan, Step};
+use ringfence_enforce::{Overmount, Plan, Step};
 use ringfence_policy::{AbsPath, Access, Effect, Grants, NetworkMode, Verdict};
 
-use super::probe::{Act, Deed, Probe, Trial};
-use crate::show::short;
-use crate::steps::provided;
+use super::probe::{ProbeAttempt, ProbeFunction, ProbeTrial, PromiseProbe};
+use crate::output::short;
+use crate::provisions::provided;
 
 /// The variable that must not get in.
 pub(super) const VARIABLE: &str = "FAKE_TOKEN";
@@ -22,25 +22,25 @@ const ENOUGH: usize = 50;
 
 /// What was made on the host to be out of reach.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Baits {
+pub(super) struct DecoyFiles {
     /// A process.
     pub(super) process: Option<u32>,
     /// A server on the host's loopback.
     pub(super) server: Option<SocketAddr>,
 }
 
-pub(super) struct Chooser<'a> {
+pub(super) struct ProbeChooser<'a> {
     pub(super) grants: &'a Grants,
     pub(super) plan: &'a Plan,
     /// A name that nothing else has.
     pub(super) name: String,
-    pub(super) baits: Baits,
+    pub(super) baits: DecoyFiles,
     /// Files of which the sandbox has a copy without secrets: to read that copy breaks no promise.
     pub(super) copies: Vec<AbsPath>,
 }
 
-impl Chooser<'_> {
-    pub(super) fn probes(&self) -> Vec<Probe> {
+impl ProbeChooser<'_> {
+    pub(super) fn probes(&self) -> Vec<PromiseProbe> {
         let mut probes = vec![self.project()];
         probes.extend(self.secrets());
         probes.extend([
@@ -60,38 +60,38 @@ impl Chooser<'_> {
         probes
     }
 
-    fn project(&self) -> Probe {
+    fn project(&self) -> PromiseProbe {
         let file = self.grants.workspace.join(format!(".{}", self.name));
-        let acts = vec![Act::new(Deed::Make, file.as_path())];
+        let acts = vec![ProbeAttempt::new(ProbeFunction::Make, file.as_path())];
         match self.grants.verdict(&file, Access::Write) {
             Verdict::Allowed => {
-                probe("work goes on", "make and remove a file here", Trial::Works(acts))
+                probe("work goes on", "make and remove a file here", ProbeTrial::Works(acts))
             }
-            _ => probe("read-only project", "make a file here", Trial::Refused(acts)),
+            _ => probe("read-only project", "make a file here", ProbeTrial::Refused(acts)),
         }
     }
 
     /// What is denied by its path outside the project; the keys have a line of their own.
-    fn secrets(&self) -> Vec<Probe> {
+    fn secrets(&self) -> Vec<PromiseProbe> {
         let denied = self.grants.rules.iter().filter(|rule| {
             rule.effect == Effect::Deny && !rule.root.is_within(&self.grants.workspace)
         });
-        let mut acts: Vec<Act> = Vec::new();
+        let mut acts: Vec<ProbeAttempt> = Vec::new();
         for rule in denied.filter(|rule| self.is_denied(&rule.root)) {
             acts.extend(readable(&rule.root, &self.copies).filter(|act| !acts.contains(act)));
         }
         let ssh = self.grants.home.join(".ssh");
-        let (keys, mut others): (Vec<Act>, Vec<Act>) =
+        let (keys, mut others): (Vec<ProbeAttempt>, Vec<ProbeAttempt>) =
             acts.into_iter().partition(|act| Path::new(&act.target).starts_with(ssh.as_path()));
         others.truncate(ENOUGH);
-        let read = |promise, acts: Vec<Act>| {
-            probe(promise, format!("read {}", self.listed(&acts)), Trial::Refused(acts))
+        let read = |promise, acts: Vec<ProbeAttempt>| {
+            probe(promise, format!("read {}", self.listed(&acts)), ProbeTrial::Refused(acts))
         };
         match (keys.is_empty(), others.is_empty()) {
             (true, true) => vec![probe(
                 "your secrets",
                 "read keys and tokens in ~",
-                Trial::Nothing("nothing there to protect"),
+                ProbeTrial::Nothing("nothing there to protect"),
             )],
             (true, false) => vec![read("your secrets", others)],
             (false, true) => vec![read("your ssh keys", keys)],
@@ -100,22 +100,22 @@ impl Chooser<'_> {
     }
 
     /// What a pattern caught in the project, and a name it would catch if it came.
-    fn project_secrets(&self) -> Probe {
-        let caught = self.covers(|cover| matches!(cover, Cover::Deny(_)));
-        let mut acts: Vec<Act> =
+    fn project_secrets(&self) -> PromiseProbe {
+        let caught = self.covers(|cover| matches!(cover, Overmount::Deny(_)));
+        let mut acts: Vec<ProbeAttempt> =
             caught.filter_map(|path| readable(path, &self.copies)).take(ENOUGH).collect();
         let mut tried =
             if acts.is_empty() { String::new() } else { format!("read {}", self.listed(&acts)) };
         let newcomer = self.grants.workspace.join(format!(".env.{}", self.name));
         if self.grants.verdict(&newcomer, Access::Write) == Verdict::Denied {
-            acts.push(Act::new(Deed::Make, newcomer.as_path()));
+            acts.push(ProbeAttempt::new(ProbeFunction::Make, newcomer.as_path()));
             tried.push_str(if tried.is_empty() { "make a new .env.*" } else { ", a new one" });
         }
         probe("project's secrets", tried, refused_or(acts, "no pattern denies any"))
     }
 
     /// A directory that no rule opens.
-    fn neighbours(&self) -> Probe {
+    fn neighbours(&self) -> PromiseProbe {
         let beside =
             self.grants.workspace.parent().into_iter().flat_map(|above| directories(&above));
         let others = directories(&self.grants.home)
@@ -131,7 +131,7 @@ impl Chooser<'_> {
                 path.name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."))
             })
             .find(is_absent);
-        let act = found.as_ref().map(|path| Act::new(Deed::List, path.as_path()));
+        let act = found.as_ref().map(|path| ProbeAttempt::new(ProbeFunction::List, path.as_path()));
         let tried = act.as_ref().map_or_else(
             || "list another directory".into(),
             |act| format!("list {}", self.shown(act)),
@@ -143,23 +143,28 @@ impl Chooser<'_> {
         )
     }
 
-    fn home(&self) -> Probe {
+    fn home(&self) -> PromiseProbe {
         let file = self.grants.home.join(format!(".{}", self.name));
         let is_open = self.grants.verdict(&file, Access::Write) == Verdict::Allowed;
-        // A home below /tmp lies in the sandbox's own /tmp: what counts is whether the host sees it.
-        let deed = if provided(self.plan, &file).is_some() { Deed::Leave } else { Deed::Make };
-        let acts = if is_open { Vec::new() } else { vec![Act::new(deed, file.as_path())] };
+        // A home below /tmp lies in the sandbox's own /tmp: what counts is whether the host sees
+        // it.
+        let deed = if provided(self.plan, &file).is_some() {
+            ProbeFunction::Leave
+        } else {
+            ProbeFunction::Make
+        };
+        let acts = if is_open { Vec::new() } else { vec![ProbeAttempt::new(deed, file.as_path())] };
         probe("your home", "make a file in ~", refused_or(acts, "opened by the policy"))
     }
 
     /// What may be read and never written, first of all what makes git run programs.
-    fn protected(&self) -> Probe {
+    fn protected(&self) -> PromiseProbe {
         let one = |path: &AbsPath| match path.as_path().is_dir() {
-            true => Act::new(Deed::Make, path.join(&self.name).as_path()),
-            false => Act::new(Deed::Append, path.as_path()),
+            true => ProbeAttempt::new(ProbeFunction::Make, path.join(&self.name).as_path()),
+            false => ProbeAttempt::new(ProbeFunction::Append, path.as_path()),
         };
         let covered: Vec<&AbsPath> =
-            self.covers(|cover| *cover == Cover::ReadOnly).take(ENOUGH).collect();
+            self.covers(|cover| *cover == Overmount::ReadOnly).take(ENOUGH).collect();
         let first = covered
             .iter()
             .find(|path| path.name().is_some_and(|name| name == "hooks"))
@@ -172,16 +177,24 @@ impl Chooser<'_> {
         probe("git hooks, settings", tried, refused_or(acts, "none in this project"))
     }
 
-    fn scratch(&self) -> Probe {
+    fn scratch(&self) -> PromiseProbe {
         let file = AbsPath::root().join("tmp").join(&self.name);
         let is_shared = self.grants.verdict(&file, Access::Write) == Verdict::Allowed;
-        let acts = if is_shared { Vec::new() } else { vec![Act::new(Deed::Leave, file.as_path())] };
+        let acts = if is_shared {
+            Vec::new()
+        } else {
+            vec![ProbeAttempt::new(ProbeFunction::Leave, file.as_path())]
+        };
         probe("a /tmp of its own", "leave a file in /tmp", refused_or(acts, "opened by the policy"))
     }
 
-    fn environment(&self) -> Probe {
+    fn environment(&self) -> PromiseProbe {
         let passes = self.grants.environment.decide(VARIABLE).passes();
-        let acts = if passes { Vec::new() } else { vec![Act::new(Deed::Variable, VARIABLE)] };
+        let acts = if passes {
+            Vec::new()
+        } else {
+            vec![ProbeAttempt::new(ProbeFunction::Variable, VARIABLE)]
+        };
         probe(
             "your environment",
             format!("look for {VARIABLE}"),
@@ -189,17 +202,24 @@ impl Chooser<'_> {
         )
     }
 
-    fn network(&self) -> Probe {
+    fn network(&self) -> PromiseProbe {
         let is_open = self.grants.network.mode == NetworkMode::Full;
-        let acts = if is_open { Vec::new() } else { vec![Act::new(Deed::Interface, "")] };
+        let acts = if is_open {
+            Vec::new()
+        } else {
+            vec![ProbeAttempt::new(ProbeFunction::Interface, "")]
+        };
         probe("the network", "look for a way out", refused_or(acts, "opened by the policy"))
     }
 
-    fn loopback(&self) -> Probe {
+    fn loopback(&self) -> PromiseProbe {
         let is_open = self.grants.network.mode == NetworkMode::Full;
         let acts = match self.baits.server {
             Some(server) if !is_open => {
-                vec![Act::new(Deed::Connect, format!("{} {}", server.ip(), server.port()))]
+                vec![ProbeAttempt::new(
+                    ProbeFunction::Connect,
+                    format!("{} {}", server.ip(), server.port()),
+                )]
             }
             _ => Vec::new(),
         };
@@ -210,11 +230,11 @@ impl Chooser<'_> {
         )
     }
 
-    fn process(&self) -> Probe {
-        let acts: Vec<Act> = self
+    fn process(&self) -> PromiseProbe {
+        let acts: Vec<ProbeAttempt> = self
             .baits
             .process
-            .map(|pid| Act::new(Deed::Signal, pid.to_string()))
+            .map(|pid| ProbeAttempt::new(ProbeFunction::Signal, pid.to_string()))
             .into_iter()
             .collect();
         probe("your processes", "kill one of them", refused_or(acts, "no process to try"))
@@ -224,7 +244,7 @@ impl Chooser<'_> {
         self.grants.verdict(path, Access::Read) == Verdict::Denied
     }
 
-    fn covers(&self, is_wanted: fn(&Cover) -> bool) -> impl Iterator<Item = &AbsPath> {
+    fn covers(&self, is_wanted: fn(&Overmount) -> bool) -> impl Iterator<Item = &AbsPath> {
         let workspace = &self.grants.workspace;
         self.plan.steps.iter().filter_map(move |step| match step {
             Step::Cover { path, cover } if is_wanted(cover) && path.is_within(workspace) => {
@@ -234,11 +254,11 @@ impl Chooser<'_> {
         })
     }
 
-    fn listed(&self, acts: &[Act]) -> String {
+    fn listed(&self, acts: &[ProbeAttempt]) -> String {
         format!("{}{}", self.shown(&acts[0]), more(acts.len() - 1))
     }
 
-    fn shown(&self, act: &Act) -> String {
+    fn shown(&self, act: &ProbeAttempt) -> String {
         AbsPath::new(&act.target).map_or_else(
             || act.target.to_string_lossy().into_owned(),
             |path| self.in_project(&path),
@@ -254,20 +274,20 @@ impl Chooser<'_> {
 }
 
 /// Namespaces of one's own are the way to undo mounts.
-fn namespaces() -> Probe {
+fn namespaces() -> PromiseProbe {
     probe(
         "the walls themselves",
         "unshare user and mounts",
-        Trial::Refused(vec![Act::new(Deed::Namespaces, "")]),
+        ProbeTrial::Refused(vec![ProbeAttempt::new(ProbeFunction::Namespaces, "")]),
     )
 }
 
-fn probe(promise: &'static str, tried: impl Into<String>, trial: Trial) -> Probe {
-    Probe { promise, tried: tried.into(), trial }
+fn probe(promise: &'static str, tried: impl Into<String>, trial: ProbeTrial) -> PromiseProbe {
+    PromiseProbe { promise, tried: tried.into(), trial }
 }
 
-fn refused_or(acts: Vec<Act>, why_not: &'static str) -> Trial {
-    if acts.is_empty() { Trial::Nothing(why_not) } else { Trial::Refused(acts) }
+fn refused_or(acts: Vec<ProbeAttempt>, why_not: &'static str) -> ProbeTrial {
+    if acts.is_empty() { ProbeTrial::Nothing(why_not) } else { ProbeTrial::Refused(acts) }
 }
 
 fn more(count: usize) -> String {
@@ -275,12 +295,14 @@ fn more(count: usize) -> String {
 }
 
 /// Reading `path`, or a file in it, where the caller itself could.
-fn readable(path: &AbsPath, copies: &[AbsPath]) -> Option<Act> {
+fn readable(path: &AbsPath, copies: &[AbsPath]) -> Option<ProbeAttempt> {
     if copies.contains(path) {
         return None;
     }
     let Ok(entries) = fs::read_dir(path.as_path()) else {
-        return File::open(path.as_path()).is_ok().then(|| Act::new(Deed::Look, path.as_path()));
+        return File::open(path.as_path())
+            .is_ok()
+            .then(|| ProbeAttempt::new(ProbeFunction::Look, path.as_path()));
     };
     let files =
         entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
@@ -291,8 +313,8 @@ fn readable(path: &AbsPath, copies: &[AbsPath]) -> Option<Act> {
     let file =
         files.into_iter().find(|file| !copies.contains(file) && File::open(file.as_path()).is_ok());
     Some(file.map_or_else(
-        || Act::new(Deed::List, path.as_path()),
-        |file| Act::new(Deed::Look, file.as_path()),
+        || ProbeAttempt::new(ProbeFunction::List, path.as_path()),
+        |file| ProbeAttempt::new(ProbeFunction::Look, file.as_path()),
     ))
 }
 

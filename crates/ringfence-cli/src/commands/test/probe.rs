@@ -8,40 +8,40 @@ pub(super) const SCRIPT: &str = include_str!("probes.sh");
 
 /// A promise of the policy and the deeds that would break it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Probe {
+pub(super) struct PromiseProbe {
     /// What is promised, in a word or two.
     pub(super) promise: &'static str,
     /// What is tried, for people.
     pub(super) tried: String,
-    pub(super) trial: Trial,
+    pub(super) trial: ProbeTrial,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trial {
+pub(super) enum ProbeTrial {
     /// All of it has to work.
-    Works(Vec<Act>),
+    Works(Vec<ProbeAttempt>),
     /// None of it may work.
-    Refused(Vec<Act>),
+    Refused(Vec<ProbeAttempt>),
     /// Why nothing is tried.
     Nothing(&'static str),
 }
 
 /// One deed on one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Act {
-    pub(super) deed: Deed,
+pub(super) struct ProbeAttempt {
+    pub(super) deed: ProbeFunction,
     pub(super) target: OsString,
 }
 
-impl Act {
-    pub(super) fn new(deed: Deed, target: impl Into<OsString>) -> Self {
+impl ProbeAttempt {
+    pub(super) fn new(deed: ProbeFunction, target: impl Into<OsString>) -> Self {
         Self { deed, target: target.into() }
     }
 }
 
 /// The functions of the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum ProbeFunction {
     Look,
     List,
     Make,
@@ -54,59 +54,63 @@ pub(super) enum Deed {
     Interface,
 }
 
-impl Deed {
+impl ProbeFunction {
     fn word(self) -> &'static str {
         match self {
-            Deed::Look => "look",
-            Deed::List => "list",
-            Deed::Make => "make",
-            Deed::Append => "append",
-            Deed::Leave => "leave",
-            Deed::Variable => "variable",
-            Deed::Signal => "signal",
-            Deed::Namespaces => "namespaces",
-            Deed::Connect => "connect",
-            Deed::Interface => "interface",
+            ProbeFunction::Look => "look",
+            ProbeFunction::List => "list",
+            ProbeFunction::Make => "make",
+            ProbeFunction::Append => "append",
+            ProbeFunction::Leave => "leave",
+            ProbeFunction::Variable => "variable",
+            ProbeFunction::Signal => "signal",
+            ProbeFunction::Namespaces => "namespaces",
+            ProbeFunction::Connect => "connect",
+            ProbeFunction::Interface => "interface",
         }
     }
 
     /// When it was done.
     fn done(self) -> &'static str {
         match self {
-            Deed::Look => "it was read",
-            Deed::List => "it was listed",
-            Deed::Make => "it was made",
-            Deed::Append => "it was opened",
-            Deed::Leave => "it is on the host",
-            Deed::Variable => "it was passed on",
-            Deed::Signal => "it was killed",
-            Deed::Namespaces => "they were made",
-            Deed::Connect => "it answered",
-            Deed::Interface => "there is one",
+            ProbeFunction::Look => "it was read",
+            ProbeFunction::List => "it was listed",
+            ProbeFunction::Make => "it was made",
+            ProbeFunction::Append => "it was opened",
+            ProbeFunction::Leave => "it is on the host",
+            ProbeFunction::Variable => "it was passed on",
+            ProbeFunction::Signal => "it was killed",
+            ProbeFunction::Namespaces => "they were made",
+            ProbeFunction::Connect => "it answered",
+            ProbeFunction::Interface => "there is one",
         }
     }
 
     /// When it was not done and no program said why.
     fn not_done(self) -> &'static str {
         match self {
-            Deed::Leave => "not on the host",
-            Deed::Variable => "not passed on",
-            Deed::Interface => "there is none",
-            Deed::Signal => "still alive",
-            Deed::Connect => "no answer",
-            Deed::Look | Deed::List | Deed::Make | Deed::Append | Deed::Namespaces => "refused",
+            ProbeFunction::Leave => "not on the host",
+            ProbeFunction::Variable => "not passed on",
+            ProbeFunction::Interface => "there is none",
+            ProbeFunction::Signal => "still alive",
+            ProbeFunction::Connect => "no answer",
+            ProbeFunction::Look
+            | ProbeFunction::List
+            | ProbeFunction::Make
+            | ProbeFunction::Append
+            | ProbeFunction::Namespaces => "refused",
         }
     }
 
     /// Whether only the host can tell what came of it.
     fn is_seen_from_outside(self) -> bool {
-        matches!(self, Deed::Leave | Deed::Signal)
+        matches!(self, ProbeFunction::Leave | ProbeFunction::Signal)
     }
 }
 
 /// What became of a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ProbeVerdict {
     Held(String),
     Broken(String),
     NotTried(String),
@@ -114,20 +118,20 @@ pub(super) enum Verdict {
 
 /// What a deed answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(super) struct ProbeReply {
     pub(super) status: i32,
     pub(super) said: String,
 }
 
 /// What the host saw of a deed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum HostObservation {
     Trace,
     Nothing,
 }
 
 /// The arguments of the script for all acts, numbered as they come.
-pub(super) fn arguments<'a>(acts: impl Iterator<Item = &'a Act>) -> Vec<OsString> {
+pub(super) fn arguments<'a>(acts: impl Iterator<Item = &'a ProbeAttempt>) -> Vec<OsString> {
     acts.enumerate()
         .flat_map(|(number, act)| {
             [act.deed.word().into(), number.to_string().into(), act.target.clone()]
@@ -136,22 +140,22 @@ pub(super) fn arguments<'a>(acts: impl Iterator<Item = &'a Act>) -> Vec<OsString
 }
 
 /// The script's answers by number.
-pub(super) fn replies(output: &[u8]) -> BTreeMap<usize, Reply> {
+pub(super) fn replies(output: &[u8]) -> BTreeMap<usize, ProbeReply> {
     let one = |record: &[u8]| {
         let mut fields = record
             .splitn(3, |byte| *byte == 0x1f)
             .map(|field| String::from_utf8_lossy(field).into_owned());
         let number = fields.next()?.parse().ok()?;
-        Some((number, Reply { status: fields.next()?.parse().ok()?, said: fields.next()? }))
+        Some((number, ProbeReply { status: fields.next()?.parse().ok()?, said: fields.next()? }))
     };
     output.split(|byte| *byte == 0x1e).filter_map(one).collect()
 }
 
-impl Trial {
-    pub(super) fn acts(&self) -> &[Act] {
+impl ProbeTrial {
+    pub(super) fn acts(&self) -> &[ProbeAttempt] {
         match self {
-            Trial::Works(acts) | Trial::Refused(acts) => acts,
-            Trial::Nothing(_) => &[],
+            ProbeTrial::Works(acts) | ProbeTrial::Refused(acts) => acts,
+            ProbeTrial::Nothing(_) => &[],
         }
     }
 
@@ -159,27 +163,29 @@ impl Trial {
     ///
     /// A deed without an answer breaks the promise: whoever cannot show that it holds must
     /// not say so.
-    pub(super) fn judge(&self, answers: &[(Option<Reply>, Seen)]) -> Verdict {
+    pub(super) fn judge(&self, answers: &[(Option<ProbeReply>, HostObservation)]) -> ProbeVerdict {
         let (acts, must_work) = match self {
-            Trial::Nothing(why) => return Verdict::NotTried((*why).to_owned()),
-            Trial::Works(acts) => (acts, true),
-            Trial::Refused(acts) => (acts, false),
+            ProbeTrial::Nothing(why) => return ProbeVerdict::NotTried((*why).to_owned()),
+            ProbeTrial::Works(acts) => (acts, true),
+            ProbeTrial::Refused(acts) => (acts, false),
         };
         let mut held = None;
         let mut missing = 0;
         for (act, (reply, seen)) in acts.iter().zip(answers) {
-            let Some(reply) = reply else { return Verdict::Broken("no answer from inside".into()) };
-            let is_done =
-                *seen == Seen::Trace || (reply.status == 0 && !act.deed.is_seen_from_outside());
+            let Some(reply) = reply else {
+                return ProbeVerdict::Broken("no answer from inside".into());
+            };
+            let is_done = *seen == HostObservation::Trace
+                || (reply.status == 0 && !act.deed.is_seen_from_outside());
             match (is_done, must_work) {
                 (false, _) if reply.status == 127 => missing += 1,
-                (true, true) if *seen == Seen::Trace => {
-                    return Verdict::Broken("it was left behind".into());
+                (true, true) if *seen == HostObservation::Trace => {
+                    return ProbeVerdict::Broken("it was left behind".into());
                 }
                 (true, true) => held = Some("works".to_owned()),
-                (true, false) => return Verdict::Broken(act.deed.done().to_owned()),
+                (true, false) => return ProbeVerdict::Broken(act.deed.done().to_owned()),
                 (false, true) => {
-                    return Verdict::Broken(
+                    return ProbeVerdict::Broken(
                         message(&reply.said).unwrap_or_else(|| "it failed".into()),
                     );
                 }
@@ -191,9 +197,9 @@ impl Trial {
             }
         }
         match held {
-            Some(text) => Verdict::Held(text),
-            None if missing > 0 => Verdict::NotTried("no tool for it here".into()),
-            None => Verdict::NotTried("nothing to try".into()),
+            Some(text) => ProbeVerdict::Held(text),
+            None if missing > 0 => ProbeVerdict::NotTried("no tool for it here".into()),
+            None => ProbeVerdict::NotTried("nothing to try".into()),
         }
     }
 }
@@ -214,93 +220,112 @@ fn message(said: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn reply(status: i32, said: &str) -> (Option<Reply>, Seen) {
-        (Some(Reply { status, said: said.into() }), Seen::Nothing)
+    fn reply(status: i32, said: &str) -> (Option<ProbeReply>, HostObservation) {
+        (Some(ProbeReply { status, said: said.into() }), HostObservation::Nothing)
     }
 
-    fn refused(deed: Deed) -> Trial {
-        Trial::Refused(vec![Act::new(deed, "/x")])
+    fn refused(deed: ProbeFunction) -> ProbeTrial {
+        ProbeTrial::Refused(vec![ProbeAttempt::new(deed, "/x")])
     }
 
     #[track_caller]
-    fn check(trial: &Trial, answer: (Option<Reply>, Seen), expect: Verdict) {
+    fn check(
+        trial: &ProbeTrial,
+        answer: (Option<ProbeReply>, HostObservation),
+        expect: ProbeVerdict,
+    ) {
         assert_eq!(trial.judge(&[answer]), expect);
     }
 
     #[test]
     fn every_deed_can_break_its_promise() {
-        use Deed::*;
+        use ProbeFunction::*;
         for deed in [Look, List, Make, Append, Leave, Variable, Signal, Namespaces, Connect] {
             let (done, _) = reply(0, "");
-            let seen = if deed.is_seen_from_outside() { Seen::Trace } else { Seen::Nothing };
-            check(&refused(deed), (done, seen), Verdict::Broken(deed.done().into()));
+            let seen = if deed.is_seen_from_outside() {
+                HostObservation::Trace
+            } else {
+                HostObservation::Nothing
+            };
+            check(&refused(deed), (done, seen), ProbeVerdict::Broken(deed.done().into()));
             check(
                 &refused(deed),
-                (None, Seen::Nothing),
-                Verdict::Broken("no answer from inside".into()),
+                (None, HostObservation::Nothing),
+                ProbeVerdict::Broken("no answer from inside".into()),
             );
             check(
                 &refused(deed),
                 reply(1, "x: y: Permission denied\n"),
-                Verdict::Held("Permission denied".into()),
+                ProbeVerdict::Held("Permission denied".into()),
             );
-            check(&refused(deed), reply(1, ""), Verdict::Held(deed.not_done().into()));
+            check(&refused(deed), reply(1, ""), ProbeVerdict::Held(deed.not_done().into()));
         }
     }
 
     #[test]
     fn a_trace_on_the_host_counts_more_than_the_word_from_inside() {
         check(
-            &refused(Deed::Make),
-            (reply(1, "denied").0, Seen::Trace),
-            Verdict::Broken("it was made".into()),
+            &refused(ProbeFunction::Make),
+            (reply(1, "denied").0, HostObservation::Trace),
+            ProbeVerdict::Broken("it was made".into()),
         );
-        check(&refused(Deed::Leave), reply(0, ""), Verdict::Held("not on the host".into()));
+        check(
+            &refused(ProbeFunction::Leave),
+            reply(0, ""),
+            ProbeVerdict::Held("not on the host".into()),
+        );
     }
 
     #[test]
     fn one_open_file_breaks_the_promise_for_all() {
-        let trial = Trial::Refused(vec![Act::new(Deed::Look, "/a"), Act::new(Deed::Look, "/b")]);
+        let trial = ProbeTrial::Refused(vec![
+            ProbeAttempt::new(ProbeFunction::Look, "/a"),
+            ProbeAttempt::new(ProbeFunction::Look, "/b"),
+        ]);
         assert_eq!(
             trial.judge(&[reply(1, "denied"), reply(0, "")]),
-            Verdict::Broken("it was read".into())
+            ProbeVerdict::Broken("it was read".into())
         );
         assert_eq!(
             trial.judge(&[reply(1, "denied"), reply(1, "other")]),
-            Verdict::Held("denied".into())
+            ProbeVerdict::Held("denied".into())
         );
     }
 
     #[test]
     fn work_that_fails_is_a_broken_promise() {
-        let works = Trial::Works(vec![Act::new(Deed::Make, "/x")]);
-        check(&works, reply(0, ""), Verdict::Held("works".into()));
+        let works = ProbeTrial::Works(vec![ProbeAttempt::new(ProbeFunction::Make, "/x")]);
+        check(&works, reply(0, ""), ProbeVerdict::Held("works".into()));
         check(
             &works,
             reply(1, "sh: cannot create /x: Read-only file system"),
-            Verdict::Broken("Read-only file system".into()),
+            ProbeVerdict::Broken("Read-only file system".into()),
         );
-        check(&works, (reply(0, "").0, Seen::Trace), Verdict::Broken("it was left behind".into()));
+        check(
+            &works,
+            (reply(0, "").0, HostObservation::Trace),
+            ProbeVerdict::Broken("it was left behind".into()),
+        );
     }
 
     #[test]
     fn a_missing_tool_is_no_success() {
         check(
-            &refused(Deed::Connect),
+            &refused(ProbeFunction::Connect),
             reply(127, ""),
-            Verdict::NotTried("no tool for it here".into()),
+            ProbeVerdict::NotTried("no tool for it here".into()),
         );
         check(
-            &Trial::Nothing("nothing there"),
+            &ProbeTrial::Nothing("nothing there"),
             reply(0, ""),
-            Verdict::NotTried("nothing there".into()),
+            ProbeVerdict::NotTried("nothing there".into()),
         );
     }
 
     #[test]
     fn answers_are_found_by_their_numbers() {
         let found = replies(b"1\x1f2\x1fcat: x: no\nway\x1e0\x1f0\x1f\x1enoise");
-        assert_eq!(found[&1], Reply { status: 2, said: "cat: x: no\nway".into() });
+        assert_eq!(found[&1], ProbeReply { status: 2, said: "cat: x: no\nway".into() });
         assert_eq!(found[&0].status, 0);
         assert_eq!(found.len(), 2);
     }

@@ -2,37 +2,39 @@
 
 use serde_json::{Value, json};
 
-use super::probe::{Probe, Verdict};
-use crate::show::{Paint, cell, printable};
+use super::probe::{ProbeVerdict, PromiseProbe};
+use crate::output::{ColorMode, cell, printable};
 
 /// All that is shown.
-pub(super) struct Table {
+pub(super) struct TestTable {
     /// Where, and under which policy.
     pub(super) headline: String,
-    pub(super) rows: Vec<(Probe, Verdict)>,
+    pub(super) rows: Vec<(PromiseProbe, ProbeVerdict)>,
     /// Starting and ending a sandbox, in milliseconds.
     pub(super) start_ms: Option<f64>,
 }
 
-impl Table {
+impl TestTable {
     pub(super) fn broken(&self) -> usize {
-        self.rows.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Broken(_))).count()
+        self.rows.iter().filter(|(_, verdict)| matches!(verdict, ProbeVerdict::Broken(_))).count()
     }
 
     fn held(&self) -> usize {
-        self.rows.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Held(_))).count()
+        self.rows.iter().filter(|(_, verdict)| matches!(verdict, ProbeVerdict::Held(_))).count()
     }
 
     /// At most 80 columns wide.
-    pub(super) fn text(&self, paint: Paint) -> String {
+    pub(super) fn text(&self, paint: ColorMode) -> String {
         let mut text = format!("{}\n\n", paint.strong(&printable(&self.headline)));
         for (probe, verdict) in &self.rows {
             let (mark, result) = match verdict {
-                Verdict::Held(said) => (paint.good("✓"), cell(said, RESULT).trim_end().to_owned()),
-                Verdict::Broken(said) => {
+                ProbeVerdict::Held(said) => {
+                    (paint.good("✓"), cell(said, RESULT).trim_end().to_owned())
+                }
+                ProbeVerdict::Broken(said) => {
                     (paint.bad("✗"), paint.bad(cell(&format!("FAIL {said}"), RESULT).trim_end()))
                 }
-                Verdict::NotTried(why) => {
+                ProbeVerdict::NotTried(why) => {
                     (paint.faint("–"), paint.faint(cell(why, RESULT).trim_end()))
                 }
             };
@@ -46,7 +48,7 @@ impl Table {
         text
     }
 
-    fn summary(&self, paint: Paint) -> String {
+    fn summary(&self, paint: ColorMode) -> String {
         let (held, broken) = (self.held(), self.broken());
         let counts = format!(
             "{held} {} held, {broken} broken",
@@ -60,11 +62,11 @@ impl Table {
     }
 
     pub(super) fn json(&self) -> Value {
-        let row = |(probe, verdict): &(Probe, Verdict)| {
+        let row = |(probe, verdict): &(PromiseProbe, ProbeVerdict)| {
             let (state, said) = match verdict {
-                Verdict::Held(said) => ("held", said),
-                Verdict::Broken(said) => ("broken", said),
-                Verdict::NotTried(said) => ("not-tried", said),
+                ProbeVerdict::Held(said) => ("held", said),
+                ProbeVerdict::Broken(said) => ("broken", said),
+                ProbeVerdict::NotTried(said) => ("not-tried", said),
             };
             let targets: Vec<_> =
                 probe.trial.acts().iter().map(|act| act.target.to_string_lossy()).collect();
@@ -87,23 +89,27 @@ const RESULT: usize = 25;
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::Trial;
+    use super::super::probe::ProbeTrial;
     use super::*;
 
-    fn table() -> Table {
+    fn table() -> TestTable {
         let row = |promise, tried: &str, verdict| {
-            (Probe { promise, tried: tried.into(), trial: Trial::Nothing("") }, verdict)
+            (PromiseProbe { promise, tried: tried.into(), trial: ProbeTrial::Nothing("") }, verdict)
         };
-        Table {
+        TestTable {
             headline: "ringfence test in ~/p".into(),
             rows: vec![
                 row(
                     "your ssh keys",
                     "read ~/.ssh/id_rsa",
-                    Verdict::Held("Permission denied".into()),
+                    ProbeVerdict::Held("Permission denied".into()),
                 ),
-                row("the network", "look for a way out", Verdict::Broken("it answered".into())),
-                row("your other secrets", &"x".repeat(90), Verdict::NotTried("y".repeat(90))),
+                row(
+                    "the network",
+                    "look for a way out",
+                    ProbeVerdict::Broken("it answered".into()),
+                ),
+                row("your other secrets", &"x".repeat(90), ProbeVerdict::NotTried("y".repeat(90))),
             ],
             start_ms: Some(6.94),
         }
@@ -111,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_broken_promise_is_loud() {
-        let text = table().text(Paint::Plain);
+        let text = table().text(ColorMode::Plain);
         assert!(
             text.contains(
                 "  ✓ your ssh keys         read ~/.ssh/id_rsa           Permission denied\n"
@@ -134,6 +140,6 @@ mod tests {
 
     #[test]
     fn it_fits_a_terminal() {
-        assert!(table().text(Paint::Plain).lines().all(|line| line.chars().count() <= 80));
+        assert!(table().text(ColorMode::Plain).lines().all(|line| line.chars().count() <= 80));
     }
 }

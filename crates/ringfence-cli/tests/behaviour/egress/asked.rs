@@ -6,25 +6,25 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_testkit::{Lan, Project, Ran, finish, soon};
+use ringfence_testkit::{TestNetwork, TestOutput, TestProject, finish, soon};
 
 use super::on_a_lan;
 use super::records::connections;
 
 /// A session on a network of its own, whose questions are answered from elsewhere.
 struct Session<'a> {
-    project: &'a Project,
-    lan: &'a Lan<'a>,
+    project: &'a TestProject,
+    lan: &'a TestNetwork<'a>,
     id: String,
 }
 
-fn runtime(project: &Project) -> PathBuf {
+fn runtime(project: &TestProject) -> PathBuf {
     project.home().with_file_name("runtime")
 }
 
 impl<'a> Session<'a> {
     #[track_caller]
-    fn start(project: &'a Project, lan: &'a Lan<'a>, words: &[&str]) -> Self {
+    fn start(project: &'a TestProject, lan: &'a TestNetwork<'a>, words: &[&str]) -> Self {
         let runtime = runtime(project);
         std::fs::create_dir_all(&runtime).expect("a directory can be made");
         std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700))
@@ -36,28 +36,28 @@ impl<'a> Session<'a> {
             .arg(project.binary())
             .args(["session", "start", "--ask"])
             .args(words);
-        Self { project, lan, id: Ran::of(&mut start, b"").ok() }
+        Self { project, lan, id: TestOutput::of(&mut start, b"").ok() }
     }
 
-    /// As somebody whom the session takes for its owner: who is not the superuser has made a network
-    /// as one of a user namespace.
+    /// As somebody whom the session takes for its owner: who is not the superuser has made a
+    /// network as one of a user namespace.
     fn ringfence(&self) -> Command {
         let mut command = self.lan.command();
         command.env("XDG_RUNTIME_DIR", runtime(self.project)).arg(self.project.binary());
         command
     }
 
-    fn exec(&self, line: &str) -> Ran {
-        Ran::of(self.ringfence().args(["session", "exec", &self.id, "-c", line]), b"")
+    fn exec(&self, line: &str) -> TestOutput {
+        TestOutput::of(self.ringfence().args(["session", "exec", &self.id, "-c", line]), b"")
     }
 
     fn questions(&self) -> String {
-        Ran::of(self.ringfence().args(["ask", "list", "--json"]), b"").ok()
+        TestOutput::of(self.ringfence().args(["ask", "list", "--json"]), b"").ok()
     }
 
     /// Runs a line that waits, and answers the question, which is about `what`, meanwhile.
     #[track_caller]
-    fn answer(&self, line: &str, what: &str, question: &str, answer: &str) -> Ran {
+    fn answer(&self, line: &str, what: &str, question: &str, answer: &str) -> TestOutput {
         let mut asked = self.ringfence();
         asked
             .args(["session", "exec", &self.id, "-c", line])
@@ -69,7 +69,8 @@ impl<'a> Session<'a> {
             "{line}: {}",
             self.questions()
         );
-        Ran::of(self.ringfence().args(["ask", "answer", &self.id, question, answer]), b"").ok();
+        TestOutput::of(self.ringfence().args(["ask", "answer", &self.id, question, answer]), b"")
+            .ok();
         finish(waiting)
     }
 }
@@ -86,8 +87,9 @@ fn rest() {
 }
 
 /// What was asked and answered, as it is on record.
-fn answers(project: &Project) -> Vec<String> {
-    let log = Ran::of(project.ringfence().args(["log", "--json", "--operation", "ask"]), b"").ok();
+fn answers(project: &TestProject) -> Vec<String> {
+    let log =
+        TestOutput::of(project.ringfence().args(["log", "--json", "--operation", "ask"]), b"").ok();
     let line = |line: &str| {
         let record: serde_json::Value = serde_json::from_str(line).expect("a record");
         format!(

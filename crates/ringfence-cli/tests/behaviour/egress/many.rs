@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use ringfence_testkit::{Lan, Project, Ran, python};
+use ringfence_testkit::{TestNetwork, TestOutput, TestProject, python};
 
 use super::on_a_lan;
 
@@ -36,7 +36,7 @@ for _ in range(2):
 ";
 
 /// `ringfence` with the limit of open files that most systems set.
-fn with_the_usual_limit(project: &Project, lan: &Lan<'_>) -> Command {
+fn with_the_usual_limit(project: &TestProject, lan: &TestNetwork<'_>) -> Command {
     let mut command = lan.command();
     command.args(["sh", "-c", "ulimit -Sn 1024 && exec \"$@\"", "sh"]).arg(project.binary());
     command
@@ -49,7 +49,7 @@ fn five_hundred_at_once_are_handed_over_and_looked_at() {
         project.write("try.py", CODE);
         for port in ["7", "80"] {
             let mut command = with_the_usual_limit(project, lan);
-            let ran = Ran::of(
+            let ran = TestOutput::of(
                 command.args([
                     "run",
                     "--allow-host",
@@ -72,7 +72,8 @@ fn what_runs_inside_may_open_as_many_files_as_before() {
     on_a_lan(&[], |project, lan| {
         for network in [&["--allow-host", "app.test"][..], &["--net", "none"], &["--net", "full"]] {
             let mut command = with_the_usual_limit(project, lan);
-            let ran = Ran::of(command.arg("run").args(network).args(["-c", "ulimit -Sn"]), b"");
+            let ran =
+                TestOutput::of(command.arg("run").args(network).args(["-c", "ulimit -Sn"]), b"");
             assert_eq!(ran.ok(), "1024", "{network:?}\n{}", ran.talk());
         }
         let runtime = project.home().join("run");
@@ -81,7 +82,8 @@ fn what_runs_inside_may_open_as_many_files_as_before() {
         project.user.own(&runtime);
         let session = |words: &[&str]| {
             let mut command = with_the_usual_limit(project, lan);
-            Ran::of(command.arg("session").args(words).env("XDG_RUNTIME_DIR", &runtime), b"").ok()
+            TestOutput::of(command.arg("session").args(words).env("XDG_RUNTIME_DIR", &runtime), b"")
+                .ok()
         };
         session(&["start", "--name", "limited", "--allow-host", "app.test"]);
         let said = session(&["exec", "limited", "-c", "ulimit -Sn"]);

@@ -1,6 +1,6 @@
 //! A network that is left by a proxy: the variables of whoever runs ringfence name it.
 
-use ringfence_testkit::{Lan, Ran};
+use ringfence_testkit::{TestNetwork, TestOutput};
 
 use super::on_a_lan;
 use super::records::connections;
@@ -10,7 +10,7 @@ const PROXY: &str = "http://me:hush@11.22.33.9:3128";
 const BY_PROXY: &[(&str, &str)] = &[("HTTPS_PROXY", PROXY), ("http_proxy", PROXY)];
 
 /// What the proxy was asked for.
-fn tunnels(lan: &Lan<'_>) -> Vec<String> {
+fn tunnels(lan: &TestNetwork<'_>) -> Vec<String> {
     lan.heard().lines().filter(|line| line.contains(" CONNECT ")).map(str::to_owned).collect()
 }
 
@@ -154,7 +154,7 @@ fn a_variable_that_names_no_proxy_is_refused_before_anything_runs() {
             ("all_proxy", "http://me:hush@11.22.33.9:port"),
             ("HTTP_PROXY", "http://me:hush@"),
         ] {
-            let run = |words: &[&str]| -> Ran { lan.run_with(&[(variable, value)], words) };
+            let run = |words: &[&str]| -> TestOutput { lan.run_with(&[(variable, value)], words) };
             let ran = run(&["--allow-host", "app.test", "touch", "ran"]);
             ran.ends(125);
             assert!(

@@ -1,6 +1,6 @@
 //! Package managers, each at a registry of its own kind.
 
-use ringfence_testkit::{As, Ran, python};
+use ringfence_testkit::{TestOutput, TestUser, python};
 
 use super::{inside, on_a_lan};
 use crate::tools::own_toolchain;
@@ -50,7 +50,7 @@ fn cargo_fetches_from_a_registry() {
             "[package]\nname = \"app\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\ndep = { version = \"1\", registry = \"here\" }\n",
         );
         let mut command = lan.command();
-        let bin = if project.user == As::User && As::runner_is_root() {
+        let bin = if project.user == TestUser::User && TestUser::runner_is_root() {
             project.toolchain()
         } else {
             own_toolchain(&mut command)
@@ -59,7 +59,8 @@ fn cargo_fetches_from_a_registry() {
             .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()))
             .arg(project.binary());
         let line = "export CARGO_REGISTRIES_HERE_INDEX=sparse+https://app.test/index/ CARGO_HTTP_CAINFO=ca.crt; cargo fetch -q && cargo metadata --offline --format-version 1 | jq -r '.packages[] | .name' | sort";
-        let ran = Ran::of(command.args(["run", "--allow-host", "app.test:443", "-c", line]), b"");
+        let ran =
+            TestOutput::of(command.args(["run", "--allow-host", "app.test:443", "-c", line]), b"");
         assert_eq!(ran.ok(), "app\ndep");
         assert!(
             lan.heard().contains("443 app.test GET app.test /crates/dep-1.2.3.crate"),

@@ -1,6 +1,6 @@
 //! Every connection is on record, whether it was let through or not.
 
-use ringfence_testkit::{Lan, Project, Ran, each_user, python};
+use ringfence_testkit::{TestNetwork, TestOutput, TestProject, each_user, python};
 use serde_json::Value;
 
 use super::on_a_lan;
@@ -9,9 +9,10 @@ use crate::project;
 
 /// What is on record of connections.
 #[track_caller]
-pub(super) fn connections(project: &Project) -> Vec<Value> {
+pub(super) fn connections(project: &TestProject) -> Vec<Value> {
     let log =
-        Ran::of(project.ringfence().args(["log", "--json", "--operation", "connect"]), b"").ok();
+        TestOutput::of(project.ringfence().args(["log", "--json", "--operation", "connect"]), b"")
+            .ok();
     log.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
 }
 
@@ -62,9 +63,11 @@ fn a_connection_is_told_with_whom_it_led_to_and_what_it_carried() {
         );
         let [refused] = of("other.test")[..] else { panic!("{told:?}") };
         assert_eq!(refused["result"], "blocked");
-        let events =
-            Ran::of(project.ringfence().args(["log", "--ocsf", "--operation", "connect"]), b"")
-                .ok();
+        let events = TestOutput::of(
+            project.ringfence().args(["log", "--ocsf", "--operation", "connect"]),
+            b"",
+        )
+        .ok();
         let event: Value = serde_json::from_str(
             events.lines().find(|line| line.contains("\"traffic\"")).expect("one is counted"),
         )
@@ -142,7 +145,7 @@ fn what_a_sandbox_has_begun_is_told_when_it_ends() {
 
 /// What `run --json` says of a line of shell.
 #[track_caller]
-fn outcome(lan: &Lan<'_>, words: &[&str]) -> Value {
+fn outcome(lan: &TestNetwork<'_>, words: &[&str]) -> Value {
     serde_json::from_str(&lan.run(&[&["--json"], words].concat()).ok()).expect("one object")
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence_testkit::{Lan, Ran, python, soon};
+use ringfence_testkit::{TestNetwork, TestOutput, python, soon};
 use serde_json::Value;
 
 use super::{inside, on_a_lan};
@@ -10,7 +10,7 @@ use super::{inside, on_a_lan};
 /// A line that says something to a server bare, and nothing inside with these flags; whom it
 /// meant is reported as `target`, for a reason that has these words in it.
 #[track_caller]
-fn refused(lan: &Lan<'_>, flags: &[&str], line: &str, (target, reason): (&str, &str)) {
+fn refused(lan: &TestNetwork<'_>, flags: &[&str], line: &str, (target, reason): (&str, &str)) {
     let before = lan.heard();
     lan.bare(line).ok();
     let bare = lan.heard();
@@ -215,7 +215,7 @@ fn guarded_address_of_a_listed_name_stands_in_the_last_line_with_a_command_that_
         ]);
         let line = "ringfence: 1 host was denied (inner.test: it leads to 10.9.8.7, which is not allowed); see: ringfence explain --last";
         assert!(ran.status != 0 && ran.talk().contains(line), "{}", ran.talk());
-        let explained = Ran::of(project.ringfence().args(["explain", "--last"]), b"").text();
+        let explained = TestOutput::of(project.ringfence().args(["explain", "--last"]), b"").text();
         assert!(explained.contains("ringfence allow host 10.9.8.7:8080"), "{explained}");
     });
 }

@@ -1,11 +1,11 @@
 //! git and ssh.
 
-use ringfence_testkit::{As, Lan, Project, skip};
+use ringfence_testkit::{TestNetwork, TestProject, TestUser, skip};
 
 use super::{inside, on_a_lan};
 
 /// A repository beside the servers, with one commit.
-fn repository(lan: &Lan<'_>) {
+fn repository(lan: &TestNetwork<'_>) {
     lan.served(
         "git init -q --bare git/x.git && git -C git/x.git config http.receivepack true && git clone -q git/x.git work 2>/dev/null && cd work && echo one > file && git add file && git commit -qm one && git push -q origin HEAD:main && git -C ../git/x.git symbolic-ref HEAD refs/heads/main",
     )
@@ -14,7 +14,7 @@ fn repository(lan: &Lan<'_>) {
 
 /// Clones, changes and pushes by `url`; what the repository holds then.
 #[track_caller]
-fn round(lan: &Lan<'_>, environment: &str, url: &str) -> String {
+fn round(lan: &TestNetwork<'_>, environment: &str, url: &str) -> String {
     inside(
         lan,
         &format!(
@@ -46,8 +46,8 @@ fn git_clones_and_pushes_by_https() {
 
 /// How ssh is called in the project, with a key that the server knows; `None` where nobody can
 /// serve it.
-fn ssh(project: &Project, lan: &Lan<'_>) -> Option<String> {
-    if !As::runner_is_root() {
+fn ssh(project: &TestProject, lan: &TestNetwork<'_>) -> Option<String> {
+    if !TestUser::runner_is_root() {
         skip("only the superuser can serve ssh");
         return None;
     }

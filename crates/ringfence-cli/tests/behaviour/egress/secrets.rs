@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::{Lan, Project, Ran, needs, python, soon};
+use ringfence_testkit::{TestNetwork, TestOutput, TestProject, needs, python, soon};
 
 use super::on_a_lan;
 use super::records::connections;
@@ -29,7 +29,7 @@ header = \"X-Key\"
 ";
 
 /// `ringfence run` with the policy and the value, on a machine that trusts the network's authority.
-fn trusting(project: &Project, lan: &Lan<'_>, policy: &str) -> Command {
+fn trusting(project: &TestProject, lan: &TestNetwork<'_>, policy: &str) -> Command {
     project.write_at(&project.home().join(".config/ringfence/policy.toml"), policy);
     let mut command = lan.command();
     command.arg(project.binary()).arg("run");
@@ -39,9 +39,9 @@ fn trusting(project: &Project, lan: &Lan<'_>, policy: &str) -> Command {
 
 /// A line that makes a request to `app.test`, and what of the value that host hears.
 #[track_caller]
-fn put_in(project: &Project, lan: &Lan<'_>, line: &str, expect: &str) {
+fn put_in(project: &TestProject, lan: &TestNetwork<'_>, line: &str, expect: &str) {
     let before = lan.heard().len();
-    let said = Ran::of(trusting(project, lan, POLICY).args(["-c", line]), b"").ok();
+    let said = TestOutput::of(trusting(project, lan, POLICY).args(["-c", line]), b"").ok();
     assert!(said.contains("hello from https://app.test"), "`{line}`: {said}");
     let heard = lan.heard().split_off(before);
     assert!(heard.contains(expect), "`{line}`: `{expect}` is not in {heard}");
@@ -112,16 +112,20 @@ fn nobody_else_gets_it() {
             "curl -sS -d \"$APP_TOKEN\" https://app.test/echo; curl -sS https://app.test/$APP_TOKEN".to_owned(),
         ];
         for line in &lines {
-            Ran::of(trusting(project, lan, POLICY).args(["-c", &format!("{line} || true")]), b"")
-                .ok();
+            TestOutput::of(
+                trusting(project, lan, POLICY).args(["-c", &format!("{line} || true")]),
+                b"",
+            )
+            .ok();
         }
         assert!(!lan.heard().contains(VALUE), "{}", lan.heard());
         let placeholders =
             lan.heard().matches("Authorization Bearer ringfence-placeholder-APP_TOKEN").count();
         assert_eq!(placeholders, 4, "{}", lan.heard());
-        // What the host that is meant says back, it says without it; of other headers none is touched.
+        // What the host that is meant says back, it says without it; of other headers none is
+        // touched.
         let line = format!("curl -sS {headers} https://app.test/headers");
-        let said = Ran::of(trusting(project, lan, POLICY).args(["-c", &line]), b"").ok();
+        let said = TestOutput::of(trusting(project, lan, POLICY).args(["-c", &line]), b"").ok();
         assert!(said.contains("Authorization: Bearer ****************"), "{said}");
         assert!(
             said.contains("X-Key: ringfence-placeholder-APP_TOKEN")
@@ -204,7 +208,7 @@ fn holders_now(keeper: u32) -> Vec<String> {
     }
     let has = |bytes: &[u8]| bytes.windows(VALUE.len()).any(|window| window == VALUE.as_bytes());
     assert!(
-        has(&memory(keeper)) || !ringfence_testkit::As::runner_is_root(),
+        has(&memory(keeper)) || !ringfence_testkit::TestUser::runner_is_root(),
         "nothing is found where it has to be"
     );
     let (mut left, mut found, mut seen) = (below(keeper), Vec::new(), 0);
@@ -263,7 +267,7 @@ for guess in sys.argv[1:]:
         );
         let guesses = ["t", "q", "tulip-47-harbou", "qqqqqqqqqqqqqqq", "tulip", "qulip"];
         let line = format!("{python} guess.py {}", guesses.join(" "));
-        let said = Ran::of(trusting(project, lan, POLICY).args(["-c", &line]), b"").ok();
+        let said = TestOutput::of(trusting(project, lan, POLICY).args(["-c", &line]), b"").ok();
         let pieces: Vec<&str> = said.lines().collect();
         assert_eq!((pieces[0], pieces[2], pieces[4]), (pieces[1], pieces[3], pieces[5]), "{said}");
     });
@@ -275,7 +279,7 @@ fn a_host_that_nobody_vouches_for_gets_nothing() {
         lan.served("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout x.key -out x.crt -subj /CN=other").ok();
         project.write("ca.crt", fs::read_to_string(lan.at("x.crt")).unwrap());
         let line = "curl -sS -H \"Authorization: Bearer $APP_TOKEN\" https://app.test/hello";
-        let said = Ran::of(trusting(project, lan, POLICY).args(["-c", line]), b"").ok();
+        let said = TestOutput::of(trusting(project, lan, POLICY).args(["-c", line]), b"").ok();
         assert!(
             said.starts_with("ringfence: TLS or HTTP with app.test failed: ")
                 && said.contains("UnknownIssuer"),
@@ -296,13 +300,13 @@ fn by_the_proxy_it_is_the_same() {
         let policy = POLICY.replacen("[network]\n", "[network]\nproxy-variables = true\n", 1);
         for target in ["https://app.test/hello", "https://other.test/hello"] {
             let line = format!("curl -skS -H \"Authorization: Bearer $APP_TOKEN\" {target}");
-            Ran::of(trusting(project, lan, &policy).args(["-c", &line]), b"").ok();
+            TestOutput::of(trusting(project, lan, &policy).args(["-c", &line]), b"").ok();
         }
         let heard = lan.heard();
         assert!(heard.contains(BEARER) && heard.matches(VALUE).count() == 1, "{heard}");
         // One that looks names up itself.
         let line = "curl -sS --socks5 127.0.0.1:3128 http://app.test:8080/hello";
-        let said = Ran::of(trusting(project, lan, &policy).args(["-c", line]), b"").ok();
+        let said = TestOutput::of(trusting(project, lan, &policy).args(["-c", line]), b"").ok();
         assert_eq!(said, "hello from http://app.test:8080");
     });
 }
@@ -320,7 +324,7 @@ fn in_a_session_it_is_the_same() {
                 .arg("session")
                 .args(words)
                 .env("XDG_RUNTIME_DIR", &runtime);
-            Ran::of(
+            TestOutput::of(
                 command.env("APP_TOKEN", VALUE).env("SSL_CERT_FILE", project.root().join("ca.crt")),
                 b"",
             )
@@ -353,7 +357,7 @@ fn what_cannot_be_done_is_refused_before_anything_runs() {
         let refused = |change: &dyn Fn(&mut Command), words: &[&str]| {
             let mut command = trusting(project, lan, POLICY);
             change(&mut command);
-            let ran = Ran::of(command.args(["-c", "touch ran"]), b"");
+            let ran = TestOutput::of(command.args(["-c", "touch ran"]), b"");
             assert_eq!((ran.status, project.has("ran")), (125, false), "{}", ran.talk());
             words.iter().for_each(|word| {
                 assert!(ran.talk().contains(word), "`{word}` is not in {}", ran.talk())
@@ -389,6 +393,6 @@ fn what_cannot_be_done_is_refused_before_anything_runs() {
             .env_remove("APP_TOKEN")
             .env("SSL_CERT_FILE", "/nowhere")
             .args(["-c", "echo ${APP_TOKEN-unset} ${SSL_CERT_FILE-unset}"]);
-        assert_eq!(Ran::of(&mut unset, b"").ok(), "unset unset");
+        assert_eq!(TestOutput::of(&mut unset, b"").ok(), "unset unset");
     });
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use ringfence_testkit::{Project, Ran};
+use ringfence_testkit::{TestOutput, TestProject};
 
 /// Two ports of the host: at one somebody answers, at the other nobody ever does. Ends with its
 /// standard input.
@@ -50,7 +50,7 @@ impl Served {
 
     /// Runs a script of the project, which may reach both and is given them.
     #[track_caller]
-    pub(super) fn run(&self, project: &Project, python: &str, script: &str) -> Ran {
+    pub(super) fn run(&self, project: &TestProject, python: &str, script: &str) -> TestOutput {
         let (answers, silent) = self.ports();
         let flags = [format!("--allow-localhost={answers}"), format!("--allow-localhost={silent}")];
         project.run([&flags[0], &flags[1], "--", python, script, answers, silent])

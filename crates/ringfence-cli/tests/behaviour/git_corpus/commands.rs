@@ -1,7 +1,8 @@
 //! The git commands of the corpus, in the order in which one world meets them.
 //!
-//! Every line runs in the directory that its shape names. `$T` is the top of the work tree, `$C` the
-//! directory that holds the project and its remotes, `$F` a tracked file that each branch changes.
+//! Every line runs in the directory that its shape names. `$T` is the top of the work tree, `$C`
+//! the directory that holds the project and its remotes, `$F` a tracked file that each branch
+//! changes.
 
 /// A name and the line of shell that it stands for.
 pub(super) type Line = (&'static str, &'static str);

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringfence_testkit::Ran;
+use ringfence_testkit::TestOutput;
 
 /// Everything that is compared: a name and its content.
 pub(super) type State = BTreeMap<String, String>;
@@ -16,7 +16,7 @@ pub(super) type State = BTreeMap<String, String>;
 const MOST_SHOWN: usize = 14;
 
 /// Adds the output and the end of a command.
-pub(super) fn add_outcome(state: &mut State, ran: &Ran, base: &Path) {
+pub(super) fn add_outcome(state: &mut State, ran: &TestOutput, base: &Path) {
     state.insert("exit status".into(), ran.status.to_string());
     state.insert("stdout".into(), normalised(&ran.stdout, base));
     state.insert("stderr".into(), normalised(&ran.stderr, base));
@@ -42,9 +42,9 @@ fn stamp(metadata: &Metadata) -> Stamp {
 impl Reader {
     /// Adds every file, directory and link below `directory`: type, mode, owner and content.
     ///
-    /// Objects, indexes and ref tables are left out: packs, cached file times and names of tables differ
-    /// between equal repositories. `git ls-files`, `git for-each-ref` and `git fsck` stand for them. Their
-    /// stamps are returned.
+    /// Objects, indexes and ref tables are left out: packs, cached file times and names of tables
+    /// differ between equal repositories. `git ls-files`, `git for-each-ref` and `git fsck` stand
+    /// for them. Their stamps are returned.
     pub(super) fn add_tree(&mut self, state: &mut State, directory: &Path, base: &Path) -> Stamps {
         let mut stamps = Stamps::new();
         let mut entries: Vec<_> = fs::read_dir(directory)
@@ -91,7 +91,8 @@ impl Reader {
             return content.clone();
         }
         let content = file_content(path, base);
-        // The clock of file systems ticks slowly: a young file could change again with the same stamp.
+        // The clock of file systems ticks slowly: a young file could change again with the same
+        // stamp.
         let changed = SystemTime::UNIX_EPOCH
             + Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
         if changed.elapsed().is_ok_and(|age| age > Duration::from_millis(50)) {

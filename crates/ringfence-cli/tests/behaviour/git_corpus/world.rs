@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use ringfence_testkit::{As, Project, Ran};
+use ringfence_testkit::{TestOutput, TestProject, TestUser};
 
 use super::compare::{Reader, Stamps, State, add_outcome};
 use super::shapes::{Shape, Through};
@@ -18,7 +18,7 @@ const BASE: &str = include_str!("base.sh");
 /// One of the two twins.
 pub(super) struct World {
     shape: &'static Shape,
-    project: Project,
+    project: TestProject,
     access: Access,
     reader: RefCell<Reader>,
     /// The files and indexes at the last look of the host's git, and its output.
@@ -38,7 +38,7 @@ enum Access {
 impl World {
     /// Makes a world whose commands run without ringfence.
     #[track_caller]
-    pub(super) fn bare(shape: &'static Shape, user: As) -> Self {
+    pub(super) fn bare(shape: &'static Shape, user: TestUser) -> Self {
         let project = crate::project(user);
         make(shape, &project);
         Self::with(shape, project, Access::Bare)
@@ -52,7 +52,7 @@ impl World {
         twin
     }
 
-    fn with(shape: &'static Shape, project: Project, access: Access) -> Self {
+    fn with(shape: &'static Shape, project: TestProject, access: Access) -> Self {
         Self { shape, project, access, reader: RefCell::default(), last_look: RefCell::default() }
     }
 
@@ -75,13 +75,14 @@ impl World {
         );
         let ran = match &self.access {
             Access::Bare => self.project.sh_bare(&line),
-            Access::Runs => Ran::of(
+            Access::Runs => TestOutput::of(
                 self.project.ringfence().arg("run").args(opened(&self.project)).args(["-c", &line]),
                 b"",
             ),
-            Access::Session(id) => {
-                Ran::of(ringfence(&self.project).args(["session", "exec", id, "-c", &line]), b"")
-            }
+            Access::Session(id) => TestOutput::of(
+                ringfence(&self.project).args(["session", "exec", id, "-c", &line]),
+                b"",
+            ),
         };
         let mut state = self.state();
         add_outcome(&mut state, &ran, &self.base());
@@ -112,7 +113,8 @@ impl World {
             .collect()
     }
 
-    /// Ends the session, if there is one: the state then, what ringfence said, and the objects that git reaches.
+    /// Ends the session, if there is one: the state then, what ringfence said, and the objects that
+    /// git reaches.
     pub(super) fn end(&self) -> State {
         let said = self.stop();
         let mut state = self.state();
@@ -128,7 +130,7 @@ impl World {
 
     fn stop(&self) -> String {
         let Access::Session(id) = &self.access else { return String::new() };
-        let stopped = Ran::of(ringfence(&self.project).args(["session", "stop", id]), b"");
+        let stopped = TestOutput::of(ringfence(&self.project).args(["session", "stop", id]), b"");
         stopped.ok();
         stopped.talk()
     }
@@ -153,9 +155,10 @@ impl Drop for World {
     }
 }
 
-/// Replaces `home/code` and the user's git config of one world by another's, paths in git's files included.
+/// Replaces `home/code` and the user's git config of one world by another's, paths in git's files
+/// included.
 #[track_caller]
-fn copy_code(project: &Project, from: &Path, to: &Path, place: &Path) {
+fn copy_code(project: &TestProject, from: &Path, to: &Path, place: &Path) {
     let (from, to) = (from.display(), to.display());
     let script = format!(
         "cd / && rm -rf {to}/home/code && cp -a {from}/home/code {from}/home/.gitconfig {to}/home/ && \
@@ -164,12 +167,12 @@ fn copy_code(project: &Project, from: &Path, to: &Path, place: &Path) {
          cd {} && git update-index -q --refresh; git submodule --quiet foreach --recursive 'git update-index -q --refresh'; true",
         place.display()
     );
-    Ran::of(project.command("/bin/sh").args(["-c", &script]).current_dir("/"), b"").ok();
+    TestOutput::of(project.command("/bin/sh").args(["-c", &script]).current_dir("/"), b"").ok();
 }
 
 /// Makes a world ready for commands inside.
 #[track_caller]
-fn entered(shape: &Shape, project: &Project) -> Access {
+fn entered(shape: &Shape, project: &TestProject) -> Access {
     if let Through::Runs = shape.through {
         return Access::Runs;
     }
@@ -180,12 +183,13 @@ fn entered(shape: &Shape, project: &Project) -> Access {
             .expect("the directory was just made");
     }
     Access::Session(
-        Ran::of(ringfence(project).args(["session", "start"]).args(opened(project)), b"").ok(),
+        TestOutput::of(ringfence(project).args(["session", "start"]).args(opened(project)), b"")
+            .ok(),
     )
 }
 
 /// Flags that open the remotes beside the project.
-fn opened(project: &Project) -> Vec<String> {
+fn opened(project: &TestProject) -> Vec<String> {
     let remotes = [("--write", "origin.git"), ("--write", "lib.git"), ("--read", "inner.git")];
     let places = remotes.map(|(flag, name)| (flag, project.home().join("code").join(name)));
     let there = places.into_iter().filter(|(_, place)| place.exists());
@@ -193,7 +197,7 @@ fn opened(project: &Project) -> Vec<String> {
 }
 
 /// Assignments that every script and command begins with.
-fn variables(shape: &Shape, project: &Project, step: usize) -> String {
+fn variables(shape: &Shape, project: &TestProject, step: usize) -> String {
     let date = 1_700_000_000 + 60 * step;
     let top = project.root().join(shape.top);
     let file = shape.tracked.first().unwrap_or(&"README.md");
@@ -206,7 +210,7 @@ fn variables(shape: &Shape, project: &Project, step: usize) -> String {
 
 /// Makes the repository, its remotes and its state.
 #[track_caller]
-fn make(shape: &Shape, project: &Project) {
+fn make(shape: &Shape, project: &TestProject) {
     project.sh_bare("find . -mindepth 1 -delete; rm -rf ../other").ok();
     let tracked: String = shape.tracked.iter().map(|name| format!("'{name}' ")).collect();
     let root = project.root();

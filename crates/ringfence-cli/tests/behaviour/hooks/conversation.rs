@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use ringfence_testkit::{
-    As, Project, Ran, SECRET, each_user, finish, fuse_for_all, needs, processes_with, signal, soon,
+    SECRET, TestOutput, TestProject, TestUser, each_user, finish, fuse_for_all, needs,
+    processes_with, signal, soon,
 };
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ fn signal_group(pid: u32, number: i32) {
 
 /// An agent that holds a conversation.
 struct Agent {
-    project: Project,
+    project: TestProject,
     /// Where its shell stands.
     cwd: PathBuf,
     mode: &'static str,
@@ -41,7 +42,7 @@ struct Call {
 }
 
 impl Agent {
-    fn new(user: As) -> Self {
+    fn new(user: TestUser) -> Self {
         let project = project(user);
         let cwd = project.root().to_owned();
         Self { project, cwd, mode: "default", calls: 0 }
@@ -63,7 +64,7 @@ impl Agent {
     fn hook(&self, input: &Value) -> Value {
         self.project.ringfence();
         let binary = self.project.binary().to_str().expect("text").to_owned();
-        answer(&Ran::of(
+        answer(&TestOutput::of(
             self.command(&binary).args(["hook", "claude-code"]),
             input.to_string().as_bytes(),
         ))
@@ -118,16 +119,16 @@ impl Agent {
 
     /// A call from beginning to end.
     #[track_caller]
-    fn call(&mut self, line: &str) -> Ran {
+    fn call(&mut self, line: &str) -> TestOutput {
         self.told(line).0
     }
 
     /// The same, with what the hook says afterwards.
     #[track_caller]
-    fn told(&mut self, line: &str) -> (Ran, String) {
+    fn told(&mut self, line: &str) -> (TestOutput, String) {
         let (call, decision) = self.before(json!({ "command": line }));
         assert_eq!(decision, "allow", "{line}");
-        let ran = Ran::of(&mut self.shell(&call, "< /dev/null"), b"");
+        let ran = TestOutput::of(&mut self.shell(&call, "< /dev/null"), b"");
         let told = self.after(&call, ran.status);
         (ran, told)
     }
@@ -194,7 +195,7 @@ fn conversation_is_one_shell_and_leaves_nothing() {
         agent.call("cd ..").ok();
         // A shell that stands in another project runs nothing.
         let (lost, _) = agent.before(json!({ "command": "pwd" }));
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             agent.shell(&lost, "< /dev/null").current_dir(agent.project.home().join("code/other")),
             b"",
         );
@@ -229,7 +230,8 @@ fn calls_of_a_conversation_end_as_they_would_alone() {
     each_user(|user| {
         let mut agent = Agent::new(user);
         agent.call("export COLOUR=blue; echo x > /tmp/x").ok();
-        // A call that takes too long is killed by the agent: the command ends, and the shell lives on.
+        // A call that takes too long is killed by the agent: the command ends, and the shell lives
+        // on.
         let (late, runs) = agent.begin(json!({ "command": "touch begun; sleep 300; touch late" }));
         assert!(soon(Duration::from_secs(20), || agent.project.has("begun")));
         signal_group(runs.id(), KILL);
@@ -247,7 +249,7 @@ fn calls_of_a_conversation_end_as_they_would_alone() {
             .before(json!({ "command": "for i in 1 2 3; do echo out$i; echo err$i >&2; done" }));
         let line = format!("{{ {} ; }} 2>&1", mixed.line);
         assert_eq!(
-            Ran::of(agent.command("bash").args(["-c", &line]), b"").ok(),
+            TestOutput::of(agent.command("bash").args(["-c", &line]), b"").ok(),
             "out1\nerr1\nout2\nerr2\nout3\nerr3"
         );
         agent.after(&mixed, 0);
@@ -255,7 +257,7 @@ fn calls_of_a_conversation_end_as_they_would_alone() {
         assert_eq!((large.stdout.len(), large.talk().trim_end()), (20_000_001, "end"));
         // Standard input arrives.
         let (reads, _) = agent.before(json!({ "command": "read first; echo \"<$first>\"; wc -c" }));
-        let ran = Ran::of(
+        let ran = TestOutput::of(
             &mut agent.shell(&reads, ""),
             &[b"one\n".as_slice(), &[b'y'; 300_000]].concat(),
         );
@@ -365,7 +367,8 @@ fn killed_sandboxes_and_keepers_are_replaced() {
         let about = || -> Value {
             let binary = agent.project.binary().to_str().expect("text").to_owned();
             let list =
-                Ran::of(agent.command(&binary).args(["session", "list", "--json"]), b"").ok();
+                TestOutput::of(agent.command(&binary).args(["session", "list", "--json"]), b"")
+                    .ok();
             serde_json::from_str::<Value>(&list).expect("JSON")[0].clone()
         };
         let (keeper, shell) = (

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use ringfence_testkit::{As, each_user};
+use ringfence_testkit::{TestUser, each_user};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -60,7 +60,7 @@ fn a_path_is_judged_by_all_that_an_agent_may_read_in_it() {
 
 #[test]
 fn a_glob_leaves_out_what_every_reader_of_it_leaves_out() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     for (glob, expect) in [
         ("*.rs", "nothing"),
         ("*.{rs,md}", "nothing"),
@@ -80,7 +80,7 @@ fn a_glob_leaves_out_what_every_reader_of_it_leaves_out() {
 
 #[test]
 fn only_what_a_shell_takes_for_nothing_is_no_command() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     assert_eq!(verdict(&project, "Bash", json!({ "command": " \t\n" })), "nothing");
     // Names of programs, for a shell.
     for line in ["\u{a0}", "\u{2028}", "\u{3000}", "\r", "\u{b}", "\u{85}"] {
@@ -90,7 +90,7 @@ fn only_what_a_shell_takes_for_nothing_is_no_command() {
 
 #[test]
 fn no_line_ends_the_hook() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     for line in [
         "[[ ".to_owned() + &"! ".repeat(40_000),
         "(".repeat(40_000),
@@ -104,7 +104,7 @@ fn no_line_ends_the_hook() {
 
 #[test]
 fn a_hook_that_nobody_hears_blocks() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let full = || {
         Stdio::from(File::options().write(true).open("/dev/full").expect("a device that is full"))
     };
@@ -122,7 +122,7 @@ fn a_hook_that_nobody_hears_blocks() {
 /// As when memory ends, or the stack: it is killed before it can say anything.
 #[test]
 fn a_hook_that_dies_blocks() {
-    let project = project(As::User);
+    let project = project(TestUser::User);
     let mut command = project.ringfence();
     let mut hook = command
         .args(["hook", "claude-code"])

@@ -1,6 +1,6 @@
 //! Inputs as the agents' documentation has them, each with the one answer to it.
 
-use ringfence_testkit::{Project, Ran, each_user};
+use ringfence_testkit::{TestOutput, TestProject, each_user};
 use serde_json::Value;
 
 use crate::project;
@@ -9,7 +9,7 @@ const CLAUDE_CODE: &str = include_str!("claude-code.json");
 const CODEX: &str = include_str!("codex.json");
 
 /// The recorded text for this project.
-fn at_home(text: &str, project: &Project) -> String {
+fn at_home(text: &str, project: &TestProject) -> String {
     let places = [
         ("{root}", project.root()),
         ("{home}", project.home()),
@@ -27,7 +27,7 @@ fn check(agent: &str, recorded: &str) {
         let cases: Vec<Value> = serde_json::from_str(&at_home(recorded, &project))
             .expect("the recorded inputs are JSON");
         for case in &cases {
-            let ran = Ran::of(
+            let ran = TestOutput::of(
                 project.ringfence().args(["hook", agent]),
                 case["input"].to_string().as_bytes(),
             );

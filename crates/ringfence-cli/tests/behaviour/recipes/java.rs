@@ -1,14 +1,14 @@
 //! Recipes of Java's build programs.
 
-use ringfence_testkit::Project;
+use ringfence_testkit::TestProject;
 use serde_json::Value;
 
 use super::{recipe, works};
 
-/// Writes the user's settings of a program, which stay denied, and checks that a run that does not hide
-/// them says so.
+/// Writes the user's settings of a program, which stay denied, and checks that a run that does not
+/// hide them says so.
 #[track_caller]
-fn write_settings(project: &Project, file: &str, content: &str, line: &str) {
+fn write_settings(project: &TestProject, file: &str, content: &str, line: &str) {
     let path = project.home().join(file);
     project.write_at(&path, content);
     let ran = project.run(["--json", "-c", line]);
@@ -20,7 +20,8 @@ fn write_settings(project: &Project, file: &str, content: &str, line: &str) {
     );
 }
 
-/// Puts a library and a plugin into the repository that Maven asks, and its authority into Java's list.
+/// Puts a library and a plugin into the repository that Maven asks, and its authority into Java's
+/// list.
 ///
 /// The plugin copies the library's file `answer` to `target/answer`.
 const REPOSITORY: &str = r#"

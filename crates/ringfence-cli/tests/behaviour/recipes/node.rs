@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use ringfence_testkit::Project;
+use ringfence_testkit::TestProject;
 
 use super::{installed, recipe, works};
 
 /// Copies packages that `.ci/clients` installed into the project, as `npm install` leaves them.
-fn bring_packages(project: &Project, from: &Path) {
+fn bring_packages(project: &TestProject, from: &Path) {
     project.sh_bare(&format!("cp -r {} node_modules", from.display())).ok();
 }
 

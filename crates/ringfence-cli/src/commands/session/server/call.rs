@@ -8,21 +8,21 @@ use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfence_api::{Errors, Line};
-use ringfence_engine::session::{Call, Turn};
+use ringfence_api::{Errors, ShellCommand};
+use ringfence_engine::session::{Call, StartDecision};
 use ringfence_policy::AbsPath;
-use ringfence_provider::Streams;
+use ringfence_provider::ProcessStdio;
 use serde_json::{Value, json};
 
-use super::{Asked, Kept};
+use super::{ClientRequest, SessionServer};
 use crate::commands::hook::link;
-use crate::commands::run::ended;
+use crate::commands::run::cwd_link;
 use crate::commands::session::conversation::directory_of;
 
 /// How long a call waits for one that is being interrupted: as long as the firmest signal takes.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-impl Kept {
+impl SessionServer {
     /// Says whether a call may run here: one that asks for other rules may not.
     pub(super) fn begin_call(&self, question: &Value) -> Value {
         if self.lifetime.serves(question["signature"].as_str()) {
@@ -32,7 +32,7 @@ impl Kept {
     }
 
     /// Runs the line of a call in the shell if that is free, else beside it.
-    pub(super) fn exec_call(&self, client: &UnixStream, asked: Asked) -> Value {
+    pub(super) fn exec_call(&self, client: &UnixStream, asked: ClientRequest) -> Value {
         let restarted = self.opened.restart_if_narrowed();
         let question = &asked.question;
         let call = Call {
@@ -69,7 +69,7 @@ impl Kept {
             (kept_directory, answer["cwd"].as_str().and_then(AbsPath::new))
         {
             // Without it, the agent's shell stays where it was.
-            let _ = ended::end_at(&link, &cwd, &self.opened.policy().grants);
+            let _ = cwd_link::end_at(&link, &cwd, &self.opened.policy().grants);
         }
         if restarted {
             answer["restarted"] = true.into();
@@ -85,7 +85,7 @@ impl Kept {
             return Ok(None);
         };
         let link = link(&self.opened.policy().surroundings.facts.state, name);
-        ended::begin_at(&link, cwd)
+        cwd_link::begin_at(&link, cwd)
             .map_err(|error| format!("cannot make {}: {error}", link.display()))?;
         Ok(Some(link))
     }
@@ -109,7 +109,8 @@ impl Kept {
         *self.shell_client.lock().unwrap_or_else(PoisonError::into_inner) = client;
     }
 
-    /// Answers whether the client of the call in the shell is gone: its command is being interrupted.
+    /// Answers whether the client of the call in the shell is gone: its command is being
+    /// interrupted.
     fn is_shell_left(&self) -> bool {
         // Between two calls there is none for a moment.
         self.shell_client
@@ -119,26 +120,26 @@ impl Kept {
             .is_none_or(super::is_gone)
     }
 
-    fn exec_in_shell(&self, client: &UnixStream, asked: Asked, call: &Call) -> Value {
+    fn exec_in_shell(&self, client: &UnixStream, asked: ClientRequest, call: &Call) -> Value {
         let (deadline, input) = (self.deadline(&asked), asked.input());
         let errors =
             if asked.question["merged"] == true { Errors::WithOutput } else { Errors::Apart };
-        let line = Line { text: asked.line, input, deadline, limit: 0, errors };
+        let line = ShellCommand { text: asked.line, input, deadline, limit: 0, errors };
         self.watched(client, true, |begun, sink, tell| {
             self.opened.execute_as(&line, call, begun, sink, tell)
         })
     }
 
-    fn exec_beside(&self, client: &UnixStream, asked: Asked, call: &Call) -> Value {
+    fn exec_beside(&self, client: &UnixStream, asked: ClientRequest, call: &Call) -> Value {
         let (deadline, input) = (self.deadline(&asked), asked.input());
         let streams = match asked.question["merged"] == true {
-            true => Streams::Merged { input, limit: 0 },
-            false => Streams::Pipes { input, limit: 0 },
+            true => ProcessStdio::Merged { input, limit: 0 },
+            false => ProcessStdio::Pipes { input, limit: 0 },
         };
         let command = vec![self.shell.clone(), "-c".into(), OsString::from_vec(asked.line)];
         match self.opened.start_as(call, command, streams, deadline, &mut |_| {}) {
             Ok(beside) => self.watched(client, true, |begun, sink, tell| {
-                if begun(beside.reach()) == Turn::Left {
+                if begun(beside.reach()) == StartDecision::Left {
                     beside.reach().interrupter.interrupt();
                 }
                 beside.wait(sink, tell)

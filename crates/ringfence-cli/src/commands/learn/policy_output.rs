@@ -9,20 +9,20 @@ use ringfence_engine::learn::FIRST_LINE;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::commands::words::directory;
+use crate::commands::resolve_args::directory;
 use crate::error::CliError;
 
 /// A file to be written when the command has ended.
 ///
 /// Its directory is opened before the command starts, and no link is followed afterwards: the
 /// command may write in the project, and must not choose what ringfence writes to.
-pub(super) struct Output {
+pub(super) struct PolicyOutput {
     directory: OwnedFd,
     name: PathBuf,
     path: PathBuf,
 }
 
-impl Output {
+impl PolicyOutput {
     pub(super) fn prepare(path: &Path) -> Result<Self, CliError> {
         let fail = |what: &'static str| {
             move |error: Errno| CliError::File {
@@ -89,11 +89,11 @@ impl Output {
 }
 
 /// Standard output, kept for the proposal while the command has standard error for both.
-pub(super) struct Aside {
+pub(super) struct SavedStdout {
     stdout: OwnedFd,
 }
 
-impl Aside {
+impl SavedStdout {
     pub(super) fn begin() -> Result<Self, CliError> {
         let stdout = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map_err(fail)?;
         rustix::stdio::dup2_stdout(rustix::stdio::stderr()).map_err(fail)?;

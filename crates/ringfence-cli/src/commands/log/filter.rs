@@ -3,13 +3,13 @@
 use ringfence_audit::parse_rfc3339;
 use serde_json::{Map, Value};
 
-use super::Log;
-use crate::commands::words::duration;
+use super::LogArgs;
+use crate::commands::resolve_args::duration;
 use crate::error::CliError;
 
 /// What a record must be to be shown.
 #[derive(Debug, Default)]
-pub(super) struct Choice {
+pub(super) struct RecordFilter {
     /// Not older than this; 0 is no limit.
     pub(super) since_ms: u64,
     agent: Option<String>,
@@ -18,8 +18,8 @@ pub(super) struct Choice {
     result: Option<&'static str>,
 }
 
-impl Choice {
-    pub(super) fn meant(arguments: &Log, now_ms: u64) -> Result<Self, CliError> {
+impl RecordFilter {
+    pub(super) fn meant(arguments: &LogArgs, now_ms: u64) -> Result<Self, CliError> {
         Ok(Self {
             since_ms: arguments.since.as_deref().map_or(Ok(0), |word| since(word, now_ms))?,
             agent: arguments.agent.clone(),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(choice: Choice, expect: bool) {
+    fn check(choice: RecordFilter, expect: bool) {
         let record = json!({
             "timestamp": "2026-01-28T10:30:05.000Z", "agent": "a", "session": "0199-abc", "operation": "read", "result": "blocked",
         });
@@ -90,23 +90,23 @@ mod tests {
     #[test]
     fn every_part_of_a_choice_counts() {
         let some = |text: &str| Some(text.to_owned());
-        check(Choice::default(), true);
+        check(RecordFilter::default(), true);
         check(
-            Choice {
+            RecordFilter {
                 agent: some("a"),
                 operation: some("read"),
                 result: Some("blocked"),
-                ..Choice::default()
+                ..RecordFilter::default()
             },
             true,
         );
-        check(Choice { agent: some("b"), ..Choice::default() }, false);
-        check(Choice { operation: some("rea"), ..Choice::default() }, false);
-        check(Choice { result: Some("allowed"), ..Choice::default() }, false);
+        check(RecordFilter { agent: some("b"), ..RecordFilter::default() }, false);
+        check(RecordFilter { operation: some("rea"), ..RecordFilter::default() }, false);
+        check(RecordFilter { result: Some("allowed"), ..RecordFilter::default() }, false);
         for (part, expect) in [("0199", true), ("abc", true), ("0199-abc", true), ("99", false)] {
-            check(Choice { session: some(part), ..Choice::default() }, expect);
+            check(RecordFilter { session: some(part), ..RecordFilter::default() }, expect);
         }
-        check(Choice { since_ms: NOW, ..Choice::default() }, true);
-        check(Choice { since_ms: NOW + 1, ..Choice::default() }, false);
+        check(RecordFilter { since_ms: NOW, ..RecordFilter::default() }, true);
+        check(RecordFilter { since_ms: NOW + 1, ..RecordFilter::default() }, false);
     }
 }

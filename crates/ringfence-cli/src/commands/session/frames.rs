@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 /// What a frame is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     /// A line to be run, which the next question is about.
     Line,
     /// What it is to read.
@@ -22,20 +22,20 @@ pub(super) enum Kind {
     Answer,
 }
 
-const KINDS: [(u8, Kind); 7] = [
-    (b'l', Kind::Line),
-    (b'n', Kind::Input),
-    (b'q', Kind::Question),
-    (b'i', Kind::Interrupt),
-    (b'o', Kind::Out),
-    (b'e', Kind::Err),
-    (b'a', Kind::Answer),
+const KINDS: [(u8, FrameKind); 7] = [
+    (b'l', FrameKind::Line),
+    (b'n', FrameKind::Input),
+    (b'q', FrameKind::Question),
+    (b'i', FrameKind::Interrupt),
+    (b'o', FrameKind::Out),
+    (b'e', FrameKind::Err),
+    (b'a', FrameKind::Answer),
 ];
 
 /// Longer frames are nobody's of ours.
 const LONGEST: u32 = 256 * 1024 * 1024;
 
-pub(super) fn send(to: &mut impl Write, kind: Kind, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn send(to: &mut impl Write, kind: FrameKind, bytes: &[u8]) -> io::Result<()> {
     let (letter, _) =
         KINDS.iter().find(|(_, known)| *known == kind).expect("every kind has a letter");
     let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= LONGEST);
@@ -49,7 +49,7 @@ pub(super) fn send(to: &mut impl Write, kind: Kind, bytes: &[u8]) -> io::Result<
 }
 
 /// The next frame; `None` at the end.
-pub(super) fn receive(from: &mut impl Read) -> io::Result<Option<(Kind, Vec<u8>)>> {
+pub(super) fn receive(from: &mut impl Read) -> io::Result<Option<(FrameKind, Vec<u8>)>> {
     let mut head = [0; 5];
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
     match from.read(&mut head[..1])? {

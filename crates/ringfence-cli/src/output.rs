@@ -33,22 +33,22 @@ pub(crate) fn json(value: &Value) -> Result<(), CliError> {
 
 /// How words are set off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Paint {
+pub(crate) enum ColorMode {
     /// Not at all.
     Plain,
     /// By colour.
     Colour,
 }
 
-impl Paint {
+impl ColorMode {
     /// Colour only for a person who looks at it and has not declined it (<https://no-color.org>).
     pub(crate) fn for_stdout() -> Self {
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
         if io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb {
-            Paint::Colour
+            ColorMode::Colour
         } else {
-            Paint::Plain
+            ColorMode::Plain
         }
     }
 
@@ -74,8 +74,8 @@ impl Paint {
 
     fn with(self, code: &str, text: &str) -> String {
         match self {
-            Paint::Plain => text.to_owned(),
-            Paint::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
+            ColorMode::Plain => text.to_owned(),
+            ColorMode::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn plain_is_plain() {
-        assert_eq!(Paint::Plain.bad("x"), "x");
-        assert_eq!(Paint::Colour.good("x"), "\x1b[32mx\x1b[0m");
+        assert_eq!(ColorMode::Plain.bad("x"), "x");
+        assert_eq!(ColorMode::Colour.good("x"), "\x1b[32mx\x1b[0m");
     }
 }

@@ -4,62 +4,65 @@ use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ringfence_api::{Allowance, Denial, Evidence, Operation};
-use ringfence_audit::{AuditError, Log, Options, Record, Subject, now_ms};
-use ringfence_engine::{EngineError, Files, Resolved, gather, is_asked_about, resolve_in};
+use ringfence_api::{Allowance, Denial, DenialEvidence, Operation};
+use ringfence_audit::{AuditError, AuditLog, LogOptions, Record, RecordSubject, now_ms};
+use ringfence_engine::{
+    EngineError, PolicyFiles, ResolvedPolicy, gather, is_asked_about, resolve_in,
+};
 use ringfence_policy::{AbsPath, Access, Asking, Flags, Grants, Mode, OnError, ToolRule, Verdict};
 
-use super::Agent;
-use super::answer::{Answer, short};
-use super::input::Input;
-use crate::commands::words::directory;
+use super::HookAgent;
+use super::answer::{HookReply, short};
+use super::input::HookInput;
+use crate::commands::resolve_args::directory;
 use crate::error::CliError;
-use crate::say;
+use crate::messages;
 
 /// A call of a hook, and what holds for it.
-pub(super) struct Scene {
-    pub(super) agent: Agent,
-    pub(super) input: Input,
-    pub(super) resolved: Resolved,
-    files: Files,
+pub(super) struct HookCall {
+    pub(super) agent: HookAgent,
+    pub(super) input: HookInput,
+    pub(super) resolved: ResolvedPolicy,
+    files: PolicyFiles,
     pub(super) cwd: AbsPath,
     /// Where the agent was started: it reads its settings there.
     pub(super) start: AbsPath,
 }
 
 /// Something that is not to be done, and why.
-pub(super) struct Refusal {
+pub(super) struct HookRefusal {
     pub(super) operation: Operation,
     pub(super) target: String,
     /// The rule and where it was written.
     pub(super) rule: (String, String),
-    pub(super) evidence: Evidence,
+    pub(super) evidence: DenialEvidence,
     /// What else is to be said of it.
     pub(super) more: Option<String>,
 }
 
-impl Refusal {
+impl HookRefusal {
     /// A tool that was taken away.
-    pub(super) fn call(tool: &str, rule: &ToolRule) -> Refusal {
-        Refusal {
+    pub(super) fn call(tool: &str, rule: &ToolRule) -> HookRefusal {
+        HookRefusal {
             operation: Operation::Call,
             target: tool.to_owned(),
             rule: (rule.name.clone(), rule.origin.to_string()),
-            evidence: Evidence::Tool,
+            evidence: DenialEvidence::Tool,
             more: Some("the tool is taken away by `disallowed` under [tools]".into()),
         }
     }
 }
 
-impl Scene {
-    pub(super) fn of(agent: Agent, input: Input) -> Result<Scene, CliError> {
+impl HookCall {
+    pub(super) fn of(agent: HookAgent, input: HookInput) -> Result<HookCall, CliError> {
         // The agent's shell may stand in a part of the project that looks like one of its own, and
         // must not choose by that which project it is.
         let named = env::var_os("CLAUDE_PROJECT_DIR")
-            .filter(|path| agent == Agent::ClaudeCode && !path.is_empty());
+            .filter(|path| agent == HookAgent::ClaudeCode && !path.is_empty());
         let named = named.map(|path| directory(Some(Path::new(&path)))).transpose()?;
         let cwd = match (directory(Some(&input.cwd)), &named) {
-            // A command took it away; an agent that can do nothing any more cannot go elsewhere either.
+            // A command took it away; an agent that can do nothing any more cannot go elsewhere
+            // either.
             (Err(CliError::File { source, .. }), Some(project))
                 if source.kind() == io::ErrorKind::NotFound =>
             {
@@ -76,11 +79,13 @@ impl Scene {
             .map(|name| ringfence_engine::agent(name, &surroundings.facts))
             .transpose()?
             .flatten();
-        let files =
-            Files { agent: described.map(|described| described.agent.name), ..Files::default() };
+        let files = PolicyFiles {
+            agent: described.map(|described| described.agent.name),
+            ..PolicyFiles::default()
+        };
         let flags = Flags { started_in: Some(start.clone()), ..Flags::none(cwd.clone()) };
         let resolved = resolve_in(surroundings, &flags, &files)?;
-        Ok(Scene { agent, input, resolved, files, cwd, start })
+        Ok(HookCall { agent, input, resolved, files, cwd, start })
     }
 
     /// On whose behalf: the agent that is described, or the program.
@@ -102,9 +107,9 @@ impl Scene {
         if self.is_planning() { Mode::ReadOnly } else { self.grants().mode }
     }
 
-    pub(super) fn subject(&self) -> Subject {
+    pub(super) fn subject(&self) -> RecordSubject {
         let session = self.input.call.clone().unwrap_or_else(ringfence_audit::session_id);
-        Subject { agent: Some(self.name().to_owned()), session }
+        RecordSubject { agent: Some(self.name().to_owned()), session }
     }
 
     /// Ringfence itself.
@@ -134,8 +139,8 @@ impl Scene {
     }
 
     /// Records a refusal, and says it.
-    pub(super) fn refuse(&self, refusal: Refusal) -> Result<Answer, CliError> {
-        let Refusal { operation, target, rule: (rule, origin), evidence, more } = refusal;
+    pub(super) fn refuse(&self, refusal: HookRefusal) -> Result<HookReply, CliError> {
+        let HookRefusal { operation, target, rule: (rule, origin), evidence, more } = refusal;
         let (pid, program, time_ms) = (std::process::id(), self.agent.word().to_owned(), now_ms());
         let denial = Denial {
             operation,
@@ -155,7 +160,7 @@ impl Scene {
     }
 
     /// Says what is on record already.
-    pub(super) fn refused(&self, denial: &Denial, more: Option<String>) -> Answer {
+    pub(super) fn refused(&self, denial: &Denial, more: Option<String>) -> HookReply {
         let Denial { operation, target, rule, origin, .. } = denial;
         let mut reason = format!(
             "ringfence refuses: {} {}, by `{rule}` ({origin})",
@@ -167,7 +172,7 @@ impl Scene {
         }
         let is_asked = self.grants().ask == Asking::Terminal
             && is_asked_about(denial, &self.files, &self.resolved);
-        if is_asked { Answer::Asked { reason } } else { Answer::Denied { reason } }
+        if is_asked { HookReply::Asked { reason } } else { HookReply::Denied { reason } }
     }
 
     /// Records that a call goes on as the agent makes it.
@@ -176,7 +181,7 @@ impl Scene {
         operation: Operation,
         target: &str,
         rule: (String, String),
-    ) -> Result<Answer, CliError> {
+    ) -> Result<HookReply, CliError> {
         let (pid, program, time_ms) = (std::process::id(), self.agent.word().to_owned(), now_ms());
         let (rule, origin) = rule;
         let allowance = Allowance {
@@ -190,14 +195,14 @@ impl Scene {
             count: 1,
         };
         self.record(Record::allowed(&self.subject(), &allowance))?;
-        Ok(Answer::Nothing)
+        Ok(HookReply::Nothing)
     }
 
     fn record(&self, record: Record) -> Result<(), CliError> {
         let rules = &self.grants().audit;
-        let options = Options { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
+        let options = LogOptions { fsync: rules.fsync, rotate_bytes: rules.rotate_bytes };
         let write = || -> Result<(), AuditError> {
-            let mut log = Log::open(rules.directory.as_path(), options)?;
+            let mut log = AuditLog::open(rules.directory.as_path(), options)?;
             log.append(&[record.by_tool(&self.input.tool)])?;
             log.finish()
         };
@@ -205,7 +210,7 @@ impl Scene {
             (Ok(()), _) => Ok(()),
             (Err(source), OnError::Refuse) => Err(EngineError::Audit { source }.into()),
             (Err(error), OnError::Run) => {
-                say::unrecorded(&error);
+                messages::unrecorded(&error);
                 Ok(())
             }
         }

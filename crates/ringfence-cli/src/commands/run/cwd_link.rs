@@ -15,17 +15,21 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::commands::hook::link;
 use crate::error::CliError;
-use crate::say;
+use crate::messages;
 
 /// A link that leads to where a line ended.
-pub(super) struct Ended {
+pub(super) struct CwdLink {
     link: PathBuf,
     said: OwnedFd,
 }
 
-impl Ended {
+impl CwdLink {
     /// Makes the link lead to where the line begins, and has the line say more on standard input.
-    pub(super) fn begin(state: &AbsPath, session: &str, cwd: &AbsPath) -> Result<Ended, CliError> {
+    pub(super) fn begin(
+        state: &AbsPath,
+        session: &str,
+        cwd: &AbsPath,
+    ) -> Result<CwdLink, CliError> {
         let link = link(state, session);
         let fail =
             |source| CliError::File { what: "make", path: link.display().to_string(), source };
@@ -34,7 +38,7 @@ impl Ended {
         let (said, theirs) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|error| fail(error.into()))?;
         rustix::stdio::dup2_stdin(&theirs).map_err(|error| fail(error.into()))?;
-        Ok(Ended { link, said })
+        Ok(CwdLink { link, said })
     }
 
     /// Makes the link lead to where the line ended, if that is in the project.
@@ -50,7 +54,7 @@ impl Ended {
             return;
         };
         if let Err(error) = lead(&self.link, &path) {
-            say::warning(&format!("the directory is not kept: {error}"));
+            messages::warning(&format!("the directory is not kept: {error}"));
         }
     }
 }

@@ -11,29 +11,29 @@ use std::time::Duration;
 use ringfence_policy::AbsPath;
 use serde_json::{Value, json};
 
-use super::place;
-use super::questions::Questions;
+use super::frames::{FrameKind, send};
+use super::questions::PendingQuestions;
 use super::server::{ask, is_welcome};
-use super::wire::{Kind, send};
+use super::socket_dir;
 use crate::error::CliError;
 
 /// A socket where `ringfence ask` finds them, until this is dropped.
-pub(crate) struct Desk {
-    pub(crate) questions: Arc<Questions>,
+pub(crate) struct AskSocket {
+    pub(crate) questions: Arc<PendingQuestions>,
     socket: PathBuf,
 }
 
-impl Desk {
+impl AskSocket {
     /// Under this id; each question waits so long.
     pub(crate) fn open(id: &str, cwd: &AbsPath, patience: Duration) -> Result<Self, CliError> {
-        let socket = place::socket(id)?;
+        let socket = socket_dir::socket(id)?;
         let path = socket.display().to_string();
         let fail = |what| {
             let path = path.clone();
             move |source| CliError::File { what, path, source }
         };
-        let listener = place::listen(&socket).map_err(fail("listen at"))?;
-        let desk = Self { questions: Arc::new(Questions::new(patience)), socket };
+        let listener = socket_dir::listen(&socket).map_err(fail("listen at"))?;
+        let desk = Self { questions: Arc::new(PendingQuestions::new(patience)), socket };
         fs::set_permissions(&desk.socket, fs::Permissions::from_mode(0o600))
             .map_err(fail("guard"))?;
         let about = json!({ "session": id, "name": "mcp", "pid": std::process::id(), "cwd": cwd.to_string(), "busy": false, "commands": 0 });
@@ -52,13 +52,13 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for AskSocket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.socket);
     }
 }
 
-fn serve(mut client: UnixStream, about: &Value, questions: &Questions) {
+fn serve(mut client: UnixStream, about: &Value, questions: &PendingQuestions) {
     if !is_welcome(&client) {
         return;
     }
@@ -71,7 +71,7 @@ fn serve(mut client: UnixStream, about: &Value, questions: &Questions) {
                 json!({ "error": { "code": "usage", "message": "this is an MCP server: its client runs commands, and ends it" } })
             }
         };
-        if send(&mut client, Kind::Answer, answer.to_string().as_bytes()).is_err() {
+        if send(&mut client, FrameKind::Answer, answer.to_string().as_bytes()).is_err() {
             return;
         }
     }

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use crate::args::Arguments;
 use crate::error::CliError;
-use crate::show;
+use crate::output;
 
 /// Print the completions for a shell
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ use crate::show;
   ringfence completions bash > ~/.local/share/bash-completion/completions/ringfence
   ringfence completions zsh > ~/.zfunc/_ringfence
   ringfence completions fish > ~/.config/fish/completions/ringfence.fish")]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     shell: Shell,
@@ -29,7 +29,7 @@ pub(crate) struct Completions {
 #[command(after_help = "Examples:
   ringfence man | man -l -
   ringfence man --out ~/.local/share/man/man1")]
-pub(crate) struct Man {
+pub(crate) struct ManArgs {
     /// Write one page for each command into this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -37,22 +37,22 @@ pub(crate) struct Man {
 
 /// Print the reference of all commands as Markdown
 #[derive(Debug, Args)]
-pub(crate) struct Reference {}
+pub(crate) struct ReferenceArgs {}
 
-pub(crate) fn completions(arguments: Completions) -> Result<ExitCode, CliError> {
+pub(crate) fn completions(arguments: CompletionsArgs) -> Result<ExitCode, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "ringfence", &mut script);
-    show::bytes(&script)?;
+    output::bytes(&script)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn man(arguments: Man) -> Result<ExitCode, CliError> {
+pub(crate) fn man(arguments: ManArgs) -> Result<ExitCode, CliError> {
     let Some(directory) = arguments.out else {
         let mut page = Vec::new();
         let fail =
             |source| CliError::File { what: "write", path: "the manual page".into(), source };
         clap_mangen::Man::new(Arguments::command()).render(&mut page).map_err(fail)?;
-        show::bytes(&page)?;
+        output::bytes(&page)?;
         return Ok(ExitCode::SUCCESS);
     };
     let fail = |what: &'static str| {
@@ -65,8 +65,8 @@ pub(crate) fn man(arguments: Man) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn reference(_: Reference) -> Result<ExitCode, CliError> {
-    show::text(&markdown())?;
+pub(crate) fn reference(_: ReferenceArgs) -> Result<ExitCode, CliError> {
+    output::text(&markdown())?;
     Ok(ExitCode::SUCCESS)
 }
 

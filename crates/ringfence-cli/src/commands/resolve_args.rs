@@ -6,10 +6,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use ringfence_api::{Stdio, typed};
+use ringfence_api::{StdioMode, typed};
 use ringfence_audit::session_id;
 use ringfence_engine::{
-    Asked, EngineError, Files, Resolved, Surroundings, gather, inspect_in, resolve_in,
+    EngineError, HostEnvironment, PolicyFiles, ResolvedPolicy, RunRequest, gather, inspect_in,
+    resolve_in,
 };
 use ringfence_policy::{
     AbsPath, Access, Asking, Effect, Flags, Fsync, Grants, Limit, Limits, Mode, NetworkMode,
@@ -18,32 +19,36 @@ use ringfence_policy::{
 
 use crate::args::{EngineArg, ModeArg, NetArg, OnGapArg, PolicyArgs};
 use crate::error::CliError;
-use crate::say;
+use crate::messages;
 
 /// A command line's policy, resolved.
-pub(crate) struct Meant {
+pub(crate) struct ResolvedArgs {
     pub(crate) cwd: AbsPath,
     pub(crate) flags: Flags,
-    pub(crate) files: Files,
-    pub(crate) resolved: Resolved,
+    pub(crate) files: PolicyFiles,
+    pub(crate) resolved: ResolvedPolicy,
 }
 
 /// A command as it was typed: a line for the shell, or words.
-pub(crate) struct Typed {
+pub(crate) struct TypedCommand {
     pub(crate) line: Option<String>,
     pub(crate) command: Vec<OsString>,
     pub(crate) agent: Option<String>,
 }
 
-impl Meant {
+impl ResolvedArgs {
     /// The request for a command under this policy, in a session of its own.
-    pub(crate) fn asked(self, typed: Typed, stdio: Stdio) -> (Asked, Resolved) {
+    pub(crate) fn asked(
+        self,
+        typed: TypedCommand,
+        stdio: StdioMode,
+    ) -> (RunRequest, ResolvedPolicy) {
         let command = match typed.line {
             Some(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
             None => typed.command,
         };
         let agent = typed.agent.or_else(agent);
-        let asked = Asked {
+        let asked = RunRequest {
             command,
             cwd: self.cwd,
             flags: self.flags,
@@ -65,13 +70,13 @@ pub(crate) fn agent() -> Option<String> {
 }
 
 /// Resolves the policy that `arguments` ask for, to be shown: no command runs by it.
-pub(crate) fn meant(arguments: &PolicyArgs) -> Result<Meant, CliError> {
-    meant_by(inspect_in, arguments, Chosen::default())
+pub(crate) fn meant(arguments: &PolicyArgs) -> Result<ResolvedArgs, CliError> {
+    meant_by(inspect_in, arguments, RunOverrides::default())
 }
 
 /// Flags that open what is not there.
-fn without_effect(arguments: &PolicyArgs, resolved: &Resolved) -> Vec<String> {
-    let Resolved { grants, surroundings, .. } = resolved;
+fn without_effect(arguments: &PolicyArgs, resolved: &ResolvedPolicy) -> Vec<String> {
+    let ResolvedPolicy { grants, surroundings, .. } = resolved;
     let root = |entry: &String| {
         grants.rules.iter().find(|rule| {
             rule.origin.source == Source::Flag && rule.origin.text == format!("--read {entry}")
@@ -95,7 +100,7 @@ fn without_effect(arguments: &PolicyArgs, resolved: &Resolved) -> Vec<String> {
 
 /// What is chosen for a command that is to be run, and for no other purpose.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Chosen<'a> {
+pub(crate) struct RunOverrides<'a> {
     pub(crate) timeout: Option<&'a str>,
     /// Whose definition holds.
     pub(crate) agent: Option<&'a str>,
@@ -106,17 +111,20 @@ pub(crate) struct Chosen<'a> {
 }
 
 /// The same for a command that is to be run.
-pub(crate) fn meant_to_run(arguments: &PolicyArgs, chosen: Chosen<'_>) -> Result<Meant, CliError> {
+pub(crate) fn meant_to_run(
+    arguments: &PolicyArgs,
+    chosen: RunOverrides<'_>,
+) -> Result<ResolvedArgs, CliError> {
     meant_by(resolve_in, arguments, chosen)
 }
 
-type Resolve = fn(Surroundings, &Flags, &Files) -> Result<Resolved, EngineError>;
+type Resolve = fn(HostEnvironment, &Flags, &PolicyFiles) -> Result<ResolvedPolicy, EngineError>;
 
 fn meant_by(
     resolve: Resolve,
     arguments: &PolicyArgs,
-    chosen: Chosen<'_>,
-) -> Result<Meant, CliError> {
+    chosen: RunOverrides<'_>,
+) -> Result<ResolvedArgs, CliError> {
     let cwd = directory(arguments.directory.as_deref())?;
     let mut flags = Flags::none(cwd.clone());
     flags.mode = arguments.mode.map(|mode| match mode {
@@ -153,19 +161,19 @@ fn meant_by(
     if let Some(timeout) = chosen.timeout {
         flags.limits.wall_ms = Some(duration(timeout)?);
     }
-    let files = Files {
+    let files = PolicyFiles {
         project: arguments.policy.as_deref().map(absolute).transpose()?,
         agent: chosen.agent.map(str::to_owned),
-        ..Files::default()
+        ..PolicyFiles::default()
     };
     let resolved = resolve(gather(&project(arguments, &cwd)?)?, &flags, &files)?;
     stay_within(arguments, &cwd, &resolved)?;
     check_engine(arguments.engine, &resolved.grants)?;
     check_absent_writes(&resolved.grants)?;
     for warning in resolved.grants.warnings.iter().chain(&without_effect(arguments, &resolved)) {
-        say::warning(warning);
+        messages::warning(warning);
     }
-    Ok(Meant { cwd, flags, files, resolved })
+    Ok(ResolvedArgs { cwd, flags, files, resolved })
 }
 
 /// From where the project is looked for.
@@ -174,7 +182,11 @@ fn project(arguments: &PolicyArgs, cwd: &AbsPath) -> Result<AbsPath, CliError> {
 }
 
 /// Whoever names a project does not work in another one.
-fn stay_within(arguments: &PolicyArgs, cwd: &AbsPath, resolved: &Resolved) -> Result<(), CliError> {
+fn stay_within(
+    arguments: &PolicyArgs,
+    cwd: &AbsPath,
+    resolved: &ResolvedPolicy,
+) -> Result<(), CliError> {
     let workspace = &resolved.grants.workspace;
     if arguments.project.is_none() || cwd.is_within(workspace) {
         return Ok(());

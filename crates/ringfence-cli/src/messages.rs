@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use crate::error::CliError;
-use crate::show::printable;
+use crate::output::printable;
 
 /// Writes one line. A standard error that takes nothing more (`2>/dev/full`) must not change how a
 /// command ends: `eprintln!` would panic.
@@ -17,8 +17,8 @@ pub(crate) fn line(text: &str) {
     write(format!("{text}\n").as_bytes());
 }
 
-/// Writes as long as standard error takes it. A reader that takes nothing for a second gets no more:
-/// a command whose time is up must not be waited for because of what is said about it.
+/// Writes as long as standard error takes it. A reader that takes nothing for a second gets no
+/// more: a command whose time is up must not be waited for because of what is said about it.
 fn write(bytes: &[u8]) {
     // A pipe that has room takes as many at once without waiting.
     const AT_ONCE: usize = 4096;

@@ -86,7 +86,7 @@ mod tests {
     fn check(path: &str, expect: Option<Writable>) {
         let at = |text: &str| AbsPath::new(text).unwrap();
         let steps = vec![
-            Step::Processes { access: ringfence_enforce::Access::ReadWrite },
+            Step::Processes { access: ringfence_enforce::MountAccess::ReadWrite },
             Step::Devices,
             Step::Scratch { path: at("/tmp") },
             Step::File { path: at("/etc/passwd"), content: String::new() },

@@ -1,20 +1,20 @@
 //! Whether a command runs in a sandbox, where somebody has a say in that.
 
 use ringfence_api::Outcome;
-use ringfence_engine::{EngineError, Resolved};
+use ringfence_engine::{EngineError, ResolvedPolicy};
 use ringfence_policy::command::{
-    Ability, SandboxChoice, SandboxSettings, Wanted, Wish, should_use_sandbox,
+    SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings, SandboxWish, should_use_sandbox,
 };
 use ringfence_policy::{Origin, Source};
 use ringfence_provider::ProviderError;
 
-use crate::args::Run;
-use crate::commands::words::{Chosen, Meant, meant_to_run};
+use crate::args::RunArgs;
+use crate::commands::resolve_args::{ResolvedArgs, RunOverrides, meant_to_run};
 use crate::error::CliError;
 
 /// Whether somebody says that there is to be a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wall {
+pub(crate) enum SandboxFlag {
     /// Nobody does: the policy decides.
     AsWritten,
     /// There is to be one.
@@ -25,7 +25,7 @@ pub(crate) enum Wall {
 
 /// Who has chosen the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum CommandAuthor {
     /// Whoever runs it, or their own settings.
     Persons,
     /// A file of the project, which is anybody's: it runs in a sandbox or not at all.
@@ -34,40 +34,42 @@ pub(crate) enum Whose {
 
 /// The policy, with a sandbox or without.
 pub(super) fn walled(
-    arguments: &Run,
-    (wall, whose): (Wall, Whose),
-    chosen: Chosen<'_>,
-) -> Result<Meant, CliError> {
+    arguments: &RunArgs,
+    (wall, whose): (SandboxFlag, CommandAuthor),
+    chosen: RunOverrides<'_>,
+) -> Result<ResolvedArgs, CliError> {
     let meant = match wall {
-        Wall::AsWritten => meant_to_run(&arguments.policy, chosen)?,
-        Wall::Wanted => {
-            let meant = meant_to_run(&arguments.policy, Chosen { sandbox: Some(true), ..chosen })?;
+        SandboxFlag::AsWritten => meant_to_run(&arguments.policy, chosen)?,
+        SandboxFlag::Wanted => {
+            let meant =
+                meant_to_run(&arguments.policy, RunOverrides { sandbox: Some(true), ..chosen })?;
             if !meant.resolved.grants.is_confined() {
                 return Err(contradiction());
             }
             meant
         }
-        Wall::Unwanted => {
-            let Resolved { grants, surroundings, .. } =
+        SandboxFlag::Unwanted => {
+            let ResolvedPolicy { grants, surroundings, .. } =
                 meant_to_run(&arguments.policy, chosen)?.resolved;
             // What the agent itself is, is none of its commands: none of those rules excludes it.
             let settings =
                 SandboxSettings { excluded_commands: Vec::new(), ..grants.sandbox_settings() };
-            let wanted = Wanted {
+            let wanted = SandboxQuery {
                 command: "agent",
-                wish: Wish::Unsandboxed,
+                wish: SandboxWish::Unsandboxed,
                 platform: surroundings.facts.platform,
-                ability: Ability::Available,
+                ability: SandboxAbility::Available,
             };
             match should_use_sandbox(&settings, wanted) {
-                SandboxChoice::Unsandboxed(_) => {
-                    meant_to_run(&arguments.policy, Chosen { sandbox: Some(false), ..chosen })?
-                }
+                SandboxChoice::Unsandboxed(_) => meant_to_run(
+                    &arguments.policy,
+                    RunOverrides { sandbox: Some(false), ..chosen },
+                )?,
                 SandboxChoice::Sandboxed(_) | SandboxChoice::Refused => return Err(not_without()),
             }
         }
     };
-    if whose == Whose::Projects && !meant.resolved.grants.is_confined() {
+    if whose == CommandAuthor::Projects && !meant.resolved.grants.is_confined() {
         return Err(not_the_projects());
     }
     Ok(meant)
@@ -76,13 +78,13 @@ pub(super) fn walled(
 /// The same policy without a sandbox, where none could be made and the policy accepts that.
 pub(super) fn outside(
     ended: &Result<Outcome, EngineError>,
-    resolved: &Resolved,
-    whose: Whose,
-) -> Option<Resolved> {
+    resolved: &ResolvedPolicy,
+    whose: CommandAuthor,
+) -> Option<ResolvedPolicy> {
     let rules = &resolved.grants.sandbox;
     let is_unavailable =
         matches!(ended, Err(EngineError::Provider(ProviderError::NotStarted { .. })));
-    if !is_unavailable || rules.fail_if_unavailable || whose == Whose::Projects {
+    if !is_unavailable || rules.fail_if_unavailable || whose == CommandAuthor::Projects {
         return None;
     }
     let mut outside = resolved.clone();
