@@ -6,8 +6,8 @@
 mod score;
 mod trial;
 
-pub use score::{Guess, Score};
-pub use trial::Came;
+pub use score::{CorpusScore, StderrGuess};
+pub use trial::CorpusResult;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,7 +19,7 @@ const COMMANDS: &str = include_str!("corpus/commands.txt");
 
 /// A command, and what is to come of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct CorpusEntry {
     /// The section it stands in.
     pub section: String,
     /// The command line.
@@ -31,14 +31,14 @@ pub struct Entry {
     /// Further flags of `ringfence run`.
     pub flags: Vec<String>,
     /// What is refused, and nothing else.
-    pub refused: BTreeSet<Refused>,
+    pub refused: BTreeSet<ExpectedDenial>,
     /// Whether the result says that the sandbox stood in the way.
     pub blocked: bool,
 }
 
 /// Something that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refused {
+pub struct ExpectedDenial {
     /// What was tried.
     pub operation: String,
     /// On what; `.` is the project and `~` the home.
@@ -47,20 +47,20 @@ pub struct Refused {
     pub rule: String,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for ExpectedDenial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} by {}", self.operation, self.target, self.rule)
     }
 }
 
 /// The whole corpus.
-pub fn corpus() -> Vec<Entry> {
+pub fn corpus() -> Vec<CorpusEntry> {
     parse(COMMANDS)
 }
 
 /// Panics where the text is not in its form: the data are part of the program.
-fn parse(text: &str) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
+fn parse(text: &str) -> Vec<CorpusEntry> {
+    let mut entries: Vec<CorpusEntry> = Vec::new();
     let mut section = "";
     for (number, line) in
         text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
@@ -68,19 +68,19 @@ fn parse(text: &str) -> Vec<Entry> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match (word, entries.last_mut()) {
             ("==", _) => section = rest,
-            ("$", _) => entries.push(Entry {
+            ("$", _) => entries.push(CorpusEntry {
                 section: section.into(),
                 line: rest.into(),
                 needs: first_program(rest),
-                ..Entry::default()
+                ..CorpusEntry::default()
             }),
             ("needs", Some(entry)) => entry.needs = (rest != "nothing").then(|| rest.into()),
             ("before", Some(entry)) => entry.before = Some(rest.into()),
             ("with", Some(entry)) => entry.flags = rest.split(' ').map(str::to_owned).collect(),
             ("blocked", Some(entry)) => entry.blocked = true,
             ("refused", Some(entry)) => {
-                let refused =
-                    Refused::parse(rest).unwrap_or_else(|| panic!("line {}: {line}", number + 1));
+                let refused = ExpectedDenial::parse(rest)
+                    .unwrap_or_else(|| panic!("line {}: {line}", number + 1));
                 assert!(entry.refused.insert(refused), "line {}: stands there twice", number + 1);
             }
             _ => panic!("line {}: {line}", number + 1),
@@ -89,7 +89,7 @@ fn parse(text: &str) -> Vec<Entry> {
     entries
 }
 
-impl Refused {
+impl ExpectedDenial {
     fn parse(text: &str) -> Option<Self> {
         let (what, rule) = text.split_once(" by ")?;
         let (operation, target) = what.split_once(' ')?;
@@ -104,7 +104,7 @@ fn first_program(line: &str) -> Option<String> {
     (!word.starts_with(['(', '.', '~']) && !OF_THE_SHELL.contains(&word)).then(|| word.into())
 }
 
-impl Entry {
+impl CorpusEntry {
     /// The program that the entry needs and this machine lacks.
     pub fn lacks(&self) -> Option<&str> {
         let program = self.needs.as_deref()?;

@@ -8,11 +8,11 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::gate::needs;
+use crate::output::TestOutput;
 use crate::program::python;
-use crate::project::Project;
-use crate::ran::Ran;
-use crate::user::As;
+use crate::project::TestProject;
+use crate::require::needs;
+use crate::user::TestUser;
 
 /// The names of that network. Two at public addresses of both kinds, one at another, one at a
 /// private address, one where clouds tell their secrets, one at the machine's own loopback.
@@ -47,16 +47,16 @@ exec "$2" -B lan.py
 
 /// The network, its servers and what they hear. Ends when dropped.
 #[derive(Debug)]
-pub struct Lan<'a> {
-    project: &'a Project,
+pub struct TestNetwork<'a> {
+    project: &'a TestProject,
     servers: Child,
     directory: PathBuf,
 }
 
-impl Project {
+impl TestProject {
     /// A network for this project. Its authority's certificate is `ca.crt` in the project.
     #[track_caller]
-    pub fn lan(&self) -> Option<Lan<'_>> {
+    pub fn lan(&self) -> Option<TestNetwork<'_>> {
         if !needs(&["ip", "nsenter", "unshare", "openssl", "mount"]) {
             return None;
         }
@@ -72,7 +72,7 @@ impl Project {
         }
         let mut servers = self.command_of_the_runner("unshare");
         servers
-            .arg(if As::runner_is_root() { "-mn" } else { "-rmn" })
+            .arg(if TestUser::runner_is_root() { "-mn" } else { "-rmn" })
             .args(["sh", "-ec", SETUP, "sh"]);
         servers.arg(&directory).args([python()?, &self.user.ids().0.to_string()]).arg(self.home());
         let said =
@@ -87,14 +87,14 @@ impl Project {
         BufReader::new(servers.stdout.take().expect("piped just above"))
             .read_line(&mut ready)
             .expect("the servers say something");
-        let lan = Lan { project: self, servers, directory };
+        let lan = TestNetwork { project: self, servers, directory };
         assert!(ready == "ready\n", "no network of its own:\n{}", lan.file("said"));
         self.write("ca.crt", lan.file("ca.crt"));
         Some(lan)
     }
 }
 
-impl Lan<'_> {
+impl TestNetwork<'_> {
     /// A file that stands beside the servers.
     pub fn at(&self, name: impl AsRef<Path>) -> PathBuf {
         self.directory.join(name)
@@ -111,14 +111,14 @@ impl Lan<'_> {
     }
 
     /// A program as whoever serves, in this network.
-    pub fn served(&self, line: &str) -> Ran {
-        Ran::of(self.entered(&self.directory).args(["sh", "-c", line]), b"")
+    pub fn served(&self, line: &str) -> TestOutput {
+        TestOutput::of(self.entered(&self.directory).args(["sh", "-c", line]), b"")
     }
 
     fn entered(&self, directory: &Path) -> Command {
         let mut command = self.project.command_of_the_runner("nsenter");
         command.args(["-t", &self.servers.id().to_string(), "-m", "-n"]);
-        if !As::runner_is_root() {
+        if !TestUser::runner_is_root() {
             command.args(["-U", "--preserve-credentials"]);
         }
         command.args(["sh", "-c", "cd \"$0\" && exec \"$@\""]).arg(directory);
@@ -128,7 +128,7 @@ impl Lan<'_> {
     /// A program as the project's user, in the project and in this network.
     pub fn command(&self) -> Command {
         let mut command = self.entered(&self.project.root());
-        if self.project.user == As::User && As::runner_is_root() {
+        if self.project.user == TestUser::User && TestUser::runner_is_root() {
             let (uid, gid) = self.project.user.ids();
             command.args([
                 "setpriv",
@@ -142,14 +142,14 @@ impl Lan<'_> {
 
     /// `ringfence run` in this network, to its end.
     #[track_caller]
-    pub fn run(&self, words: &[&str]) -> Ran {
-        Ran::of(self.command().arg(self.project.binary()).arg("run").args(words), b"")
+    pub fn run(&self, words: &[&str]) -> TestOutput {
+        TestOutput::of(self.command().arg(self.project.binary()).arg("run").args(words), b"")
     }
 
     /// The same, where these variables are set.
     #[track_caller]
-    pub fn run_with(&self, variables: &[(&str, &str)], words: &[&str]) -> Ran {
-        Ran::of(
+    pub fn run_with(&self, variables: &[(&str, &str)], words: &[&str]) -> TestOutput {
+        TestOutput::of(
             self.command()
                 .envs(variables.iter().copied())
                 .arg(self.project.binary())
@@ -161,12 +161,12 @@ impl Lan<'_> {
 
     /// A line of shell in this network, without ringfence.
     #[track_caller]
-    pub fn bare(&self, line: &str) -> Ran {
-        Ran::of(self.command().args(["sh", "-c", line]), b"")
+    pub fn bare(&self, line: &str) -> TestOutput {
+        TestOutput::of(self.command().args(["sh", "-c", line]), b"")
     }
 }
 
-impl Drop for Lan<'_> {
+impl Drop for TestNetwork<'_> {
     fn drop(&mut self) {
         // The servers end with what they read.
         drop(self.servers.stdin.take());

@@ -6,30 +6,30 @@
 
 #![forbid(unsafe_code)]
 
-mod alone;
-mod bystander;
-mod census;
 mod corpus;
-mod gate;
+mod host_snapshot;
 mod lan;
+mod output;
+mod outside_process;
 mod probe;
+mod process_per_test;
 mod program;
 mod project;
-mod ran;
 mod repeat;
+mod require;
 mod terminal;
 mod toolchain;
 mod user;
 
-pub use alone::{Alone, Body};
-pub use bystander::Bystander;
-pub use census::{Census, processes_with};
-pub use corpus::{Came, Entry, Guess, Refused, Score, corpus};
-pub use gate::{fuse_for_all, needs, skip};
-pub use lan::Lan;
-pub use probe::{PRELUDE, Tried};
+pub use corpus::{CorpusEntry, CorpusResult, CorpusScore, ExpectedDenial, StderrGuess, corpus};
+pub use host_snapshot::{HostSnapshot, processes_with};
+pub use lan::TestNetwork;
+pub use output::{TestOutput, finish, signal, soon, wait_at_most};
+pub use outside_process::OutsideProcess;
+pub use probe::{PRELUDE, ProbeResult};
+pub use process_per_test::{ProcessPerTest, TestBody};
 pub use program::{compiled, python};
-pub use project::{Entries, Project, SECRET, own_policy};
-pub use ran::{Ran, finish, signal, soon, wait_at_most};
+pub use project::{SECRET, TestProject, TreeListing, own_policy};
 pub use repeat::{STRESS_VARIABLE, repetitions};
-pub use user::{As, each_user};
+pub use require::{fuse_for_all, needs, skip};
+pub use user::{TestUser, each_user};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::gate::skip;
-use crate::project::Project;
+use crate::project::TestProject;
+use crate::require::skip;
 
 /// A Python that every user can start; skips if there is none.
 ///
@@ -22,7 +22,7 @@ pub fn python() -> Option<&'static str> {
 
 /// Compiles a C program into the project; skips if there is no compiler.
 #[track_caller]
-pub fn compiled(project: &Project, name: &str, source: &str) -> Option<PathBuf> {
+pub fn compiled(project: &TestProject, name: &str, source: &str) -> Option<PathBuf> {
     let Some(compiler) = ["/usr/bin/cc", "/usr/bin/gcc", "/usr/bin/clang"]
         .into_iter()
         .find(|path| Path::new(path).exists())

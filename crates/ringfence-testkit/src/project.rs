@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::ran::Ran;
-use crate::user::As;
+use crate::output::TestOutput;
+use crate::user::TestUser;
 
 /// Stands in every file that nobody inside may read.
 pub const SECRET: &str = "xyzzy-never-to-be-seen";
@@ -21,12 +21,12 @@ pub const SECRET: &str = "xyzzy-never-to-be-seen";
 pub(crate) const SEARCHED: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// What stands in a tree: path and a word for what is there.
-pub type Entries = BTreeMap<PathBuf, String>;
+pub type TreeListing = BTreeMap<PathBuf, String>;
 
 /// A fresh home with a project in it, another one beside, and secrets all around.
-pub struct Project {
+pub struct TestProject {
     /// Who owns and uses it.
-    pub user: As,
+    pub user: TestUser,
     base: PathBuf,
     binary: PathBuf,
 }
@@ -66,10 +66,10 @@ pub fn own_policy(home: &Path, root: &Path) -> PathBuf {
     home.join(format!(".config/ringfence/projects/{name}.toml"))
 }
 
-impl Project {
+impl TestProject {
     /// Makes one for `user`, in which `binary` is the ringfence to try.
     #[track_caller]
-    pub fn new(user: As, binary: impl Into<PathBuf>) -> Project {
+    pub fn new(user: TestUser, binary: impl Into<PathBuf>) -> TestProject {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let base = ground().join(format!("ringfence-test-{}-{count}", std::process::id()));
@@ -80,7 +80,7 @@ impl Project {
         fs::set_permissions(&base, fs::Permissions::from_mode(0o755))
             .expect("the directory was just made");
         user.own(&base);
-        let project = Project { user, binary: reachable(&binary.into(), user, &base), base };
+        let project = TestProject { user, binary: reachable(&binary.into(), user, &base), base };
         for secret in HOME_SECRETS {
             project.write_at(&project.home().join(secret), SECRET);
         }
@@ -193,9 +193,9 @@ impl Project {
     pub fn ringfence_after(&self, mounts: &str) -> Command {
         let mut command = self.command_of_the_runner("unshare");
         // Whoever is not the superuser becomes one of a namespace, to be allowed to mount.
-        command.arg(if As::runner_is_root() { "-m" } else { "-rm" });
+        command.arg(if TestUser::runner_is_root() { "-m" } else { "-rm" });
         command.args(["sh", "-c", &format!("{{ {mounts}; }} || exit 99; exec \"$@\""), "sh"]);
-        if self.user == As::User && As::runner_is_root() {
+        if self.user == TestUser::User && TestUser::runner_is_root() {
             let (uid, gid) = self.user.ids();
             command.args([
                 "setpriv",
@@ -208,9 +208,9 @@ impl Project {
         command
     }
 
-    /// `ringfence` itself. A run takes a file for the command's own if it is as old as the run by the
-    /// clock of file systems, which ticks every few milliseconds: so files that a test just wrote get
-    /// older first.
+    /// `ringfence` itself. A run takes a file for the command's own if it is as old as the run by
+    /// the clock of file systems, which ticks every few milliseconds: so files that a test just
+    /// wrote get older first.
     pub fn ringfence(&self) -> Command {
         let now = clock_gettime(ClockId::Realtime);
         while clock_gettime(ClockId::RealtimeCoarse) <= now {
@@ -226,32 +226,32 @@ impl Project {
 
     /// `ringfence run` with flags and a command, to its end.
     #[track_caller]
-    pub fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Ran {
-        Ran::of(self.ringfence().arg("run").args(words), b"")
+    pub fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> TestOutput {
+        TestOutput::of(self.ringfence().arg("run").args(words), b"")
     }
 
     /// A line of shell inside.
     #[track_caller]
-    pub fn sh(&self, line: &str) -> Ran {
+    pub fn sh(&self, line: &str) -> TestOutput {
         self.run(["-c", line])
     }
 
     /// The same line without ringfence.
     #[track_caller]
-    pub fn sh_bare(&self, line: &str) -> Ran {
-        Ran::of(self.command("/bin/sh").args(["-c", line]), b"")
+    pub fn sh_bare(&self, line: &str) -> TestOutput {
+        TestOutput::of(self.command("/bin/sh").args(["-c", line]), b"")
     }
 
     /// Everything in the project, and what kind and size it has.
-    pub fn entries(&self) -> Entries {
-        let mut entries = Entries::new();
+    pub fn entries(&self) -> TreeListing {
+        let mut entries = TreeListing::new();
         list(&self.root(), &self.root(), &mut entries);
         entries
     }
 
     /// Everything in the home directory but what is ringfence's own.
-    pub fn home_entries(&self) -> Entries {
-        let mut entries = Entries::new();
+    pub fn home_entries(&self) -> TreeListing {
+        let mut entries = TreeListing::new();
         list(&self.home(), &self.home(), &mut entries);
         entries.retain(|path, _| {
             !path.starts_with(".cache/ringfence") && !path.starts_with(".local/state/ringfence")
@@ -260,13 +260,13 @@ impl Project {
     }
 }
 
-impl Drop for Project {
+impl Drop for TestProject {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.base);
     }
 }
 
-fn list(directory: &Path, root: &Path, entries: &mut Entries) {
+fn list(directory: &Path, root: &Path, entries: &mut TreeListing) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let (path, Ok(metadata)) = (entry.path(), entry.metadata()) else { continue };
         let what =
@@ -284,7 +284,7 @@ fn ground() -> PathBuf {
     if let Some(asked) = std::env::var_os("RINGFENCE_TEST_DIR") {
         return asked.into();
     }
-    if As::runner_is_root() {
+    if TestUser::runner_is_root() {
         let places = ["/srv", "/home", "/opt", "/var/lib"];
         return places
             .into_iter()
@@ -298,11 +298,11 @@ fn ground() -> PathBuf {
 
 /// The binary where the user can execute it: the build directory may be below a home that
 /// nobody else can enter.
-fn reachable(binary: &Path, user: As, base: &Path) -> PathBuf {
+fn reachable(binary: &Path, user: TestUser, base: &Path) -> PathBuf {
     static COPY: OnceLock<bool> = OnceLock::new();
     let shut = |path: &Path| path.metadata().map_or(true, |metadata| metadata.mode() & 0o001 == 0);
     let needs_copy = *COPY.get_or_init(|| binary.ancestors().skip(1).any(shut));
-    if user == As::Root || !As::runner_is_root() || !needs_copy {
+    if user == TestUser::Root || !TestUser::runner_is_root() || !needs_copy {
         return binary.to_owned();
     }
     let copy = base.join("ringfence");

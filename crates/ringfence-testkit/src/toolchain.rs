@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::project::Project;
+use crate::project::TestProject;
 
-impl Project {
+impl TestProject {
     /// The programs of the toolchain, where the project's user can reach them. It may stand
     /// in a home that nobody else can enter; then it gets other names, in the project's home.
     #[track_caller]

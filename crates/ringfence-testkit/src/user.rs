@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// Whom a test is tried as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum As {
+pub enum TestUser {
     /// The superuser.
     Root,
     /// Somebody without any privilege.
@@ -19,38 +19,44 @@ pub enum As {
 /// containers.
 const SOMEBODY: u32 = 61_234;
 
-impl fmt::Display for As {
+impl fmt::Display for TestUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            As::Root => "root",
-            As::User => "an ordinary user",
+            TestUser::Root => "root",
+            TestUser::User => "an ordinary user",
         })
     }
 }
 
-impl As {
+impl TestUser {
     /// Whether the runner of the tests is the superuser.
     pub fn runner_is_root() -> bool {
         rustix::process::geteuid().is_root()
     }
 
     /// Everybody the runner can be.
-    pub fn all() -> &'static [As] {
-        if As::runner_is_root() { &[As::User, As::Root] } else { &[As::User] }
+    pub fn all() -> &'static [TestUser] {
+        if TestUser::runner_is_root() {
+            &[TestUser::User, TestUser::Root]
+        } else {
+            &[TestUser::User]
+        }
     }
 
     /// User and group id.
     pub fn ids(self) -> (u32, u32) {
         match self {
-            As::Root => (0, 0),
-            As::User if As::runner_is_root() => (SOMEBODY, SOMEBODY),
-            As::User => (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+            TestUser::Root => (0, 0),
+            TestUser::User if TestUser::runner_is_root() => (SOMEBODY, SOMEBODY),
+            TestUser::User => {
+                (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+            }
         }
     }
 
     /// Lets `command` run as this user.
     pub fn put_on(self, command: &mut Command) {
-        if self == As::User && As::runner_is_root() {
+        if self == TestUser::User && TestUser::runner_is_root() {
             // Supplementary groups go with the change of the user: the standard library
             // clears them when the superuser changes into somebody else.
             command.uid(SOMEBODY).gid(SOMEBODY);
@@ -59,7 +65,7 @@ impl As {
 
     /// Gives `path` to this user.
     pub fn own(self, path: &Path) {
-        if As::runner_is_root() {
+        if TestUser::runner_is_root() {
             let (uid, gid) = self.ids();
             std::os::unix::fs::lchown(path, Some(uid), Some(gid))
                 .unwrap_or_else(|error| panic!("chown {}: {error}", path.display()));
@@ -69,15 +75,15 @@ impl As {
 
 /// Tries `body` as the superuser, if the runner is, and as an ordinary user; both are
 /// tried even if the first fails.
-pub fn each_user(body: impl Fn(As)) {
-    let failed = |user: &As| {
+pub fn each_user(body: impl Fn(TestUser)) {
+    let failed = |user: &TestUser| {
         let panic = catch_unwind(AssertUnwindSafe(|| body(*user))).err();
         if panic.is_some() {
             eprintln!("this failed as {user}");
         }
         panic
     };
-    let failures: Vec<_> = As::all().iter().filter_map(failed).collect();
+    let failures: Vec<_> = TestUser::all().iter().filter_map(failed).collect();
     if let Some(first) = failures.into_iter().next() {
         resume_unwind(first);
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_testkit::{As, Score, corpus, fuse_for_all};
+use ringfence_testkit::{CorpusScore, TestUser, corpus, fuse_for_all};
 
 fn main() -> ExitCode {
     let Some(binary) = std::env::args_os().nth(1) else {
@@ -31,11 +31,11 @@ fn precision(binary: &Path) -> Result<(), String> {
     if !fuse_for_all() {
         return Err("without /dev/fuse, what is read is not told of".into());
     }
-    if !As::runner_is_root() {
+    if !TestUser::runner_is_root() {
         println!("tried as an ordinary user only: whoever runs this is not root\n");
     }
-    let mut score = Score::default();
-    for user in As::all() {
+    let mut score = CorpusScore::default();
+    for user in TestUser::all() {
         for entry in &entries {
             let came = entry.tried(*user, binary);
             for difference in entry.differences(&came) {

@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-use super::{Came, Entry};
+use super::{CorpusEntry, CorpusResult};
 
 /// What is guessed from a command's standard error, as sandboxes without any other means do:
 /// that it was stopped if it speaks of permission, whatever its exit status, and at the path
 /// in quotes before `: Permission denied`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guess {
+pub struct StderrGuess {
     /// Whether the sandbox stood in the way.
     pub blocked: bool,
     /// At what.
     pub resource: Option<String>,
 }
 
-impl Guess {
+impl StderrGuess {
     /// From this text.
     pub fn from(stderr: &str) -> Self {
         let blocked =
@@ -29,7 +29,7 @@ impl Guess {
 
 /// Right and wrong answers to one question.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Tally {
+struct ScoreTally {
     /// Yes, and it is so.
     hits: usize,
     /// Yes, and it is not so.
@@ -38,7 +38,7 @@ struct Tally {
     misses: usize,
 }
 
-impl Tally {
+impl ScoreTally {
     fn count(&mut self, told: usize, expected: usize, both: usize) {
         self.hits += both;
         self.false_alarms += told - both;
@@ -50,7 +50,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for ScoreTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = |of: usize| if of == 0 { 0.0 } else { 100.0 * self.hits as f64 / of as f64 };
         let (precision, recall) =
@@ -65,20 +65,20 @@ impl fmt::Display for Tally {
 
 /// How a whole corpus was answered.
 #[derive(Debug, Clone, Default)]
-pub struct Score {
+pub struct CorpusScore {
     runs: usize,
-    denials: Tally,
-    blocked: Tally,
-    resource: Tally,
-    guessed: Tally,
-    guessed_resource: Tally,
+    denials: ScoreTally,
+    blocked: ScoreTally,
+    resource: ScoreTally,
+    guessed: ScoreTally,
+    guessed_resource: ScoreTally,
     wrong_guesses: Vec<String>,
 }
 
-impl Score {
+impl CorpusScore {
     /// Adds what came of one entry.
-    pub fn add(&mut self, entry: &Entry, came: &Came) {
-        let guess = Guess::from(&came.stderr);
+    pub fn add(&mut self, entry: &CorpusEntry, came: &CorpusResult) {
+        let guess = StderrGuess::from(&came.stderr);
         self.runs += 1;
         self.denials.count(
             came.refused.len(),
@@ -120,7 +120,7 @@ impl Score {
     }
 }
 
-impl fmt::Display for Score {
+impl fmt::Display for CorpusScore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -146,11 +146,14 @@ impl fmt::Display for Score {
 
 #[cfg(test)]
 mod tests {
-    use super::{Guess, Tally};
+    use super::{ScoreTally, StderrGuess};
 
     #[track_caller]
     fn check(stderr: &str, blocked: bool, resource: Option<&str>) {
-        assert_eq!(Guess::from(stderr), Guess { blocked, resource: resource.map(str::to_owned) });
+        assert_eq!(
+            StderrGuess::from(stderr),
+            StderrGuess { blocked, resource: resource.map(str::to_owned) }
+        );
     }
 
     #[test]
@@ -164,12 +167,12 @@ mod tests {
 
     #[test]
     fn one_wrong_answer_is_not_perfect() {
-        let mut tally = Tally::default();
+        let mut tally = ScoreTally::default();
         assert!(!tally.is_perfect());
         tally.count(2, 2, 2);
         assert!(tally.is_perfect() && tally.to_string().contains("100.0 %   100.0 %"));
         tally.count(1, 0, 0);
         assert!(!tally.is_perfect());
-        assert_eq!(tally, Tally { hits: 2, false_alarms: 1, misses: 0 });
+        assert_eq!(tally, ScoreTally { hits: 2, false_alarms: 1, misses: 0 });
     }
 }

@@ -5,16 +5,16 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Entry, Refused};
-use crate::project::{Project, SEARCHED};
-use crate::ran::Ran;
-use crate::user::As;
+use super::{CorpusEntry, ExpectedDenial};
+use crate::output::TestOutput;
+use crate::project::{SEARCHED, TestProject};
+use crate::user::TestUser;
 
 /// What came of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Came {
+pub struct CorpusResult {
     /// What was refused.
-    pub refused: BTreeSet<Refused>,
+    pub refused: BTreeSet<ExpectedDenial>,
     /// Whether the result says that the sandbox stood in the way.
     pub blocked: bool,
     /// What the result names as that which was refused.
@@ -25,11 +25,11 @@ pub struct Came {
     pub status: i64,
 }
 
-impl Entry {
+impl CorpusEntry {
     /// Tries the entry as `user`, with the ringfence at `binary`, in a project of its own.
     #[track_caller]
-    pub fn tried(&self, user: As, binary: &Path) -> Came {
-        let project = Project::new(user, binary);
+    pub fn tried(&self, user: TestUser, binary: &Path) -> CorpusResult {
+        let project = TestProject::new(user, binary);
         let mut path = SEARCHED.to_owned();
         if self.needs.as_deref() == Some("cargo") {
             path = format!("{}:{path}", project.toolchain().display());
@@ -43,7 +43,7 @@ impl Entry {
             .args(["run", "--json"])
             .args(&self.flags)
             .args(["-c", &self.line]);
-        let ran = Ran::of(&mut command, b"");
+        let ran = TestOutput::of(&mut command, b"");
         let said: Value = serde_json::from_slice(&ran.stdout).unwrap_or(Value::Null);
         let Some(denials) = said["denials"].as_array() else {
             panic!("{}\n{}{}", self.line, ran.text(), ran.talk())
@@ -55,12 +55,12 @@ impl Entry {
         let short = |value: &Value| {
             value.as_str().unwrap_or_default().replace(&root, ".").replace(&home, "~")
         };
-        let refused = |denial: &Value| Refused {
+        let refused = |denial: &Value| ExpectedDenial {
             operation: short(&denial["operation"]),
             target: short(&denial["target"]),
             rule: short(&denial["rule"]),
         };
-        Came {
+        CorpusResult {
             refused: denials
                 .iter()
                 .map(refused)
@@ -78,7 +78,7 @@ impl Entry {
     }
 
     /// How what came differs from what was to come, a line each.
-    pub fn differences(&self, came: &Came) -> Vec<String> {
+    pub fn differences(&self, came: &CorpusResult) -> Vec<String> {
         let mut lines: Vec<String> = came
             .refused
             .difference(&self.refused)

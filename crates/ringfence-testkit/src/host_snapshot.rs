@@ -28,7 +28,7 @@ fn holds(bytes: &[u8], marker: &str) -> bool {
 
 /// What a run could leave on the host, outside of its project.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Census {
+pub struct HostSnapshot {
     /// Lines of the mount table.
     pub mounts: Vec<String>,
     /// Names in the places for temporary files that speak of ringfence.
@@ -37,9 +37,9 @@ pub struct Census {
     pub sockets: Vec<String>,
 }
 
-impl Census {
+impl HostSnapshot {
     /// Looks now.
-    pub fn take() -> Census {
+    pub fn take() -> HostSnapshot {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let mounts = read("/proc/self/mountinfo")
             .lines()
@@ -60,6 +60,6 @@ impl Census {
             }
         }
         temporary.sort();
-        Census { mounts, temporary, sockets }
+        HostSnapshot { mounts, temporary, sockets }
     }
 }

@@ -4,20 +4,20 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 use crate::program::python;
-use crate::project::Project;
+use crate::project::TestProject;
 
 /// A process of the same user outside; ended when dropped.
 #[derive(Debug)]
-pub struct Bystander {
+pub struct OutsideProcess {
     child: Child,
     /// The first line it said.
     pub said: String,
 }
 
-impl Project {
+impl TestProject {
     /// Starts a Python program outside and waits for its first line.
     #[track_caller]
-    pub fn bystander(&self, code: &str) -> Bystander {
+    pub fn bystander(&self, code: &str) -> OutsideProcess {
         let python = python().expect("the tests of ringfence need python3");
         let code = format!(
             "{}\n{code}\nprint(said if 'said' in globals() else 'ready', flush=True)\ntime.sleep(120)",
@@ -35,11 +35,11 @@ impl Project {
             .read_line(&mut said)
             .expect("it says something");
         assert!(!said.is_empty(), "the bystander ended at once");
-        Bystander { child, said: said.trim().to_owned() }
+        OutsideProcess { child, said: said.trim().to_owned() }
     }
 }
 
-impl Bystander {
+impl OutsideProcess {
     /// Its process id on the host.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -51,7 +51,7 @@ impl Bystander {
     }
 }
 
-impl Drop for Bystander {
+impl Drop for OutsideProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

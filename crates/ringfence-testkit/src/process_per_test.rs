@@ -10,13 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::project::Project;
-use crate::ran::Ran;
+use crate::output::TestOutput;
+use crate::project::TestProject;
 use crate::user::each_user;
 
 /// Tests that each run in a process of their own, as every user the runner can be.
 #[derive(Debug, Clone)]
-pub struct Alone<'a> {
+pub struct ProcessPerTest<'a> {
     /// Their names.
     pub names: Vec<String>,
     /// What each has on its standard input.
@@ -24,16 +24,16 @@ pub struct Alone<'a> {
     /// A variable that each finds in its environment.
     pub variable: (&'a str, &'a str),
     /// Tries the one of this name, in a fresh directory that is the user's.
-    pub body: Body,
+    pub body: TestBody,
 }
 
 /// Tries the test of this name in this directory.
-pub type Body = fn(&str, &Path) -> Result<(), Box<dyn Error>>;
+pub type TestBody = fn(&str, &Path) -> Result<(), Box<dyn Error>>;
 
 /// The word by which the process knows that it is the one.
 const HERE: &str = "--here";
 
-impl Alone<'_> {
+impl ProcessPerTest<'_> {
     /// What a `main` is to do.
     pub fn main(&self) -> ExitCode {
         let words: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -82,7 +82,7 @@ impl Alone<'_> {
     fn passes(&self, name: &str) -> bool {
         let tried = catch_unwind(AssertUnwindSafe(|| {
             each_user(|user| {
-                let project = Project::new(
+                let project = TestProject::new(
                     user,
                     std::env::current_exe().expect("a program knows where it is"),
                 );
@@ -90,7 +90,7 @@ impl Alone<'_> {
                 project.make_directories(&directory);
                 let mut command = project.command(project.binary());
                 command.args([HERE, name]).arg(&directory).env(self.variable.0, self.variable.1);
-                Ran::of(&mut command, self.input).ok();
+                TestOutput::of(&mut command, self.input).ok();
             });
         }));
         println!("test {name} ... {}", if tried.is_ok() { "ok" } else { "FAILED" });

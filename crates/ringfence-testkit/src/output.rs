@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// What a command said and how it ended.
 #[derive(Debug)]
-pub struct Ran {
+pub struct TestOutput {
     /// The exit status; a signal is 128 + its number.
     pub status: i32,
     /// The signal that ended it.
@@ -22,10 +22,10 @@ pub struct Ran {
 /// No test waits longer for one command.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-impl Ran {
+impl TestOutput {
     /// Runs `command` to its end, with `input` for it to read.
     #[track_caller]
-    pub fn of(command: &mut Command, input: &[u8]) -> Ran {
+    pub fn of(command: &mut Command, input: &[u8]) -> TestOutput {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
@@ -75,7 +75,7 @@ impl Ran {
 
 /// Waits for `child` and collects what it says.
 #[track_caller]
-pub fn finish(mut child: Child) -> Ran {
+pub fn finish(mut child: Child) -> TestOutput {
     let collect = |stream: Option<Box<dyn Read + Send>>| {
         thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -100,7 +100,7 @@ pub fn finish(mut child: Child) -> Ran {
             String::from_utf8_lossy(&stderr)
         )
     };
-    Ran {
+    TestOutput {
         status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         signal: status.signal(),
         stdout,
