@@ -1,5 +1,5 @@
-//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `stress`, `fuzz`, `precision`, `bench`, `soak`
-//! and `kernels`.
+//! Chores of this workspace: `cargo xtask tidy`, `gen`, `ci`, `stress`, `fuzz`, `precision`,
+//! `bench`, `soak` and `kernels`.
 //!
 //! One file per chore. Nothing here ships, and nothing that ships depends on it.
 

@@ -1,4 +1,5 @@
-//! What the bench runs inside a sandbox: it does one thing many times and prints the nanoseconds of each.
+//! What the bench runs inside a sandbox: it does one thing many times and prints the nanoseconds of
+//! each.
 //!
 //! Timed in here, a row tells what work costs once the sandbox stands, and not
 //! what it costs to set it up.
@@ -17,7 +18,9 @@ use std::time::{Duration, Instant};
 use crate::Done;
 use crate::bench::POURED;
 
-/// `open COUNT PATH`, `stat COUNT PATH`, `connect COUNT ADDRESS`, `crowd COUNT ADDRESS`, `download COUNT ADDRESS`, `hook COUNT RINGFENCE TOOL NAME`, `loop COUNT COMMAND…` or `fresh COUNT DIRECTORY COMMAND…`.
+/// `open COUNT PATH`, `stat COUNT PATH`, `connect COUNT ADDRESS`, `crowd COUNT ADDRESS`, `download
+/// COUNT ADDRESS`, `hook COUNT RINGFENCE TOOL NAME`, `loop COUNT COMMAND…` or `fresh COUNT
+/// DIRECTORY COMMAND…`.
 pub(crate) fn run(task: &[&str]) -> Done {
     let [task, count, rest @ ..] = task else { return Err("probe: no task".into()) };
     let count = count.parse()?;
@@ -147,9 +150,9 @@ fn tunnel(proxy: &str, address: &str) -> io::Result<TcpStream> {
     }
 }
 
-/// Runs `command` untimed until the sandbox stands, at least once, and `count` times timed, each time with an
-/// empty `directory` if there is one. Answers `count` times the median: whatever else the machine does for a
-/// moment is nothing of the command's.
+/// Runs `command` untimed until the sandbox stands, at least once, and `count` times timed, each
+/// time with an empty `directory` if there is one. Answers `count` times the median: whatever else
+/// the machine does for a moment is nothing of the command's.
 fn commands(
     count: u32,
     directory: Option<&Path>,

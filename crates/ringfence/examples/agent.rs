@@ -16,21 +16,21 @@ use std::error::Error;
 use std::fs;
 use std::io::{self, IsTerminal};
 
-use ringfence::tools::Call;
-use ringfence::{AgentRunner, AgentStep, Answer, Permission, SandboxConfig, SandboxManager};
+use ringfence::tools::RoutedCall;
+use ringfence::{AgentRunner, AgentStep, AskAnswer, Permission, SandboxConfig, SandboxManager};
 use serde_json::{Value, json};
 
 /// What thinks. A real one sends what it has heard to a service, and gets its next call back.
 trait Model {
     /// The next call, after it has been told what became of the last one; `None` when it is done.
-    fn next(&mut self, heard: Option<&AgentStep>) -> Option<Call>;
+    fn next(&mut self, heard: Option<&AgentStep>) -> Option<RoutedCall>;
 }
 
 /// One that knows beforehand what it will say.
-struct Scripted(VecDeque<Call>);
+struct Scripted(VecDeque<RoutedCall>);
 
 impl Model for Scripted {
-    fn next(&mut self, heard: Option<&AgentStep>) -> Option<Call> {
+    fn next(&mut self, heard: Option<&AgentStep>) -> Option<RoutedCall> {
         if matches!(heard, Some(AgentStep::Denied { .. })) {
             eprintln!("model: then not");
         }
@@ -62,9 +62,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The calls of a script, or some that show what there is to see.
-fn script(file: Option<String>) -> Result<VecDeque<Call>, Box<dyn Error>> {
+fn script(file: Option<String>) -> Result<VecDeque<RoutedCall>, Box<dyn Error>> {
     let Some(file) = file else {
-        let call = |tool: &str, input: Value| Call { tool: tool.into(), input };
+        let call = |tool: &str, input: Value| RoutedCall { tool: tool.into(), input };
         return Ok(VecDeque::from([
             call("list", json!({ "path": "." })),
             call("Bash", json!({ "command": "cd /tmp && export GREETING=hello" })),
@@ -76,7 +76,7 @@ fn script(file: Option<String>) -> Result<VecDeque<Call>, Box<dyn Error>> {
     let read = |line: &str| {
         let value: Value = serde_json::from_str(line)?;
         let tool = value["tool"].as_str().ok_or("a call names its `tool`")?.to_owned();
-        Ok(Call { tool, input: value["input"].clone() })
+        Ok(RoutedCall { tool, input: value["input"].clone() })
     };
     lines.lines().filter(|line| !line.trim().is_empty()).map(read).collect()
 }
@@ -93,7 +93,7 @@ fn show(tool: &str, step: &AgentStep) -> Result<(), Box<dyn Error>> {
 }
 
 /// Asks the person. Whoever says nothing, or something else, has not said yes.
-fn ask(permission: &Permission) -> Result<Answer, Box<dyn Error>> {
+fn ask(permission: &Permission) -> Result<AskAnswer, Box<dyn Error>> {
     let options: Vec<String> = permission.options.iter().map(ToString::to_string).collect();
     if io::stdin().is_terminal() {
         eprintln!("{}. {}?", permission.reason, options.join(", "));
@@ -105,5 +105,5 @@ fn ask(permission: &Permission) -> Result<Answer, Box<dyn Error>> {
         .iter()
         .copied()
         .find(|option| option.to_string() == line.trim())
-        .unwrap_or(Answer::Deny))
+        .unwrap_or(AskAnswer::Deny))
 }

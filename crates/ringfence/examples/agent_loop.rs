@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 
-use ringfence::{Command, SandboxConfig, SandboxManager, Stream};
+use ringfence::{Command, OutputStream, SandboxConfig, SandboxManager};
 
 /// State lives on from one call to the next, and a secret stays unread.
 const CALLS: &[&str] =
@@ -28,9 +28,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let manager = SandboxManager::new(SandboxConfig::default())?;
     for call in calls {
         // What a model would wait for, a person may watch.
-        let watched = |stream: Stream, bytes: &[u8]| {
+        let watched = |stream: OutputStream, bytes: &[u8]| {
             let _ = io::stderr()
-                .write_all(if stream == Stream::Out { b"| " } else { b"! " })
+                .write_all(if stream == OutputStream::Out { b"| " } else { b"! " })
                 .and(io::stderr().write_all(bytes));
         };
         let command = Command::new(call).timeout_ms(60_000).on_output(watched);

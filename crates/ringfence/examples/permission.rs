@@ -15,7 +15,7 @@
 use std::error::Error;
 use std::io;
 
-use ringfence::{Answer, Permission, SandboxConfig, SandboxManager};
+use ringfence::{AskAnswer, Permission, SandboxConfig, SandboxManager};
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     ringfence::init();
@@ -35,12 +35,12 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let answer = choose(&permission, words.next())?;
     manager.answer(".", &result, answer)?;
     let again = match answer {
-        Answer::Deny => {
+        AskAnswer::Deny => {
             println!("the agent is told: {}", permission.reason);
             return Ok(());
         }
-        Answer::AllowOnce => ringfence::block_on(manager.execute_outside(".", call.as_str()))?,
-        Answer::AllowSession | Answer::AllowPermanent => {
+        AskAnswer::AllowOnce => ringfence::block_on(manager.execute_outside(".", call.as_str()))?,
+        AskAnswer::AllowSession | AskAnswer::AllowPermanent => {
             manager.execute_blocking(".", call.as_str())?
         }
     };
@@ -50,7 +50,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The option that the person names.
-fn choose(permission: &Permission, said: Option<String>) -> Result<Answer, Box<dyn Error>> {
+fn choose(permission: &Permission, said: Option<String>) -> Result<AskAnswer, Box<dyn Error>> {
     let said = match said {
         Some(said) => said,
         None => {
@@ -67,5 +67,5 @@ fn choose(permission: &Permission, said: Option<String>) -> Result<Answer, Box<d
         .iter()
         .copied()
         .find(|option| option.to_string() == said)
-        .unwrap_or(Answer::Deny))
+        .unwrap_or(AskAnswer::Deny))
 }

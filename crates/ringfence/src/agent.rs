@@ -5,8 +5,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_api::{Answer, Denial, Permission, causes};
-use ringfence_tools::{Call, Handler, ToolError};
+use ringfence_api::{AskAnswer, Denial, Permission, causes};
+use ringfence_tools::{RoutedCall, ToolError, ToolHandler};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -72,19 +72,19 @@ impl Serialize for AgentStep {
 pub struct AgentRunner {
     manager: Arc<SandboxManager>,
     cwd: PathBuf,
-    extensions: Vec<(String, Arc<dyn Handler>)>,
-    waiting: Option<Waiting>,
+    extensions: Vec<(String, Arc<dyn ToolHandler>)>,
+    waiting: Option<PendingCall>,
 }
 
 /// A call that waits for an answer.
-struct Waiting {
-    call: Call,
+struct PendingCall {
+    call: RoutedCall,
     permission: Permission,
     denial: Denial,
 }
 
 /// What a call came to, before anybody is asked.
-enum Came {
+enum CallOutcome {
     Through(Value),
     Refused { denial: Box<Denial>, permission: Option<Permission>, result: Option<Value> },
 }
@@ -96,7 +96,7 @@ impl AgentRunner {
     }
 
     /// Has an extension serve all tools with a prefix, such as `mcp` or `skill`.
-    pub fn register(&mut self, prefix: &str, extension: Arc<dyn Handler>) {
+    pub fn register(&mut self, prefix: &str, extension: Arc<dyn ToolHandler>) {
         self.extensions.push((prefix.to_owned(), extension));
     }
 
@@ -106,7 +106,7 @@ impl AgentRunner {
     }
 
     /// Carries out a call. One that still waits for an answer is given up.
-    pub fn step(&mut self, call: Call) -> Result<AgentStep, SandboxError> {
+    pub fn step(&mut self, call: RoutedCall) -> Result<AgentStep, SandboxError> {
         self.waiting = None;
         let came = self.attempt(&self.manager, &call)?;
         Ok(self.settle(call, came, None))
@@ -121,19 +121,19 @@ impl AgentRunner {
     /// - [`Answer::Deny`]: the model is told.
     ///
     /// What is not among the options is an error, and the call still waits.
-    pub fn answer(&mut self, answer: Answer) -> Result<AgentStep, SandboxError> {
+    pub fn answer(&mut self, answer: AskAnswer) -> Result<AgentStep, SandboxError> {
         let not_offered = || SandboxError::NotOffered { what: answer.to_string() };
         let waiting = self
             .waiting
             .take_if(|waiting| waiting.permission.options.contains(&answer))
             .ok_or_else(not_offered)?;
-        let Waiting { call, permission, denial } = waiting;
-        if answer == Answer::Deny {
+        let PendingCall { call, permission, denial } = waiting;
+        if answer == AskAnswer::Deny {
             return Ok(AgentStep::Denied {
                 reason: format!("{}; a person was asked, and did not allow it", permission.reason),
             });
         }
-        let came = if answer == Answer::AllowOnce {
+        let came = if answer == AskAnswer::AllowOnce {
             let alone = Arc::new(self.manager.isolated()?);
             alone.grant(what_opens(&denial).ok_or_else(not_offered)?);
             let came = self.attempt(&alone, &call);
@@ -151,28 +151,37 @@ impl AgentRunner {
         block_on(self.manager.shutdown()).map(drop)
     }
 
-    fn settle(&mut self, call: Call, came: Came, allowed: Option<&Denial>) -> AgentStep {
+    fn settle(
+        &mut self,
+        call: RoutedCall,
+        came: CallOutcome,
+        allowed: Option<&Denial>,
+    ) -> AgentStep {
         match came {
-            Came::Through(result) => AgentStep::Completed(result),
+            CallOutcome::Through(result) => AgentStep::Completed(result),
             // Whoever was allowed something and is refused it again would be asked for ever.
-            Came::Refused { denial, permission: Some(permission), .. }
+            CallOutcome::Refused { denial, permission: Some(permission), .. }
                 if !allowed.is_some_and(|allowed| is_same(allowed, &denial)) =>
             {
                 self.waiting =
-                    Some(Waiting { call, permission: permission.clone(), denial: *denial });
+                    Some(PendingCall { call, permission: permission.clone(), denial: *denial });
                 AgentStep::RequiresPermission(permission)
             }
-            Came::Refused { result: Some(result), .. } => AgentStep::Completed(result),
-            Came::Refused { denial, .. } => AgentStep::Denied { reason: refusal(&denial) },
+            CallOutcome::Refused { result: Some(result), .. } => AgentStep::Completed(result),
+            CallOutcome::Refused { denial, .. } => AgentStep::Denied { reason: refusal(&denial) },
         }
     }
 
     /// One call, in the sandbox that `manager` has for it.
-    fn attempt(&self, manager: &Arc<SandboxManager>, call: &Call) -> Result<Came, SandboxError> {
+    fn attempt(
+        &self,
+        manager: &Arc<SandboxManager>,
+        call: &RoutedCall,
+    ) -> Result<CallOutcome, SandboxError> {
         let sandbox = block_on(manager.get_sandbox(&self.cwd))?;
-        let shell = Arc::new(Shell::default());
+        let shell = Arc::new(ShellReply::default());
         let session =
-            InShell { manager: manager.clone(), cwd: self.cwd.clone(), shell: shell.clone() };
+            ShellHandler { manager: manager.clone(), cwd: self.cwd.clone(), shell: shell.clone() };
         let mut router = routed(sandbox.as_ref(), Arc::new(session))?;
         for (prefix, extension) in &self.extensions {
             router.register(prefix, extension.clone()).map_err(SandboxError::tool)?;
@@ -183,20 +192,22 @@ impl AgentRunner {
             let shown = serde_json::to_value(&result).unwrap_or_default();
             let permission = self.offered(result.permission.clone(), result.blocked_by.as_ref());
             return Ok(match result.blocked_by {
-                Some(denial) => {
-                    Came::Refused { denial: Box::new(denial), permission, result: Some(shown) }
-                }
-                None => Came::Through(shown),
+                Some(denial) => CallOutcome::Refused {
+                    denial: Box::new(denial),
+                    permission,
+                    result: Some(shown),
+                },
+                None => CallOutcome::Through(shown),
             });
         }
         match called {
-            Ok(result) => Ok(Came::Through(result)),
+            Ok(result) => Ok(CallOutcome::Through(result)),
             Err(ToolError::Denied { denial }) => {
                 let permission = self.offered(sandbox.permission(&denial), Some(&denial));
-                Ok(Came::Refused { denial, permission, result: None })
+                Ok(CallOutcome::Refused { denial, permission, result: None })
             }
             Err(error @ ToolError::Audit { .. }) => Err(SandboxError::tool(error)),
-            Err(error) => Ok(Came::Through(json!({ "error": told(&error) }))),
+            Err(error) => Ok(CallOutcome::Through(json!({ "error": told(&error) }))),
         }
     }
 
@@ -229,23 +240,23 @@ fn told(error: &ToolError) -> Value {
 
 /// What the shell has answered, as more than JSON.
 #[derive(Default)]
-struct Shell(Mutex<Option<Result<ExecuteResult, SandboxError>>>);
+struct ShellReply(Mutex<Option<Result<ExecuteResult, SandboxError>>>);
 
-impl Shell {
+impl ShellReply {
     fn take(&self) -> Option<Result<ExecuteResult, SandboxError>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 /// The shell of a sandbox, which remembers what it answered.
-struct InShell {
+struct ShellHandler {
     manager: Arc<SandboxManager>,
     cwd: PathBuf,
-    shell: Arc<Shell>,
+    shell: Arc<ShellReply>,
 }
 
-impl Handler for InShell {
-    fn handle(&self, call: &Call) -> Result<Value, Box<dyn Error + Send + Sync>> {
+impl ToolHandler for ShellHandler {
+    fn handle(&self, call: &RoutedCall) -> Result<Value, Box<dyn Error + Send + Sync>> {
         let command = command(call)?;
         let ended = self.manager.execute_blocking(&self.cwd, command);
         *self.shell.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);

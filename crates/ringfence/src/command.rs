@@ -3,21 +3,21 @@
 use std::fmt;
 use std::time::Duration;
 
-use ringfence_api::{Line, Stream};
+use ringfence_api::{OutputStream, ShellCommand};
 
 /// A command for the shell of a sandbox, as it would be typed there.
 pub struct Command {
-    pub(crate) line: Line,
-    pub(crate) sink: Option<Box<Output>>,
+    pub(crate) line: ShellCommand,
+    pub(crate) sink: Option<Box<OutputFn>>,
 }
 
 /// Whoever wants to see output as it comes.
-pub(crate) type Output = dyn FnMut(Stream, &[u8]) + Send;
+pub(crate) type OutputFn = dyn FnMut(OutputStream, &[u8]) + Send;
 
 impl Command {
     /// The command `text`; several lines are one command as well.
     pub fn new(text: impl Into<Vec<u8>>) -> Self {
-        Self { line: Line::new(text), sink: None }
+        Self { line: ShellCommand::new(text), sink: None }
     }
 
     /// What it reads from its standard input; without, there is nothing to read.
@@ -46,7 +46,7 @@ impl Command {
 
     /// Passes on what it writes as it comes, all of it, on the thread of the sandbox: a
     /// receiver that is slow slows the command down.
-    pub fn on_output(mut self, sink: impl FnMut(Stream, &[u8]) + Send + 'static) -> Self {
+    pub fn on_output(mut self, sink: impl FnMut(OutputStream, &[u8]) + Send + 'static) -> Self {
         self.sink = Some(Box::new(sink));
         self
     }
@@ -57,12 +57,12 @@ impl Command {
     }
 
     /// How it is to be run, for other providers: text, input, limits.
-    pub fn line(&self) -> &Line {
+    pub fn line(&self) -> &ShellCommand {
         &self.line
     }
 
     /// Hands over a piece of output, for other providers.
-    pub fn pass_on(&mut self, stream: Stream, bytes: &[u8]) {
+    pub fn pass_on(&mut self, stream: OutputStream, bytes: &[u8]) {
         if let Some(sink) = &mut self.sink {
             sink(stream, bytes);
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ringfence_engine::layers_of;
-use ringfence_policy::import::{Format, NoteKind, import};
+use ringfence_policy::import::{ImportFormat, ImportNoteKind, import};
 use ringfence_policy::{AbsPath, Source};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -83,7 +83,7 @@ impl SandboxConfig {
     /// the network stays shut, and of a malformed text only a note is left.
     pub fn from_sandbox_json(text: &str) -> Self {
         let mut config = Self::default();
-        let Ok(imported) = import(text, Format::SandboxJson) else { return config };
+        let Ok(imported) = import(text, ImportFormat::SandboxJson) else { return config };
         let paths = |entries: &[ringfence_policy::policy::PathEntry]| {
             entries.iter().map(|entry| entry.path().to_owned()).collect()
         };
@@ -91,7 +91,7 @@ impl SandboxConfig {
         config.policy.filesystem.whitelist = paths(&imported.policy.filesystem.write);
         config.policy.filesystem.blacklist = paths(&imported.policy.filesystem.deny);
         let mut whole: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
-        let is_malformed = imported.notes.iter().any(|note| note.kind == NoteKind::Warning);
+        let is_malformed = imported.notes.iter().any(|note| note.kind == ImportNoteKind::Warning);
         if !is_malformed {
             if let Some(Value::String(provider)) = whole.remove("provider") {
                 config.provider = provider;

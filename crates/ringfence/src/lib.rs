@@ -99,8 +99,8 @@ mod config;
 mod error;
 mod local;
 mod manager;
+mod oneshot;
 mod permission;
-mod promise;
 mod protocol;
 mod registry;
 mod result;
@@ -112,25 +112,26 @@ pub use config::{FilesystemLists, NetworkSwitch, SandboxConfig, SandboxPolicy};
 pub use error::SandboxError;
 pub use local::{LocalOptions, LocalSandboxProvider};
 pub use manager::SandboxManager;
-pub use promise::block_on;
+pub use oneshot::block_on;
 pub use protocol::{
-    BoxFuture, Confinement, Grant, Opens, SandboxBackend, SandboxCreateOptions, SandboxInfo,
-    SandboxProvider, SandboxStatus,
+    BoxFuture, Confinement, GrantAccess, SandboxBackend, SandboxCreateOptions, SandboxGrant,
+    SandboxInfo, SandboxProvider, SandboxStatus,
 };
 pub use registry::SandboxProviderRegistry;
-pub use result::{Captured, ExecuteResult};
+pub use result::{CapturedOutput, ExecuteResult};
 pub use routing::router;
 
 /// Denials as a block in a command's standard error, for agents, and without it again, for people.
 pub use ringfence_api::violations;
 pub use ringfence_api::{
-    Afterwards, Answer, Ask, Asker, Breach, Denial, Evidence, Gap, Granted, Loss, Operation,
-    Outcome, Permission, Quarantined, Refusal, RequiresPermission, Status, Stream, Usage,
+    Ask, AskAnswer, Asker, CommandRefusal, Denial, DenialEvidence, ExitStatus, Gap, GapKind,
+    GrantedAccess, LimitBreach, Operation, Outcome, OutputStream, Permission, QuarantinedFile,
+    RequiresPermission, ResourceUsage, ShellState,
 };
 pub use ringfence_policy::Mode;
 pub use ringfence_policy::command::{
-    Ability, Consent, Platform, SandboxChoice, SandboxSettings, Unsandboxed, Wanted, Wish,
-    should_use_sandbox,
+    Platform, RunConsent, SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings,
+    SandboxWish, UnsandboxedReason, should_use_sandbox,
 };
 /// Tools in process, for agents that call tools rather than a shell; see [`router`].
 pub use ringfence_tools as tools;

@@ -1,16 +1,16 @@
 //! The place called `local`: this machine's own sandbox.
 
-mod desk;
-mod followers;
-mod opening;
+mod open;
+mod policy_poller;
+mod thread;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use ringfence_api::{Denial, Permission, Quarantined};
+use ringfence_api::{Denial, Permission, QuarantinedFile};
 use ringfence_policy::Mode;
-use ringfence_tools::Tools;
+use ringfence_tools::FileTools;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::{
@@ -18,14 +18,14 @@ use crate::protocol::{
     SandboxStatus,
 };
 use crate::{Command, ExecuteResult, SandboxError};
-use desk::Desk;
-use followers::Followers;
+use policy_poller::PolicyPoller;
+use thread::SandboxThread;
 
 /// Sandboxes of this machine's own kernel.
 #[derive(Default)]
 pub struct LocalSandboxProvider {
-    made: Mutex<HashMap<String, Weak<Desk>>>,
-    followers: Arc<Followers>,
+    made: Mutex<HashMap<String, Weak<SandboxThread>>>,
+    followers: Arc<PolicyPoller>,
 }
 
 /// What `providerOptions` may hold for `local`.
@@ -52,7 +52,7 @@ impl LocalSandboxProvider {
     /// Its name in the registry.
     pub const NAME: &str = "local";
 
-    fn made(&self) -> MutexGuard<'_, HashMap<String, Weak<Desk>>> {
+    fn made(&self) -> MutexGuard<'_, HashMap<String, Weak<SandboxThread>>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,7 +70,7 @@ impl SandboxProvider for LocalSandboxProvider {
             if options.confinement == Confinement::Sandbox && !crate::is_ready() {
                 return Err(SandboxError::InitMissing);
             }
-            let desk = Arc::new(Desk::open(options, self.followers.clone()).await?);
+            let desk = Arc::new(SandboxThread::open(options, self.followers.clone()).await?);
             let mut made = self.made();
             made.retain(|_, desk| desk.strong_count() > 0);
             made.insert(desk.id().to_owned(), Arc::downgrade(&desk));
@@ -78,7 +78,10 @@ impl SandboxProvider for LocalSandboxProvider {
         })
     }
 
-    fn destroy<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Quarantined>, SandboxError>> {
+    fn destroy<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<QuarantinedFile>, SandboxError>> {
         Box::pin(async move {
             let desk = self.made().remove(id).and_then(|desk| desk.upgrade());
             match desk {
@@ -102,7 +105,7 @@ impl SandboxProvider for LocalSandboxProvider {
 }
 
 struct LocalBackend {
-    desk: Arc<Desk>,
+    desk: Arc<SandboxThread>,
 }
 
 impl SandboxBackend for LocalBackend {
@@ -115,11 +118,11 @@ impl SandboxBackend for LocalBackend {
         Box::pin(async move { desk.execute(command).await })
     }
 
-    fn dispose(&self) -> BoxFuture<'_, Result<Vec<Quarantined>, SandboxError>> {
+    fn dispose(&self) -> BoxFuture<'_, Result<Vec<QuarantinedFile>, SandboxError>> {
         Box::pin(self.desk.close())
     }
 
-    fn tools(&self) -> Result<Tools, SandboxError> {
+    fn tools(&self) -> Result<FileTools, SandboxError> {
         self.desk.tools()
     }
 

@@ -5,15 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_api::{Answer, Asker, Denial, Permission, Quarantined};
-use ringfence_engine::{Files, Opening, gather, open_for_good};
+use ringfence_api::{AskAnswer, Asker, Denial, Permission, QuarantinedFile};
+use ringfence_engine::{GrantTarget, PolicyFiles, gather, open_for_good};
 use ringfence_policy::{AbsPath, Access, HostRule};
 
+use crate::oneshot::FairLock;
 use crate::permission::{what_opens, what_was_opened};
-use crate::promise::Turnstile;
 use crate::protocol::{
-    Confinement, Grant, Opens, SandboxBackend, SandboxCreateOptions, SandboxInfo, SandboxProvider,
-    SandboxStatus,
+    Confinement, GrantAccess, SandboxBackend, SandboxCreateOptions, SandboxGrant, SandboxInfo,
+    SandboxProvider, SandboxStatus,
 };
 use crate::{
     Command, ExecuteResult, LocalSandboxProvider, SandboxConfig, SandboxError,
@@ -35,23 +35,23 @@ pub struct SandboxManager {
     registry: SandboxProviderRegistry,
     provider: Arc<dyn SandboxProvider>,
     asker: Option<Arc<dyn Asker>>,
-    state: Mutex<State>,
-    making: Turnstile,
+    state: Mutex<ManagerState>,
+    making: FairLock,
 }
 
 #[derive(Default)]
-struct State {
-    kept: HashMap<PathBuf, Kept>,
-    granted: Vec<Grant>,
+struct ManagerState {
+    kept: HashMap<PathBuf, ManagedSandbox>,
+    granted: Vec<SandboxGrant>,
     /// What was opened in a sandbox that stands: for the one that takes its place.
-    in_place: HashMap<PathBuf, Vec<Grant>>,
+    in_place: HashMap<PathBuf, Vec<SandboxGrant>>,
     /// Moved away when a sandbox before this one ended; for the next result.
-    quarantined: Vec<Quarantined>,
+    quarantined: Vec<QuarantinedFile>,
     /// For the first result.
     notes: Vec<String>,
 }
 
-struct Kept {
+struct ManagedSandbox {
     backend: Arc<dyn SandboxBackend>,
     /// How many grants it was made with: there are only ever more.
     grants: usize,
@@ -74,8 +74,9 @@ impl SandboxManager {
         } else {
             LocalSandboxProvider::NAME
         })?;
-        let state = Mutex::new(State { notes: config.notes.clone(), ..State::default() });
-        Ok(Self { config, registry, provider, asker: None, state, making: Turnstile::default() })
+        let state =
+            Mutex::new(ManagerState { notes: config.notes.clone(), ..ManagerState::default() });
+        Ok(Self { config, registry, provider, asker: None, state, making: FairLock::default() })
     }
 
     /// With somebody who is asked while a command waits, where the place can ask: what they
@@ -92,7 +93,7 @@ impl SandboxManager {
         Ok(Self { asker: self.asker.clone(), ..copy })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,14 +122,14 @@ impl SandboxManager {
         let confinement =
             if self.config.enabled { Confinement::Sandbox } else { Confinement::Unconfined };
         let backend = self.provider.create(self.options(&cwd, granted, confinement)).await?;
-        self.state().kept.insert(cwd, Kept { backend: backend.clone(), grants });
+        self.state().kept.insert(cwd, ManagedSandbox { backend: backend.clone(), grants });
         Ok(backend)
     }
 
     fn options(
         &self,
         cwd: &Path,
-        granted: Vec<Grant>,
+        granted: Vec<SandboxGrant>,
         confinement: Confinement,
     ) -> SandboxCreateOptions {
         SandboxCreateOptions {
@@ -143,7 +144,7 @@ impl SandboxManager {
         }
     }
 
-    async fn put_away(&self, kept: Kept) -> Result<(), SandboxError> {
+    async fn put_away(&self, kept: ManagedSandbox) -> Result<(), SandboxError> {
         let moved = kept.backend.dispose().await?;
         self.state().quarantined.extend(moved);
         Ok(())
@@ -163,7 +164,7 @@ impl SandboxManager {
                 result.quarantined.append(&mut state.quarantined);
                 result.warnings.append(&mut state.notes);
                 let lasting =
-                    result.granted.iter().filter(|granted| granted.answer != Answer::AllowOnce);
+                    result.granted.iter().filter(|granted| granted.answer != AskAnswer::AllowOnce);
                 state
                     .in_place
                     .entry(cwd)
@@ -203,11 +204,11 @@ impl SandboxManager {
 
     /// Opens a directory for reading and writing in all sandboxes, from the next command on.
     pub fn add_runtime_whitelist(&self, path: impl Into<String>) {
-        self.grant(Grant { path: path.into(), opens: Opens::Writing });
+        self.grant(SandboxGrant { path: path.into(), opens: GrantAccess::Writing });
     }
 
     /// The same for what a grant says.
-    pub fn grant(&self, grant: Grant) {
+    pub fn grant(&self, grant: SandboxGrant) {
         let mut state = self.state();
         if !state.granted.contains(&grant) {
             state.granted.push(grant);
@@ -219,13 +220,14 @@ impl SandboxManager {
     pub fn requires_permission(&self, result: &ExecuteResult) -> Option<Permission> {
         let (permission, denial) = (result.permission.clone()?, result.blocked_by.as_ref()?);
         let can_be_opened = what_opens(denial).is_some();
-        let is_offered = |answer: &Answer| match answer {
-            Answer::AllowOnce => self.config.allow_unsandboxed_commands,
-            Answer::AllowSession | Answer::AllowPermanent => can_be_opened,
-            Answer::Deny => true,
+        let is_offered = |answer: &AskAnswer| match answer {
+            AskAnswer::AllowOnce => self.config.allow_unsandboxed_commands,
+            AskAnswer::AllowSession | AskAnswer::AllowPermanent => can_be_opened,
+            AskAnswer::Deny => true,
         };
-        let options: Vec<Answer> = permission.options.iter().copied().filter(is_offered).collect();
-        (options != [Answer::Deny]).then_some(Permission { options, ..permission })
+        let options: Vec<AskAnswer> =
+            permission.options.iter().copied().filter(is_offered).collect();
+        (options != [AskAnswer::Deny]).then_some(Permission { options, ..permission })
     }
 
     /// Does what a person answered: opens what was wanted, for as long as they said; for good
@@ -235,14 +237,14 @@ impl SandboxManager {
         &self,
         cwd: impl AsRef<Path>,
         result: &ExecuteResult,
-        answer: Answer,
+        answer: AskAnswer,
     ) -> Result<(), SandboxError> {
         let not_offered = || SandboxError::NotOffered { what: answer.to_string() };
         let permission = self.requires_permission(result).ok_or_else(not_offered)?;
         if !permission.options.contains(&answer) {
             return Err(not_offered());
         }
-        if matches!(answer, Answer::AllowOnce | Answer::Deny) {
+        if matches!(answer, AskAnswer::AllowOnce | AskAnswer::Deny) {
             return Ok(());
         }
         self.allow(cwd.as_ref(), result.blocked_by.as_ref().ok_or_else(not_offered)?, answer)
@@ -253,11 +255,11 @@ impl SandboxManager {
         &self,
         cwd: &Path,
         denial: &Denial,
-        answer: Answer,
+        answer: AskAnswer,
     ) -> Result<(), SandboxError> {
         let grant = what_opens(denial)
             .ok_or_else(|| SandboxError::NotOffered { what: answer.to_string() })?;
-        if answer == Answer::AllowPermanent {
+        if answer == AskAnswer::AllowPermanent {
             write_down(&key(cwd), &grant)?;
         }
         self.grant(grant);
@@ -272,7 +274,7 @@ impl SandboxManager {
         command: impl Into<Command>,
     ) -> Result<ExecuteResult, SandboxError> {
         if !self.config.allow_unsandboxed_commands {
-            return Err(SandboxError::NotOffered { what: Answer::AllowOnce.to_string() });
+            return Err(SandboxError::NotOffered { what: AskAnswer::AllowOnce.to_string() });
         }
         let (cwd, command) = (key(cwd.as_ref()), command.into());
         let local = self.registry.get(LocalSandboxProvider::NAME)?;
@@ -284,7 +286,7 @@ impl SandboxManager {
 
     /// The sandboxes that it keeps.
     pub fn list(&self) -> Vec<SandboxInfo> {
-        let info = |kept: &Kept| SandboxInfo {
+        let info = |kept: &ManagedSandbox| SandboxInfo {
             id: kept.backend.id().to_owned(),
             status: SandboxStatus::Running,
         };
@@ -295,9 +297,9 @@ impl SandboxManager {
 
     /// Ends all of them; grants are kept, should there be another command. Answers what was
     /// moved away before anyone could stumble over it.
-    pub async fn shutdown(&self) -> Result<Vec<Quarantined>, SandboxError> {
+    pub async fn shutdown(&self) -> Result<Vec<QuarantinedFile>, SandboxError> {
         let _pass = self.making.enter().await;
-        let all: Vec<Kept> = self.state().kept.drain().map(|(_, kept)| kept).collect();
+        let all: Vec<ManagedSandbox> = self.state().kept.drain().map(|(_, kept)| kept).collect();
         let mut failed = None;
         for kept in all {
             failed = self.put_away(kept).await.err().or(failed);
@@ -308,7 +310,7 @@ impl SandboxManager {
 }
 
 /// One more line in the person's own policy file.
-fn write_down(cwd: &Path, Grant { path, opens }: &Grant) -> Result<(), SandboxError> {
+fn write_down(cwd: &Path, SandboxGrant { path, opens }: &SandboxGrant) -> Result<(), SandboxError> {
     let absolute = |path: &Path| {
         let why = "it is not absolute";
         AbsPath::new(path)
@@ -316,14 +318,14 @@ fn write_down(cwd: &Path, Grant { path, opens }: &Grant) -> Result<(), SandboxEr
     };
     let surroundings = gather(&absolute(cwd)?).map_err(SandboxError::not_created)?;
     let opening = match opens {
-        Opens::Reading => Opening::Path(absolute(Path::new(path))?, Access::Read),
-        Opens::Writing => Opening::Path(absolute(Path::new(path))?, Access::Write),
-        Opens::Connecting => {
+        GrantAccess::Reading => GrantTarget::Path(absolute(Path::new(path))?, Access::Read),
+        GrantAccess::Writing => GrantTarget::Path(absolute(Path::new(path))?, Access::Write),
+        GrantAccess::Connecting => {
             let wrong = |_| SandboxError::Path { entry: path.clone(), why: "it is no host" };
-            Opening::Host(HostRule::parse(path).map_err(wrong)?)
+            GrantTarget::Host(HostRule::parse(path).map_err(wrong)?)
         }
     };
-    let written = open_for_good(&opening, &Files::default(), &surroundings.facts);
+    let written = open_for_good(&opening, &PolicyFiles::default(), &surroundings.facts);
     written.map(drop).map_err(|source| SandboxError::NotAllowed { source: Box::new(source) })
 }
 

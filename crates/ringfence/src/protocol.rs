@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ringfence_api::{Asker, Denial, Permission, Quarantined};
-use ringfence_tools::Tools;
+use ringfence_api::{Asker, Denial, Permission, QuarantinedFile};
+use ringfence_tools::FileTools;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -27,7 +27,10 @@ pub trait SandboxProvider: Send + Sync {
     ) -> BoxFuture<'_, Result<Arc<dyn SandboxBackend>, SandboxError>>;
 
     /// Ends the sandbox of this id; one that is not there has ended.
-    fn destroy<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Quarantined>, SandboxError>>;
+    fn destroy<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<QuarantinedFile>, SandboxError>>;
 
     /// Those that it made and that have not ended.
     fn list(&self) -> BoxFuture<'_, Result<Vec<SandboxInfo>, SandboxError>>;
@@ -45,11 +48,11 @@ pub trait SandboxBackend: Send + Sync {
     /// Ends the sandbox and everything in it, once the command that runs has ended; answers
     /// what was moved away before anyone could stumble over it. When this has ended nothing is
     /// left. Dropping the last handle ends it too, and does not wait.
-    fn dispose(&self) -> BoxFuture<'_, Result<Vec<Quarantined>, SandboxError>>;
+    fn dispose(&self) -> BoxFuture<'_, Result<Vec<QuarantinedFile>, SandboxError>>;
 
     /// Tools in process under this sandbox's policy, as it is by then; they end with it. Not
     /// every place has them: its files may be elsewhere.
-    fn tools(&self) -> Result<Tools, SandboxError> {
+    fn tools(&self) -> Result<FileTools, SandboxError> {
         Err(SandboxError::NotOffered { what: "tools".into() })
     }
 
@@ -74,7 +77,7 @@ pub struct SandboxCreateOptions {
     /// What is opened and shut beside.
     pub policy: SandboxPolicy,
     /// What a person has opened meanwhile. It goes before what the policy shuts.
-    pub granted: Vec<Grant>,
+    pub granted: Vec<SandboxGrant>,
     /// What stays as it is, whatever is opened around it: the caller's own settings, say.
     pub protected: Vec<PathBuf>,
     /// Who is asked while the command waits, where the place can ask.
@@ -102,16 +105,16 @@ impl SandboxCreateOptions {
 
 /// Something a person opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
+pub struct SandboxGrant {
     /// With all that is below it; `~` is the home directory. A host, where a host is opened.
     pub path: String,
     /// For what.
-    pub opens: Opens,
+    pub opens: GrantAccess,
 }
 
 /// What a grant is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Opens {
+pub enum GrantAccess {
     /// Reading, and starting programs.
     Reading,
     /// Writing as well.

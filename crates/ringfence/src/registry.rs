@@ -7,12 +7,12 @@ use std::sync::Arc;
 use crate::{LocalSandboxProvider, SandboxError, SandboxProvider};
 
 /// Makes a provider.
-type Factory = Arc<dyn Fn() -> Arc<dyn SandboxProvider> + Send + Sync>;
+type SandboxFactory = Arc<dyn Fn() -> Arc<dyn SandboxProvider> + Send + Sync>;
 
 /// Which kinds of places there are. A new one knows `local`.
 #[derive(Clone)]
 pub struct SandboxProviderRegistry {
-    factories: BTreeMap<String, Factory>,
+    factories: BTreeMap<String, SandboxFactory>,
 }
 
 impl Default for SandboxProviderRegistry {

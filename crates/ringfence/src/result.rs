@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use ringfence_api::{
-    Afterwards, Breach, Denial, Gap, Granted, Outcome, Output, Permission, Quarantined, Refusal,
-    Usage, base64,
+    CommandRefusal, Denial, Gap, GrantedAccess, LimitBreach, Outcome, Permission, QuarantinedFile,
+    ResourceUsage, ShellState, StreamOutput, base64,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
@@ -15,12 +15,12 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone)]
 pub struct ExecuteResult {
     /// What it wrote to standard output.
-    pub stdout: Captured,
+    pub stdout: CapturedOutput,
     /// What it wrote to standard error.
-    pub stderr: Captured,
+    pub stderr: CapturedOutput,
     /// What those wrote, to either, that earlier commands have left running, since the
     /// command before this one. In an answer it is there only where something was.
-    pub background: Captured,
+    pub background: CapturedOutput,
     /// Its exit status: 128 + the signal that ended it, 124 for the time limit.
     pub exit_code: i32,
     /// Whether the sandbox stood in the way. A program's own words never make it so.
@@ -34,21 +34,21 @@ pub struct ExecuteResult {
     /// How often something else was refused.
     pub denials_dropped: u64,
     /// What went through because somebody was asked and said so.
-    pub granted: Vec<Granted>,
+    pub granted: Vec<GrantedAccess>,
     /// Whether the time limit ended it.
     pub timed_out: bool,
     /// The limits that it went beyond.
-    pub breaches: Vec<Breach>,
+    pub breaches: Vec<LimitBreach>,
     /// Whether more was written than is kept.
     pub truncated: bool,
     /// How long it took.
     pub duration_ms: u64,
     /// What it used.
-    pub usage: Usage,
+    pub usage: ResourceUsage,
     /// Where the shell is now; nowhere if it has ended.
     pub cwd: Option<PathBuf>,
     /// Whether the shell lives on, or the next command starts in a new one.
-    pub shell: Afterwards,
+    pub shell: ShellState,
     /// Whether it was confined at all.
     pub confined: bool,
     /// What was enforced, in words.
@@ -56,11 +56,11 @@ pub struct ExecuteResult {
     /// What was asked for and could not be enforced.
     pub gaps: Vec<Gap>,
     /// What was moved away before anyone could stumble over it.
-    pub quarantined: Vec<Quarantined>,
+    pub quarantined: Vec<QuarantinedFile>,
     /// What a person should know beside.
     pub warnings: Vec<String>,
     /// Why it was not started, if a rule on its text refused it.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<CommandRefusal>,
     /// What stood in the way.
     pub blocked_by: Option<Denial>,
     /// What a person could be asked about that.
@@ -88,7 +88,7 @@ impl From<Outcome> for ExecuteResult {
             duration_ms: outcome.duration_ms,
             usage: outcome.usage,
             cwd: None,
-            shell: Afterwards::LivesOn,
+            shell: ShellState::LivesOn,
             confined: true,
             enforced: outcome.enforced,
             gaps: outcome.gaps,
@@ -97,21 +97,21 @@ impl From<Outcome> for ExecuteResult {
             warnings: Vec::new(),
             stdout: outcome.stdout.into(),
             stderr: outcome.stderr.into(),
-            background: Captured::default(),
+            background: CapturedOutput::default(),
         }
     }
 }
 
 /// What was written to a stream: bytes, which need not be text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Captured {
+pub struct CapturedOutput {
     /// What was kept of it, the beginning and the end.
     pub bytes: Vec<u8>,
     /// How many bytes between the two are missing.
     pub dropped: u64,
 }
 
-impl Captured {
+impl CapturedOutput {
     /// As text; what is none is shown as `U+FFFD`.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
@@ -127,8 +127,8 @@ impl Captured {
     }
 }
 
-impl From<Output> for Captured {
-    fn from(output: Output) -> Self {
+impl From<StreamOutput> for CapturedOutput {
+    fn from(output: StreamOutput) -> Self {
         Self {
             dropped: output.dropped,
             bytes: if output.tail.is_empty() { output.head } else { output.bytes() },
@@ -136,7 +136,7 @@ impl From<Output> for Captured {
     }
 }
 
-impl fmt::Display for Captured {
+impl fmt::Display for CapturedOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text())
     }
@@ -145,7 +145,7 @@ impl fmt::Display for Captured {
 /// What became of a command.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Wire<'a> {
+struct ExecuteResultJson<'a> {
     /// What it wrote to standard output; what is no text is shown as `U+FFFD`.
     stdout: Cow<'a, str>,
     /// Exactly, where text would not be.
@@ -184,17 +184,17 @@ struct Wire<'a> {
     /// How often something else was refused.
     denials_dropped: u64,
     /// What went through because somebody was asked and said so.
-    granted: &'a [Granted],
+    granted: &'a [GrantedAccess],
     /// Whether the time limit ended it.
     timed_out: bool,
     /// The limits that it went beyond.
-    breaches: &'a [Breach],
+    breaches: &'a [LimitBreach],
     /// Whether more was written than is kept.
     truncated: bool,
     /// How long it took.
     duration_ms: u64,
     /// What it used.
-    usage: Usage,
+    usage: ResourceUsage,
     /// Where the shell is now; nowhere if it has ended.
     cwd: Option<Cow<'a, str>>,
     /// Whether the shell lives on, or the next command starts in a new one.
@@ -207,12 +207,12 @@ struct Wire<'a> {
     /// What was asked for and could not be enforced.
     gaps: &'a [Gap],
     /// What was moved away before anyone could stumble over it.
-    quarantined: &'a [Quarantined],
+    quarantined: &'a [QuarantinedFile],
     /// What a person could be asked about what stood in the way.
     permission: &'a Option<Permission>,
     /// Why it was not started, if a rule on its text refused it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    refusal: &'a Option<Refusal>,
+    refusal: &'a Option<CommandRefusal>,
     /// What a person should know beside.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
@@ -220,14 +220,15 @@ struct Wire<'a> {
 
 impl Serialize for ExecuteResult {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Wire {
+        ExecuteResultJson {
             stdout: self.stdout.text(),
             stdout_base64: self.stdout.exact(),
             stdout_dropped: self.stdout.dropped(),
             stderr: self.stderr.text(),
             stderr_base64: self.stderr.exact(),
             stderr_dropped: self.stderr.dropped(),
-            background: (self.background != Captured::default()).then(|| self.background.text()),
+            background: (self.background != CapturedOutput::default())
+                .then(|| self.background.text()),
             background_base64: self.background.exact(),
             background_dropped: self.background.dropped(),
             exit_code: self.exit_code,
@@ -244,8 +245,8 @@ impl Serialize for ExecuteResult {
             usage: self.usage,
             cwd: self.cwd.as_ref().map(|cwd| cwd.to_string_lossy()),
             shell: match self.shell {
-                Afterwards::LivesOn => "lives-on",
-                Afterwards::Ended => "ended",
+                ShellState::LivesOn => "lives-on",
+                ShellState::Ended => "ended",
             },
             confined: self.confined,
             enforced: &self.enforced,
@@ -266,6 +267,6 @@ impl JsonSchema for ExecuteResult {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Wire::json_schema(generator)
+        ExecuteResultJson::json_schema(generator)
     }
 }

@@ -30,8 +30,8 @@ enum Words {
     /// The same with a seccomp filter that lets everything through, in this file: what any filter
     /// costs, whatever it says.
     Filtered(PathBuf, PathBuf),
-    /// Nothing around the command but somebody who is told of what it makes, and lets it through: what
-    /// it costs to be told, whatever is made of it.
+    /// Nothing around the command but somebody who is told of what it makes, and lets it through:
+    /// what it costs to be told, whatever is made of it.
     Told(PathBuf),
     /// Bubblewrap as people use it: few mounts, all of `/etc` readable, no secret hidden.
     Plain,

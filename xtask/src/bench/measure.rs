@@ -8,7 +8,8 @@ use super::contender::Contender;
 use super::job::{Job, Timing};
 use super::row::{Row, Who};
 
-/// The kernel takes namespaces down after their last process is gone: not in the next contender's time.
+/// The kernel takes namespaces down after their last process is gone: not in the next contender's
+/// time.
 const REST: Duration = Duration::from_millis(5);
 
 /// What one contender needed, round by round, in seconds or bytes; or why there is no number.
@@ -17,7 +18,8 @@ pub(super) struct Series {
     pub(super) samples: Result<Vec<f64>, String>,
 }
 
-/// Takes the row's rounds, the contenders one after the other in each, starting with another one each time.
+/// Takes the row's rounds, the contenders one after the other in each, starting with another one
+/// each time.
 pub(super) fn measure(row: &Row, job: &Job, contenders: &[Contender], pace: Pace) -> Vec<Series> {
     let takes_part = |contender: &&Contender| match row.who {
         Who::All => !contender.is_untold() && !contender.is_only_told(),

@@ -49,8 +49,8 @@ pub(super) enum Bar {
     Adds(f64, &'static str),
 }
 
-/// Where the bar is a few per cent. On a machine that is not quiet one table may still be two off: it takes
-/// the median of several.
+/// Where the bar is a few per cent. On a machine that is not quiet one table may still be two off:
+/// it takes the median of several.
 const A_FEW_PER_CENT: usize = 30;
 
 /// All rows, in the order of the table.

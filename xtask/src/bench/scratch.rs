@@ -83,7 +83,8 @@ impl Scratch {
         once(self.disk.join("tree"), |project| {
             let mut dice = Dice::new();
             files(project, |_| {
-                // The cube of an even distribution: 10 KB on average, many small ones, few large ones.
+                // The cube of an even distribution: 10 KB on average, many small ones, few large
+                // ones.
                 let part = dice.next() as f64 / f64::from(u32::MAX);
                 let size = 200 + (39_800.0 * part.powi(3)) as usize;
                 text(&mut dice, size)
@@ -110,7 +111,8 @@ impl Scratch {
                     "files",
                 ],
             )?;
-            // Entries as young as the index are read again each time: wait until they are not, then refresh.
+            // Entries as young as the index are read again each time: wait until they are not, then
+            // refresh.
             thread::sleep(YOUNG);
             fs::File::options()
                 .append(true)

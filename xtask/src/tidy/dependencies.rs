@@ -46,7 +46,8 @@ fn taken<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = (usiz
     })
 }
 
-/// The crates of the document's first table; the one below its `##` heading tells what was left out.
+/// The crates of the document's first table; the one below its `##` heading tells what was left
+/// out.
 fn explained<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = (usize, &'a str)> {
     let table = lines.enumerate().take_while(|(_, line)| !line.starts_with("## "));
     table.filter_map(|(index, line)| Some((index + 1, row(line)?)))

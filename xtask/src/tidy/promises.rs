@@ -40,15 +40,18 @@ fn tests(code: &str) -> impl Iterator<Item = &str> {
     let checks = code
         .split(" Check::")
         .skip(1)
-        .filter_map(|rest| rest.split_once(')')?.0.rsplit(',').next().map(str::trim));
+        .filter_map(|rest| {
+            rest.split_once(')')?.0.trim_end_matches([',', ' ', '\n']).rsplit(',').next()
+        })
+        .map(str::trim);
     functions.chain(checks)
 }
 
 /// Those that a test with a `main` of its own lists: `("module::name", name)`.
 fn listed(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().filter_map(|line| {
-        let (named, function) = line.trim().strip_prefix("(\"")?.split_once("\", ")?;
-        let function = function.trim_end_matches([',', ')']);
+    text.split('(').filter_map(|entry| {
+        let (named, rest) = entry.trim_start().strip_prefix('"')?.split_once("\",")?;
+        let function = rest.split_once(')')?.0.trim().trim_end_matches(',');
         (named.rsplit_once("::")?.1 == function).then_some(function)
     })
 }

@@ -4,22 +4,22 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use ringfence::tools::Call;
+use ringfence::tools::RoutedCall;
 use ringfence::{
-    AgentRunner, AgentStep, Answer, BoxFuture, ExecuteResult, LocalSandboxProvider, Quarantined,
-    SandboxBackend, SandboxConfig, SandboxCreateOptions, SandboxError, SandboxInfo, SandboxManager,
-    SandboxProvider, SandboxProviderRegistry,
+    AgentRunner, AgentStep, AskAnswer, BoxFuture, ExecuteResult, LocalSandboxProvider,
+    QuarantinedFile, SandboxBackend, SandboxConfig, SandboxCreateOptions, SandboxError,
+    SandboxInfo, SandboxManager, SandboxProvider, SandboxProviderRegistry,
 };
-use ringfence_testkit::{Ran, SECRET};
+use ringfence_testkit::{SECRET, TestOutput};
 use serde_json::{Value, json};
 
 use crate::stage::{home, part};
 
-fn call(tool: &str, input: Value) -> Call {
-    Call { tool: tool.into(), input }
+fn call(tool: &str, input: Value) -> RoutedCall {
+    RoutedCall { tool: tool.into(), input }
 }
 
-fn shell(line: &str) -> Call {
+fn shell(line: &str) -> RoutedCall {
     call("Bash", json!({ "command": line }))
 }
 
@@ -40,7 +40,7 @@ fn example(at: &Path, calls: &[Value], answers: &[&str]) -> Vec<Value> {
     let script: String = calls.iter().map(|call| format!("{call}\n")).collect();
     fs::write(at.join("calls.jsonl"), script).unwrap();
     let said = answers.iter().map(|answer| format!("{answer}\n")).collect::<String>();
-    let ran = Ran::of(part("agent", at).arg("calls.jsonl"), said.as_bytes()).ok();
+    let ran = TestOutput::of(part("agent", at).arg("calls.jsonl"), said.as_bytes()).ok();
     ran.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -64,7 +64,10 @@ impl SandboxProvider for Elsewhere {
         })
     }
 
-    fn destroy<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Quarantined>, SandboxError>> {
+    fn destroy<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<QuarantinedFile>, SandboxError>> {
         self.0.destroy(id)
     }
 
@@ -85,7 +88,7 @@ impl SandboxBackend for Remote {
         self.0.execute(command)
     }
 
-    fn dispose(&self) -> BoxFuture<'_, Result<Vec<Quarantined>, SandboxError>> {
+    fn dispose(&self) -> BoxFuture<'_, Result<Vec<QuarantinedFile>, SandboxError>> {
         self.0.dispose()
     }
 }
@@ -175,22 +178,22 @@ tests! { "agent":
     #[test]
     fn only_what_is_offered_can_be_answered_and_only_once(at) {
         let mut runner = runner(at);
-        assert_eq!(runner.answer(Answer::Deny).err().unwrap().code(), "not-offered");
+        assert_eq!(runner.answer(AskAnswer::Deny).err().unwrap().code(), "not-offered");
         let step = runner.step(shell("cat ~/notes.txt")).unwrap();
         assert!(matches!(step, AgentStep::RequiresPermission(_)), "{step:?}");
-        let step = runner.answer(Answer::AllowSession).unwrap();
+        let step = runner.answer(AskAnswer::AllowSession).unwrap();
         assert_eq!(completed(step)["stdout"], SECRET);
-        assert_eq!(runner.answer(Answer::AllowSession).err().unwrap().code(), "not-offered");
+        assert_eq!(runner.answer(AskAnswer::AllowSession).err().unwrap().code(), "not-offered");
         // A call that follows gives the one up that waits.
         assert!(matches!(runner.step(shell("cat ~/code/other/main.rs")).unwrap(), AgentStep::RequiresPermission(_)));
         completed(runner.step(shell("true")).unwrap());
-        assert_eq!(runner.answer(Answer::AllowSession).err().unwrap().code(), "not-offered");
+        assert_eq!(runner.answer(AskAnswer::AllowSession).err().unwrap().code(), "not-offered");
         // Two things in the way are two questions.
         let both = "cat ~/code/other/main.rs && cat ~/.netrc";
         assert!(matches!(runner.step(shell(both)).unwrap(), AgentStep::RequiresPermission(_)));
-        let step = runner.answer(Answer::AllowSession).unwrap();
+        let step = runner.answer(AskAnswer::AllowSession).unwrap();
         assert!(matches!(&step, AgentStep::RequiresPermission(permission) if permission.resource.ends_with(".netrc")), "{step:?}");
-        assert_eq!(completed(runner.answer(Answer::AllowOnce).unwrap())["stdout"], format!("{SECRET}{SECRET}"));
+        assert_eq!(completed(runner.answer(AskAnswer::AllowOnce).unwrap())["stdout"], format!("{SECRET}{SECRET}"));
         runner.shutdown().unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! The examples do what they say.
 
-use ringfence_testkit::{Ran, SECRET};
+use ringfence_testkit::{SECRET, TestOutput};
 use serde_json::Value;
 
 use crate::stage::{home, part};
@@ -9,7 +9,7 @@ tests! { "examples":
     #[test]
     fn an_agent_loop(at) {
         let lines = |input: &[u8]| -> Vec<Value> {
-            Ran::of(&mut part("agent_loop", at), input).ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+            TestOutput::of(&mut part("agent_loop", at), input).ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
         };
         let own = lines(b"");
         assert_eq!(own[1]["stdout"], "hello from /tmp\n");
@@ -21,7 +21,7 @@ tests! { "examples":
 
     #[test]
     fn a_permission_prompt(at) {
-        let run = |answer: &str| Ran::of(part("permission", at).args(["../notes.txt", answer]), b"").ok();
+        let run = |answer: &str| TestOutput::of(part("permission", at).args(["../notes.txt", answer]), b"").ok();
         let denied = run("deny");
         let asked: Value = serde_json::from_str(denied.lines().next().unwrap()).unwrap();
         assert_eq!(asked["status"], "requires_permission");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ringfence::{Answer, LocalSandboxProvider, SandboxCreateOptions, SandboxProvider, block_on};
-use ringfence_testkit::{Census, SECRET, processes_with, repetitions, soon};
+use ringfence::{AskAnswer, LocalSandboxProvider, SandboxCreateOptions, SandboxProvider, block_on};
+use ringfence_testkit::{HostSnapshot, SECRET, processes_with, repetitions, soon};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -119,7 +119,7 @@ tests! { "leaks":
         if !can_ask() {
             return;
         }
-        let asker = Arc::new(Says(AtomicUsize::new(0), Answer::AllowOnce));
+        let asker = Arc::new(Says(AtomicUsize::new(0), AskAnswer::AllowOnce));
         let life = |_| {
             let options = SandboxCreateOptions { asker: Some(asker.clone()), ..SandboxCreateOptions::new(at) };
             let sandbox = block_on(provider.create(options)).unwrap();
@@ -135,7 +135,7 @@ tests! { "leaks":
 
     #[test]
     fn a_program_that_is_killed_leaves_nothing_within_a_second(at) {
-        let before = Census::take().mounts;
+        let before = HostSnapshot::take().mounts;
         let marker = format!("7{:08}", std::process::id());
         let mut program = part("embedding", at).env(MARKER, &marker).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map(Killed).unwrap();
         let mut said = String::new();
@@ -147,7 +147,7 @@ tests! { "leaks":
         program.0.kill().unwrap();
         assert!(soon(Duration::from_secs(1), || processes_with(&marker).is_empty()), "{:?}", processes_with(&marker));
         drop(program);
-        let new = || Census::take().mounts.into_iter().filter(|mount| !before.contains(mount)).collect::<Vec<_>>();
+        let new = || HostSnapshot::take().mounts.into_iter().filter(|mount| !before.contains(mount)).collect::<Vec<_>>();
         assert!(soon(LONG, || new().is_empty()), "{:?}", new());
     }
 }

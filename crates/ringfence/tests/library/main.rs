@@ -34,7 +34,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_testkit::{Alone, As, fuse_for_all};
+use ringfence_testkit::{ProcessPerTest, TestUser, fuse_for_all};
 
 /// The variable by which a process knows that it is another program, and which.
 const PART: &str = "RINGFENCE_TEST_PART";
@@ -71,10 +71,10 @@ fn main() -> ExitCode {
         "many" => many::main().map_err(|error| error as Box<dyn Error>),
         _ => {
             // Nobody can be asked where nobody tells.
-            if As::runner_is_root() {
+            if TestUser::runner_is_root() {
                 fuse_for_all();
             }
-            return Alone {
+            return ProcessPerTest {
                 names: all().map(|(name, _)| (*name).to_owned()).collect(),
                 input: b"",
                 variable: ("PART", ""),

@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence::{
-    Grant, Opens, SandboxConfig, SandboxCreateOptions, SandboxError, SandboxManager,
+    GrantAccess, SandboxConfig, SandboxCreateOptions, SandboxError, SandboxGrant, SandboxManager,
     SandboxProviderRegistry, block_on,
 };
-use ringfence_testkit::{Ran, SECRET, signal, soon};
+use ringfence_testkit::{SECRET, TestOutput, signal, soon};
 use serde_json::{Map, Value, json};
 
 use crate::stage::{appears, children, home, manager, part, says, wardens};
@@ -109,7 +109,7 @@ tests! { "manager":
 
     #[test]
     fn without_init_nothing_is_made_and_the_hint_says_what_to_do(at) {
-        let told = Ran::of(&mut part("without-init", at), b"").ok();
+        let told = TestOutput::of(&mut part("without-init", at), b"").ok();
         assert!(told.contains("ringfence::init();") && told.contains("first line of `main`"), "{told}");
         assert!(!at.join("made").exists());
     }
@@ -187,7 +187,7 @@ tests! { "manager":
         let manager = manager();
         let read = |manager: &SandboxManager, name: &str| manager.execute_blocking(at, format!("cat ~/{name}")).unwrap().exit_code == 0;
         assert!(!read(&manager, "notes.txt"));
-        manager.grant(Grant { path: "~/notes.txt".into(), opens: Opens::Reading });
+        manager.grant(SandboxGrant { path: "~/notes.txt".into(), opens: GrantAccess::Reading });
         assert!(read(&manager, "notes.txt"));
         assert_ne!(manager.execute_blocking(at, "echo x >>~/notes.txt").unwrap().exit_code, 0);
         let copy = manager.isolated().unwrap();

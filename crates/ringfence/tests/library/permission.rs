@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ringfence::{Answer, SandboxConfig, SandboxManager, block_on};
+use ringfence::{AskAnswer, SandboxConfig, SandboxManager, block_on};
 use ringfence_testkit::{SECRET, signal};
 
 use crate::stage::{Says, can_ask, children, home, says, wardens};
@@ -36,8 +36,8 @@ tests! { "permission":
         assert_eq!(offered(plain.clone(), "true"), None);
         assert_eq!(offered(plain.clone(), "echo Permission denied >&2; false"), None);
         for command in ["cat ~/notes.txt", "cat ~/.ssh/id_rsa"] {
-            assert_eq!(offered(plain.clone(), command).unwrap(), [Answer::AllowSession, Answer::AllowPermanent, Answer::Deny]);
-            assert_eq!(offered(all.clone(), command).unwrap(), Answer::ALL);
+            assert_eq!(offered(plain.clone(), command).unwrap(), [AskAnswer::AllowSession, AskAnswer::AllowPermanent, AskAnswer::Deny]);
+            assert_eq!(offered(all.clone(), command).unwrap(), AskAnswer::ALL);
         }
     }
 
@@ -56,20 +56,20 @@ tests! { "permission":
         };
         let manager = fresh();
         let result = blocked(&manager);
-        manager.answer(at, &result, Answer::Deny).unwrap();
-        manager.answer(at, &result, Answer::AllowOnce).unwrap();
+        manager.answer(at, &result, AskAnswer::Deny).unwrap();
+        manager.answer(at, &result, AskAnswer::AllowOnce).unwrap();
         let outside = block_on(manager.execute_outside(at, call));
         assert!(!outside.as_ref().unwrap().confined);
         assert_eq!(says(outside), SECRET);
-        manager.answer(at, &blocked(&manager), Answer::AllowSession).unwrap();
+        manager.answer(at, &blocked(&manager), AskAnswer::AllowSession).unwrap();
         assert_eq!(says(manager.execute_blocking(at, call)), SECRET);
         // Nobody allows what is not offered.
         let strict = SandboxManager::new(SandboxConfig::default()).unwrap();
         let result = blocked(&strict);
-        assert_eq!(strict.answer(at, &result, Answer::AllowOnce).err().unwrap().code(), "not-offered");
+        assert_eq!(strict.answer(at, &result, AskAnswer::AllowOnce).err().unwrap().code(), "not-offered");
         assert_eq!(block_on(strict.execute_outside(at, call)).err().unwrap().code(), "not-offered");
         let manager = fresh();
-        manager.answer(at, &blocked(&manager), Answer::AllowPermanent).unwrap();
+        manager.answer(at, &blocked(&manager), AskAnswer::AllowPermanent).unwrap();
         assert_eq!(says(manager.execute_blocking(at, call)), SECRET);
         assert_eq!(says(fresh().execute_blocking(at, call)), SECRET);
         let text = fs::read_to_string(&policy).unwrap();
@@ -81,7 +81,7 @@ tests! { "permission":
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap();
         let call = "echo made >~/code/other/new.txt";
         let result = manager.execute_blocking(at, call).unwrap();
-        manager.answer(at, &result, Answer::AllowSession).unwrap();
+        manager.answer(at, &result, AskAnswer::AllowSession).unwrap();
         says(manager.execute_blocking(at, call));
         assert_eq!(fs::read_to_string(home(at).join("code/other/new.txt")).unwrap(), "made\n");
     }
@@ -91,7 +91,7 @@ tests! { "permission":
         if !can_ask() {
             return;
         }
-        let asker = Arc::new(Says(AtomicUsize::new(0), Answer::AllowSession));
+        let asker = Arc::new(Says(AtomicUsize::new(0), AskAnswer::AllowSession));
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap().with_asker(asker.clone());
         says(manager.execute_blocking(at, "export KEPT=yes; cd /tmp"));
         let before = manager.list();
@@ -112,7 +112,7 @@ tests! { "permission":
         if !can_ask() {
             return;
         }
-        let asker = Arc::new(Says(AtomicUsize::new(0), Answer::AllowSession));
+        let asker = Arc::new(Says(AtomicUsize::new(0), AskAnswer::AllowSession));
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap().with_asker(asker.clone());
         let new = home(at).join("code/other/new.txt");
         let result = manager.execute_blocking(at, "KEPT=yes; echo a >~/code/other/new.txt; echo b >>~/code/other/new.txt; echo $KEPT").unwrap();
@@ -130,7 +130,7 @@ tests! { "permission":
     #[test]
     fn with_an_asker_connecting_waits_too_by_name_and_port(at) {
         let line = "exec 3<>/dev/tcp/nobody.invalid/443";
-        let asker = Arc::new(Says(AtomicUsize::new(0), Answer::Deny));
+        let asker = Arc::new(Says(AtomicUsize::new(0), AskAnswer::Deny));
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap().with_asker(asker.clone());
         let result = manager.execute_blocking(at, line).unwrap();
         assert!(String::from_utf8_lossy(&result.stderr.bytes).contains("Permission denied"), "{result:?}");

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-use ringfence::{Afterwards, Command, LocalSandboxProvider, Stream, block_on};
+use ringfence::{Command, LocalSandboxProvider, OutputStream, ShellState, block_on};
 
 use crate::stage::{open, says};
 
@@ -33,7 +33,7 @@ tests! { "session":
         assert_eq!(result.stdout.bytes.len() as u64 + result.stdout.dropped, 100_004);
         assert!(result.stdout.bytes.ends_with(b"yes\n"));
         let result = sandbox.execute_blocking("exit 4".into()).unwrap();
-        assert_eq!((result.exit_code, result.shell, result.cwd), (4, Afterwards::Ended, None));
+        assert_eq!((result.exit_code, result.shell, result.cwd), (4, ShellState::Ended, None));
         assert_eq!(says(sandbox.execute_blocking("echo ${KEPT-gone}".into())), "gone");
         assert_eq!(sandbox.execute_blocking("a\0b".into()).err().unwrap().code(), "not-a-line");
     }
@@ -44,7 +44,7 @@ tests! { "session":
         std::fs::write(at.join(".ringfence/policy.toml"), "version = 1\n[commands]\ndeny = [\"touch:*\"]\n").unwrap();
         let sandbox = open(&LocalSandboxProvider::default(), at);
         let result = sandbox.execute_blocking("cd /tmp; nice touch x".into()).unwrap();
-        assert_eq!((result.exit_code, result.blocked, result.shell), (126, true, Afterwards::LivesOn));
+        assert_eq!((result.exit_code, result.blocked, result.shell), (126, true, ShellState::LivesOn));
         let refusal = result.refusal.as_ref().unwrap();
         assert_eq!((refusal.position, refusal.length, refusal.reason.as_str()), (9, 12, "`touch x` is denied"));
         assert!(result.permission.is_none() && result.stderr.text().contains("`touch x` is denied"), "{}", result.stderr);
@@ -66,8 +66,8 @@ tests! { "session":
         }));
         assert_eq!(says(result), "first\nsecond");
         let all = all.lock().unwrap();
-        assert_eq!(all.first(), Some(&(Stream::Out, "first\n".to_owned())));
-        assert!(all.contains(&(Stream::Err, "third\n".to_owned())), "{all:?}");
+        assert_eq!(all.first(), Some(&(OutputStream::Out, "first\n".to_owned())));
+        assert!(all.contains(&(OutputStream::Err, "third\n".to_owned())), "{all:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ringfence::{
-    Answer, Ask, Asker, ExecuteResult, LocalSandboxProvider, SandboxBackend, SandboxConfig,
+    Ask, AskAnswer, Asker, ExecuteResult, LocalSandboxProvider, SandboxBackend, SandboxConfig,
     SandboxCreateOptions, SandboxManager, SandboxProvider, block_on,
 };
 use ringfence_testkit::{skip, soon};
@@ -21,10 +21,10 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// Counts questions, and always says the same.
 #[derive(Debug)]
-pub(crate) struct Says(pub(crate) AtomicUsize, pub(crate) Answer);
+pub(crate) struct Says(pub(crate) AtomicUsize, pub(crate) AskAnswer);
 
 impl Asker for Says {
-    fn ask(&self, _: &Ask) -> Answer {
+    fn ask(&self, _: &Ask) -> AskAnswer {
         self.0.fetch_add(1, Ordering::SeqCst);
         self.1
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfence::{
-    Afterwards, Answer, Ask, Asker, Command, LocalSandboxProvider, SandboxBackend,
-    SandboxCreateOptions, SandboxProvider, block_on,
+    Ask, AskAnswer, Asker, Command, LocalSandboxProvider, SandboxBackend, SandboxCreateOptions,
+    SandboxProvider, ShellState, block_on,
 };
 use ringfence_testkit::SECRET;
 
@@ -16,9 +16,13 @@ use crate::stage::{can_ask, says};
 struct Notes(AtomicUsize);
 
 impl Asker for Notes {
-    fn ask(&self, ask: &Ask) -> Answer {
+    fn ask(&self, ask: &Ask) -> AskAnswer {
         self.0.fetch_add(1, Ordering::SeqCst);
-        if ask.denial.target.ends_with("/notes.txt") { Answer::AllowSession } else { Answer::Deny }
+        if ask.denial.target.ends_with("/notes.txt") {
+            AskAnswer::AllowSession
+        } else {
+            AskAnswer::Deny
+        }
     }
 }
 
@@ -43,13 +47,13 @@ fn one(sandbox: &dyn SandboxBackend, number: usize) {
         }
         120 => {
             let late = sandbox.execute_blocking(Command::new("sleep 60").timeout_ms(100)).unwrap();
-            assert!(late.timed_out && late.shell == Afterwards::LivesOn, "{late:?}");
+            assert!(late.timed_out && late.shell == ShellState::LivesOn, "{late:?}");
         }
         160 => {
             let loops = sandbox
                 .execute_blocking(Command::new("while :; do :; done").timeout_ms(100))
                 .unwrap();
-            assert!(loops.timed_out && loops.shell == Afterwards::LivesOn, "{loops:?}");
+            assert!(loops.timed_out && loops.shell == ShellState::LivesOn, "{loops:?}");
         }
         _ => match number % 5 {
             0 if number > 80 => {

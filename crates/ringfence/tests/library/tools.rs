@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence::tools::{Call, Edit, Read, Router, ToolError, Write};
+use ringfence::tools::{EditParams, ReadParams, RoutedCall, ToolError, ToolRouter, WriteParams};
 use ringfence::{SandboxBackend, SandboxConfig, SandboxManager, block_on, router};
 use ringfence_testkit::soon;
 use serde_json::{Value, json};
@@ -18,11 +18,11 @@ fn sandbox(at: &Path, options: Value) -> Arc<dyn SandboxBackend> {
     block_on(SandboxManager::new(config).unwrap().get_sandbox(at)).unwrap()
 }
 
-fn call(router: &Router, tool: &str, input: Value) -> Result<Value, ToolError> {
-    router.call(&Call { tool: tool.into(), input })
+fn call(router: &ToolRouter, tool: &str, input: Value) -> Result<Value, ToolError> {
+    router.call(&RoutedCall { tool: tool.into(), input })
 }
 
-fn bash(router: &Router, command: &str) -> Value {
+fn bash(router: &ToolRouter, command: &str) -> Value {
     call(router, "Bash", json!({ "command": command, "timeoutMs": 20_000 }))
         .unwrap_or_else(|error| panic!("{error}"))
 }
@@ -95,20 +95,20 @@ tests! { "tools":
         let sandbox = sandbox(at, json!({}));
         let tools = sandbox.tools().unwrap();
         fs::write(at.join("file"), "x").unwrap();
-        assert_eq!(tools.read(&Read::new("file")).unwrap().text.as_deref(), Some("x"));
+        assert_eq!(tools.read(&ReadParams::new("file")).unwrap().text.as_deref(), Some("x"));
         let policy = home(at).join(".config/ringfence/policy.toml");
         fs::create_dir_all(policy.parent().unwrap()).unwrap();
         fs::write(&policy, "version = 1\n[filesystem]\ndeny = [\"file\"]\n").unwrap();
-        let shut = || tools.read(&Read::new(at.join("file"))).is_err_and(|error| error.code() == "denied");
-        assert!(soon(Duration::from_secs(10), shut), "{:?}", tools.read(&Read::new("file")));
+        let shut = || tools.read(&ReadParams::new(at.join("file"))).is_err_and(|error| error.code() == "denied");
+        assert!(soon(Duration::from_secs(10), shut), "{:?}", tools.read(&ReadParams::new("file")));
         fs::write(&policy, "version = 1\n[filesystem]\nprotect = [\"file\"]\n").unwrap();
-        assert!(soon(Duration::from_secs(10), || tools.read(&Read::new("file")).is_ok()));
-        assert_eq!(tools.edit(&Edit::new("file", "x", "y")).unwrap_err().code(), "denied");
+        assert!(soon(Duration::from_secs(10), || tools.read(&ReadParams::new("file")).is_ok()));
+        assert_eq!(tools.edit(&EditParams::new("file", "x", "y")).unwrap_err().code(), "denied");
         // What a policy that is wrong would say nobody knows: the old one holds.
         fs::write(&policy, "version = 1\n[filesystem]\nprotect = 3\n").unwrap();
-        assert_eq!(tools.edit(&Edit::new("file", "x", "y")).unwrap_err().code(), "denied");
+        assert_eq!(tools.edit(&EditParams::new("file", "x", "y")).unwrap_err().code(), "denied");
         block_on(sandbox.dispose()).unwrap();
         assert!(sandbox.tools().is_err());
-        assert!(soon(Duration::from_secs(10), || tools.write(&Write::new("file", "z")).is_err_and(|error| error.code() == "policy")));
+        assert!(soon(Duration::from_secs(10), || tools.write(&WriteParams::new("file", "z")).is_err_and(|error| error.code() == "policy")));
     }
 }

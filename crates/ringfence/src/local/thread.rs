@@ -8,35 +8,35 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use ringfence_api::{Denial, Permission, Quarantined};
+use ringfence_api::{Denial, Permission, QuarantinedFile};
 use ringfence_audit::session_id;
 use ringfence_engine::EngineError;
-use ringfence_engine::session::Opened;
+use ringfence_engine::session::Session;
 use ringfence_provider::{Interrupter, ProviderError};
 use ringfence_sys::memory;
-use ringfence_tools::Tools;
+use ringfence_tools::FileTools;
 
-use super::followers::Followers;
-use super::opening::{Session, open};
-use crate::promise::{Promise, promise};
+use super::open::{OpenSession, open};
+use super::policy_poller::PolicyPoller;
+use crate::oneshot::{OneshotSender, promise};
 use crate::{Command, ExecuteResult, SandboxCreateOptions, SandboxError};
 
 /// Where commands for one sandbox are handed in. Dropping it ends the sandbox.
-pub(super) struct Desk {
+pub(super) struct SandboxThread {
     id: String,
-    opened: Weak<Opened>,
-    orders: Mutex<Option<Sender<Order>>>,
+    opened: Weak<Session>,
+    orders: Mutex<Option<Sender<ThreadRequest>>>,
 }
 
-enum Order {
-    Execute(Command, Arc<Ticket>, Promise<Result<ExecuteResult, SandboxError>>),
-    End(Promise<Result<Vec<Quarantined>, SandboxError>>),
+enum ThreadRequest {
+    Execute(Command, Arc<CommandTicket>, OneshotSender<Result<ExecuteResult, SandboxError>>),
+    End(OneshotSender<Result<Vec<QuarantinedFile>, SandboxError>>),
 }
 
-impl Desk {
+impl SandboxThread {
     pub(super) async fn open(
         options: SandboxCreateOptions,
-        followers: Arc<Followers>,
+        followers: Arc<PolicyPoller>,
     ) -> Result<Self, SandboxError> {
         let id = session_id();
         let (orders, handed_in) = mpsc::channel();
@@ -72,7 +72,7 @@ impl Desk {
         self.orders().is_some()
     }
 
-    pub(super) fn tools(&self) -> Result<Tools, SandboxError> {
+    pub(super) fn tools(&self) -> Result<FileTools, SandboxError> {
         let ended = || SandboxError::Ended { id: self.id.clone() };
         let opened = self.opened.upgrade().filter(|_| self.is_open()).ok_or_else(ended)?;
         // Where calls may go unrecorded there is nobody here who could be told.
@@ -83,7 +83,7 @@ impl Desk {
         self.opened.upgrade()?.permission_for(denial)
     }
 
-    fn orders(&self) -> MutexGuard<'_, Option<Sender<Order>>> {
+    fn orders(&self) -> MutexGuard<'_, Option<Sender<ThreadRequest>>> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,20 +93,20 @@ impl Desk {
 
     pub(super) async fn execute(&self, command: Command) -> Result<ExecuteResult, SandboxError> {
         let (result, awaited) = promise();
-        let ticket = Arc::new(Ticket::default());
-        let order = Order::Execute(command, ticket.clone(), result);
+        let ticket = Arc::new(CommandTicket::default());
+        let order = ThreadRequest::Execute(command, ticket.clone(), result);
         match self.orders().as_ref() {
             Some(orders) => orders.send(order).map_err(|_| self.gone())?,
             None => return Err(SandboxError::Ended { id: self.id.clone() }),
         }
-        let _gives_up = GivesUp(ticket);
+        let _gives_up = CancelOnDrop(ticket);
         awaited.await.unwrap_or_else(|| Err(self.gone()))
     }
 
-    pub(super) async fn close(&self) -> Result<Vec<Quarantined>, SandboxError> {
+    pub(super) async fn close(&self) -> Result<Vec<QuarantinedFile>, SandboxError> {
         let Some(orders) = self.orders().take() else { return Ok(Vec::new()) };
         let (ended, awaited) = promise();
-        if orders.send(Order::End(ended)).is_err() {
+        if orders.send(ThreadRequest::End(ended)).is_err() {
             return Ok(Vec::new());
         }
         drop(orders);
@@ -116,7 +116,7 @@ impl Desk {
 
 /// How far it is with a command.
 #[derive(Default)]
-enum Progress {
+enum CommandProgress {
     #[default]
     Waiting,
     Running(Box<dyn Interrupter>),
@@ -126,55 +126,55 @@ enum Progress {
 
 /// What whoever asked for a command and whoever runs it both know of it.
 #[derive(Default)]
-struct Ticket(Mutex<Progress>);
+struct CommandTicket(Mutex<CommandProgress>);
 
-impl Ticket {
-    fn lock(&self) -> MutexGuard<'_, Progress> {
+impl CommandTicket {
+    fn lock(&self) -> MutexGuard<'_, CommandProgress> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_wanted(&self) -> bool {
-        !matches!(*self.lock(), Progress::Over)
+        !matches!(*self.lock(), CommandProgress::Over)
     }
 
     /// It can be interrupted from now on, and is at once if nobody wants it any more.
     fn begin(&self, interrupter: Box<dyn Interrupter>) {
         let mut progress = self.lock();
         match *progress {
-            Progress::Over => interrupter.interrupt(),
-            _ => *progress = Progress::Running(interrupter),
+            CommandProgress::Over => interrupter.interrupt(),
+            _ => *progress = CommandProgress::Running(interrupter),
         }
     }
 
     fn end(&self) {
-        *self.lock() = Progress::Over;
+        *self.lock() = CommandProgress::Over;
     }
 }
 
 /// Whoever asked for a command. Dropped before its end, they do not want it any more.
-struct GivesUp(Arc<Ticket>);
+struct CancelOnDrop(Arc<CommandTicket>);
 
-impl Drop for GivesUp {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let mut progress = self.0.lock();
         // Held meanwhile: the next command is somebody else's.
-        if let Progress::Running(interrupter) = &*progress {
+        if let CommandProgress::Running(interrupter) = &*progress {
             interrupter.interrupt();
         }
-        *progress = Progress::Over;
+        *progress = CommandProgress::Over;
     }
 }
 
 /// Runs what is handed in until there will be nothing more.
-fn keep(mut session: Session, id: &str, handed_in: &Receiver<Order>) {
+fn keep(mut session: OpenSession, id: &str, handed_in: &Receiver<ThreadRequest>) {
     while let Ok(order) = handed_in.recv() {
         match order {
-            Order::Execute(command, ticket, result) => {
+            ThreadRequest::Execute(command, ticket, result) => {
                 if let Some(executed) = run(&mut session, command, &ticket) {
                     result.keep(executed.map_err(|error| told(error, id)));
                 }
             }
-            Order::End(ended) => {
+            ThreadRequest::End(ended) => {
                 let moved = session
                     .opened
                     .end()
@@ -190,9 +190,9 @@ fn keep(mut session: Session, id: &str, handed_in: &Receiver<Order>) {
 
 /// `None` if nobody wants it any more.
 fn run(
-    session: &mut Session,
+    session: &mut OpenSession,
     command: Command,
-    ticket: &Ticket,
+    ticket: &CommandTicket,
 ) -> Option<Result<ExecuteResult, EngineError>> {
     if !ticket.is_wanted() {
         return None;

@@ -7,34 +7,34 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 /// A value that is to come, and who keeps the word.
-pub(crate) fn promise<T>() -> (Promise<T>, Awaited<T>) {
-    let shared = Arc::new(Mutex::new(State { value: None, waker: None, is_over: false }));
-    (Promise(shared.clone()), Awaited(shared))
+pub(crate) fn promise<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
+    let shared = Arc::new(Mutex::new(OneshotState { value: None, waker: None, is_over: false }));
+    (OneshotSender(shared.clone()), OneshotReceiver(shared))
 }
 
-struct State<T> {
+struct OneshotState<T> {
     value: Option<T>,
     waker: Option<Waker>,
     is_over: bool,
 }
 
 /// Whoever has promised. Dropped without a word, it breaks the promise.
-pub(crate) struct Promise<T>(Arc<Mutex<State<T>>>);
+pub(crate) struct OneshotSender<T>(Arc<Mutex<OneshotState<T>>>);
 
 /// The future: `None` if the promise was broken.
-pub(crate) struct Awaited<T>(Arc<Mutex<State<T>>>);
+pub(crate) struct OneshotReceiver<T>(Arc<Mutex<OneshotState<T>>>);
 
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<T> Promise<T> {
+impl<T> OneshotSender<T> {
     pub(crate) fn keep(self, value: T) {
         lock(&self.0).value = Some(value);
     }
 }
 
-impl<T> Drop for Promise<T> {
+impl<T> Drop for OneshotSender<T> {
     fn drop(&mut self) {
         let mut state = lock(&self.0);
         state.is_over = true;
@@ -47,7 +47,7 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-impl<T> Future for Awaited<T> {
+impl<T> Future for OneshotReceiver<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -62,19 +62,19 @@ impl<T> Future for Awaited<T> {
 
 /// One at a time, in the order in which they are woken.
 #[derive(Default)]
-pub(crate) struct Turnstile(Mutex<Turns>);
+pub(crate) struct FairLock(Mutex<FairLockQueue>);
 
 #[derive(Default)]
-struct Turns {
+struct FairLockQueue {
     is_taken: bool,
     waiting: Vec<Waker>,
 }
 
 /// Whoever has it is alone; dropped, it lets the next one in.
-pub(crate) struct Pass<'a>(&'a Turnstile);
+pub(crate) struct FairLockGuard<'a>(&'a FairLock);
 
-impl Turnstile {
-    pub(crate) async fn enter(&self) -> Pass<'_> {
+impl FairLock {
+    pub(crate) async fn enter(&self) -> FairLockGuard<'_> {
         std::future::poll_fn(|context| {
             let mut turns = lock(&self.0);
             if turns.is_taken {
@@ -82,13 +82,13 @@ impl Turnstile {
                 return Poll::Pending;
             }
             turns.is_taken = true;
-            Poll::Ready(Pass(self))
+            Poll::Ready(FairLockGuard(self))
         })
         .await
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for FairLockGuard<'_> {
     fn drop(&mut self) {
         let mut turns = lock(&self.0.0);
         turns.is_taken = false;
@@ -125,7 +125,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{Turnstile, block_on, promise};
+    use super::{FairLock, block_on, promise};
 
     #[test]
     fn a_value_comes_from_another_thread() {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time() {
-        let (turnstile, inside) = (Arc::new(Turnstile::default()), Arc::new(AtomicU32::new(0)));
+        let (turnstile, inside) = (Arc::new(FairLock::default()), Arc::new(AtomicU32::new(0)));
         let all: Vec<_> = (0..8)
             .map(|_| {
                 let (turnstile, inside) = (turnstile.clone(), inside.clone());

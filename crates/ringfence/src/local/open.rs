@@ -6,33 +6,35 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_api::{Denial, Line, Stdio};
-use ringfence_engine::session::{Opened, Reach, Resolver, Turn};
-use ringfence_engine::{Asked, EngineError, Files, Resolved, resolve_for, resolve_in};
-use ringfence_local::Local;
+use ringfence_api::{Denial, ShellCommand, StdioMode};
+use ringfence_engine::session::{CommandControl, PolicyResolver, Session, StartDecision};
+use ringfence_engine::{
+    EngineError, PolicyFiles, ResolvedPolicy, RunRequest, resolve_for, resolve_in,
+};
+use ringfence_local::LocalProvider;
 use ringfence_policy::{
-    AbsPath, Access, Effect, Facts, Flags, Grants, HostRule, Listed, Mode, NetworkMode,
+    AbsPath, Access, Effect, Facts, Flags, Grants, HostRule, ListedHost, Mode, NetworkMode,
     NetworkRules, Origin, Source, ToolRule, Verdict,
 };
 use ringfence_provider::Interrupter;
 use serde_json::Value;
 
 use super::{LocalOptions, LocalSandboxProvider};
-use crate::protocol::{Confinement, Grant, Opens, SandboxCreateOptions};
+use crate::protocol::{Confinement, GrantAccess, SandboxCreateOptions, SandboxGrant};
 use crate::{Command, ExecuteResult, SandboxError};
 
 /// What the result of every command that is not confined says.
 const UNCONFINED: &str = "nothing is confined: this command could do whatever you can";
 
 /// A sandbox that was opened.
-pub(super) struct Session {
-    pub(super) opened: Arc<Opened>,
+pub(super) struct OpenSession {
+    pub(super) opened: Arc<Session>,
     is_confined: bool,
     /// For the first result.
     notes: Vec<String>,
 }
 
-pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, SandboxError> {
+pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<OpenSession, SandboxError> {
     let SandboxCreateOptions {
         cwd,
         policy,
@@ -60,21 +62,25 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, S
         .chain(&own.policy_file)
         .map(|file| protection(file))
         .collect::<Result<_, _>>()?;
-    let files = Files {
+    let files = PolicyFiles {
         project: own.policy_file.as_deref().map(absolute).transpose()?,
         agent: own.agent.clone(),
-        ..Files::default()
+        ..PolicyFiles::default()
     };
     let mut resolved = resolve_for(&cwd, &flags, &files).map_err(SandboxError::not_created)?;
     let mut notes = std::mem::take(&mut resolved.grants.warnings);
     let hosts = if asker.is_some() { NetworkRules::for_asking } else { |_: &mut NetworkRules| {} };
-    let said =
-        Said { white: policy.filesystem.whitelist, granted, tools: own.disallowed_tools, hosts };
+    let said = ProgramRules {
+        white: policy.filesystem.whitelist,
+        granted,
+        tools: own.disallowed_tools,
+        hosts,
+    };
     said.apply(&mut resolved, &mut notes)?;
     let resolve = resolver(flags.clone(), files.clone(), said);
     let is_confined = resolved.grants.is_confined();
-    let stdio = Stdio::Capture { limit: Line::new("").limit };
-    let asked = Asked {
+    let stdio = StdioMode::Capture { limit: ShellCommand::new("").limit };
+    let asked = RunRequest {
         command: Vec::new(),
         cwd,
         flags,
@@ -85,23 +91,28 @@ pub(super) fn open(id: &str, options: SandboxCreateOptions) -> Result<Session, S
         session: id.to_owned(),
     };
     let program = own.shell.unwrap_or_else(|| "bash".into()).into();
-    let opened = Opened::open_with(Box::new(Local::default()), asked, resolved, program, resolve)
-        .map_err(SandboxError::not_created)?;
-    Ok(Session { opened: Arc::new(opened), is_confined, notes })
+    let opened =
+        Session::open_with(Box::new(LocalProvider::default()), asked, resolved, program, resolve)
+            .map_err(SandboxError::not_created)?;
+    Ok(OpenSession { opened: Arc::new(opened), is_confined, notes })
 }
 
 /// What a program says beside the policy files.
-struct Said {
+struct ProgramRules {
     white: Vec<String>,
-    granted: Vec<Grant>,
+    granted: Vec<SandboxGrant>,
     /// Tools that are taken away.
     tools: Vec<String>,
     hosts: fn(&mut NetworkRules),
 }
 
-impl Said {
+impl ProgramRules {
     /// All of it, also if a part means nothing: tools are taken away after all that is opened.
-    fn apply(&self, resolved: &mut Resolved, notes: &mut Vec<String>) -> Result<(), SandboxError> {
+    fn apply(
+        &self,
+        resolved: &mut ResolvedPolicy,
+        notes: &mut Vec<String>,
+    ) -> Result<(), SandboxError> {
         let white = whiten(resolved, &self.white, notes);
         let granted = grant(resolved, &self.granted, notes);
         let rule = |name: &String| ToolRule {
@@ -115,7 +126,7 @@ impl Said {
 }
 
 /// The same policy anew, when a file of it was changed.
-fn resolver(flags: Flags, files: Files, said: Said) -> Box<Resolver> {
+fn resolver(flags: Flags, files: PolicyFiles, said: ProgramRules) -> Box<PolicyResolver> {
     Box::new(move |before| {
         let mut resolved = resolve_in(before.surroundings.clone(), &flags, &files)?;
         // Every entry meant something before.
@@ -124,7 +135,7 @@ fn resolver(flags: Flags, files: Files, said: Said) -> Box<Resolver> {
     })
 }
 
-impl Session {
+impl OpenSession {
     /// `begun` gets what interrupts the command.
     pub(super) fn execute(
         &mut self,
@@ -146,9 +157,9 @@ impl Session {
                 sink(stream, bytes);
             }
         };
-        let mut begin = |reach: Reach| {
+        let mut begin = |reach: CommandControl| {
             begun(reach.interrupter);
-            Turn::Taken
+            StartDecision::Taken
         };
         let executed = self.opened.execute(&line, &mut begin, &mut pass_on, &mut |error| {
             warnings.push(error.to_string())
@@ -181,8 +192,8 @@ impl Session {
 }
 
 /// What grants may open: where nothing may be written, they do not change that.
-fn widest(grants: &Grants, opens: Opens) -> Effect {
-    if opens == Opens::Writing && grants.mode != Mode::ReadOnly {
+fn widest(grants: &Grants, opens: GrantAccess) -> Effect {
+    if opens == GrantAccess::Writing && grants.mode != Mode::ReadOnly {
         Effect::Write
     } else {
         Effect::Read
@@ -191,7 +202,7 @@ fn widest(grants: &Grants, opens: Opens) -> Effect {
 
 /// Opens the white list, but for what is shut: by the black list, by policy files, or built in.
 fn whiten(
-    resolved: &mut Resolved,
+    resolved: &mut ResolvedPolicy,
     list: &[String],
     notes: &mut Vec<String>,
 ) -> Result<(), SandboxError> {
@@ -208,7 +219,7 @@ fn whiten(
                 "`{entry}` of the white list stays shut: what is on the black list goes before"
             ));
         } else {
-            let effect = widest(grants, Opens::Writing);
+            let effect = widest(grants, GrantAccess::Writing);
             grants.grant_session(path, effect);
         }
     }
@@ -217,12 +228,12 @@ fn whiten(
 
 /// Opens what a person granted, but for what is locked.
 fn grant(
-    resolved: &mut Resolved,
-    granted: &[Grant],
+    resolved: &mut ResolvedPolicy,
+    granted: &[SandboxGrant],
     notes: &mut Vec<String>,
 ) -> Result<(), SandboxError> {
-    for Grant { path: entry, opens } in granted {
-        if *opens == Opens::Connecting {
+    for SandboxGrant { path: entry, opens } in granted {
+        if *opens == GrantAccess::Connecting {
             connect(resolved, entry, notes);
             continue;
         }
@@ -234,7 +245,7 @@ fn grant(
         });
         let effect = widest(grants, *opens);
         grants.grant_session(path.clone(), effect);
-        let wanted = if *opens == Opens::Writing { Access::Write } else { Access::Read };
+        let wanted = if *opens == GrantAccess::Writing { Access::Write } else { Access::Read };
         let decision = grants.decide(&path, wanted);
         if decision.verdict != Verdict::Allowed {
             let by = decision
@@ -247,7 +258,7 @@ fn grant(
 }
 
 /// Opens a host that a person granted, unless a rule denies it or the list is locked.
-fn connect(resolved: &mut Resolved, entry: &str, notes: &mut Vec<String>) {
+fn connect(resolved: &mut ResolvedPolicy, entry: &str, notes: &mut Vec<String>) {
     let network = &mut resolved.grants.network;
     let Ok(rule) = HostRule::parse(entry) else {
         return notes.push(format!("`{entry}` was granted and is no host"));
@@ -256,7 +267,7 @@ fn connect(resolved: &mut Resolved, entry: &str, notes: &mut Vec<String>) {
         return notes.push(format!("`{entry}` was granted and stays shut by `{}`", by.text));
     }
     network.for_asking();
-    network.allow.push(Listed { rule, origin: Origin::new(Source::Session, entry) });
+    network.allow.push(ListedHost { rule, origin: Origin::new(Source::Session, entry) });
     if network.mode == NetworkMode::None {
         notes.push(format!("`{entry}` was granted and stays shut by `{}`", Denial::NETWORK_SHUT));
     }
