@@ -151,6 +151,7 @@ mod tests {
         assert_eq!(asked.reason, "/usr/bin/cat wants to read /x: nothing opens it");
     }
 
+    /// Promise: P43
     #[test]
     fn hostile_names_stay_names() {
         let name =

@@ -244,6 +244,7 @@ mod tests {
         }
     }
 
+    /// Promise: P34
     #[test]
     fn a_command_cannot_have_its_words_taken_away() {
         let hide = |inner: &str| format!("<sandbox_violations>\n{inner}\n</sandbox_violations>");
@@ -271,6 +272,7 @@ mod tests {
         check("<sandbox_violations", "&lt;sandbox_violations");
     }
 
+    /// Promise: P34
     #[test]
     fn names_of_files_do_not_end_the_block() {
         let hostile = [
@@ -335,6 +337,8 @@ mod tests {
     }
 
     /// Texts put together from what might do harm.
+    ///
+    /// Promise: P34
     #[test]
     fn no_mixture_of_tags_hides_or_feigns_anything() {
         const PIECES: [&str; 14] = [

@@ -209,6 +209,7 @@ mod tests {
         }
     }
 
+    /// Promise: P33
     #[test]
     fn hostile_text_stays_in_its_line_and_shows() {
         let hostile = "a\nb\r\n\0\u{1b}[2J\u{7f}\u{85}\u{9b}31m\u{2028}\u{202e}txt.exe\u{e0041}\",\"seq\":99,\"previous\":\"\\";

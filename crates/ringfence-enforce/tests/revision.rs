@@ -149,6 +149,7 @@ fn what_is_opened_is_brought_in_as_a_whole() {
     check("", "read = [\"~/.ssh\"]", &["+ /home/me/.ssh read ~/.ssh"]);
 }
 
+/// Promise: P63
 #[test]
 fn what_is_denied_is_covered_and_comes_back() {
     check(
@@ -167,6 +168,7 @@ fn what_is_denied_is_covered_and_comes_back() {
     check("", "deny = [\"~/data\"]", &[]);
 }
 
+/// Promise: P64
 #[test]
 fn what_is_opened_no_longer_is_covered() {
     check("read = [\"~/data\"]", "", &["- /home/me/data read ~/data"]);

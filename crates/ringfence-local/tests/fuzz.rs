@@ -351,6 +351,7 @@ fn body(name: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     test(directory)
 }
 
+/// Promise: P48
 fn no_command_fakes_or_hides_an_end_or_another_commands_output(
     directory: &Path,
 ) -> Result<(), Box<dyn Error>> {

@@ -268,6 +268,7 @@ mod tests {
         check(|new| new.observe = crate::grants::Observe::All, &["Neither observe = all"]);
     }
 
+    /// Promise: P64
     #[test]
     fn what_is_shut_later_is_owed_and_what_is_opened_later_is_not() {
         let mut open = grants("mode write /p");

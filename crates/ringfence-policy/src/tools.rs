@@ -309,6 +309,7 @@ mod tests {
         assert!(names.iter().all(|name| taken.tools.against(name).is_some()));
     }
 
+    /// Promise: P81
     #[test]
     fn taking_tools_away_is_what_a_policy_would_say() {
         let linked = GitLayout {
@@ -327,6 +328,7 @@ mod tests {
         }
     }
 
+    /// Promise: P81
     #[test]
     fn without_tools_that_write_the_project_is_read_only() {
         let before = grants(&[]);

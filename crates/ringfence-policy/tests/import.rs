@@ -431,6 +431,8 @@ fn lists_of_hosts_are_carried_over_as_they_are() {
 }
 
 /// What an import opens of what is built in to be shut: nothing, and it says so.
+///
+/// Promise: P128
 #[test]
 fn import_opens_no_built_in_deny() {
     let sandbox = r#"{"policy": {"filesystem": {"whitelist": ["~/.ssh", "/home/me/.aws/config", "/etc/shadow", "/ok", "/ok/.env"]}}}"#;

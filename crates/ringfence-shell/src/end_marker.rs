@@ -78,6 +78,7 @@ mod tests {
         assert_eq!(heard, status, "{said:?}");
     }
 
+    /// Promise: P48
     #[test]
     fn an_end_is_told_by_its_word_alone() {
         check(&[" 0 WORD\n"], Some(0));

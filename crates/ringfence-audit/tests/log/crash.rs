@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::worker::{said, say, task, worker};
 use crate::{Scratch, record};
 
+/// Promise: P32
 #[test]
 fn killed_at_any_moment_no_record_that_was_told_of_is_lost() {
     if let Some((name, scratch)) = task() {
@@ -52,6 +53,7 @@ fn killed_at_any_moment_no_record_that_was_told_of_is_lost() {
     eprintln!("{} records, {told} told of", scratch.verify().records);
 }
 
+/// Promise: P32
 #[test]
 fn half_a_record_is_cut_off_wherever_it_ends() {
     let scratch = Scratch::filled(3);

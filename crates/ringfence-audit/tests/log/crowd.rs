@@ -8,6 +8,7 @@ use crate::{Scratch, record};
 const WRITERS: usize = 8;
 const RECORDS: usize = 2_500;
 
+/// Promise: P32
 #[test]
 fn eight_processes_at_once_lose_no_record() {
     if let Some((name, scratch)) = task() {

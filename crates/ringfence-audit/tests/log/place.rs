@@ -125,6 +125,7 @@ fn check(output: std::process::Output, expect: &str) {
     );
 }
 
+/// Promise: P32
 #[test]
 fn a_full_disk_is_an_error_and_leaves_whole_records() {
     if let Some((_, scratch)) = task() {

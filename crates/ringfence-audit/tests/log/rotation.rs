@@ -45,6 +45,7 @@ fn many_records_at_once_are_spread_over_files() {
     assert_eq!(scratch.targets().last().unwrap(), "after");
 }
 
+/// Promise: P31
 #[test]
 fn a_removed_file_is_noticed() {
     for removed in [1, 2] {

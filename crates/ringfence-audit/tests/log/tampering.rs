@@ -20,6 +20,7 @@ fn a_changed_byte() {
     check(&scratch, &["00000001.jsonl:3: record 3 was changed: it has another hash than it says"]);
 }
 
+/// Promise: P31
 #[test]
 fn any_changed_byte() {
     let scratch = Scratch::filled(3);
@@ -56,6 +57,7 @@ fn a_line_that_was_rewritten_with_a_hash_of_its_own() {
     );
 }
 
+/// Promise: P31
 #[test]
 fn removed_lines() {
     let scratch = Scratch::filled(5);
@@ -65,6 +67,7 @@ fn removed_lines() {
     check(&scratch, &["00000001.jsonl:1: records 1 to 3 are missing before this line"]);
 }
 
+/// Promise: P31
 #[test]
 fn swapped_lines() {
     let scratch = Scratch::filled(5);
@@ -87,6 +90,7 @@ fn added_lines() {
     check(&scratch, &["00000001.jsonl:2: record 1 stands behind record 1: it was moved or copied"]);
 }
 
+/// Promise: P31
 #[test]
 fn a_cut_tail() {
     let scratch = Scratch::filled(5);
@@ -104,6 +108,7 @@ fn a_cut_tail() {
     );
 }
 
+/// Promise: P31
 #[test]
 fn a_cut_tail_stays_to_be_seen_when_the_log_goes_on() {
     let scratch = Scratch::filled(5);

@@ -145,6 +145,7 @@ mod tests {
         assert!(text(&ask).contains("│ who   process 42\r\n"));
     }
 
+    /// Promise: P43
     #[test]
     fn no_name_steers_the_terminal_or_leaves_its_row() {
         let long = format!("/x{}\"│ what  \"/harmless", " ".repeat(45));

@@ -54,6 +54,7 @@ fn refuses(ran: &TestOutput, project: &TestProject) {
     );
 }
 
+/// Promise: P20
 #[test]
 fn a_filter_that_forbids_user_namespaces() {
     each_user(|user| {
@@ -73,6 +74,7 @@ fn a_filter_that_forbids_user_namespaces() {
     });
 }
 
+/// Promise: P20
 #[test]
 fn a_kernel_that_is_too_old() {
     each_user(|user| {
@@ -130,6 +132,8 @@ print(len(os.listdir('.')), len(signals) > 20, 'seldom' if twice < 25 else twice
 /// Such a kernel may take an answer and lose it after all: in one of thousands, and in some of a
 /// thousand where everybody waits for a processor. Without what is done about it, one call in ten
 /// is carried out twice.
+///
+/// Promise: P18
 #[test]
 fn a_call_that_a_signal_interrupts_is_carried_out_once() {
     each_user(|user| {
@@ -159,6 +163,7 @@ fn a_limit_of_no_user_namespaces() {
     });
 }
 
+/// Promise: P20
 #[test]
 fn the_doctor_names_the_cause_and_the_fix() {
     each_user(|user| {

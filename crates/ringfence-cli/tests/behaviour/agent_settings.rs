@@ -49,6 +49,7 @@ fn cannot_be_made(project: &TestProject, directories: &[&str], flags: &[&str]) {
     );
 }
 
+/// Promise: P127
 #[test]
 fn settings_in_the_start_directory_cannot_be_made() {
     each_user(|user| {
@@ -60,6 +61,7 @@ fn settings_in_the_start_directory_cannot_be_made() {
     });
 }
 
+/// Promise: P127
 #[test]
 fn start_directory_cannot_be_replaced_by_one_with_settings() {
     each_user(|user| {
@@ -71,6 +73,7 @@ fn start_directory_cannot_be_replaced_by_one_with_settings() {
     });
 }
 
+/// Promise: P127
 #[test]
 fn settings_at_the_top_of_a_nested_repository_or_worktree_cannot_be_made() {
     each_user(|user| {
@@ -94,6 +97,7 @@ fn settings_at_the_top_of_a_nested_repository_or_worktree_cannot_be_made() {
     });
 }
 
+/// Promise: P127
 #[test]
 fn existing_settings_cannot_be_changed_at_any_depth() {
     each_user(|user| {
@@ -131,6 +135,7 @@ fn existing_settings_cannot_be_changed_at_any_depth() {
     });
 }
 
+/// Promise: P127
 #[test]
 fn settings_that_a_person_opens_by_name_can_be_written_and_stay() {
     each_user(|user| {
@@ -162,6 +167,7 @@ fn settings_that_a_person_opens_by_name_can_be_written_and_stay() {
     });
 }
 
+/// Promise: P127
 #[test]
 fn settings_that_start_programs_are_moved_away_wherever_they_are_made() {
     each_user(|user| {
@@ -191,6 +197,7 @@ fn settings_that_start_programs_are_moved_away_wherever_they_are_made() {
     });
 }
 
+/// Promise: P127
 #[test]
 fn settings_that_leave_a_vendored_tree_are_moved_away() {
     each_user(|user| {
@@ -210,6 +217,7 @@ fn settings_that_leave_a_vendored_tree_are_moved_away() {
     });
 }
 
+/// Promise: P127
 #[test]
 fn settings_that_templates_and_clones_ship_stay() {
     each_user(|user| {
@@ -266,6 +274,7 @@ fn hook_with(project: &TestProject, start: &str, input: &serde_json::Value) -> s
     answer["hookSpecificOutput"].clone()
 }
 
+/// Promise: P127
 #[test]
 fn agent_started_in_a_package_cannot_change_its_own_settings() {
     each_user(|user| {
@@ -322,6 +331,7 @@ fn confined(project: &TestProject, line: &str) -> TestOutput {
     )
 }
 
+/// Promise: P127, P129
 #[test]
 fn file_rules_of_claude_code_hold_for_commands() {
     each_user(|user| {
@@ -359,6 +369,7 @@ fn file_rules_of_claude_code_hold_for_commands() {
     });
 }
 
+/// Promise: P153
 #[test]
 fn agent_that_plans_writes_nothing_whatever_its_settings_open() {
     each_user(|user| {
@@ -389,6 +400,7 @@ fn agent_that_plans_writes_nothing_whatever_its_settings_open() {
     });
 }
 
+/// Promise: P153
 #[test]
 fn hosts_that_claude_code_denies_stay_shut_beside_those_it_allows() {
     each_user(|user| {
@@ -414,6 +426,7 @@ fn hosts_that_claude_code_denies_stay_shut_beside_those_it_allows() {
     });
 }
 
+/// Promise: P153
 #[test]
 fn settings_that_open_a_missing_path_break_no_command() {
     each_user(|user| {

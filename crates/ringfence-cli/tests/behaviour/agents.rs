@@ -27,6 +27,7 @@ fn records(project: &TestProject) -> Vec<Value> {
     log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Promise: P94
 #[test]
 fn an_agent_without_tools_that_write_changes_no_file() {
     each_user(|user| {
@@ -88,6 +89,7 @@ fn ringfence(project: &TestProject, words: &[&str]) -> TestOutput {
     TestOutput::of(project.ringfence().args(words), b"")
 }
 
+/// Promise: P94
 #[test]
 fn a_definition_holds_at_every_door() {
     each_user(|user| {
@@ -118,6 +120,7 @@ fn a_definition_holds_at_every_door() {
     });
 }
 
+/// Promise: P95
 #[test]
 fn no_command_changes_a_definition_or_makes_one() {
     each_user(|user| {
@@ -164,6 +167,7 @@ fn no_command_changes_a_definition_or_makes_one() {
     });
 }
 
+/// Promise: P95
 #[test]
 fn a_project_takes_away_and_never_gives() {
     each_user(|user| {
@@ -207,6 +211,7 @@ fn a_project_takes_away_and_never_gives() {
     });
 }
 
+/// Promise: P96
 #[test]
 fn without_a_sandbox_only_where_the_policy_lets_it_and_that_is_on_record() {
     each_user(|user| {
@@ -265,6 +270,7 @@ fn without_a_sandbox_only_where_the_policy_lets_it_and_that_is_on_record() {
     });
 }
 
+/// Promise: P96
 #[test]
 fn a_sandbox_that_is_switched_off_is_off_and_one_that_is_asked_for_is_there() {
     each_user(|user| {
@@ -300,6 +306,7 @@ fn a_sandbox_that_is_switched_off_is_off_and_one_that_is_asked_for_is_there() {
     });
 }
 
+/// Promise: P95
 #[test]
 fn agents_are_listed_and_shown_and_a_wrong_name_runs_nothing() {
     each_user(|user| {
@@ -346,6 +353,7 @@ fn agents_are_listed_and_shown_and_a_wrong_name_runs_nothing() {
     });
 }
 
+/// Promise: P96
 #[test]
 fn where_no_sandbox_can_be_made_nothing_runs_unless_its_owner_accepts_that() {
     each_user(|user| {

@@ -13,6 +13,7 @@ fn policy(project: &TestProject) -> std::path::PathBuf {
     project.home().join(".config/ringfence/policy.toml")
 }
 
+/// Promise: P44
 #[test]
 fn what_is_built_in_opens_for_the_very_path_and_stays_shut_beside_it() {
     each_user(|user| {
@@ -52,6 +53,7 @@ fn what_is_built_in_opens_for_the_very_path_and_stays_shut_beside_it() {
     });
 }
 
+/// Promise: P45
 #[test]
 fn the_file_keeps_what_the_person_wrote() {
     each_user(|user| {
@@ -65,6 +67,7 @@ fn the_file_keeps_what_the_person_wrote() {
     });
 }
 
+/// Promise: P45
 #[test]
 fn a_file_with_a_mistake_is_told_with_its_place_and_left() {
     each_user(|user| {
@@ -81,6 +84,7 @@ fn a_file_with_a_mistake_is_told_with_its_place_and_left() {
     });
 }
 
+/// Promise: P44
 #[test]
 fn a_policy_of_the_project_opens_nothing_by_the_same_words() {
     each_user(|user| {
@@ -103,6 +107,7 @@ fn a_policy_of_the_project_opens_nothing_by_the_same_words() {
     });
 }
 
+/// Promise: P44
 #[test]
 fn what_the_managed_policy_locks_stays_shut_and_is_not_offered() {
     each_user(|user| {

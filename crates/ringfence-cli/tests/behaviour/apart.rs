@@ -34,6 +34,7 @@ for number in range(256):
 print("done")
 "#;
 
+/// Promise: P48
 #[test]
 fn the_shell_cannot_be_got_at_by_what_it_runs() {
     each_user(|user| {
@@ -90,6 +91,7 @@ for number in range(3, 256):
             pass
 "#;
 
+/// Promise: P48
 #[test]
 fn nobody_hears_what_the_shell_tells() {
     each_user(|user| {
@@ -102,6 +104,7 @@ fn nobody_hears_what_the_shell_tells() {
     });
 }
 
+/// Promise: P48
 #[test]
 fn what_was_left_running_cannot_write_to_another_commands_output() {
     each_user(|user| {

@@ -34,6 +34,7 @@ fn check(project: &TestProject, flags: &[&str], script: &str, expect: &[&str]) {
     assert_eq!(project.read("before"), project.read("after"), "the terminal is as it was");
 }
 
+/// Promise: P42
 #[test]
 fn a_letter_is_an_answer_and_everything_else_is_none() {
     each_user(|user| {
@@ -60,6 +61,7 @@ fn a_letter_is_an_answer_and_everything_else_is_none() {
     });
 }
 
+/// Promise: P43
 #[test]
 fn the_question_says_who_wants_what_and_shows_what_does_not_show() {
     each_user(|user| {
@@ -71,6 +73,7 @@ fn the_question_says_who_wants_what_and_shows_what_does_not_show() {
     });
 }
 
+/// Promise: P42
 #[test]
 fn what_was_typed_before_the_question_is_no_answer() {
     each_user(|user| {
@@ -84,6 +87,7 @@ fn what_was_typed_before_the_question_is_no_answer() {
     });
 }
 
+/// Promise: P42
 #[test]
 fn several_questions_are_asked_one_after_the_other() {
     each_user(|user| {
@@ -104,6 +108,7 @@ for key in 'osd':
     });
 }
 
+/// Promise: P42
 #[test]
 fn no_answer_in_time_is_no() {
     each_user(|user| {
@@ -117,6 +122,7 @@ fn no_answer_in_time_is_no() {
     });
 }
 
+/// Promise: P42
 #[test]
 fn an_interrupt_ends_the_question_and_the_program_and_not_the_terminal() {
     each_user(|user| {
@@ -126,6 +132,7 @@ fn an_interrupt_ends_the_question_and_the_program_and_not_the_terminal() {
     });
 }
 
+/// Promise: P42
 #[test]
 fn after_ten_times_no_nothing_more_is_asked() {
     each_user(|user| {
@@ -145,6 +152,7 @@ expect('\\r\\n> '); type('s\\r')";
     });
 }
 
+/// Promise: P42
 #[test]
 fn more_than_thirty_in_a_minute_are_too_many() {
     each_user(|user| {
@@ -157,6 +165,7 @@ expect('more than 30 questions in a minute: everything further is denied without
     });
 }
 
+/// Promise: P42
 #[test]
 fn without_a_terminal_it_is_no_and_said_once() {
     each_user(|user| {
@@ -178,6 +187,7 @@ fn without_a_terminal_it_is_no_and_said_once() {
     });
 }
 
+/// Promise: P42
 #[test]
 fn in_the_background_nobody_is_asked_and_nothing_stops() {
     each_user(|user| {

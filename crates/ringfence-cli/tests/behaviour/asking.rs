@@ -123,6 +123,7 @@ fn a_command_that_ends_while_it_is_asked_about_leaves_the_terminal_as_it_was() {
 const MAKING: &str =
     "expect('ringfence asks'); expect('to make'); expect('~made\"'); expect('\\r\\n> ');";
 
+/// Promise: P60
 #[test]
 fn what_is_to_be_made_is_asked_about_and_each_answer_does_what_it_says() {
     if !fuse_for_all() {
@@ -182,6 +183,7 @@ fn what_is_to_be_made_is_asked_about_and_each_answer_does_what_it_says() {
     });
 }
 
+/// Promise: P60
 #[test]
 fn no_answer_to_a_question_about_writing_is_no() {
     if !fuse_for_all() {

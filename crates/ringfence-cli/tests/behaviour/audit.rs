@@ -37,6 +37,7 @@ fn short(project: &TestProject) -> Vec<String> {
     records(project).iter().map(line).collect()
 }
 
+/// Promise: P28
 #[test]
 fn a_run_is_recorded_before_and_after() {
     each_user(|user| {
@@ -70,6 +71,7 @@ fn a_run_is_recorded_before_and_after() {
     });
 }
 
+/// Promise: P28
 #[test]
 fn the_record_is_there_while_the_command_runs_and_stays_if_ringfence_is_killed() {
     each_user(|user| {
@@ -90,6 +92,7 @@ fn the_record_is_there_while_the_command_runs_and_stays_if_ringfence_is_killed()
     });
 }
 
+/// Promise: P28
 #[test]
 fn what_was_refused_before_an_error_of_our_own_is_recorded() {
     each_user(|user| {
@@ -123,6 +126,7 @@ fn what_was_refused_before_an_error_of_our_own_is_recorded() {
     });
 }
 
+/// Promise: P28
 #[test]
 fn what_was_refused_and_what_was_moved_away_is_recorded() {
     each_user(|user| {
@@ -145,6 +149,7 @@ fn what_was_refused_and_what_was_moved_away_is_recorded() {
     });
 }
 
+/// Promise: P28
 #[test]
 fn runs_without_a_sandbox_are_recorded_too() {
     each_user(|user| {
@@ -156,6 +161,7 @@ fn runs_without_a_sandbox_are_recorded_too() {
     });
 }
 
+/// Promise: P28
 #[test]
 fn runs_that_came_to_nothing_are_recorded() {
     each_user(|user| {
@@ -213,6 +219,7 @@ fn the_agent_is_named_by_the_environment_or_the_flag() {
     });
 }
 
+/// Promise: P33
 #[test]
 fn a_hostile_command_line_is_recorded_exactly() {
     use std::ffi::OsStr;
@@ -239,6 +246,7 @@ fn after(project: &TestProject, mounts: &str, words: &str) -> TestOutput {
     project.sh_bare(&line)
 }
 
+/// Promise: P29
 #[test]
 fn nothing_runs_that_cannot_be_recorded() {
     each_user(|user| {
@@ -279,6 +287,7 @@ fn nothing_runs_that_cannot_be_recorded() {
     });
 }
 
+/// Promise: P29
 #[test]
 fn a_log_that_others_can_write_or_that_is_a_link_is_not_used() {
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -296,6 +305,7 @@ fn a_log_that_others_can_write_or_that_is_a_link_is_not_used() {
     });
 }
 
+/// Promise: P30
 #[test]
 fn the_log_is_out_of_reach_inside() {
     each_user(|user| {
@@ -319,6 +329,7 @@ fn the_log_is_out_of_reach_inside() {
     });
 }
 
+/// Promise: P30
 #[test]
 fn a_state_directory_in_the_project_is_not_used() {
     each_user(|user| {

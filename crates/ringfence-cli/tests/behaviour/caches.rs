@@ -31,6 +31,7 @@ fn host_cache(project: &TestProject) {
     project.write_at(&project.home().join(".gem/seen"), "from the host\n");
 }
 
+/// Promise: P5
 #[test]
 fn what_is_denied_below_a_cache_is_denied_in_it() {
     each_user(|user| {
@@ -71,6 +72,7 @@ fn what_is_denied_below_a_cache_is_denied_in_it() {
     });
 }
 
+/// Promise: P140
 #[test]
 fn parallel_runs_keep_what_each_writes_to_a_cache() {
     const WAIT: &str = "until [ -e $1 ]; do sleep .02; done";
@@ -105,6 +107,7 @@ fn parallel_runs_keep_what_each_writes_to_a_cache() {
     });
 }
 
+/// Promise: P5
 #[test]
 fn what_a_person_denies_below_a_cache_is_denied_in_it() {
     each_user(|user| {
@@ -129,6 +132,7 @@ fn what_a_person_denies_below_a_cache_is_denied_in_it() {
     });
 }
 
+/// Promise: P24
 #[test]
 fn links_left_in_a_cache_lead_nowhere() {
     each_user(|user| {
@@ -156,6 +160,7 @@ fn links_left_in_a_cache_lead_nowhere() {
     });
 }
 
+/// Promise: P24
 #[test]
 fn a_store_that_is_no_plain_directory_is_not_used() {
     each_user(|user| {
@@ -363,6 +368,7 @@ fn names(directory: &std::path::Path) -> Vec<String> {
     names
 }
 
+/// Promise: P166
 #[test]
 fn cache_that_the_host_lacks_in_a_read_only_tree_is_written_and_kept() {
     each_user(|user| {
@@ -380,6 +386,7 @@ fn cache_that_the_host_lacks_in_a_read_only_tree_is_written_and_kept() {
     });
 }
 
+/// Promise: P166
 #[test]
 fn tree_around_a_cache_that_the_host_lacks_stays_as_it_is() {
     each_user(|user| {

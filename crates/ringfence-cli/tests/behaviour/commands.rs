@@ -22,6 +22,7 @@ fn json(ran: &TestOutput) -> Value {
         .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
 
+/// Promise: P75
 #[test]
 fn a_refused_command_never_starts() {
     each_user(|user| {
@@ -65,6 +66,7 @@ fn a_refused_command_never_starts() {
     });
 }
 
+/// Promise: P75
 #[test]
 fn a_refusal_has_its_rule_its_reason_and_its_place() {
     each_user(|user| {
@@ -113,6 +115,7 @@ fn a_refusal_has_its_rule_its_reason_and_its_place() {
     });
 }
 
+/// Promise: P75
 #[test]
 fn a_session_refuses_and_goes_on() {
     each_user(|user| {
@@ -145,6 +148,7 @@ fn a_session_refuses_and_goes_on() {
     });
 }
 
+/// Promise: P75
 #[test]
 fn the_strict_list_lets_nothing_else_run() {
     let strict = "version = 1\n[commands]\nallow-binaries = [\"@strict\"]\ndeny-arguments = [\"@strict\"]\nanchor-arguments = \".\"\n";
@@ -208,6 +212,7 @@ fn explain_shows_how_a_line_is_read() {
     });
 }
 
+/// Promise: P160
 #[test]
 fn policy_that_init_writes_lets_everyday_lines_run_and_refuses_disguises() {
     each_user(|user| {

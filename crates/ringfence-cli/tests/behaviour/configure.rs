@@ -12,6 +12,7 @@ fn configure(project: &TestProject, words: &[&str]) -> TestOutput {
     TestOutput::of(project.ringfence().args(["configure", "--shared"]).args(words), b"")
 }
 
+/// Promise: P97
 #[test]
 fn a_setting_is_set_shown_and_taken_away() {
     each_user(|user| {
@@ -39,6 +40,7 @@ fn a_setting_is_set_shown_and_taken_away() {
     });
 }
 
+/// Promise: P97
 #[test]
 fn comments_mode_and_links_stay() {
     each_user(|user| {
@@ -68,6 +70,7 @@ fn comments_mode_and_links_stay() {
     });
 }
 
+/// Promise: P97
 #[test]
 fn what_is_wrong_changes_nothing() {
     each_user(|user| {

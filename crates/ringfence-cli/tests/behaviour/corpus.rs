@@ -48,41 +48,49 @@ fn has_settings_above() -> bool {
         && home.is_some_and(|home| home.join(".cargo").exists())
 }
 
+/// Promise: P22
 #[test]
 fn reads() {
     check("reads");
 }
 
+/// Promise: P22
 #[test]
 fn writes() {
     check("writes");
 }
 
+/// Promise: P22
 #[test]
 fn names() {
     check("names");
 }
 
+/// Promise: P22
 #[test]
 fn removal() {
     check("removal");
 }
 
+/// Promise: P22
 #[test]
 fn calls() {
     check("calls");
 }
 
+/// Promise: P22
 #[test]
 fn what_is_read_only_as_a_whole() {
     check("read-only");
 }
 
+/// Promise: P22
 #[test]
 fn what_is_refused_nothing() {
     check("nothing");
 }
 
+/// Promise: P22
 #[test]
 fn tools_that_build() {
     check("building");

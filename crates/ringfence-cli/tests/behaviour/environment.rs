@@ -22,6 +22,7 @@ const SECRETS: &[&str] = &[
     "my_token",
 ];
 
+/// Promise: P12
 #[test]
 fn secrets_do_not_pass() {
     each_user(|user| {
@@ -52,6 +53,7 @@ fn secrets_do_not_pass() {
     });
 }
 
+/// Promise: P12
 #[test]
 fn a_person_passes_or_sets_a_variable_by_name() {
     each_user(|user| {
@@ -102,6 +104,8 @@ fn no_descriptor_but_the_standard_streams_is_open() {
 }
 
 /// A shell looks there as soon as it starts, which nobody has asked for.
+///
+/// Promise: P117
 #[test]
 fn where_the_person_was_before_is_told_if_it_is_there() {
     each_user(|user| {

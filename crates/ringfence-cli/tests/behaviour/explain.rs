@@ -17,6 +17,7 @@ fn last_json(project: &TestProject, words: &[&str]) -> Value {
         .unwrap_or_else(|error| panic!("{error} in `{}`\n{}", ran.text(), ran.talk()))
 }
 
+/// Promise: P41
 #[test]
 fn what_was_refused_is_told_with_its_rule_and_what_changes_it() {
     if !fuse_for_all() {
@@ -67,6 +68,7 @@ fn what_was_refused_is_told_with_its_rule_and_what_changes_it() {
     });
 }
 
+/// Promise: P41
 #[test]
 fn a_policy_that_was_changed_since_is_told() {
     if !fuse_for_all() {
@@ -105,6 +107,7 @@ fn a_policy_that_was_changed_since_is_told() {
     });
 }
 
+/// Promise: P41
 #[test]
 fn a_command_that_fails_by_itself_is_told_so() {
     if !fuse_for_all() {
@@ -148,6 +151,7 @@ fn a_command_that_fails_by_itself_is_told_so() {
     });
 }
 
+/// Promise: P41
 #[test]
 fn the_run_is_that_of_the_project_or_the_one_that_is_named() {
     each_user(|user| {

@@ -64,6 +64,7 @@ fn wait_for(project: &TestProject, name: &str) {
     assert!(soon(Duration::from_secs(60), || project.has(name)), "{name} does not come");
 }
 
+/// Promise: P37
 #[test]
 fn of_looks_costs_no_memory_and_hides_nothing() {
     let (Some(python), true) = (python(), fuse_for_all()) else { return };

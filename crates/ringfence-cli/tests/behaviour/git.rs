@@ -46,6 +46,7 @@ fn clean(project: &TestProject, names: &[&str]) {
     assert_eq!(listed, expected);
 }
 
+/// Promise: P3
 #[test]
 fn init_add_commit_and_an_empty_status() {
     each_user(|user| {
@@ -73,6 +74,7 @@ fn commits_branches_merges_and_rebases() {
     });
 }
 
+/// Promise: P3
 #[test]
 fn a_stash_takes_and_gives_back() {
     each_user(|user| {
@@ -82,6 +84,7 @@ fn a_stash_takes_and_gives_back() {
     });
 }
 
+/// Promise: P3
 #[test]
 fn a_worktree_made_inside_can_be_committed_in() {
     each_user(|user| {

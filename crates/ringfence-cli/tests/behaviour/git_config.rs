@@ -315,6 +315,8 @@ fn config_of_a_worktree_of_the_user_is_judged_as_well() {
 
 /// The lines are steps: each alone would change nothing of the user's. Later runs know the steps of
 /// those before.
+///
+/// Promise: P164
 #[test]
 fn branch_of_the_user_is_led_to_no_remote_that_a_command_added() {
     if !needs(&["git"]) {
@@ -373,6 +375,8 @@ fn branch_of_the_user_is_led_to_no_remote_that_a_command_added() {
 }
 
 /// It would override the config of the repository.
+///
+/// Promise: P164
 #[test]
 fn config_of_a_worktree_takes_no_address() {
     if !needs(&["git"]) {
@@ -458,6 +462,7 @@ fn allowing_the_config_is_refused_precisely() {
     });
 }
 
+/// Promise: P164
 #[test]
 fn protects_of_the_user_keep_every_setting() {
     each_user(|user| {

@@ -37,6 +37,7 @@ fn vendored_are_whole(project: &TestProject) {
     );
 }
 
+/// Promise: P146
 #[test]
 fn vendored_repository_of_the_user_keeps_head_and_hooks() {
     if !needs(&["git"]) {
@@ -59,6 +60,8 @@ fn vendored_repository_of_the_user_keeps_head_and_hooks() {
 
 /// A command puts a repository together from older directories below a vendored name, also if it
 /// ends the sandbox before anything is reported.
+///
+/// Promise: P145
 #[test]
 fn repository_that_a_command_puts_together_below_a_vendored_name_is_swept() {
     each_user(|user| {
@@ -87,6 +90,8 @@ fn repository_that_a_command_puts_together_below_a_vendored_name_is_swept() {
 }
 
 /// Working trees that share their refs by a link, as `git-new-workdir` makes them.
+///
+/// Promise: P146
 #[test]
 fn linked_packed_refs_of_the_user_stay() {
     if !needs(&["git"]) {
@@ -163,6 +168,8 @@ fn directory_of_the_user_keeps_its_files_when_two_runs_make_it_a_repository() {
 }
 
 /// A clone that the user makes while a session stands is the user's when the session ends.
+///
+/// Promise: P146
 #[test]
 fn clone_of_the_user_keeps_its_hooks_when_a_session_ends() {
     if !needs(&["git"]) {
@@ -199,6 +206,8 @@ fn clone_of_the_user_keeps_its_hooks_when_a_session_ends() {
 }
 
 /// A commit of the user is a take-over, also where git keeps no reflog.
+///
+/// Promise: P146
 #[test]
 fn commit_without_a_reflog_is_a_take_over() {
     if !needs(&["git"]) {

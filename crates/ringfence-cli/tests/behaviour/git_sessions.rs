@@ -38,6 +38,7 @@ fn ended(session: &Session) -> String {
     stopped.talk()
 }
 
+/// Promise: P124
 #[test]
 fn worktrees_are_made_used_and_removed_under_the_watcher() {
     if !needs(&["git"]) {
@@ -93,6 +94,7 @@ fn worktree_that_the_host_adds_beside_the_commands_is_protected() {
     });
 }
 
+/// Promise: P124
 #[test]
 fn rebase_cherry_pick_and_stash_go_on_under_the_watcher() {
     if !needs(&["git"]) {
@@ -176,6 +178,7 @@ fn submodule_of_a_repository_that_the_session_made_outlasts_it() {
     });
 }
 
+/// Promise: P125
 #[test]
 fn repository_of_an_earlier_run_can_be_changed_moved_and_removed() {
     if !needs(&["git"]) {
@@ -247,6 +250,7 @@ fn worktree_of_an_earlier_run_can_be_removed() {
 /// A name for what the user does on the host, and doing it.
 type TakeOver = (&'static str, fn(&TestProject));
 
+/// Promise: P125
 #[test]
 fn repository_that_the_user_took_over_is_protected() {
     if !needs(&["git"]) {

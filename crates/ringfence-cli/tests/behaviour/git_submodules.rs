@@ -151,6 +151,8 @@ fn gitmodules_takes_only_harmless_submodules() {
 }
 
 /// `git submodule update` of the user would fetch from there.
+///
+/// Promise: P164
 #[test]
 fn submodule_of_the_user_is_led_to_no_other_address() {
     if !needs(&["git"]) {

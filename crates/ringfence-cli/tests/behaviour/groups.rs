@@ -112,6 +112,7 @@ fn in_given_groups(check: impl Fn(&TestProject, &Given)) {
     });
 }
 
+/// Promise: P82
 #[test]
 fn each_limit_ends_what_goes_beyond_it() {
     in_given_groups(|project, given| {
@@ -121,6 +122,8 @@ fn each_limit_ends_what_goes_beyond_it() {
 }
 
 /// The superuser has groups on most hosts: what counts without them is tried here.
+///
+/// Promise: P82
 #[test]
 fn so_it_does_where_there_are_none() {
     each_user(|user| {
@@ -129,6 +132,7 @@ fn so_it_does_where_there_are_none() {
     });
 }
 
+/// Promise: P82
 #[test]
 fn time_cannot_be_hidden() {
     // Nobody waits for whoever spends it.
@@ -152,6 +156,7 @@ while True:
     });
 }
 
+/// Promise: P82
 #[test]
 fn files_in_memory_count() {
     in_given_groups(|project, given| {
@@ -172,6 +177,7 @@ fn files_in_memory_count() {
     });
 }
 
+/// Promise: P116
 #[test]
 fn nothing_is_left_of_whoever_is_killed() {
     in_given_groups(|project, given| {
@@ -206,6 +212,7 @@ fn nothing_is_left_of_whoever_is_killed() {
     });
 }
 
+/// Promise: P116
 #[test]
 fn what_somebody_left_is_removed_and_nothing_else() {
     in_given_groups(|project, given| {

@@ -50,6 +50,7 @@ fn furnished(project: &TestProject) {
     project.write("build/policy.toml", "version = 1\n");
 }
 
+/// Promise: P161
 #[test]
 fn every_example_in_the_help_works_and_a_command_runs_afterwards() {
     each_user(|user| {

@@ -93,6 +93,7 @@ fn verdict(project: &TestProject, tool: &str, arguments: Value) -> String {
     said(project, tool, arguments)["permissionDecision"].as_str().unwrap_or("nothing").to_owned()
 }
 
+/// Promise: P83
 #[test]
 fn a_rewritten_command_is_confined() {
     each_user(|user| {
@@ -121,6 +122,7 @@ fn a_rewritten_command_is_confined() {
     });
 }
 
+/// Promise: P83
 #[test]
 fn whoever_types_ringfence_gains_nothing() {
     each_user(|user| {
@@ -144,6 +146,7 @@ fn whoever_types_ringfence_gains_nothing() {
     });
 }
 
+/// Promise: P86
 #[test]
 fn a_command_leaves_the_shell_where_it_ended_and_nowhere_else() {
     each_user(|user| {
@@ -222,6 +225,7 @@ fn what_was_refused_is_told_with_the_command_it_befell() {
     });
 }
 
+/// Promise: P85
 #[test]
 fn files_are_judged_by_where_links_lead() {
     each_user(|user| {
@@ -252,6 +256,7 @@ fn files_are_judged_by_where_links_lead() {
     });
 }
 
+/// Promise: P85
 #[test]
 fn the_policy_decides() {
     each_user(|user| {
@@ -320,6 +325,7 @@ fn rules_on_commands_hold_for_the_line_and_not_for_the_shell_around_it() {
     });
 }
 
+/// Promise: P85
 #[test]
 fn where_the_policy_asks_the_agent_asks() {
     each_user(|user| {
@@ -348,6 +354,7 @@ fn where_the_policy_asks_the_agent_asks() {
     });
 }
 
+/// Promise: P85
 #[test]
 fn settings_of_the_agent_hold_for_the_command_itself() {
     each_user(|user| {
@@ -433,6 +440,7 @@ fn the_policy_says_who_agrees_and_what_runs_outside() {
     });
 }
 
+/// Promise: P84
 #[test]
 fn whatever_goes_wrong_blocks_the_call() {
     each_user(|user| {
@@ -474,6 +482,7 @@ fn whatever_goes_wrong_blocks_the_call() {
     });
 }
 
+/// Promise: P83
 #[test]
 fn a_shell_outside_of_the_project_runs_nothing() {
     each_user(|user| {

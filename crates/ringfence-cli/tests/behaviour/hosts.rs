@@ -184,6 +184,7 @@ fn every_rule_is_shown_with_its_place() {
     });
 }
 
+/// Promise: P21, P67
 #[test]
 fn what_is_no_host_is_refused_before_anything_runs() {
     each_user(|user| {

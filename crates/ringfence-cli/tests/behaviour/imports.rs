@@ -37,6 +37,7 @@ fn example_of_the_help_makes_a_policy_that_runs() {
     }
 }
 
+/// Promise: P128
 #[test]
 fn imported_lists_open_no_built_in_deny() {
     let white = r#"{"policy": {"filesystem": {"whitelist": ["~/.ssh", "~/code/other"]}}}"#;

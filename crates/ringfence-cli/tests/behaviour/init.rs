@@ -28,6 +28,7 @@ fn prepared(user: TestUser) -> TestProject {
     project
 }
 
+/// Promise: P87
 #[test]
 fn what_is_found_is_proposed_and_nothing_written_unasked() {
     each_user(|user| {
@@ -68,6 +69,7 @@ fn what_is_found_is_proposed_and_nothing_written_unasked() {
     });
 }
 
+/// Promise: P87
 #[test]
 fn what_is_written_works_and_twice_is_once() {
     each_user(|user| {
@@ -105,6 +107,7 @@ fn what_is_written_works_and_twice_is_once() {
     });
 }
 
+/// Promise: P87
 #[test]
 fn what_stands_in_a_file_stays() {
     each_user(|user| {
@@ -149,6 +152,7 @@ fn what_stands_in_a_file_stays() {
     });
 }
 
+/// Promise: P87
 #[test]
 fn what_cannot_be_merged_is_left_alone() {
     each_user(|user| {

@@ -74,6 +74,7 @@ fn ten_megabytes_arrive_whole() {
     });
 }
 
+/// Promise: P22
 #[test]
 fn a_denial_is_told_exactly() {
     each_user(|user| {
@@ -93,6 +94,7 @@ fn a_denial_is_told_exactly() {
     });
 }
 
+/// Promise: P22
 #[test]
 fn of_very_many_denials_those_that_are_not_kept_are_counted() {
     each_user(|user| {
@@ -117,6 +119,7 @@ fn of_very_many_denials_those_that_are_not_kept_are_counted() {
     });
 }
 
+/// Promise: P22
 #[test]
 fn text_about_permissions_is_no_denial() {
     each_user(|user| {

@@ -59,6 +59,7 @@ fn start(project: &TestProject, program: &std::path::Path, line: &str) -> Child 
     command.spawn().expect("ringfence starts")
 }
 
+/// Promise: P4, P19
 #[test]
 fn at_fifty_moments() {
     each_user(|user| {
@@ -115,6 +116,7 @@ fn at_fifty_moments() {
     });
 }
 
+/// Promise: P19
 #[test]
 fn with_a_command_that_ignores_every_signal() {
     each_user(|user| {
@@ -135,6 +137,7 @@ fn with_a_command_that_ignores_every_signal() {
     });
 }
 
+/// Promise: P19
 #[test]
 fn of_any_of_its_processes() {
     each_user(|user| {
@@ -187,6 +190,7 @@ wanted = [(read, '.env'), (read, 'sub/.env'), (read, home + '/.ssh/id_rsa'), (os
 for me, (act, path) in enumerate(wanted): threading.Thread(target=reads, args=(me, act, path)).start()
 ";
 
+/// Promise: P19
 #[test]
 fn nothing_is_let_through_meanwhile() {
     let (Some(python), true) = (python(), fuse_for_all()) else { return };

@@ -77,6 +77,7 @@ fn refused(project: &TestProject, line: &str) -> (Value, Vec<String>) {
     (said, targets)
 }
 
+/// Promise: P39
 #[test]
 fn what_is_proposed_gives_the_command_what_it_wanted() {
     if !fuse_for_all() {
@@ -159,6 +160,7 @@ fn each_line_says_who_wanted_it_how_often_and_what_refused_it() {
     });
 }
 
+/// Promise: P39
 #[test]
 fn what_is_shut_on_purpose_is_named_and_never_proposed() {
     if !fuse_for_all() {
@@ -205,6 +207,7 @@ fn what_is_shut_on_purpose_is_named_and_never_proposed() {
     });
 }
 
+/// Promise: P39
 #[test]
 fn a_command_that_gets_further_each_time_is_learnt_in_rounds() {
     if !fuse_for_all() {
@@ -269,6 +272,7 @@ fn the_policy_alone_is_on_standard_output() {
     });
 }
 
+/// Promise: P40
 #[test]
 fn a_file_of_somebody_else_is_not_written_to_nor_one_that_the_command_leads_to() {
     each_user(|user| {
@@ -296,6 +300,7 @@ fn a_file_of_somebody_else_is_not_written_to_nor_one_that_the_command_leads_to()
     });
 }
 
+/// Promise: P39
 #[test]
 fn hostile_names_stay_in_their_lines() {
     if !fuse_for_all() {

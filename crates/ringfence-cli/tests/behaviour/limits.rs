@@ -54,6 +54,7 @@ pub(crate) fn ends_by(outcome: &Value, limit: &str, configured: u64) {
 
 pub(crate) const MIB: u64 = 1 << 20;
 
+/// Promise: P82
 #[test]
 fn each_ends_what_goes_beyond_it() {
     each_user(|user| {
@@ -88,6 +89,7 @@ pub(crate) fn each_ends(project: &TestProject, ringfence: &dyn Fn() -> Command) 
     );
 }
 
+/// Promise: P82
 #[test]
 fn memory_is_memory_however_it_is_had() {
     const WAYS: &[&str] = &[
@@ -138,6 +140,7 @@ fn memory_is_memory_however_it_is_had() {
     });
 }
 
+/// Promise: P135
 #[test]
 fn memory_in_sockets_counts_also_without_a_cgroup() {
     // Both ends are open, or only those are left in which it waits.
@@ -189,6 +192,7 @@ fn memory_in_message_queues_counts_also_without_a_cgroup() {
     });
 }
 
+/// Promise: P133
 #[test]
 fn processes_in_sequence_never_reach_their_limit() {
     each_user(|user| {
@@ -199,6 +203,7 @@ fn processes_in_sequence_never_reach_their_limit() {
     });
 }
 
+/// Promise: P133
 #[test]
 fn hardly_more_processes_start_than_the_limit() {
     // Each that starts writes a byte.
@@ -224,6 +229,7 @@ fn hardly_more_processes_start_than_the_limit() {
     });
 }
 
+/// Promise: P134
 #[test]
 fn disk_space_counts_however_it_is_taken() {
     const TAKE: &str = "import ctypes, mmap, os, sys\nf = os.open('big', os.O_RDWR | os.O_CREAT | os.O_TRUNC); n = 3 << 30; way = sys.argv[1]\n\
@@ -261,6 +267,7 @@ fn disk_space_counts_however_it_is_taken() {
     });
 }
 
+/// Promise: P134
 #[test]
 fn names_count_as_disk_space() {
     const LINKS: &str = "import os\nopen('x', 'w').close(); os.mkdir('d')\nfor i in range(200000): os.link('x', 'd/%d' % i)";
@@ -325,6 +332,7 @@ fn allocated(project: &TestProject, name: &str) -> u64 {
     ) * 512
 }
 
+/// Promise: P136
 #[test]
 fn time_limit_is_when_a_command_is_killed() {
     each_user(|user| {
@@ -366,6 +374,7 @@ fn time_limit_is_when_a_command_is_killed() {
     });
 }
 
+/// Promise: P82
 #[test]
 fn what_is_written_counts_whoever_wrote_it() {
     each_user(|user| {
@@ -378,6 +387,7 @@ fn what_is_written_counts_whoever_wrote_it() {
     });
 }
 
+/// Promise: P82
 #[test]
 fn files_are_as_few_and_as_small_as_the_policy_says() {
     each_user(|user| {
@@ -406,6 +416,7 @@ fn files_are_as_few_and_as_small_as_the_policy_says() {
     });
 }
 
+/// Promise: P82
 #[test]
 fn a_neighbour_goes_on() {
     each_user(|user| {
@@ -423,6 +434,7 @@ fn a_neighbour_goes_on() {
     });
 }
 
+/// Promise: P82
 #[test]
 fn in_a_session_a_command_is_told_and_the_next_one_runs() {
     each_user(|user| {

@@ -126,6 +126,8 @@ fn check(way: &str, appear: impl Fn(&TestProject, usize) -> (PathBuf, Box<dyn Fn
 }
 
 /// The lookout is not woken by what comes shortly after something that mattered to nobody.
+///
+/// Promise: P35
 #[test]
 fn a_secret_that_is_created_among_trifles() {
     check("created among trifles", |project, number| {
@@ -136,6 +138,7 @@ fn a_secret_that_is_created_among_trifles() {
     });
 }
 
+/// Promise: P35
 #[test]
 fn a_secret_that_is_created() {
     check("created", |project, number| {
@@ -144,6 +147,7 @@ fn a_secret_that_is_created() {
     });
 }
 
+/// Promise: P35
 #[test]
 fn a_secret_that_is_moved_in() {
     check("moved in", |project, number| {
@@ -155,6 +159,7 @@ fn a_secret_that_is_moved_in() {
     });
 }
 
+/// Promise: P35
 #[test]
 fn a_secret_that_is_linked_in() {
     check("linked in", |project, number| {
@@ -166,6 +171,7 @@ fn a_secret_that_is_linked_in() {
     });
 }
 
+/// Promise: P35
 #[test]
 fn a_secret_in_a_tree_that_is_moved_in() {
     check("in a tree", |project, number| {
@@ -180,6 +186,8 @@ fn a_secret_in_a_tree_that_is_moved_in() {
 }
 
 /// As an editor saves: the cover stood over the file that is gone.
+///
+/// Promise: P35
 #[test]
 fn a_secret_that_is_replaced() {
     check("replaced", |project, number| {
@@ -196,6 +204,7 @@ fn a_secret_that_is_replaced() {
     });
 }
 
+/// Promise: P35
 #[test]
 fn a_secret_that_is_unpacked_inside() {
     each_user(|user| {
@@ -219,6 +228,7 @@ fn reading(user: TestUser, words: &[&str], test: impl FnOnce(&TestProject, &mut 
     reader.end();
 }
 
+/// Promise: P35
 #[test]
 fn directories_and_other_cases_and_the_policys_own_patterns() {
     each_user(|user| {
@@ -237,6 +247,7 @@ fn directories_and_other_cases_and_the_policys_own_patterns() {
     });
 }
 
+/// Promise: P35
 #[test]
 fn what_is_excepted_stays_open() {
     each_user(|user| {
@@ -261,6 +272,7 @@ fn what_is_excepted_stays_open() {
     });
 }
 
+/// Promise: P35
 #[test]
 fn another_name_for_a_secret() {
     each_user(|user| {
@@ -281,6 +293,7 @@ fn another_name_for_a_secret() {
     });
 }
 
+/// Promise: P35
 #[test]
 fn what_is_protected_stays_so_when_the_host_replaces_it() {
     each_user(|user| {
@@ -353,6 +366,8 @@ fn lookout(run: u32) -> u32 {
 }
 
 /// More happens than the kernel keeps while the lookout cannot look.
+///
+/// Promise: P35
 #[test]
 fn an_overrun_is_made_up_for() {
     if python().is_none() {
@@ -386,6 +401,8 @@ fn an_overrun_is_made_up_for() {
 }
 
 /// Nobody looks out any more: the command must not go on.
+///
+/// Promise: P35
 #[test]
 fn without_a_lookout_the_command_ends() {
     if python().is_none() {
@@ -408,6 +425,8 @@ fn without_a_lookout_the_command_ends() {
 }
 
 /// Where the kernel allows few watches, everything is looked through again and again.
+///
+/// Promise: P35
 #[test]
 fn too_few_watches_are_told_and_made_up_for() {
     // So many directories may be watched, and so many may watch.
@@ -474,6 +493,7 @@ fn meanwhile(project: &TestProject, line: &str, outside: impl FnOnce()) -> Strin
     String::from_utf8_lossy(&ended.stdout).into_owned()
 }
 
+/// Promise: P35
 #[test]
 fn a_repository_that_comes_in_is_protected() {
     if !needs(&["git"]) {
@@ -496,6 +516,7 @@ fn a_repository_that_comes_in_is_protected() {
     });
 }
 
+/// Promise: P35
 #[test]
 fn a_repository_of_the_commands_own_stays_its_own() {
     if !needs(&["git"]) {
@@ -514,6 +535,8 @@ fn a_repository_of_the_commands_own_stays_its_own() {
 }
 
 /// Below such a name nothing is looked through, and the next command would find it open.
+///
+/// Promise: P35
 #[test]
 fn a_directory_with_a_secret_that_appeared_stays_where_it_is() {
     each_user(|user| {
@@ -529,6 +552,8 @@ fn a_directory_with_a_secret_that_appeared_stays_where_it_is() {
 }
 
 /// The command makes a `.git` where the host is going to, and takes it away again.
+///
+/// Promise: P35
 #[test]
 fn a_repository_cannot_be_claimed_before_it_comes() {
     if !needs(&["git"]) {
@@ -548,6 +573,7 @@ fn a_repository_cannot_be_claimed_before_it_comes() {
     });
 }
 
+/// Promise: P35
 #[test]
 fn a_submodule_that_the_host_adds_stays_where_it_is() {
     if !needs(&["git"]) {

@@ -55,6 +55,7 @@ fn records_are_chosen_by_what_they_are() {
     });
 }
 
+/// Promise: P33
 #[test]
 fn a_table_for_people_has_no_control_characters() {
     each_user(|user| {
@@ -107,6 +108,7 @@ fn check(project: &TestProject, change: impl FnOnce(&mut Vec<String>), expect: &
     log(project, &["--verify"]).ok();
 }
 
+/// Promise: P31
 #[test]
 fn what_is_done_to_it_by_hand_is_found() {
     each_user(|user| {

@@ -7,6 +7,7 @@ use ringfence_testkit::{TestProject, TestUser};
 
 use crate::project;
 
+/// Promise: P6
 #[test]
 fn sixty_thousand_secrets_are_denied_in_good_time() {
     // Made once and handed on: it is the making that takes long.

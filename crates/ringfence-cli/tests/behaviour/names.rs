@@ -16,6 +16,7 @@ fn same_as_bare(code: &str) {
     });
 }
 
+/// Promise: P18
 #[test]
 fn modes_and_masks() {
     same_as_bare(
@@ -54,6 +55,7 @@ for name in ['one', 'two', 'three', 'four', 'five']:
     );
 }
 
+/// Promise: P18
 #[test]
 fn a_mask_that_is_handed_down_counts_until_another_is_set() {
     same_as_bare(
@@ -70,6 +72,7 @@ for name in ['one', 'two', 'three', 'four', 'five', 'six', 'seven']:
     );
 }
 
+/// Promise: P18
 #[test]
 fn a_directory_is_what_the_thread_itself_has_open() {
     same_as_bare(
@@ -104,6 +107,7 @@ for name in ['a', 'b', 'c', 'd']:
     );
 }
 
+/// Promise: P18
 #[test]
 fn what_is_locked_by_a_directorys_descriptor_is_free_once_that_is_closed() {
     same_as_bare(
@@ -132,6 +136,7 @@ thread.join()
     );
 }
 
+/// Promise: P18
 #[test]
 fn open_flags() {
     same_as_bare(
@@ -172,6 +177,7 @@ print(flags(os.open('src', os.O_CREAT | os.O_PATH)))
     );
 }
 
+/// Promise: P18
 #[test]
 fn links_of_both_kinds() {
     same_as_bare(
@@ -190,6 +196,7 @@ for act in [lambda: os.link('README', 'hard'), lambda: os.symlink('x', 'hard'), 
     );
 }
 
+/// Promise: P18
 #[test]
 fn renames_of_all_kinds() {
     same_as_bare(
@@ -207,6 +214,7 @@ for act in [lambda: os.rename('absent', 'q'), lambda: os.rename('d1', 'e'), lamb
     );
 }
 
+/// Promise: P18
 #[test]
 fn pipes_with_names() {
     same_as_bare(

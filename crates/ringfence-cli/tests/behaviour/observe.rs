@@ -49,6 +49,7 @@ fn allowed_in_project(project: &TestProject, flags: &[&str], line: &str) -> (Val
     (said, allowed)
 }
 
+/// Promise: P38
 #[test]
 fn what_is_opened_and_made_is_told_of_once_with_a_count() {
     each_user(|user| {
@@ -80,6 +81,7 @@ fn what_is_opened_and_made_is_told_of_once_with_a_count() {
     });
 }
 
+/// Promise: P38
 #[test]
 fn the_real_path_is_told_and_the_program_that_is_started() {
     each_user(|user| {
@@ -106,6 +108,7 @@ fn the_real_path_is_told_and_the_program_that_is_started() {
     });
 }
 
+/// Promise: P38
 #[test]
 fn what_is_refused_is_told_as_before() {
     if !fuse_for_all() {
@@ -156,6 +159,7 @@ fn without_a_tripwire_what_is_looked_for_in_vain_is_told_of_all_the_same() {
     });
 }
 
+/// Promise: P38
 #[test]
 fn connections_are_told_of_where_there_is_a_network_and_where_there_is_none() {
     each_user(|user| {
@@ -207,6 +211,7 @@ fn connections_are_told_of_where_there_is_a_network_and_where_there_is_none() {
     });
 }
 
+/// Promise: P38
 #[test]
 fn all_of_it_is_on_record() {
     each_user(|user| {
@@ -232,6 +237,7 @@ fn all_of_it_is_on_record() {
     });
 }
 
+/// Promise: P38
 #[test]
 fn there_is_an_end_to_what_is_kept_and_the_rest_is_counted() {
     each_user(|user| {

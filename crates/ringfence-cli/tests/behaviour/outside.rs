@@ -4,6 +4,7 @@ use ringfence_testkit::{SECRET, TestOutput, TestUser, each_user, skip};
 
 use crate::project;
 
+/// Promise: P8
 #[test]
 fn another_project_is_not_there() {
     each_user(|user| {
@@ -32,6 +33,7 @@ fn another_project_is_not_there() {
     });
 }
 
+/// Promise: P8
 #[test]
 fn a_write_outside_is_refused_and_never_lost_in_silence() {
     each_user(|user| {
@@ -118,6 +120,7 @@ fn the_machine_is_not_told_about() {
     });
 }
 
+/// Promise: P11
 #[test]
 fn the_network_is_shut() {
     each_user(|user| {
@@ -141,6 +144,7 @@ fn the_network_is_shut() {
     });
 }
 
+/// Promise: P8
 #[test]
 fn a_project_whose_scripts_are_on_path_is_not_there() {
     each_user(|user| {
@@ -188,6 +192,7 @@ fn a_project_whose_scripts_are_on_path_is_not_there() {
     });
 }
 
+/// Promise: P8
 #[test]
 fn a_repository_that_somebody_else_made_above_opens_nothing() {
     if !TestUser::runner_is_root() {

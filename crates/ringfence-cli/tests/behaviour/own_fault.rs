@@ -130,6 +130,7 @@ fn check(lines: &[&str]) {
     });
 }
 
+/// Promise: P130
 #[test]
 fn failing_shells_are_not_blocked() {
     check(&[
@@ -147,6 +148,7 @@ fn failing_shells_are_not_blocked() {
     ]);
 }
 
+/// Promise: P130
 #[test]
 fn failing_package_managers_are_not_blocked() {
     check(&[
@@ -167,6 +169,7 @@ fn failing_package_managers_are_not_blocked() {
     ]);
 }
 
+/// Promise: P130
 #[test]
 fn failing_git_is_not_blocked() {
     check(&[
@@ -181,6 +184,7 @@ fn failing_git_is_not_blocked() {
     ]);
 }
 
+/// Promise: P130
 #[test]
 fn failing_transfers_are_not_blocked() {
     check(&[
@@ -193,6 +197,7 @@ fn failing_transfers_are_not_blocked() {
     ]);
 }
 
+/// Promise: P130
 #[test]
 fn failing_builds_and_editors_are_not_blocked() {
     check(&[
@@ -215,6 +220,7 @@ fn failing_builds_and_editors_are_not_blocked() {
     ]);
 }
 
+/// Promise: P130
 #[test]
 fn failing_plain_tools_are_not_blocked() {
     check(&[
@@ -235,6 +241,7 @@ fn failing_plain_tools_are_not_blocked() {
     ]);
 }
 
+/// Promise: P130
 #[test]
 fn own_start_up_files_are_recorded_as_optional() {
     if !fuse_for_all() {
@@ -260,6 +267,7 @@ fn own_start_up_files_are_recorded_as_optional() {
     });
 }
 
+/// Promise: P130
 #[test]
 fn deliberate_access_to_a_start_up_file_is_blocked() {
     if !fuse_for_all() {
@@ -291,6 +299,7 @@ fn deliberate_access_to_a_start_up_file_is_blocked() {
     });
 }
 
+/// Promise: P130
 #[test]
 fn a_name_that_is_not_resolved_is_blocked_and_offers_permission() {
     if !fuse_for_all() {

@@ -21,6 +21,7 @@ fn ringfence(project: &TestProject, words: &[&str]) -> TestOutput {
     TestOutput::of(project.ringfence().args(words), b"")
 }
 
+/// Promise: P158
 #[test]
 fn own_policy_opens_in_its_project_and_nowhere_else() {
     each_user(|user| {
@@ -73,6 +74,7 @@ fn repository_narrows_the_own_policy_and_the_own_policy_overrides_the_users() {
     });
 }
 
+/// Promise: P158
 #[test]
 fn file_of_another_project_is_an_error_with_a_hint() {
     each_user(|user| {
@@ -226,6 +228,7 @@ fn hook_judges_by_the_own_policy() {
     });
 }
 
+/// Promise: P158
 #[test]
 fn target_of_a_linked_policy_stays_unwritable_inside() {
     each_user(|user| {

@@ -24,6 +24,7 @@ fn is_absent(project: &TestProject, names: &[&str]) {
     }
 }
 
+/// Promise: P147
 #[test]
 fn settings_in_a_repository_of_an_earlier_run_start_no_programs() {
     if !needs(&["git"]) {
@@ -129,6 +130,7 @@ fn below_vendored_name(project: &TestProject, name: &str) -> PathBuf {
     root
 }
 
+/// Promise: P147
 #[test]
 fn project_below_a_vendored_name_is_no_vendored_tree() {
     if !needs(&["git"]) {
@@ -202,6 +204,7 @@ fn bringing(directory: &str) -> String {
     )
 }
 
+/// Promise: P147
 #[test]
 fn settings_of_several_names_cannot_be_brought_into_a_repository() {
     if !needs(&["git"]) {
@@ -259,6 +262,7 @@ fn settings_of_sapling_in_a_git_directory_are_kept_out() {
     });
 }
 
+/// Promise: P147
 #[test]
 fn settings_that_two_runs_make_together_are_moved_away() {
     each_user(|user| {

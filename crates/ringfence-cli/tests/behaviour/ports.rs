@@ -31,6 +31,7 @@ fn hear(port: u16) -> String {
     format!("exec 3<>/dev/tcp/127.0.0.1/{port} && cat <&3")
 }
 
+/// Promise: P71
 #[test]
 fn this_machine_is_reached_at_the_ports_that_are_listed() {
     each_user(|user| {
@@ -49,6 +50,7 @@ fn this_machine_is_reached_at_the_ports_that_are_listed() {
     });
 }
 
+/// Promise: P71
 #[test]
 fn a_server_inside_is_reached_at_the_ports_that_are_listed() {
     each_user(|user| {
@@ -90,6 +92,7 @@ fn a_server_inside_is_reached_at_the_ports_that_are_listed() {
     });
 }
 
+/// Promise: P71
 #[test]
 fn a_port_that_is_taken_is_told_and_nothing_runs() {
     each_user(|user| {
@@ -134,6 +137,7 @@ try: socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 except KeyboardInterrupt: print('called' if time.monotonic() - began < 20 else 'late')
 ";
 
+/// Promise: P71
 #[test]
 fn who_waits_to_be_connected_hears_signals() {
     each_user(|user| {
@@ -153,6 +157,7 @@ fn who_waits_to_be_connected_hears_signals() {
     });
 }
 
+/// Promise: P71
 #[test]
 fn a_server_inside_that_lets_nobody_in_keeps_nobody_else_waiting() {
     each_user(|user| {

@@ -4,6 +4,7 @@ use ringfence_testkit::{TestOutput, each_user, needs};
 
 use crate::project;
 
+/// Promise: P3
 #[test]
 fn an_asyncio_program_with_children_and_sockets_works() {
     each_user(|user| {
@@ -75,6 +76,7 @@ signal.signal(signal.SIGUSR1, lambda *a: print('got it')); os.kill(0, signal.SIG
     });
 }
 
+/// Promise: P23
 #[test]
 fn two_runs_in_one_project_do_not_disturb_each_other() {
     each_user(|user| {
@@ -120,6 +122,7 @@ fn the_command_may_use_the_processors_it_could_use_bare() {
     });
 }
 
+/// Promise: P162
 #[test]
 fn run_leaves_no_zombie_where_pid_1_reaps_none() {
     each_user(|user| {

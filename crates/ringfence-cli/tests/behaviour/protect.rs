@@ -212,6 +212,7 @@ const ABSENT: &[&str] = &[
     ".codex",
 ];
 
+/// Promise: P9
 #[test]
 fn an_absent_protected_name_cannot_be_made() {
     each_user(|user| {
@@ -237,6 +238,7 @@ fn each_way_to_make_a_name_works_on_other_names() {
     });
 }
 
+/// Promise: P9
 #[test]
 fn what_git_obeys_cannot_be_made() {
     each_user(|user| {
@@ -251,6 +253,7 @@ fn what_git_obeys_cannot_be_made() {
     });
 }
 
+/// Promise: P9
 #[test]
 fn what_git_obeys_cannot_be_changed() {
     each_user(|user| {
@@ -291,6 +294,7 @@ fn a_present_protected_name_cannot_be_changed() {
     });
 }
 
+/// Promise: P9
 #[test]
 fn a_nested_repository_is_protected_at_any_depth() {
     each_user(|user| {
@@ -305,6 +309,7 @@ fn a_nested_repository_is_protected_at_any_depth() {
     });
 }
 
+/// Promise: P9
 #[test]
 fn moving_what_is_above_a_repository_frees_nothing() {
     each_user(|user| {
@@ -333,6 +338,7 @@ fn a_pointer_to_a_git_directory_cannot_be_bent() {
     });
 }
 
+/// Promise: P10
 #[test]
 fn a_repository_of_its_own_can_be_made() {
     each_user(|user| {
@@ -359,6 +365,7 @@ fn a_protect_of_a_flag_holds_too() {
     });
 }
 
+/// Promise: P9
 #[test]
 fn hooks_that_git_is_told_to_run_from_the_project_cannot_be_changed() {
     each_user(|user| {
@@ -417,6 +424,7 @@ fn commits_in_peace(prepare: impl Fn(&TestProject), lines: &[&str], hooks: &str)
     });
 }
 
+/// Promise: P9
 #[test]
 fn hooks_that_git_is_told_of_stay_where_they_are() {
     let prepare = |project: &TestProject| {
@@ -432,6 +440,7 @@ fn hooks_that_git_is_told_of_stay_where_they_are() {
     commits_in_peace(prepare, &lines, ".husky/_");
 }
 
+/// Promise: P9
 #[test]
 fn hooks_that_are_not_there_yet_cannot_be_made() {
     let prepare = |project: &TestProject| {
@@ -449,6 +458,7 @@ fn hooks_that_are_not_there_yet_cannot_be_made() {
     commits_in_peace(linked, &["true", "rm a", "mkdir b"], "b");
 }
 
+/// Promise: P9
 #[test]
 fn hooks_that_the_person_has_everywhere_cannot_be_changed() {
     let prepare = |project: &TestProject| {
@@ -462,6 +472,7 @@ fn hooks_that_the_person_has_everywhere_cannot_be_changed() {
     commits_in_peace(prepare, &["true", "mv .githooks old"], ".githooks");
 }
 
+/// Promise: P9
 #[test]
 fn links_on_the_way_to_what_is_protected_cannot_be_bent() {
     each_user(|user| {
@@ -478,6 +489,7 @@ fn links_on_the_way_to_what_is_protected_cannot_be_bent() {
     });
 }
 
+/// Promise: P9
 #[test]
 fn directories_above_what_is_protected_and_absent_keep_their_names() {
     each_user(|user| {
@@ -496,6 +508,7 @@ fn directories_above_what_is_protected_and_absent_keep_their_names() {
     });
 }
 
+/// Promise: P9
 #[test]
 fn a_repository_behind_a_link_is_protected_and_of_use() {
     each_user(|user| {
@@ -516,6 +529,7 @@ fn a_repository_behind_a_link_is_protected_and_of_use() {
     });
 }
 
+/// Promise: P9
 #[test]
 fn a_repository_that_lacks_a_file_yet_is_protected() {
     each_user(|user| {
@@ -528,6 +542,7 @@ fn a_repository_that_lacks_a_file_yet_is_protected() {
     });
 }
 
+/// Promise: P9
 #[test]
 fn a_protected_name_cannot_be_made_in_other_case() {
     each_user(|user| {

@@ -251,6 +251,7 @@ fn unconfined_warning_is_given_only_when_a_command_runs() {
     });
 }
 
+/// Promise: P131
 #[test]
 fn fatal_signal_ends_the_command_and_what_it_planted_is_moved() {
     if !needs(&["git"]) {

@@ -35,6 +35,7 @@ impl Session {
     }
 }
 
+/// Promise: P63
 #[test]
 fn what_is_opened_can_be_read_and_the_shell_lives_on() {
     fuse_for_all();
@@ -72,6 +73,7 @@ fn what_is_opened_can_be_read_and_the_shell_lives_on() {
     });
 }
 
+/// Promise: P65
 #[test]
 fn a_mistake_is_told_once_and_changes_nothing() {
     fuse_for_all();
@@ -102,6 +104,7 @@ fn a_mistake_is_told_once_and_changes_nothing() {
     });
 }
 
+/// Promise: P63
 #[test]
 fn what_is_denied_is_shut_and_the_shell_lives_on() {
     each_user(|user| {
@@ -164,6 +167,7 @@ fn what_is_denied_is_shut_and_the_shell_lives_on() {
     });
 }
 
+/// Promise: P63
 #[test]
 fn what_is_opened_no_longer_is_shut() {
     fuse_for_all();
@@ -187,6 +191,7 @@ fn what_is_opened_no_longer_is_shut() {
     });
 }
 
+/// Promise: P63
 #[test]
 fn what_runs_is_narrowed_as_well() {
     each_user(|user| {
@@ -201,6 +206,7 @@ fn what_runs_is_narrowed_as_well() {
     });
 }
 
+/// Promise: P64
 #[test]
 fn who_stands_in_what_is_denied_is_told_and_nothing_more_runs() {
     each_user(|user| {
@@ -227,6 +233,7 @@ fn who_stands_in_what_is_denied_is_told_and_nothing_more_runs() {
     });
 }
 
+/// Promise: P64
 #[test]
 fn nobody_hides_in_what_is_denied() {
     const HIDES: &str = "import ctypes, os, time; ctypes.CDLL(None).prctl(4, 0); os.chdir(\"plain\"); open(\"../in\", \"w\"); time.sleep(300)";
@@ -257,6 +264,7 @@ fn nobody_hides_in_what_is_denied() {
     });
 }
 
+/// Promise: P63
 #[test]
 fn what_is_protected_and_how_long_it_may_take() {
     each_user(|user| {
@@ -283,6 +291,7 @@ fn what_is_protected_and_how_long_it_may_take() {
     });
 }
 
+/// Promise: P64
 #[test]
 fn a_tree_that_is_to_be_readable_only_is_owed() {
     each_user(|user| {
@@ -305,6 +314,7 @@ fn a_tree_that_is_to_be_readable_only_is_owed() {
     });
 }
 
+/// Promise: P64
 #[test]
 fn what_cannot_be_taken_over_says_so() {
     each_user(|user| {
@@ -363,6 +373,7 @@ const FROM_INSIDE: &[&str] = &[
     "printf 'version = 1\\n[filesystem]\\nread = [\"~/notes.txt\"]\\n' >shared.toml",
 ];
 
+/// Promise: P65
 #[test]
 fn an_edit_from_inside_opens_nothing() {
     each_user(|user| {
@@ -391,6 +402,7 @@ fn an_edit_from_inside_opens_nothing() {
     });
 }
 
+/// Promise: P65
 #[test]
 fn an_edit_from_inside_makes_no_policy_where_there_is_none() {
     each_user(|user| {
@@ -403,6 +415,7 @@ fn an_edit_from_inside_makes_no_policy_where_there_is_none() {
     });
 }
 
+/// Promise: P63
 #[test]
 fn a_flood_of_edits_does_no_harm() {
     each_user(|user| {
@@ -436,6 +449,7 @@ fn a_flood_of_edits_does_no_harm() {
     });
 }
 
+/// Promise: P65
 #[test]
 fn every_change_is_in_the_audit_log() {
     each_user(|user| {
@@ -478,6 +492,7 @@ fn every_change_is_in_the_audit_log() {
     });
 }
 
+/// Promise: P65
 #[test]
 fn what_the_managed_policy_locks_is_shut_whatever_was_opened() {
     if !can_change_mounts() {
@@ -525,6 +540,7 @@ fn what_the_managed_policy_locks_is_shut_whatever_was_opened() {
     });
 }
 
+/// Promise: P63
 #[test]
 fn without_fuse_what_is_denied_is_shut_and_what_cannot_be_opened_says_so() {
     if !can_change_mounts() {

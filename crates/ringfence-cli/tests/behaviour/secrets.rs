@@ -4,6 +4,7 @@ use ringfence_testkit::{SECRET, TestOutput, each_user};
 
 use crate::project;
 
+/// Promise: P5
 #[test]
 fn a_private_key_of_the_home_is_denied() {
     each_user(|user| {
@@ -22,6 +23,7 @@ fn a_private_key_of_the_home_is_denied() {
     });
 }
 
+/// Promise: P5
 #[test]
 fn the_password_hashes_are_denied() {
     each_user(|user| {
@@ -30,6 +32,7 @@ fn the_password_hashes_are_denied() {
     });
 }
 
+/// Promise: P6
 #[test]
 fn a_secret_in_the_project_is_denied_by_its_name() {
     each_user(|user| {
@@ -146,6 +149,8 @@ fn credentials_in_directories_of_tools_are_denied() {
 }
 
 /// An exception for a kind of file opens no directory of that name.
+///
+/// Promise: P148
 #[test]
 fn secrets_below_a_directory_with_an_excepted_name_stay_denied() {
     each_user(|user| {
@@ -223,6 +228,7 @@ fn what_only_looks_like_a_secret_is_readable() {
     });
 }
 
+/// Promise: P7
 #[test]
 fn a_denied_name_cannot_be_made() {
     each_user(|user| {
@@ -305,6 +311,7 @@ fn flags_deny_and_except() {
     });
 }
 
+/// Promise: P6
 #[test]
 fn links_to_secrets_are_as_denied_as_the_secrets() {
     each_user(|user| {
@@ -334,6 +341,7 @@ fn links_to_secrets_are_as_denied_as_the_secrets() {
     });
 }
 
+/// Promise: P6
 #[test]
 fn a_link_with_a_secret_name_hides_what_it_leads_to() {
     each_user(|user| {
@@ -346,6 +354,7 @@ fn a_link_with_a_secret_name_hides_what_it_leads_to() {
     });
 }
 
+/// Promise: P6
 #[test]
 fn a_secret_of_the_home_that_is_kept_in_the_project_is_denied_there() {
     each_user(|user| {

@@ -143,6 +143,7 @@ fn status_of_a_command_is_read_by_the_next() {
     });
 }
 
+/// Promise: P47
 #[test]
 fn what_a_command_leaves_is_there_for_the_next() {
     each_user(|user| {
@@ -175,6 +176,7 @@ fn what_is_started_beside_the_shell_has_the_mask_that_the_session_began_with() {
     });
 }
 
+/// Promise: P49
 #[test]
 fn output_and_status_are_the_commands_own() {
     each_user(|user| {
@@ -191,6 +193,7 @@ fn output_and_status_are_the_commands_own() {
     });
 }
 
+/// Promise: P47
 #[test]
 fn a_command_is_interrupted_and_the_session_goes_on() {
     each_user(|user| {
@@ -376,6 +379,7 @@ fn a_session_is_found_by_its_name_and_nobody_elses() {
     });
 }
 
+/// Promise: P50
 #[test]
 fn others_cannot_use_it() {
     let session = Session::start(TestUser::Root);
@@ -397,6 +401,7 @@ fn others_cannot_use_it() {
     }
 }
 
+/// Promise: P50
 #[test]
 fn a_session_that_nobody_can_reach_ends() {
     each_user(|user| {
@@ -413,6 +418,7 @@ fn a_session_that_nobody_can_reach_ends() {
     });
 }
 
+/// Promise: P50
 #[test]
 fn nothing_is_left_when_its_keeper_is_killed() {
     each_user(|user| {
@@ -452,6 +458,7 @@ fn socket_of_a_killed_session_is_removed_when_another_begins() {
     });
 }
 
+/// Promise: P50
 #[test]
 fn a_sandbox_that_dies_is_told_and_made_anew() {
     each_user(|user| {
@@ -487,6 +494,7 @@ fn a_sandbox_that_dies_is_told_and_made_anew() {
     });
 }
 
+/// Promise: P50
 #[test]
 fn what_runs_in_a_sandbox_cannot_use_the_socket_that_it_finds() {
     let Some(python) = ringfence_testkit::python() else { return };
@@ -550,6 +558,7 @@ fn what_cannot_be_opened_is_refused_and_nothing_is_left() {
     });
 }
 
+/// Promise: P49
 #[test]
 fn each_command_is_in_the_audit_log() {
     each_user(|user| {
@@ -576,6 +585,7 @@ fn each_command_is_in_the_audit_log() {
     });
 }
 
+/// Promise: P62
 #[test]
 fn what_is_asked_in_a_session_is_answered_from_elsewhere() {
     if !ringfence_testkit::fuse_for_all() {
@@ -712,6 +722,7 @@ fn sandbox_that_died_while_idle_is_made_anew_for_the_next_command() {
     });
 }
 
+/// Promise: P60
 #[test]
 fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
     if !can_change_mounts() {
@@ -755,6 +766,8 @@ fn without_the_device_what_is_to_be_written_is_asked_about_all_the_same() {
 }
 
 /// The address of a socket has room for 107 bytes.
+///
+/// Promise: P47
 #[test]
 fn a_session_is_reached_however_deep_its_socket_lies() {
     each_user(|user| {

@@ -7,6 +7,7 @@ use ringfence_testkit::{TestOutput, TestProject, each_user, finish, signal, soon
 
 use crate::project;
 
+/// Promise: P2
 #[test]
 fn exit_statuses_pass_through() {
     each_user(|user| {
@@ -41,6 +42,7 @@ fn words_that_make_no_sense_run_nothing() {
     });
 }
 
+/// Promise: P20
 #[test]
 fn an_engine_that_is_named_confines_or_nothing_runs() {
     each_user(|user| {
@@ -65,6 +67,7 @@ fn an_engine_that_is_named_confines_or_nothing_runs() {
     });
 }
 
+/// Promise: P21
 #[test]
 fn a_broken_policy_runs_nothing_and_says_where() {
     each_user(|user| {
@@ -90,6 +93,7 @@ fn a_broken_policy_runs_nothing_and_says_where() {
     });
 }
 
+/// Promise: P21
 #[test]
 fn a_policy_that_runs_nothing_is_not_checked_as_good() {
     each_user(|user| {
@@ -142,6 +146,7 @@ fn started(project: &TestProject, line: &str) -> std::process::Child {
     child
 }
 
+/// Promise: P2
 #[test]
 fn signals_reach_the_command() {
     each_user(|user| {
@@ -159,6 +164,7 @@ fn signals_reach_the_command() {
     });
 }
 
+/// Promise: P2
 #[test]
 fn a_signal_that_ends_the_command_is_its_status() {
     each_user(|user| {
@@ -265,6 +271,7 @@ print(read('orphan').decode(), b'Z' in states)
     });
 }
 
+/// Promise: P1
 #[test]
 fn the_answer_is_the_same_bare() {
     each_user(|user| {

@@ -4,6 +4,7 @@ use ringfence_testkit::{each_user, needs};
 
 use crate::project;
 
+/// Promise: P2
 #[test]
 fn control_c_ends_the_command() {
     each_user(|user| {
@@ -29,6 +30,7 @@ fn control_c_can_be_handled_and_comes_once() {
     });
 }
 
+/// Promise: P2
 #[test]
 fn control_z_stops_it_and_fg_continues() {
     each_user(|user| {
@@ -74,6 +76,7 @@ fn it_is_a_terminal_with_a_name() {
     });
 }
 
+/// Promise: P3
 #[test]
 fn less_pages() {
     each_user(|user| {
@@ -87,6 +90,7 @@ fn less_pages() {
     });
 }
 
+/// Promise: P2
 #[test]
 fn a_shell_inside_has_job_control() {
     each_user(|user| {

@@ -38,6 +38,7 @@ fn a_tool_does_what_a_command_could() {
     });
 }
 
+/// Promise: P76
 #[test]
 fn a_tool_is_refused_what_a_command_would_be() {
     each_user(|user| {
@@ -63,6 +64,7 @@ fn a_tool_is_refused_what_a_command_would_be() {
     });
 }
 
+/// Promise: P80
 #[test]
 fn tools_are_taken_away_and_calls_are_on_record() {
     each_user(|user| {

@@ -28,6 +28,7 @@ fn home(project: &TestProject) -> BTreeSet<PathBuf> {
     project.home_entries().into_keys().filter(|path| !path.starts_with("code/app")).collect()
 }
 
+/// Promise: P3
 #[test]
 fn npm_installs_a_local_tarball() {
     each_user(|user| {
@@ -47,6 +48,7 @@ fn npm_installs_a_local_tarball() {
     });
 }
 
+/// Promise: P3
 #[test]
 fn cargo_builds() {
     if !needs(&["cargo", "rustc"]) {
@@ -93,6 +95,7 @@ pub(crate) fn own_toolchain(command: &mut Command) -> PathBuf {
         .expect("it was found before")
 }
 
+/// Promise: P3
 #[test]
 fn python_makes_a_virtual_environment() {
     each_user(|user| {
@@ -105,6 +108,7 @@ fn python_makes_a_virtual_environment() {
     });
 }
 
+/// Promise: P3
 #[test]
 fn make_runs_jobs_side_by_side() {
     each_user(|user| {
@@ -139,6 +143,7 @@ fn a_compiler_compiles() {
     });
 }
 
+/// Promise: P3
 #[test]
 fn tmux_holds_a_session() {
     each_user(|user| {

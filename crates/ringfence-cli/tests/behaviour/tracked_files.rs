@@ -75,6 +75,7 @@ fn check_alike(line: &str, inside: &TestOutput, bare: &TestOutput) {
     );
 }
 
+/// Promise: P156
 #[test]
 fn git_with_committed_denied_names_works_as_bare_in_runs() {
     if !needs(&["git"]) {
@@ -89,6 +90,7 @@ fn git_with_committed_denied_names_works_as_bare_in_runs() {
     });
 }
 
+/// Promise: P156
 #[test]
 fn git_with_committed_denied_names_works_as_bare_under_the_watcher() {
     if !needs(&["git"]) {
@@ -124,6 +126,7 @@ fn watched(user: TestUser) -> Session {
     session
 }
 
+/// Promise: P157
 #[test]
 fn tracked_file_that_the_host_replaces_is_masked_unless_git_knows_the_content() {
     if !needs(&["git"]) {
@@ -194,6 +197,7 @@ fn explain_and_tools_agree_that_a_tracked_file_is_open() {
     });
 }
 
+/// Promise: P156
 #[test]
 fn directory_of_source_code_with_a_denied_name_is_open() {
     each_user(|user| {

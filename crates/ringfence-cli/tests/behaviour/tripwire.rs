@@ -58,6 +58,7 @@ fn fresh(user: TestUser) -> TestProject {
     project
 }
 
+/// Promise: P22
 #[test]
 fn what_lies_outside_is_told_of_and_looks_absent() {
     check("cat ~/other/notes.txt", &["read ~/other/notes.txt false cat"]);
@@ -72,6 +73,7 @@ fn what_lies_outside_is_told_of_and_looks_absent() {
     );
 }
 
+/// Promise: P22
 #[test]
 fn what_is_denied_is_told_of_by_its_rule() {
     check("cat .env", &["read PROJECT/.env true cat"]);
@@ -81,6 +83,7 @@ fn what_is_denied_is_told_of_by_its_rule() {
     check("chmod 777 .env", &["write PROJECT/.env true chmod"]);
 }
 
+/// Promise: P22
 #[test]
 fn what_is_made_outside_is_told_of() {
     check("echo x > ~/new", &["create ~/new false sh"]);
@@ -89,6 +92,7 @@ fn what_is_made_outside_is_told_of() {
     check("cp README ~/other/", &["read ~/other false cp"]);
 }
 
+/// Promise: P22
 #[test]
 fn what_is_nowhere_is_nothing_to_tell_of() {
     for line in [
@@ -112,6 +116,7 @@ fn what_is_nowhere_is_nothing_to_tell_of() {
     }
 }
 
+/// Promise: P22
 #[test]
 fn ordinary_programs_trip_over_nothing() {
     for line in [
@@ -183,6 +188,7 @@ fn the_root_is_listed_as_what_it_is() {
     });
 }
 
+/// Promise: P22
 #[test]
 fn a_call_that_no_command_needs_is_told_of() {
     check("unshare -m true 2>/dev/null", &["call unshare false unshare"]);

@@ -58,6 +58,7 @@ fn check(line: &str, expected: &[&str]) {
     });
 }
 
+/// Promise: P36
 #[test]
 fn as_much_is_enforced() {
     each_user_without_fuse(|project| {
@@ -82,6 +83,7 @@ fn as_much_is_enforced() {
     });
 }
 
+/// Promise: P36
 #[test]
 fn the_gap_is_shown_and_stops_nobody() {
     each_user_without_fuse(|project| {
@@ -119,6 +121,7 @@ fn the_gap_is_shown_and_stops_nobody() {
     });
 }
 
+/// Promise: P36
 #[test]
 fn a_gap_in_what_is_enforced_refuses_as_ever() {
     each_user_without_fuse(|project| {
@@ -138,6 +141,7 @@ fn a_gap_in_what_is_enforced_refuses_as_ever() {
     });
 }
 
+/// Promise: P36
 #[test]
 fn a_device_that_serves_nothing_is_owned_up_to() {
     if !fuse_for_all() {
@@ -160,6 +164,7 @@ fn a_device_that_serves_nothing_is_owned_up_to() {
     });
 }
 
+/// Promise: P36
 #[test]
 fn what_was_refused_is_guessed() {
     check("cat .env", &["read PROJECT/.env true guessed"]);
@@ -180,6 +185,7 @@ fn what_was_refused_is_guessed() {
     check("echo x > .mcp.json", &["create PROJECT/.mcp.json true kernel"]);
 }
 
+/// Promise: P132
 #[test]
 fn plain_run_is_guessed_and_logged() {
     each_user_without_fuse(|project| {
@@ -262,6 +268,7 @@ fn time_limit_holds_although_the_output_of_a_plain_run_is_not_read() {
     });
 }
 
+/// Promise: P36
 #[test]
 fn what_a_command_says_of_itself_is_no_denial() {
     for line in [
@@ -277,6 +284,7 @@ fn what_a_command_says_of_itself_is_no_denial() {
     }
 }
 
+/// Promise: P36
 #[test]
 fn hostile_text_does_no_harm() {
     check(
@@ -291,6 +299,7 @@ fn hostile_text_does_no_harm() {
     check("seq -f '/etc/%.0f: No such file or directory' 200000 >&2; exit 1", &[]);
 }
 
+/// Promise: P36
 #[test]
 fn nothing_is_guessed_where_the_kernel_tells() {
     if !fuse_for_all() {

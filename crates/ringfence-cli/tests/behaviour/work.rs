@@ -4,6 +4,7 @@ use ringfence_testkit::{TestOutput, TestUser, each_user};
 
 use crate::project;
 
+/// Promise: P1
 #[test]
 fn the_project_is_readable_and_writable() {
     each_user(|user| {
@@ -137,6 +138,7 @@ fn the_user_inside_is_the_user_outside() {
     });
 }
 
+/// Promise: P4
 #[test]
 fn nothing_appears_that_the_command_did_not_make() {
     each_user(|user| {
@@ -151,6 +153,7 @@ fn nothing_appears_that_the_command_did_not_make() {
     });
 }
 
+/// Promise: P1
 #[test]
 fn a_project_anywhere_can_be_worked_in() {
     each_user(|user| {

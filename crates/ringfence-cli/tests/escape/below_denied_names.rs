@@ -24,6 +24,7 @@ const PLANTED: [(&str, &str); 3] = [
     ),
 ];
 
+/// Promise: P165
 #[test]
 fn repository_below_a_denied_name_runs_its_program() {
     if !needs(&["git"]) {
@@ -46,6 +47,7 @@ fn repository_below_a_denied_name_runs_its_program() {
     });
 }
 
+/// Promise: P165
 #[test]
 fn settings_below_a_denied_name_stay_where_git_made_them() {
     if !needs(&["git"]) {

@@ -12,6 +12,7 @@ const CONNECTING: &str = include_str!("connecting.c");
 const TRIES: usize = 800;
 const TRIES_UNDER_STRESS: usize = 4_000;
 
+/// Promise: P71
 #[test]
 fn a_socket_of_the_hosts_is_connected_to_another_port() {
     each_user(|user| {

@@ -37,6 +37,8 @@ fn refusals(project: &TestProject, code: &str) -> Vec<(String, String)> {
 
 /// A file system without these commands answers ENOTTY: EPERM is the filter's own answer, so the
 /// test tells on any file system.
+///
+/// Promise: P120
 #[test]
 fn subvolumes_and_snapshots_are_not_made() {
     each_user(|user| {
@@ -60,6 +62,8 @@ for command, text in [(0x50009401, b'copy'), (0x5000940e, b'.claude'), (0x500094
 }
 
 /// Reserving space by `ioctl` is a way around the limits of `fallocate`; it works on any file.
+///
+/// Promise: P120
 #[test]
 fn unlisted_commands_are_not_carried_out() {
     each_user(|user| {
@@ -84,6 +88,7 @@ os.unlink('reserved')
     });
 }
 
+/// Promise: P120
 #[test]
 fn everyday_commands_come_to_the_same_inside() {
     each_user(|user| {
@@ -153,6 +158,7 @@ os.rmdir('folded')
     });
 }
 
+/// Promise: P123
 #[test]
 fn no_file_is_made_to_run_as_its_owner_or_group() {
     each_user(|user| {
@@ -199,6 +205,8 @@ fn nothing_is_learned_by_file_handles_or_the_page_cache() {
 
 /// Names that an exception opens below `target` and the like are denied where the directory
 /// arrives.
+///
+/// Promise: P121
 #[test]
 fn denied_names_do_not_arrive_with_a_directory() {
     each_user(|user| {
@@ -226,6 +234,7 @@ fn denied_names_do_not_arrive_with_a_directory() {
     });
 }
 
+/// Promise: P121
 #[test]
 fn harmless_directories_move_out_of_build_trees() {
     each_user(|user| {
@@ -236,6 +245,7 @@ fn harmless_directories_move_out_of_build_trees() {
     });
 }
 
+/// Promise: P122
 #[test]
 fn denied_directory_stays_denied_where_it_is_mounted_again() {
     each_user(|user| {
@@ -257,6 +267,7 @@ fn denied_directory_stays_denied_where_it_is_mounted_again() {
     });
 }
 
+/// Promise: P148
 #[test]
 fn denied_and_protected_names_stay_so_where_they_are_mounted_again() {
     each_user(|user| {
@@ -295,6 +306,7 @@ fn denied_and_protected_names_stay_so_where_they_are_mounted_again() {
     });
 }
 
+/// Promise: P148
 #[test]
 fn hard_links_to_files_below_denied_and_protected_directories_are_covered() {
     each_user(|user| {

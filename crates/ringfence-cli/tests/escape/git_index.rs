@@ -21,6 +21,7 @@ open(".git/n","wb").write(b+hashlib.sha1(b).digest()); os.rename(".git/n",".git/
     format!("python3 -c '{SCRIPT}' {entries}")
 }
 
+/// Promise: P151
 #[test]
 fn index_of_a_command_adds_no_hook() {
     let evil = format!(
@@ -53,6 +54,7 @@ fn index_of_a_command_adds_no_hook() {
     .never_runs();
 }
 
+/// Promise: P151
 #[test]
 fn index_of_a_command_leads_to_no_file_outside() {
     let writes = format!("o=$(git hash-object -w README); {}", adds("../outside@$o@100644"));
@@ -68,6 +70,7 @@ fn index_of_a_command_leads_to_no_file_outside() {
         .never_runs();
 }
 
+/// Promise: P151
 #[test]
 fn index_of_a_command_enters_no_repository_by_another_spelling() {
     let before = format!(
@@ -92,6 +95,7 @@ f=open(".git/n","wb"); f.write(d+b"ZZZZ"+struct.pack(">I",s)); f.truncate(len(d)
         .never_runs_after(ringfence_testkit::TestProject::sh);
 }
 
+/// Promise: P152
 #[test]
 fn replacement_of_a_users_object_is_moved_away() {
     let before = format!(
@@ -118,6 +122,8 @@ fn replacement_of_a_users_object_is_moved_away() {
 }
 
 /// A relative `core.hooksPath` means another directory in each worktree.
+///
+/// Promise: P152
 #[test]
 fn hooks_in_a_worktree_of_a_command_do_not_run() {
     for (hooks, runs) in
@@ -147,6 +153,8 @@ fn hooks_in_a_worktree_of_a_command_do_not_run() {
 }
 
 /// Every kind of index that git writes.
+///
+/// Promise: P151
 #[test]
 fn indexes_that_git_writes_stay() {
     if !needs(&["git"]) {

@@ -24,6 +24,7 @@ const CONTINUES: &str =
 const REBASE: &str = r#"h=$(git rev-parse HEAD); m=$g/rebase-merge; mkdir -p $m; echo refs/heads/main > $m/head-name; echo $h > $m/onto;
     echo $h > $m/orig-head; : > $m/interactive; : > $m/done; : > $m/git-rebase-todo; echo 0 > $m/end; echo 0 > $m/msgnum"#;
 
+/// Promise: P144
 #[test]
 fn autostash_of_a_command_adds_no_settings() {
     let merge = format!("{STASH}; echo $w > .git/MERGE_AUTOSTASH");
@@ -83,6 +84,8 @@ fn packed_refs_of_the_user_hold_only_refs() {
 }
 
 /// Ways to have the host read the autostash as another commit than the one it names.
+///
+/// Promise: P144
 #[test]
 fn autostash_that_is_replaced_adds_no_settings() {
     let plain = r#"p=$(git commit-tree -p $b -p $i -m p HEAD^{tree})"#;
@@ -101,6 +104,8 @@ fn autostash_that_is_replaced_adds_no_settings() {
 }
 
 /// Git on the host acts on these at the next commit, also while the command still runs.
+///
+/// Promise: P144
 #[test]
 fn recorded_resolutions_and_autostashes_cannot_be_made_in_the_users_repository() {
     if !needs(&["git"]) {
@@ -125,6 +130,8 @@ fn recorded_resolutions_and_autostashes_cannot_be_made_in_the_users_repository()
 }
 
 /// Links and other files that lead git on the host out of a repository of the command's own.
+///
+/// Promise: P145
 #[test]
 fn links_in_a_repository_of_a_command_lead_git_nowhere() {
     if !needs(&["git"]) {
@@ -200,6 +207,7 @@ open('own/.git/HEAD', 'w').write('ref: refs/heads/m\n')
 open('own/.git/rebase-merge/git-rebase-todo', 'w').write('exec touch ~/RAN\n')
 "#;
 
+/// Promise: P145
 #[test]
 fn repository_with_the_inode_of_a_guarded_directory_is_swept() {
     let Some(python) = python().filter(|_| needs(&["git"])) else { return };
@@ -226,6 +234,8 @@ fn repository_with_the_inode_of_a_guarded_directory_is_swept() {
 }
 
 /// A recorded resolution of the user that names a file which a command replaces by a link.
+///
+/// Promise: P144
 #[test]
 fn resolution_of_a_linked_worktree_is_not_read_through_a_link() {
     let id = "0123456789012345678901234567890123456789";

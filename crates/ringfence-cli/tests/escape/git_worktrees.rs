@@ -11,6 +11,7 @@ const LINKED: &str = "git init -q ../lib; (cd ../lib; echo l > l; git add l; COM
     git -c protocol.file.allow=always submodule --quiet add $PWD/../lib part; COMMIT; git worktree add -q ../linked";
 const UPDATE: &str = "git -c protocol.file.allow=always submodule --quiet update --init";
 
+/// Promise: P155
 #[test]
 fn submodule_of_a_linked_worktree_runs_no_program_of_a_command() {
     let before = format!("{LINKED}; cd ../linked; {UPDATE}");
@@ -64,6 +65,7 @@ fn submodule_that_a_command_makes_ahead_in_a_worktree_runs_no_program() {
     .never_runs();
 }
 
+/// Promise: P155
 #[test]
 fn submodule_of_a_linked_worktree_can_be_worked_in() {
     if !needs(&["git"]) {
@@ -89,6 +91,8 @@ fn submodule_of_a_linked_worktree_can_be_worked_in() {
 }
 
 /// Git takes the address of a remote that the config lacks from a file.
+///
+/// Promise: P155
 #[test]
 fn push_goes_to_no_address_of_a_command() {
     let before = "git init -q; git add README; COMMIT";
@@ -105,6 +109,7 @@ fn push_goes_to_no_address_of_a_command() {
     }
 }
 
+/// Promise: P155
 #[test]
 fn repositories_are_made_cloned_and_given_remotes_inside() {
     if !needs(&["git"]) {
@@ -128,6 +133,7 @@ fn repositories_are_made_cloned_and_given_remotes_inside() {
     });
 }
 
+/// Promise: P155
 #[test]
 fn program_that_the_config_names_without_a_directory_stays_as_it_is() {
     let before = r#"git init -q; echo cat > clean.sh; git config filter.f.clean "sh clean.sh"; echo "*.txt filter=f" > .gitattributes"#;
@@ -166,6 +172,7 @@ fn alias_that_names_head_leaves_a_bare_repository_of_use() {
     });
 }
 
+/// Promise: P155
 #[test]
 fn hooks_of_agents_and_settings_of_lazygit_are_kept_out() {
     if !needs(&["git"]) {

@@ -48,6 +48,7 @@ const WAYS: &[&str] = &[
     "(os.rename(N, 'moved'), open('moved', 'a').write('mine'), os.rename('moved', N))",
 ];
 
+/// Promise: P118
 #[test]
 fn file_outside_keeps_its_content_when_its_hard_link_is_written() {
     each_user(|user| {
@@ -89,6 +90,7 @@ fn file_outside_keeps_its_content_when_its_hard_link_is_written() {
     });
 }
 
+/// Promise: P118
 #[test]
 fn file_outside_is_not_written_by_an_fd_of_a_name_that_is_gone() {
     each_user(|user| {
@@ -112,6 +114,8 @@ fn file_outside_is_not_written_by_an_fd_of_a_name_that_is_gone() {
 }
 
 /// A named pipe makes the open wait in another process: what takes its place was not judged.
+///
+/// Promise: P118
 #[test]
 fn file_outside_is_not_written_by_taking_the_place_of_a_pipe() {
     each_user(|user| {
@@ -149,6 +153,7 @@ print(before == told(), inode != os.stat('package.js').st_ino, os.stat('package.
     });
 }
 
+/// Promise: P118
 #[test]
 fn shared_file_that_cannot_be_copied_is_refused_and_reported() {
     each_user(|user| {
@@ -182,6 +187,8 @@ fn shared_file_that_cannot_be_copied_is_refused_and_reported() {
 }
 
 /// Cargo, ccache and `cp -l` mean the same file by all of its names.
+///
+/// Promise: P119
 #[test]
 fn hard_links_within_the_project_stay_linked() {
     each_user(|user| {
@@ -216,6 +223,8 @@ fn hard_links_within_the_project_stay_linked() {
 }
 
 /// The host may add a name while the command runs.
+///
+/// Promise: P118
 #[test]
 fn name_that_the_host_adds_later_is_seen() {
     each_user(|user| {
@@ -242,6 +251,7 @@ open('a', 'w').write('mine'); print(read('a'), read('b'))
     });
 }
 
+/// Promise: P119
 #[test]
 fn hard_link_within_two_writable_trees_stays_linked() {
     each_user(|user| {
@@ -341,6 +351,7 @@ int main() {
 }
 "#;
 
+/// Promise: P149
 #[test]
 fn file_outside_keeps_its_content_while_its_name_is_removed() {
     each_user(|user| {
@@ -356,6 +367,8 @@ fn file_outside_keeps_its_content_while_its_name_is_removed() {
 }
 
 /// Names that are gone make no room for one that the host adds outside.
+///
+/// Promise: P149
 #[test]
 fn name_that_the_host_adds_after_others_are_gone_is_seen() {
     each_user(|user| {

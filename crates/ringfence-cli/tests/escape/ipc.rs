@@ -4,6 +4,7 @@ use ringfence_testkit::{TestOutput, compiled, each_user, skip};
 
 use crate::project;
 
+/// Promise: P14
 #[test]
 fn shared_memory_of_the_host_is_reached() {
     each_user(|user| {
@@ -34,6 +35,7 @@ fn a_message_queue_of_the_host_is_reached() {
     });
 }
 
+/// Promise: P14
 #[test]
 fn an_abstract_socket_of_the_host_is_reached() {
     each_user(|user| {
@@ -57,6 +59,7 @@ fn an_abstract_socket_of_the_host_is_reached() {
     });
 }
 
+/// Promise: P14
 #[test]
 fn a_socket_file_of_the_host_is_reached() {
     each_user(|user| {
@@ -81,6 +84,7 @@ fn a_socket_file_of_the_host_is_reached() {
     });
 }
 
+/// Promise: P14
 #[test]
 fn a_socket_file_of_the_host_is_reached_where_nobody_looks() {
     each_user(|user| {
@@ -107,6 +111,7 @@ fn a_socket_file_of_the_host_is_reached_where_nobody_looks() {
     });
 }
 
+/// Promise: P139
 #[test]
 fn host_sockets_in_trees_of_tools_stay_shut() {
     each_user(|user| {
@@ -172,6 +177,7 @@ said.append(outcome(lambda: connect('moved.sock')))
 said.append(str(subprocess.call([sys.executable, '-c', 'import socket; socket.socket(socket.AF_UNIX).connect(\"moved.sock\")'])))
 print(' '.join(said))";
 
+/// Promise: P139
 #[test]
 fn host_socket_bound_while_the_command_runs_stays_shut() {
     each_user(|user| {
@@ -230,6 +236,7 @@ said.append(outcome(lambda: connect('/proc/thread-self/cwd/absent.sock')))
 said.append(outcome(lambda: send_from(0x100000000, b'log.sock')))
 print(' '.join(said))";
 
+/// Promise: P150
 #[test]
 fn host_socket_bound_later_stays_shut_by_every_path() {
     each_user(|user| {
@@ -306,6 +313,7 @@ int main() {
 }
 "#;
 
+/// Promise: P150
 #[test]
 fn host_socket_bound_later_stays_shut_to_32_bit_programs() {
     if !cfg!(target_arch = "x86_64") {
@@ -340,6 +348,8 @@ fn host_socket_bound_later_stays_shut_to_32_bit_programs() {
 }
 
 /// No cover stands in trees that are not walked, and the kernel lists the socket by its other name.
+///
+/// Promise: P150
 #[test]
 fn host_socket_mounted_in_a_vendored_tree_stays_shut() {
     each_user(|user| {

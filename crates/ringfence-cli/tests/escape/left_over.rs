@@ -45,6 +45,7 @@ fn still_has_mine(project: &TestProject) {
     );
 }
 
+/// Promise: P27
 #[test]
 fn a_repository_of_the_person_is_taken_for_one_of_very_many() {
     each_user(|user| {
@@ -68,6 +69,7 @@ fn a_repository_of_the_person_is_taken_for_one_of_very_many() {
     });
 }
 
+/// Promise: P26
 #[test]
 fn a_repository_of_a_killed_run_is_taken_for_the_persons() {
     let plant = "git init -q own; EVIL >> own/.git/config; git init -q node_modules/x; EVIL >> node_modules/x/.git/config";
@@ -117,6 +119,7 @@ fn git_directory_without_head_of_a_killed_run_stays_inert() {
     }
 }
 
+/// Promise: P27
 #[test]
 fn a_run_that_still_goes_on_is_taken_for_a_killed_one() {
     each_user(|user| {
@@ -134,6 +137,7 @@ fn a_run_that_still_goes_on_is_taken_for_a_killed_one() {
     });
 }
 
+/// Promise: P26
 #[test]
 fn a_small_stack_keeps_the_sweep_from_its_work() {
     let plant = "git init -q own; EVIL >> own/.git/config";
@@ -154,6 +158,7 @@ fn a_small_stack_keeps_the_sweep_from_its_work() {
 
 // Commands that share.
 
+/// Promise: P26
 #[test]
 fn a_repository_that_another_command_made_meanwhile() {
     for (place, first) in [("own", ""), ("node_modules/own", ""), ("other", "mv own other; ")] {
@@ -188,6 +193,7 @@ fn a_repository_that_another_command_made_meanwhile() {
 
 const LINK: &str = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),";
 
+/// Promise: P26
 #[test]
 fn a_repository_that_an_earlier_command_made_where_nobody_looks() {
     let before = "git init -q; git add README; COMMIT";
@@ -202,6 +208,7 @@ fn a_repository_that_an_earlier_command_made_where_nobody_looks() {
     }
 }
 
+/// Promise: P26
 #[test]
 fn a_repository_of_the_person_that_is_made_known_to_git() {
     let before = "git init -q; git add README; COMMIT; git init -q node_modules/mine; git -C node_modules/mine commit -q --allow-empty -m x";
@@ -222,6 +229,7 @@ fn a_repository_of_the_person_that_is_made_known_to_git() {
     });
 }
 
+/// Promise: P26
 #[test]
 fn a_rebase_that_the_command_began_goes_on_with_its_programs() {
     let before = "git init -q; git add README; COMMIT; echo b > README; git add README; COMMIT";

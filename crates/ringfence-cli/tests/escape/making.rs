@@ -67,6 +67,7 @@ fn polled(project: &TestProject, run: impl FnOnce()) -> Vec<&'static str> {
     })
 }
 
+/// Promise: P7
 #[test]
 fn a_forbidden_name_appears_while_threads_race() {
     let (runs, at_once) = (repetitions(RUNS, RUNS_UNDER_STRESS), TRIES_PER_RUN.to_string());

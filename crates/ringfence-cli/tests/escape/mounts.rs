@@ -34,6 +34,7 @@ fn something_is_mounted_or_unmounted() {
     });
 }
 
+/// Promise: P15
 #[test]
 fn a_namespace_is_made_or_entered() {
     each_user(|user| {

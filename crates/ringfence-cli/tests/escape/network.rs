@@ -4,6 +4,7 @@ use ringfence_testkit::each_user;
 
 use crate::project;
 
+/// Promise: P11
 #[test]
 fn a_socket_of_an_odd_family_is_made() {
     each_user(|user| {
@@ -89,6 +90,7 @@ print(ask(16, struct.pack('BxHiII', 0, 0, 1, 0, 1)))
     });
 }
 
+/// Promise: P11
 #[test]
 fn a_listener_of_the_host_hears_from_inside() {
     each_user(|user| {

@@ -40,6 +40,7 @@ fn run_ends_soon(project: &TestProject, words: &[&str]) -> TestOutput {
     ends_soon(project.ringfence().arg("run").args(words))
 }
 
+/// Promise: P24
 #[test]
 fn a_secret_is_read_below_a_vendored_name() {
     for name in ["target", "node_modules", "vendor", ".venv", "x/.git"] {
@@ -55,6 +56,7 @@ fn a_secret_is_read_below_a_vendored_name() {
     );
 }
 
+/// Promise: P24
 #[test]
 fn a_secret_is_read_where_the_survey_cannot_look() {
     hidden_after("chmod 311 sub", "cat sub/.env");
@@ -86,6 +88,7 @@ fn a_secret_is_read_below_too_long_a_path() {
     });
 }
 
+/// Promise: P24
 #[test]
 fn a_secret_is_read_while_another_command_swaps_directories() {
     each_user(|user| {
@@ -142,6 +145,7 @@ fn a_cache_within_the_project_leads_out_of_it() {
     });
 }
 
+/// Promise: P25
 #[test]
 fn a_policy_of_the_project_hands_over_variables() {
     each_user(|user| {
@@ -161,6 +165,7 @@ fn a_policy_of_the_project_hands_over_variables() {
     });
 }
 
+/// Promise: P25
 #[test]
 fn a_policy_of_the_project_opens_sockets_of_the_host() {
     each_user(|user| {
@@ -178,6 +183,7 @@ fn a_policy_of_the_project_opens_sockets_of_the_host() {
     });
 }
 
+/// Promise: P25
 #[test]
 fn a_policy_of_the_project_opens_hosts() {
     each_user(|user| {
@@ -239,6 +245,7 @@ fn policy_still_holds_after(line: &str) {
     });
 }
 
+/// Promise: P24
 #[test]
 fn a_policy_made_inside_takes_the_place_of_the_projects() {
     policy_still_holds_after(
@@ -274,6 +281,7 @@ fn a_pipe_in_place_of_a_file_keeps_later_commands_waiting() {
     });
 }
 
+/// Promise: P25
 #[test]
 fn a_policy_of_the_project_reads_what_lies_elsewhere() {
     each_user(|user| {
@@ -366,6 +374,7 @@ fn a_policy_of_the_project_hands_over_the_keys_of_the_agent() {
     });
 }
 
+/// Promise: P25
 #[test]
 fn settings_of_the_person_are_made_in_the_project() {
     each_user(|user| {
@@ -422,6 +431,7 @@ fn settings_of_the_person_are_made_in_the_project() {
     });
 }
 
+/// Promise: P24
 #[test]
 fn start_up_files_of_the_home_that_are_kept_in_the_project_are_changed() {
     each_user(|user| {
@@ -440,6 +450,7 @@ fn start_up_files_of_the_home_that_are_kept_in_the_project_are_changed() {
     });
 }
 
+/// Promise: P24
 #[test]
 fn policies_that_extend_each_other_twice_keep_later_commands_waiting() {
     each_user(|user| {
@@ -467,6 +478,7 @@ fn policies_that_extend_each_other_twice_keep_later_commands_waiting() {
     });
 }
 
+/// Promise: P8
 #[test]
 fn a_pointer_opens_the_store_of_another_project() {
     each_user(|user| {

@@ -87,6 +87,7 @@ fn a_repository_that_goes_through_a_vendored_name() {
     }
 }
 
+/// Promise: P26
 #[test]
 fn a_repository_that_was_shut_from_the_survey() {
     let shut = "chmod 000 .git";
@@ -167,6 +168,7 @@ fn hooks_that_were_absent() {
     Plant { before, commands: &[hook], then: "git checkout -q -b other" }.never_runs();
 }
 
+/// Promise: P26
 #[test]
 fn a_tree_that_is_moved_into_a_repository_as_a_submodule() {
     Plant {
@@ -196,6 +198,7 @@ fn a_protected_name_that_comes_with_a_directory() {
 
 // Repositories that the command makes.
 
+/// Promise: P26
 #[test]
 fn a_config_line_that_looks_like_a_header() {
     let include = r#"git init -q own; cd own; printf "[includeIf \"gitdir:**\"] path = \"../evil\"]\n" >> .git/config; EVIL > "evil]""#;
@@ -205,6 +208,7 @@ fn a_config_line_that_looks_like_a_header() {
     Plant { before: "true", commands: &[filter], then: "cd own && git add f" }.never_runs();
 }
 
+/// Promise: P26
 #[test]
 fn a_config_of_a_run_that_ends_badly() {
     if !needs(&["prlimit"]) {
@@ -306,6 +310,7 @@ fn a_config_of_one_worktree() {
     .never_runs();
 }
 
+/// Promise: P26
 #[test]
 fn a_config_behind_more_repositories_than_descriptors() {
     let line = "mkdir -p $(seq -f r%g/.git 1 1100); git init -q own; EVIL >> own/.git/config";

@@ -6,6 +6,7 @@ use ringfence_testkit::{TestUser, each_user, skip};
 
 use crate::project;
 
+/// Promise: P15
 #[test]
 fn any_capability_is_left() {
     each_user(|user| {
@@ -24,6 +25,7 @@ fn any_capability_is_left() {
     });
 }
 
+/// Promise: P15
 #[test]
 fn a_setuid_program_gives_its_rights() {
     if !TestUser::runner_is_root() {

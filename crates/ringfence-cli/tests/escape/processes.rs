@@ -4,6 +4,7 @@ use ringfence_testkit::each_user;
 
 use crate::project;
 
+/// Promise: P13
 #[test]
 fn a_process_outside_is_signalled_traced_or_read() {
     each_user(|user| {
@@ -31,6 +32,7 @@ fn a_process_outside_is_signalled_traced_or_read() {
     });
 }
 
+/// Promise: P13
 #[test]
 fn the_process_group_outside_is_signalled() {
     each_user(|user| {

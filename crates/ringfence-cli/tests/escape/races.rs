@@ -71,6 +71,7 @@ fn watched(project: &TestProject, run: impl FnOnce(), forbidden: &str) {
     assert!(!seen, "{forbidden} appeared");
 }
 
+/// Promise: P7
 #[test]
 fn a_name_that_changes_in_memory_while_it_is_judged() {
     each_user(|user| {

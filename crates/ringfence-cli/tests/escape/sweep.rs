@@ -28,6 +28,7 @@ fn quarantine(project: &TestProject) -> String {
         .text()
 }
 
+/// Promise: P27
 #[test]
 fn a_directory_of_the_host_is_removed_through_a_link() {
     each_user(|user| {
@@ -48,6 +49,7 @@ fn a_directory_of_the_host_is_removed_through_a_link() {
     });
 }
 
+/// Promise: P27
 #[test]
 fn a_repository_outside_loses_its_hooks() {
     each_user(|user| {
@@ -68,6 +70,7 @@ fn a_repository_outside_loses_its_hooks() {
     });
 }
 
+/// Promise: P27
 #[test]
 fn a_repository_of_the_person_loses_its_hooks() {
     each_user(|user| {
@@ -83,6 +86,7 @@ fn a_repository_of_the_person_loses_its_hooks() {
     });
 }
 
+/// Promise: P27
 #[test]
 fn a_private_directory_becomes_public() {
     each_user(|user| {
@@ -115,6 +119,7 @@ fn hidden(own: &str, link: &str, pointer: &str) -> String {
     )
 }
 
+/// Promise: P26
 #[test]
 fn a_config_behind_a_link_among_the_worktrees() {
     let before = "git init -q; git add README; COMMIT";
@@ -139,6 +144,7 @@ fn a_config_behind_a_link_in_a_repository_of_its_own() {
     Plant { before: "true", commands: &[line], then: "cd sub && git status" }.never_runs();
 }
 
+/// Promise: P26
 #[test]
 fn a_pointer_that_ends_in_a_space() {
     // To git, `../.. ` is another directory than `../..`.
@@ -180,6 +186,7 @@ fn a_config_beside_a_common_directory() {
 
 // What keeps the sweep from looking.
 
+/// Promise: P26
 #[test]
 fn a_pipe_or_a_device_holds_the_sweep_up() {
     for name in ["commondir", "gitdir", "HEAD", "config.worktree"] {
@@ -205,6 +212,7 @@ fn a_pipe_or_a_device_holds_the_sweep_up() {
     }
 }
 
+/// Promise: P26
 #[test]
 fn an_interrupt_stops_the_sweep() {
     each_user(|user| {
@@ -264,6 +272,7 @@ fn a_config_is_deeper_than_descriptors_reach() {
     });
 }
 
+/// Promise: P26
 #[test]
 fn a_bare_repository_around_a_secret_when_the_run_ends_badly() {
     // What is denied in it makes the directory one that was there before, not a repository.
@@ -295,6 +304,7 @@ fn far_cache(project: &TestProject) -> Option<PathBuf> {
     Some(cache)
 }
 
+/// Promise: P27
 #[test]
 fn what_is_kept_on_another_file_system_is_lost() {
     each_user(|user| {
@@ -352,6 +362,7 @@ fn a_tree_is_too_deep_to_be_removed() {
     });
 }
 
+/// Promise: P27
 #[test]
 fn a_repository_works_from_the_quarantine() {
     each_user(|user| {

@@ -23,6 +23,7 @@ ioctl(0x5423)            # TIOCSETD
 print('over')
 ";
 
+/// Promise: P16
 #[test]
 fn something_is_typed_into_the_terminal() {
     each_user(|user| {

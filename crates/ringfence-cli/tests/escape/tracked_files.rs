@@ -31,6 +31,7 @@ fn check_hidden(project: &TestProject, names: &str) {
     assert!(!project.sh(&line).text().contains(SECRET), "{names}: the secret was read");
 }
 
+/// Promise: P157
 #[test]
 fn index_that_names_a_secret_by_another_object_opens_nothing() {
     if !needs(&["git"]) {
@@ -53,6 +54,7 @@ fn index_that_names_a_secret_by_another_object_opens_nothing() {
     });
 }
 
+/// Promise: P157
 #[test]
 fn times_and_size_in_the_index_open_nothing() {
     let Some(python) = python().filter(|_| needs(&["git"])) else { return };
@@ -70,6 +72,7 @@ fn times_and_size_in_the_index_open_nothing() {
     });
 }
 
+/// Promise: P157
 #[test]
 fn change_by_the_host_is_denied_and_one_by_a_command_is_not() {
     if !needs(&["git"]) {
@@ -95,6 +98,7 @@ fn change_by_the_host_is_denied_and_one_by_a_command_is_not() {
     });
 }
 
+/// Promise: P157
 #[test]
 fn own_deny_rules_and_the_key_hold_for_tracked_files() {
     if !needs(&["git"]) {
@@ -134,6 +138,7 @@ fn own_deny_rules_and_the_key_hold_for_tracked_files() {
     });
 }
 
+/// Promise: P157
 #[test]
 fn denied_file_is_not_opened_by_a_tracked_name() {
     if !needs(&["git"]) {
@@ -162,6 +167,7 @@ fn denied_file_is_not_opened_by_a_tracked_name() {
     });
 }
 
+/// Promise: P157
 #[test]
 fn denied_names_are_made_by_no_git_that_a_command_wrote() {
     if !needs(&["git"]) {
@@ -245,6 +251,7 @@ fn check_stays_denied(
     );
 }
 
+/// Promise: P163
 #[test]
 fn directory_with_a_replaced_tracked_file_keeps_its_name() {
     if !needs(&["git"]) {
@@ -283,6 +290,7 @@ fn directory_with_a_replaced_tracked_file_keeps_its_name() {
     });
 }
 
+/// Promise: P163
 #[test]
 fn directory_with_a_denied_name_and_a_file_of_the_host_keeps_its_name() {
     if !needs(&["git"]) {
@@ -337,6 +345,7 @@ fn directory_with_a_denied_name_and_a_file_of_the_host_keeps_its_name() {
     });
 }
 
+/// Promise: P163
 #[test]
 fn file_of_the_host_in_a_denied_directory_that_git_made_is_masked() {
     if !needs(&["git"]) {
@@ -356,6 +365,7 @@ fn file_of_the_host_in_a_denied_directory_that_git_made_is_masked() {
     });
 }
 
+/// Promise: P163
 #[test]
 fn change_by_the_host_between_two_commands_of_a_session_is_denied() {
     if !needs(&["git"]) {

@@ -63,6 +63,7 @@ fn race(
     })
 }
 
+/// Promise: P154
 #[test]
 fn two_sandboxes_cannot_move_unjudged_links_and_secrets() {
     each_user(|user| {

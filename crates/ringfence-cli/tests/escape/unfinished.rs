@@ -23,6 +23,7 @@ const PICK: &str = r#"m=$g/sequencer; mkdir -p $m; git rev-parse HEAD > $m/head;
 const CONTINUE: &str =
     "GIT_EDITOR=true git rebase --continue; GIT_EDITOR=true git cherry-pick --continue";
 
+/// Promise: P126
 #[test]
 fn strategy_of_a_rebase_names_a_program() {
     let evil = format!("g=.git; {REBASE}; {PROGRAM}; echo ../x > $m/strategy");
@@ -38,6 +39,7 @@ fn strategy_of_a_rebase_names_a_program() {
     .never_runs();
 }
 
+/// Promise: P126
 #[test]
 fn options_of_a_cherry_pick_name_a_program() {
     let evil =
@@ -47,6 +49,8 @@ fn options_of_a_cherry_pick_name_a_program() {
 
 /// In the git directory of another worktree, of a submodule, and of a repository of the command's
 /// own.
+///
+/// Promise: P126
 #[test]
 fn strategy_names_a_program_in_other_git_directories() {
     let rebase = format!("{REBASE}; {PROGRAM}; echo ../x > $m/strategy");
@@ -73,6 +77,8 @@ fn strategy_names_a_program_in_other_git_directories() {
 }
 
 /// Git follows a link in place of the directory, in a repository of the command's own.
+///
+/// Promise: P126
 #[test]
 fn state_lies_behind_a_link() {
     let evil = format!(
@@ -82,6 +88,8 @@ fn state_lies_behind_a_link() {
 }
 
 /// `rerere` copies what a `MERGE_RR` names into the repository, where the next command reads it.
+///
+/// Promise: P126
 #[test]
 fn resolution_that_is_recorded_copies_a_secret() {
     let id = "0123456789012345678901234567890123456789";
@@ -97,6 +105,8 @@ fn resolution_that_is_recorded_copies_a_secret() {
 }
 
 /// The user's own strategy stays, and so does what git itself writes.
+///
+/// Promise: P126
 #[test]
 fn strategy_of_the_user_stays() {
     if !needs(&["git"]) {
@@ -124,6 +134,8 @@ fn strategy_of_the_user_stays() {
 }
 
 /// A repository of the user where the survey does not look, which a command may write to.
+///
+/// Promise: P126
 #[test]
 fn repository_that_leaves_a_vendored_tree_runs_its_program() {
     let before = "git init -q node_modules/a/b/mine; git init -q --bare node_modules/bare.git";
@@ -154,6 +166,8 @@ fn repository_that_leaves_a_vendored_tree_runs_its_program() {
 }
 
 /// The same of a run that was killed, so that its moves are not reported.
+///
+/// Promise: P126
 #[test]
 fn repository_that_a_killed_run_moved_out_of_a_vendored_tree_runs_its_program() {
     if !needs(&["git"]) {
@@ -184,6 +198,8 @@ fn repository_that_a_killed_run_moved_out_of_a_vendored_tree_runs_its_program() 
 }
 
 /// A directory of the user that a command makes look like a repository keeps what it holds.
+///
+/// Promise: P126
 #[test]
 fn files_of_the_user_are_taken_for_those_of_a_planted_repository() {
     each_user(|user| {

@@ -4,6 +4,7 @@ use ringfence_testkit::each_user;
 
 use crate::project;
 
+/// Promise: P17
 #[test]
 fn more_is_opened_with_the_wish_to_create_than_without() {
     each_user(|user| {
@@ -34,6 +35,7 @@ print('tried', tried > 500)
     });
 }
 
+/// Promise: P17
 #[test]
 fn another_process_is_meant_by_self() {
     each_user(|user| {

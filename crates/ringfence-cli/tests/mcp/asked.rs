@@ -12,6 +12,7 @@ fn request(access: &str, resource: impl serde::Serialize) -> Value {
     )
 }
 
+/// Promise: P90
 #[test]
 fn a_yes_by_the_client_opens_it_in_the_sandbox_that_stands() {
     each_user(|user| {
@@ -64,6 +65,7 @@ fn a_yes_by_the_client_opens_it_in_the_sandbox_that_stands() {
     });
 }
 
+/// Promise: P90
 #[test]
 fn no_is_no_and_what_nobody_may_open_is_not_asked_about() {
     each_user(|user| {
@@ -83,6 +85,7 @@ fn no_is_no_and_what_nobody_may_open_is_not_asked_about() {
     });
 }
 
+/// Promise: P90
 #[test]
 fn where_nobody_can_be_asked_the_command_is_named_and_works_at_once() {
     each_user(|user| {
@@ -114,6 +117,7 @@ fn where_nobody_can_be_asked_the_command_is_named_and_works_at_once() {
     });
 }
 
+/// Promise: P90
 #[test]
 fn a_command_waits_for_the_person_of_the_client() {
     each_user(|user| {
@@ -141,6 +145,7 @@ fn a_command_waits_for_the_person_of_the_client() {
     });
 }
 
+/// Promise: P90
 #[test]
 fn somebody_at_another_terminal_answers_for_a_client_that_cannot_ask() {
     let project = project(TestUser::User);

@@ -109,6 +109,7 @@ fn check_tour(project: &TestProject, told: &Value) {
     );
 }
 
+/// Promise: P88
 #[test]
 fn every_tool_is_called_over_standard_input_and_output() {
     each_user(|user| {
@@ -123,6 +124,7 @@ fn every_tool_is_called_over_standard_input_and_output() {
     });
 }
 
+/// Promise: P88
 #[test]
 fn every_tool_is_called_over_http() {
     each_user(|user| {
@@ -137,6 +139,7 @@ fn every_tool_is_called_over_http() {
     });
 }
 
+/// Promise: P88
 #[test]
 fn programs_run_beside_a_busy_shell_and_lines_wait_for_their_turn() {
     let project = project(TestUser::User);
@@ -155,6 +158,7 @@ fn programs_run_beside_a_busy_shell_and_lines_wait_for_their_turn() {
     assert_eq!(results[2]["structured"]["stdout"], "second\n", "{results}");
 }
 
+/// Promise: P89
 #[test]
 fn what_a_policy_takes_away_is_neither_listed_nor_served() {
     each_user(|user| {
@@ -199,6 +203,7 @@ fn what_a_policy_takes_away_is_neither_listed_nor_served() {
     });
 }
 
+/// Promise: P89
 #[test]
 fn what_is_wrong_with_a_call_is_said() {
     let project = project(TestUser::User);
@@ -244,6 +249,7 @@ fn what_is_wrong_with_a_call_is_said() {
     assert_eq!(told["results"][8]["structured"]["stdout"], "still here\n");
 }
 
+/// Promise: P89
 #[test]
 fn much_output_is_bounded_and_a_time_limit_leaves_the_shell() {
     let project = project(TestUser::User);

@@ -40,6 +40,7 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// Promise: P92
 #[test]
 fn a_client_that_leaves_in_the_middle_of_a_command() {
     each_user(|user| {
@@ -51,6 +52,7 @@ fn a_client_that_leaves_in_the_middle_of_a_command() {
     });
 }
 
+/// Promise: P92
 #[test]
 fn a_signal_that_ends_the_server_ends_all_of_it_first() {
     each_user(|user| {
@@ -64,6 +66,7 @@ fn a_signal_that_ends_the_server_ends_all_of_it_first() {
     });
 }
 
+/// Promise: P92
 #[test]
 fn a_server_that_is_killed_leaves_nothing() {
     each_user(|user| {

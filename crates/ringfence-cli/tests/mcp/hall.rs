@@ -37,6 +37,7 @@ fn right<'a>(host: &'a str, bearer: &'a str) -> Vec<(&'a str, &'a str)> {
     vec![("Host", host), ("Authorization", bearer), accept, ("Content-Type", "application/json")]
 }
 
+/// Promise: P91
 #[test]
 fn only_who_knows_the_token_and_says_where_it_goes_is_served() {
     let project = project(TestUser::User);
@@ -94,6 +95,7 @@ fn every_address_of_loopback_is_one_that_clients_can_use() {
     }
 }
 
+/// Promise: P91
 #[test]
 fn nothing_is_served_beyond_this_machine_or_with_a_token_that_is_easily_tried() {
     let project = project(TestUser::User);
@@ -113,6 +115,7 @@ fn nothing_is_served_beyond_this_machine_or_with_a_token_that_is_easily_tried() 
     }
 }
 
+/// Promise: P91
 #[test]
 fn each_session_has_a_shell_of_its_own_and_whoever_has_none_shares_one() {
     let project = project(TestUser::User);
@@ -260,6 +263,7 @@ fn session(hall: &Hall, headers: &[(&str, &str)]) -> Option<String> {
     (status == 200).then_some(id).flatten()
 }
 
+/// Promise: P92
 #[test]
 fn there_is_an_end_to_sessions_and_the_end_of_one_ends_its_commands() {
     let project = project(TestUser::User);

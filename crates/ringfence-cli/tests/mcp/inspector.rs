@@ -73,6 +73,7 @@ fn check(project: &TestProject, server: &[String]) -> Option<Value> {
 // One user for each transport: the inspector takes a second for each call, and what differs between
 // users is tried by the other client.
 
+/// Promise: P88
 #[test]
 fn the_inspector_calls_every_tool_over_standard_input_and_output() {
     let project = project(TestUser::all()[TestUser::all().len() - 1]);
@@ -81,6 +82,7 @@ fn the_inspector_calls_every_tool_over_standard_input_and_output() {
     assert_eq!(last, format!("{}\n\n", project.root().display()));
 }
 
+/// Promise: P88
 #[test]
 fn the_inspector_calls_every_tool_over_http() {
     let project = project(TestUser::User);

@@ -92,6 +92,7 @@ impl Drop for Wire {
     }
 }
 
+/// Promise: P89
 #[test]
 fn lines_that_mean_nothing_end_nothing() {
     let project = project(TestUser::User);
@@ -124,6 +125,7 @@ fn lines_that_mean_nothing_end_nothing() {
     assert_eq!(wire.answer(7)["result"]["structuredContent"]["stdout"], "alive\n");
 }
 
+/// Promise: P89
 #[test]
 fn a_call_that_waits_and_is_cancelled_is_not_begun() {
     let project = project(TestUser::User);

@@ -26,6 +26,7 @@ fn path(tool: &str, path: impl serde::Serialize) -> Value {
     call(tool, json!({ "path": path }))
 }
 
+/// Promise: P93
 #[test]
 fn a_server_that_is_to_serve_everything_sees_what_the_policy_opens() {
     each_user(|user| {
@@ -81,6 +82,7 @@ fn a_server_that_is_to_serve_everything_sees_what_the_policy_opens() {
     });
 }
 
+/// Promise: P93
 #[test]
 fn nothing_is_added_to_what_a_server_says_and_its_end_is_ours() {
     each_user(|user| {

@@ -69,6 +69,7 @@ fn a_command_waits_for_an_answer_and_goes_on() {
     });
 }
 
+/// Promise: P114
 #[test]
 fn a_tenant_opens_nothing_by_its_own_answer() {
     each_user(|user| {

@@ -33,6 +33,7 @@ fn allowed_by(who: &Client, runner: &Client, line: &str) -> (Value, Vec<(Value, 
     (runs.join().unwrap(), heard)
 }
 
+/// Promise: P114
 #[test]
 fn no_tenant_opens_the_host_by_answering_its_own_question() {
     each_user(|user| {
@@ -65,6 +66,7 @@ fn no_tenant_opens_the_host_by_answering_its_own_question() {
     });
 }
 
+/// Promise: P114
 #[test]
 fn no_tenant_says_what_it_may_do() {
     let service = Service::start(TestUser::all()[0]);

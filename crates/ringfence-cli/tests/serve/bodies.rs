@@ -33,6 +33,7 @@ fn begun(client: &Client, method: &str, path: &str, kind: &str, length: usize) -
     stream
 }
 
+/// Promise: P143
 #[test]
 fn unfinished_uploads_take_no_memory() {
     let service = Service::start(TestUser::all()[0]);
@@ -71,6 +72,7 @@ fn unfinished_uploads_take_no_memory() {
     service.send("PUT", &files, &[], &vec![b'y'; 33 << 20]).fails(413, "too-large");
 }
 
+/// Promise: P143
 #[test]
 fn unfinished_bodies_of_one_tenant_are_bounded() {
     let service = Service::start(TestUser::all()[0]);

@@ -29,6 +29,7 @@ fn state(client: &Client, id: &str) -> String {
         .to_owned()
 }
 
+/// Promise: P108
 #[test]
 fn what_is_asked_for_async_is_there_later() {
     each_user(|user| {
@@ -50,6 +51,7 @@ fn what_is_asked_for_async_is_there_later() {
     });
 }
 
+/// Promise: P108
 #[test]
 fn the_same_key_is_the_same_execution() {
     each_user(|user| {
@@ -120,6 +122,7 @@ fn results_that_are_kept_outlive_those_that_are_only_listed() {
     assert!(told.contains("event: result") && told.contains("kept"), "{told}");
 }
 
+/// Promise: P108
 #[test]
 fn output_is_told_as_it_comes() {
     each_user(|user| {
@@ -147,6 +150,7 @@ fn output_is_told_as_it_comes() {
     });
 }
 
+/// Promise: P108
 #[test]
 fn a_command_is_cancelled_by_whoever_leaves_or_says_so() {
     each_user(|user| {
@@ -172,6 +176,7 @@ fn a_command_is_cancelled_by_whoever_leaves_or_says_so() {
     });
 }
 
+/// Promise: P107
 #[test]
 fn a_service_that_is_told_to_end_ends_what_runs_and_records_it() {
     each_user(|user| {
@@ -193,6 +198,7 @@ fn a_service_that_is_told_to_end_ends_what_runs_and_records_it() {
     });
 }
 
+/// Promise: P107
 #[test]
 fn a_service_that_is_killed_leaves_nothing_running_and_the_next_one_says_so() {
     each_user(|user| {
@@ -236,6 +242,7 @@ fn version(skill: &str, number: usize) -> Vec<u8> {
     zip(&files)
 }
 
+/// Promise: P107
 #[test]
 fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
     let mut project = Some(Service::start(TestUser::all()[0]).end().0);
@@ -319,6 +326,8 @@ fn killed_in_the_middle_of_uploads_and_executions_every_skill_is_whole() {
 }
 
 /// Commands that wait are run by the next service, those that ran end with a state that says so.
+///
+/// Promise: P142
 #[test]
 fn accepted_commands_survive_a_restart() {
     each_user(|user| {

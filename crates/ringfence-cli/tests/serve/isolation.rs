@@ -134,6 +134,7 @@ fn meant(service: &Service, line: &str, runs: u32) -> String {
         .replace("TOKEN", ADMIN)
 }
 
+/// Promise: P103
 #[test]
 fn no_way_leads_from_one_tenant_to_another() {
     each_user(|user| {
@@ -213,6 +214,7 @@ fn no_way_leads_from_one_tenant_to_another() {
     });
 }
 
+/// Promise: P103
 #[test]
 fn links_in_an_archive_are_refused() {
     each_user(|user| {
@@ -236,6 +238,7 @@ fn links_in_an_archive_are_refused() {
     });
 }
 
+/// Promise: P103
 #[test]
 fn the_service_follows_no_link_that_a_command_has_made() {
     each_user(|user| {
@@ -272,6 +275,7 @@ fn the_service_follows_no_link_that_a_command_has_made() {
     });
 }
 
+/// Promise: P104
 #[test]
 fn an_upload_that_races_a_run_mixes_nothing() {
     each_user(|user| {

@@ -21,6 +21,7 @@ const GREEDY: &[(&str, &str)] = &[
     ),
 ];
 
+/// Promise: P106
 #[test]
 fn whoever_takes_too_much_ends_alone() {
     each_user(|user| {
@@ -80,6 +81,7 @@ fn whoever_takes_too_much_ends_alone() {
     });
 }
 
+/// Promise: P137
 #[test]
 fn tenant_with_directories_too_deep_to_count_can_replace_its_skill() {
     const DIG: &str =
@@ -106,6 +108,7 @@ fn tenant_with_directories_too_deep_to_count_can_replace_its_skill() {
     });
 }
 
+/// Promise: P136
 #[test]
 fn time_limit_of_an_execution_is_when_it_is_killed() {
     each_user(|user| {

@@ -48,6 +48,7 @@ l = socket.create_server(('127.0.0.1', 4711))
 if os.fork() == 0: time.sleep(60)",
 ];
 
+/// Promise: P115
 #[test]
 fn a_network_is_another_s_only_if_nothing_is_left_in_it_and_never_another_tenant_s() {
     each_user(|user| {
@@ -107,6 +108,7 @@ fn nurseries(service: &Service) -> Vec<i32> {
     children.filter(is_one).collect()
 }
 
+/// Promise: P115
 #[test]
 fn a_nursery_that_is_killed_takes_its_sandboxes_along_and_another_comes() {
     each_user(|user| {

@@ -48,21 +48,25 @@ fn check(file: &str) {
     );
 }
 
+/// Promise: P112
 #[test]
 fn a_skill_is_brought_edited_and_run_and_what_it_asks_for_is_allowed() {
     check("flow.test.mjs");
 }
 
+/// Promise: P113
 #[test]
 fn everything_can_be_done_by_keys() {
     check("keyboard.test.mjs");
 }
 
+/// Promise: P112
 #[test]
 fn what_others_write_stays_text() {
     check("hostile.test.mjs");
 }
 
+/// Promise: P113
 #[test]
 fn every_view_can_be_read_by_everybody() {
     check("looks.test.mjs");

@@ -31,6 +31,7 @@ fn workspace(client: &Client, at: &str) -> PathBuf {
     client.get(at).is(200)["workspace"].as_str().expect("a path").into()
 }
 
+/// Promise: P109
 #[test]
 fn a_shell_lives_on_from_one_request_to_the_next() {
     each_user(|user| {
@@ -85,6 +86,7 @@ fn a_shell_lives_on_from_one_request_to_the_next() {
     });
 }
 
+/// Promise: P109
 #[test]
 fn commands_take_turns_and_whoever_leaves_cancels_theirs() {
     each_user(|user| {
@@ -174,6 +176,7 @@ fn files_are_put_listed_fetched_and_removed() {
     });
 }
 
+/// Promise: P110
 #[test]
 fn no_path_and_no_link_leads_out_of_the_directory() {
     each_user(|user| {
@@ -240,6 +243,7 @@ fn no_path_and_no_link_leads_out_of_the_directory() {
     });
 }
 
+/// Promise: P110
 #[test]
 fn a_tenant_has_its_own_and_no_more_than_its_policy() {
     each_user(|user| {
@@ -308,6 +312,7 @@ fn a_tenant_has_its_own_and_no_more_than_its_policy() {
     });
 }
 
+/// Promise: P110
 #[test]
 fn an_operator_opens_what_a_tenant_cannot() {
     each_user(|user| {
@@ -367,6 +372,7 @@ fn screen(socket: &mut Socket) -> (String, Vec<Said>) {
     }
 }
 
+/// Promise: P109
 #[test]
 fn a_terminal_by_a_web_socket() {
     each_user(|user| {
@@ -404,6 +410,7 @@ fn a_terminal_by_a_web_socket() {
     });
 }
 
+/// Promise: P110
 #[test]
 fn a_directory_is_watched_and_links_are_not_followed() {
     each_user(|user| {
@@ -439,6 +446,7 @@ fn a_directory_is_watched_and_links_are_not_followed() {
     });
 }
 
+/// Promise: P111
 #[test]
 fn it_ends_with_its_time_or_by_word_and_leaves_nothing() {
     each_user(|user| {
@@ -487,6 +495,7 @@ fn it_ends_with_its_time_or_by_word_and_leaves_nothing() {
     });
 }
 
+/// Promise: P111
 #[test]
 fn the_end_of_the_service_is_theirs() {
     each_user(|user| {
@@ -525,6 +534,7 @@ fn the_end_of_the_service_is_theirs() {
     });
 }
 
+/// Promise: P109
 #[test]
 fn fifty_stand_at_the_same_time() {
     let service = Service::start(TestUser::User);
@@ -545,6 +555,7 @@ fn fifty_stand_at_the_same_time() {
     assert!(!said.contains("\"level\":\"error\""), "{said}");
 }
 
+/// Promise: P111
 #[test]
 fn every_command_is_on_record_with_whose_it_is() {
     each_user(|user| {

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::stage::{ADMIN, SKILL, Service};
 
+/// Promise: P105
 #[test]
 fn nobody_comes_in_without_a_token() {
     each_user(|user| {
@@ -32,6 +33,7 @@ fn nobody_comes_in_without_a_token() {
     });
 }
 
+/// Promise: P105
 #[test]
 fn a_tenants_token_is_for_that_tenant_and_what_it_was_made_for() {
     each_user(|user| {
@@ -69,6 +71,7 @@ fn a_tenants_token_is_for_that_tenant_and_what_it_was_made_for() {
     });
 }
 
+/// Promise: P105
 #[test]
 fn a_token_ends() {
     let service = Service::start(TestUser::all()[0]);
@@ -102,6 +105,7 @@ fn a_token_ends() {
     service.delete("/v1/tokens/admin").fails(409, "admin-token");
 }
 
+/// Promise: P105
 #[test]
 fn the_first_start_makes_a_token_and_keeps_only_what_it_is_known_by() {
     each_user(|user| {
@@ -145,6 +149,7 @@ fn the_first_start_makes_a_token_and_keeps_only_what_it_is_known_by() {
     });
 }
 
+/// Promise: P105
 #[test]
 fn pages_of_others_do_not_reach_it() {
     let service = Service::start(TestUser::all()[0]);
@@ -160,6 +165,7 @@ fn pages_of_others_do_not_reach_it() {
     assert!(!said.contains(ADMIN), "{said}");
 }
 
+/// Promise: P106
 #[test]
 fn quotas_and_rates_hold() {
     let service = Service::start(TestUser::all()[0]);
@@ -215,6 +221,7 @@ fn tokens_without_their_key_are_not_voided_in_silence() {
     });
 }
 
+/// Promise: P141
 #[test]
 fn minted_token_never_outlives_its_minter() {
     let service = Service::start(TestUser::all()[0]);

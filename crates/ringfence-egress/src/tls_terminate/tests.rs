@@ -189,6 +189,7 @@ fn chunked(from: &mut impl Read) -> String {
     }
 }
 
+/// Promise: P138
 #[test]
 fn value_across_two_chunks_stays_outside() {
     const CUTS: usize = "the-real-value".len() + 1;

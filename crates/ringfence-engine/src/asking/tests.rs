@@ -102,6 +102,7 @@ impl Trial {
 
 const PLAIN: &str = "version = 1 # mine\n";
 
+/// Promise: P46
 #[test]
 fn what_is_said_is_on_record() {
     for (says, result) in [
@@ -116,6 +117,7 @@ fn what_is_said_is_on_record() {
     }
 }
 
+/// Promise: P46
 #[test]
 fn what_is_allowed_for_good_is_written_down_and_said_so() {
     let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
@@ -185,6 +187,7 @@ fn what_every_sandbox_has_of_its_own_is_not_asked_about() {
     assert_eq!(trial.parrot.offered.lock().unwrap().len(), 1);
 }
 
+/// Promise: P44
 #[test]
 fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
     let mut trial = Trial::new(PLAIN, AskAnswer::AllowOnce);
@@ -207,6 +210,7 @@ fn what_is_locked_or_open_or_no_file_is_not_asked_about() {
     assert_eq!(trial.ask(Operation::Read, ".netrc"), AskAnswer::AllowOnce);
 }
 
+/// Promise: P60
 #[test]
 fn what_is_ringfences_own_is_not_to_be_written() {
     let trial = Trial::new(PLAIN, AskAnswer::AllowOnce);
@@ -228,6 +232,7 @@ fn what_is_ringfences_own_is_not_to_be_written() {
     assert_eq!(trial.ask(Operation::Create, "q/.vscode/x"), AskAnswer::AllowOnce);
 }
 
+/// Promise: P62
 #[test]
 fn what_is_to_be_written_for_good_is_written_down_as_such() {
     let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
@@ -236,6 +241,7 @@ fn what_is_to_be_written_for_good_is_written_down_as_such() {
     assert_eq!(trial.records()[0], "ask new allowed ~/.ssh answered allow_permanent");
 }
 
+/// Promise: P46
 #[test]
 fn nothing_goes_through_that_cannot_be_recorded() {
     for (policy, expect) in [
@@ -252,6 +258,7 @@ fn nothing_goes_through_that_cannot_be_recorded() {
     assert_eq!(trial.home.read(), PLAIN);
 }
 
+/// Promise: P69
 #[test]
 fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
     let trial = Trial::new(PLAIN, AskAnswer::AllowPermanent);
@@ -279,6 +286,7 @@ fn a_host_is_kept_by_an_entry_that_opens_that_port_of_it_and_nothing_else() {
     assert_eq!(trial.parrot.offered.lock().unwrap().len(), 2);
 }
 
+/// Promise: P69
 #[test]
 fn a_host_that_is_denied_or_locked_is_nobodys_to_open() {
     let trial = Trial::new(

@@ -143,6 +143,7 @@ fn what_is_our_own_or_has_no_name_is_not_opened() {
     }
 }
 
+/// Promise: P45
 #[test]
 fn a_link_stays_and_what_it_leads_to_is_written() {
     let home = TestHome::new();
@@ -161,6 +162,7 @@ fn a_link_stays_and_what_it_leads_to_is_written() {
     assert_eq!(fs::read_dir(real.parent().unwrap()).unwrap().count(), 1);
 }
 
+/// Promise: P45
 #[test]
 fn nothing_is_written_where_commands_could_change_it() {
     let home = TestHome::new();
@@ -243,6 +245,7 @@ fn several_hosts_and_variables_are_allowed() {
     );
 }
 
+/// Promise: P45
 #[test]
 fn of_many_at_once_none_is_lost() {
     let home = TestHome::new();

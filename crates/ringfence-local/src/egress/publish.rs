@@ -242,6 +242,8 @@ mod tests {
 
     /// Somebody who comes and whom nobody fetches does not wait for ever, also where nobody else
     /// comes.
+    ///
+    /// Promise: P71
     #[test]
     fn who_is_not_fetched_is_sent_away() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -31,6 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("once::what_changes_meanwhile_is_not_opened", what_changes_meanwhile_is_not_opened),
 ];
 
+/// Promise: P51
 fn one_answer_opens_one_time(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "cat ~/.ssh/id_test; cat ~/.ssh/id_test .env");
@@ -46,6 +47,7 @@ fn one_answer_opens_one_time(stage: &Stage) {
     );
 }
 
+/// Promise: P51
 fn what_is_opened_reads_as_it_is(stage: &Stage) {
     let text: String = (0..200_000).map(|number| format!("{number}\n")).collect();
     stage.write("home/.ssh/id_test", &text);
@@ -69,6 +71,7 @@ print(size, len(m), m[-7:], f.read(), hash(m[:]) == hash(open(os.environ['HOME']
     );
 }
 
+/// Promise: P51
 fn a_refusal_stays_one_and_says_why(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::Deny);
     // Asked once: whoever tries again at once is refused by the same answer.
@@ -95,6 +98,7 @@ const LOOKED: [&str; 6] = [
     "read ~/papers",
 ];
 
+/// Promise: P51
 fn looking_is_not_asked_about(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "stat ~/.ssh/id_test ~/notes.txt; test -r ~/.ssh/id_test; test -e ~/notes.txt; ls -d ~/papers; cd ~/papers");
@@ -102,6 +106,7 @@ fn looking_is_not_asked_about(stage: &Stage) {
     assert_eq!(ran.refused(), LOOKED, "{}", ran.talk());
 }
 
+/// Promise: P51
 fn a_directory_is_listed_and_its_files_ask_for_themselves(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     // `ls` looks at what nothing opens before it lists it, and finds nothing.
@@ -117,6 +122,7 @@ fn a_directory_is_listed_and_its_files_ask_for_themselves(stage: &Stage) {
     assert_eq!(asker.asked(), ["read ~/.ssh", "read ~/papers", "read ~/papers/plan.txt"]);
 }
 
+/// Promise: P51
 fn a_program_is_started(stage: &Stage) {
     fs::copy("/bin/echo", stage.at("home/echo").as_path()).expect("there is one");
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
@@ -131,6 +137,7 @@ fn a_program_is_started(stage: &Stage) {
     assert_eq!(ran.out(), "ran\n", "{} {:?}", ran.talk(), asker.asked());
 }
 
+/// Promise: P51
 fn links_lead_to_what_is_asked_about(stage: &Stage) {
     symlink("papers/plan.txt", stage.at("home/link").as_path()).expect("the home is ours");
     symlink(".ssh", stage.at("home/keys").as_path()).expect("the home is ours");
@@ -144,6 +151,7 @@ fn links_lead_to_what_is_asked_about(stage: &Stage) {
     );
 }
 
+/// Promise: P52
 fn what_nothing_opens_is_asked_about_where_it_is_meant(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(&asker, "cat ~/.bashrc; cat /etc/fstab /etc/adduser.conf; cat ~/nowhere ~/papers/nowhere; cat ~/notes.txt");
@@ -155,6 +163,7 @@ fn what_nothing_opens_is_asked_about_where_it_is_meant(stage: &Stage) {
     );
 }
 
+/// Promise: P52
 fn ordinary_programs_ask_nothing(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::Deny);
     for line in [
@@ -170,6 +179,7 @@ fn ordinary_programs_ask_nothing(stage: &Stage) {
     assert_eq!(asker.asked(), [""; 0]);
 }
 
+/// Promise: P52
 fn what_is_locked_is_never_asked_about(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let mut grants = stage.grants();
@@ -189,6 +199,7 @@ fn what_is_locked_is_never_asked_about(stage: &Stage) {
     assert_eq!(ran.refused(), ["read ~/notes.txt"]);
 }
 
+/// Promise: P51
 fn what_was_not_offered_is_a_refusal(stage: &Stage) {
     // A person's own rule on that very path stands above an answer for the session.
     let mut grants = stage.grants();
@@ -210,6 +221,7 @@ fn what_was_not_offered_is_a_refusal(stage: &Stage) {
     );
 }
 
+/// Promise: P53
 fn what_changes_meanwhile_is_not_opened(stage: &Stage) {
     let (file, directory) = (stage.at("home/notes.txt"), stage.at("home/papers"));
     let (key, ssh) = (stage.at("home/.ssh/id_test"), stage.at("home/.ssh"));

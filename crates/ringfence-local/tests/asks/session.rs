@@ -42,6 +42,7 @@ pub(crate) const TESTS: &[Test] = &[
 /// begin.
 const TWICE: &str = "echo $$ > pid; cat FILE; cat FILE; stat -c %s FILE; sleep 0.2; cat FILE; [ $$ = $(cat pid) ] && echo same";
 
+/// Promise: P54
 fn what_was_opened_is_not_asked_about_again(stage: &Stage) {
     for answer in [AskAnswer::AllowSession, AskAnswer::AllowPermanent] {
         let asker = Scripted::always(stage, answer);
@@ -55,6 +56,7 @@ fn what_was_opened_is_not_asked_about_again(stage: &Stage) {
     }
 }
 
+/// Promise: P54
 fn a_shell_lives_on(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
         if ask.denial.target.ends_with("other") { AskAnswer::Deny } else { AskAnswer::AllowSession }
@@ -71,6 +73,7 @@ fn a_shell_lives_on(stage: &Stage) {
     living.end();
 }
 
+/// Promise: P54
 fn a_cover_in_the_project_comes_off_for_good(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::AllowSession);
     let ran = stage.sh(&asker, &TWICE.replace("FILE", ".env"));
@@ -81,6 +84,7 @@ fn a_cover_in_the_project_comes_off_for_good(stage: &Stage) {
     assert_eq!(ran.out(), "TOKEN=2\nTOKEN=2\n8\nTOKEN=2\nsame\n", "{}", ran.talk());
 }
 
+/// Promise: P54
 fn what_was_opened_cannot_be_written(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
         if ask.denial.operation == Operation::Read {
@@ -104,6 +108,7 @@ fn what_was_opened_cannot_be_written(stage: &Stage) {
     }
 }
 
+/// Promise: P54
 fn a_directory_keeps_its_secrets_shut(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
         if ask.denial.target.ends_with("/papers") {
@@ -137,6 +142,7 @@ fn a_directory_keeps_its_secrets_shut(stage: &Stage) {
     );
 }
 
+/// Promise: P54
 fn a_hard_link_to_a_secret_stays_shut(stage: &Stage) {
     fs::hard_link(stage.at("home/papers/.env").as_path(), stage.at("home/papers/plain").as_path())
         .expect("the home is ours");
@@ -159,6 +165,7 @@ fn a_hard_link_to_a_secret_stays_shut(stage: &Stage) {
     assert_eq!(asker.asked(), ["read ~/papers"]);
 }
 
+/// Promise: P54
 fn what_appears_in_an_opened_directory_is_covered(stage: &Stage) {
     let (appears, go) = (stage.at("home/papers/late.pem"), stage.workspace.join("go"));
     let asker = Scripted::new(stage, |ask| {
@@ -184,6 +191,7 @@ fn what_appears_in_an_opened_directory_is_covered(stage: &Stage) {
     assert!(ran.talk().contains("late.pem: Permission denied"), "{}", ran.talk());
 }
 
+/// Promise: P54
 fn what_is_opened_in_a_denied_directory_is_all_that_is(stage: &Stage) {
     stage.write("home/code/app/.aws/credentials", "aws\n");
     stage.write("home/code/app/.aws/config", "config\n");
@@ -200,6 +208,7 @@ fn what_is_opened_in_a_denied_directory_is_all_that_is(stage: &Stage) {
     assert_eq!(ran.refused(), ["read ~/.ssh/other", "read ~/.ssh"]);
 }
 
+/// Promise: P54
 fn what_holds_something_opened_is_opened_once_at_most(stage: &Stage) {
     // The project's own directory lies in a denied one.
     let mut grants = stage.grants();
@@ -219,6 +228,7 @@ fn what_holds_something_opened_is_opened_once_at_most(stage: &Stage) {
     assert_eq!((ran.out().as_str(), asker.asked().len()), ("app\nhello\n", 1), "{}", ran.talk());
 }
 
+/// Promise: P54
 fn what_is_opened_leaves_no_trace_on_the_host(stage: &Stage) {
     let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("there is one");
     let before = mounts();
@@ -232,6 +242,7 @@ fn what_is_opened_leaves_no_trace_on_the_host(stage: &Stage) {
     );
 }
 
+/// Promise: P53
 fn what_is_opened_is_what_was_asked_about(stage: &Stage) {
     let (file, key) = (stage.at("home/notes.txt"), stage.at("home/.ssh/id_test"));
     let asker = Scripted::new(stage, move |_| {

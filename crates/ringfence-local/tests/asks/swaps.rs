@@ -80,6 +80,7 @@ fn when(stage: &Stage, name: &str) -> Arc<Scripted> {
     })
 }
 
+/// Promise: P61
 fn a_path_that_is_written_over_changes_nothing(stage: &Stage) {
     let asker = when(stage, "go");
     let probe = "import ctypes, os, threading, time
@@ -105,6 +106,7 @@ print(done[0] >= 0, os.readlink('/proc/self/fd/%d' % done[0]).endswith('/papers/
     assert!(is_there(&stage.at("home/papers/aaa")) && !is_there(&stage.at("home/.ssh/aaa")));
 }
 
+/// Promise: P61
 fn a_directory_that_becomes_a_link_is_not_written_to(stage: &Stage) {
     let (papers, away, ssh) =
         (stage.at("home/papers"), stage.at("home/away"), stage.at("home/.ssh"));
@@ -128,6 +130,7 @@ fn a_directory_that_becomes_a_link_is_not_written_to(stage: &Stage) {
     assert_eq!(ran.granted(), ["allow_once write ~/away/plan.txt 1"], "{}", ran.talk());
 }
 
+/// Promise: P61
 fn a_link_that_the_command_puts_there_is_not_followed(stage: &Stage) {
     stage.write("home/code/app/conf/x", "");
     stage.write("home/code/app/other/x", "");
@@ -152,6 +155,7 @@ fn a_link_that_the_command_puts_there_is_not_followed(stage: &Stage) {
     );
 }
 
+/// Promise: P61
 fn what_takes_the_place_of_a_file_is_not_written_to(stage: &Stage) {
     let (notes, key) = (stage.at("home/notes.txt"), stage.at("home/.ssh/id_test"));
     for how in ["link", "file", "hard link", "pipe"] {
@@ -185,6 +189,7 @@ fn what_takes_the_place_of_a_file_is_not_written_to(stage: &Stage) {
     }
 }
 
+/// Promise: P61
 fn what_is_made_meanwhile_is_not_written_to(stage: &Stage) {
     let new = stage.at("home/papers/new");
     let asker = Scripted::new(stage, move |_| {
@@ -201,6 +206,7 @@ fn what_is_made_meanwhile_is_not_written_to(stage: &Stage) {
     assert_eq!(read(&stage.at("home/papers/new")).as_deref(), Some("the person's\n"));
 }
 
+/// Promise: P61
 fn what_was_handed_over_leads_nowhere_else(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
         if ask.denial.target.ends_with("notes.txt") {
@@ -228,6 +234,7 @@ print(os.read(fd, 6))";
     );
 }
 
+/// Promise: P61
 fn whoever_is_killed_leaves_nothing(stage: &Stage) {
     for how in ["KILL", "TERM"] {
         let asker = when(stage, "go");
@@ -249,6 +256,7 @@ fn whoever_is_killed_leaves_nothing(stage: &Stage) {
     }
 }
 
+/// Promise: P61
 fn an_answer_that_nobody_waits_for_opens_nothing(stage: &Stage) {
     let (go, asked) = (stage.workspace.join("go"), stage.workspace.join("asked"));
     let is_first = AtomicBool::new(true);
@@ -271,6 +279,7 @@ fn an_answer_that_nobody_waits_for_opens_nothing(stage: &Stage) {
     assert!(!is_there(&stage.workspace.join(".vscode/tasks.json")));
 }
 
+/// Promise: P61
 fn whoever_has_a_signal_to_handle_leaves_nothing(stage: &Stage) {
     let asker = when(stage, "go");
     let probe = "import os, signal, sys
@@ -297,6 +306,7 @@ except KeyError: print('called away')";
     assert_eq!((ran.granted().len(), is_there(&stage.at("home/papers/new"))), (1, true));
 }
 
+/// Promise: P61
 fn nobody_else_waits(stage: &Stage) {
     let go = stage.workspace.join("go");
     let asker = Scripted::new(stage, move |ask| {
@@ -314,6 +324,7 @@ fn nobody_else_waits(stage: &Stage) {
     );
 }
 
+/// Promise: P61
 fn the_same_file_is_made_once_for_all_who_wait(stage: &Stage) {
     let asker = when(stage, "go");
     let ran = stage.sh(
@@ -329,6 +340,7 @@ fn the_same_file_is_made_once_for_all_who_wait(stage: &Stage) {
     assert_eq!(read(&stage.at("home/papers/new")).as_deref(), Some("x\nx\nx\nx\nx\n"));
 }
 
+/// Promise: P61
 fn there_is_an_end_to_how_many_wait(stage: &Stage) {
     let go = stage.workspace.join("go");
     let asker = Scripted::new(stage, move |_| {
@@ -357,6 +369,7 @@ print('done')";
     );
 }
 
+/// Promise: P61
 fn whoever_swaps_all_the_time_gets_nothing_more(stage: &Stage) {
     stage.write("home/code/app/real/x", "");
     stage.write("home/code/app/decoy/x", "");
@@ -396,6 +409,7 @@ for thread in threads: thread.join()";
     assert!(!asked.is_empty());
 }
 
+/// Promise: P61
 fn who_asks_again_at_once_is_asked_about_again(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let probe = "import os

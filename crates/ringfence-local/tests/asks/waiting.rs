@@ -41,6 +41,7 @@ impl Asker for Silent {
     }
 }
 
+/// Promise: P55
 fn nobody_else_waits(stage: &Stage) {
     let go = stage.workspace.join("go");
     let asker = Scripted::new(stage, move |ask| {
@@ -57,6 +58,7 @@ fn nobody_else_waits(stage: &Stage) {
     assert_eq!(ran.out(), "another key\nanother key\nhello\nthe key\n", "{}", ran.talk());
 }
 
+/// Promise: P55
 fn the_same_question_is_asked_once(stage: &Stage) {
     let go = stage.workspace.join("go");
     let asker = Scripted::new(stage, move |_| {
@@ -72,6 +74,7 @@ fn the_same_question_is_asked_once(stage: &Stage) {
     assert_eq!(ran.granted(), ["allow_once read ~/.ssh/id_test 5"]);
 }
 
+/// Promise: P55
 fn whoever_is_killed_waits_no_longer(stage: &Stage) {
     for how in ["KILL", "TERM"] {
         let line =
@@ -84,6 +87,7 @@ fn whoever_is_killed_waits_no_longer(stage: &Stage) {
     }
 }
 
+/// Promise: P55
 fn whoever_is_stopped_goes_on_waiting(stage: &Stage) {
     let go = stage.workspace.join("go");
     let asker = Scripted::new(stage, move |_| {
@@ -98,6 +102,7 @@ fn whoever_is_stopped_goes_on_waiting(stage: &Stage) {
     assert_eq!(ran.out(), "the key\n0\n137\n", "{}", ran.talk());
 }
 
+/// Promise: P55
 fn an_asker_that_panics_refuses(stage: &Stage) {
     let asker = Scripted::new(stage, |_| panic!("as it is meant to"));
     let ran = stage.sh(&asker, "cat ~/.ssh/id_test; cat README");
@@ -109,12 +114,14 @@ fn an_asker_that_panics_refuses(stage: &Stage) {
     );
 }
 
+/// Promise: P55
 fn an_asker_that_never_answers_does_not_hold_up_the_end(stage: &Stage) {
     let ran =
         stage.sh(&Arc::new(Silent), "cat ~/.ssh/id_test & cat ~/notes.txt & sleep 0.2; echo done");
     assert_eq!(ran.out(), "done\n", "{}", ran.talk());
 }
 
+/// Promise: P55
 fn a_flood_of_questions_is_bounded(stage: &Stage) {
     for number in 0..10_000 {
         stage.write(&format!("home/papers/many/{number}"), "x");

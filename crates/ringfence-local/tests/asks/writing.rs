@@ -50,6 +50,7 @@ fn read(stage: &Stage, name: &str) -> Option<String> {
     fs::read_to_string(stage.at(name).as_path()).ok()
 }
 
+/// Promise: P60
 fn one_answer_makes_one_file(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let ran = stage.sh(
@@ -73,6 +74,7 @@ fn one_answer_makes_one_file(stage: &Stage) {
     assert_eq!(ran.granted(), expect.map(|one| format!("allow_once {one} 1")));
 }
 
+/// Promise: P60
 fn what_is_there_is_written_as_it_was_wanted(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let probe = "import os
@@ -90,6 +92,7 @@ except OSError as error: print(error.strerror)";
     assert_eq!(asker.asked(), ["write ~/notes.txt", "write ~/notes.txt", "write ~/.ssh/id_test"]);
 }
 
+/// Promise: P60
 fn what_is_made_has_the_mode_that_was_wanted(stage: &Stage) {
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
     let probe = "import os
@@ -109,6 +112,7 @@ os.open(home + '/f', os.O_CREAT | os.O_WRONLY, 0o6755)";
     assert_eq!(modes, ["640", "750", "666", "1777", "700", "700"]);
 }
 
+/// Promise: P60
 fn a_refusal_is_the_one_it_was(stage: &Stage) {
     let line = "echo x > ~/papers/new; mkdir ~/dir; echo x > ~/notes.txt; echo x > .env; touch .env.new; touch ~/nowhere/x; echo x >> ~/.ssh/id_test";
     let silent = stage.sh(&Scripted::always(stage, AskAnswer::Deny), line);
@@ -140,6 +144,7 @@ fn repository(stage: &Stage) {
     }
 }
 
+/// Promise: P60
 fn what_is_protected_is_asked_about(stage: &Stage) {
     repository(stage);
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
@@ -175,6 +180,7 @@ fn what_is_protected_is_asked_about(stage: &Stage) {
     assert_eq!(content(".git/config").as_deref(), Some("f\n"));
 }
 
+/// Promise: P60
 fn what_is_locked_or_ours_is_never_asked_about(stage: &Stage) {
     stage.write("home/code/app/.ringfence/policy.toml", "version = 1\n");
     let asker = Scripted::always(stage, AskAnswer::AllowOnce);
@@ -215,6 +221,7 @@ fn what_is_locked_or_ours_is_never_asked_about(stage: &Stage) {
     );
 }
 
+/// Promise: P60
 fn what_is_no_single_name_is_refused_as_ever(stage: &Stage) {
     repository(stage);
     fs::hard_link(stage.at("home/.ssh/id_test").as_path(), stage.at("home/alias").as_path())
@@ -229,6 +236,7 @@ fn what_is_no_single_name_is_refused_as_ever(stage: &Stage) {
     }
 }
 
+/// Promise: P60
 fn links_lead_to_what_is_asked_about(stage: &Stage) {
     symlink("papers/plan.txt", stage.at("home/link").as_path()).expect("the home is ours");
     symlink(".ssh", stage.at("home/keys").as_path()).expect("the home is ours");
@@ -251,6 +259,7 @@ fn links_lead_to_what_is_asked_about(stage: &Stage) {
 /// Three times in one shell, the last one after the lookout has begun.
 const THRICE: &str = "echo $$ > pid; echo a >> FILE; echo b >> FILE; sleep 0.2; echo c >> FILE; cat FILE; [ $$ = $(cat pid) ] && echo same";
 
+/// Promise: P62
 fn for_the_session_is_for_that_file_and_not_asked_about_again(stage: &Stage) {
     repository(stage);
     for answer in [AskAnswer::AllowSession, AskAnswer::AllowPermanent] {
@@ -295,6 +304,7 @@ fn for_the_session_is_for_that_file_and_not_asked_about_again(stage: &Stage) {
     }
 }
 
+/// Promise: P62
 fn what_was_opened_for_the_session_is_that_file_alone(stage: &Stage) {
     repository(stage);
     let is_first = |target: &str| {
@@ -330,6 +340,7 @@ fn what_was_opened_for_the_session_is_that_file_alone(stage: &Stage) {
     assert_eq!(ran.refused(), ["write ~/papers/new", "write ~/code/app/.git/config"]);
 }
 
+/// Promise: P62
 fn a_shell_lives_on(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
         if ask.denial.target.ends_with("other") { AskAnswer::Deny } else { AskAnswer::AllowSession }
@@ -352,6 +363,7 @@ fn a_shell_lives_on(stage: &Stage) {
     );
 }
 
+/// Promise: P62
 fn a_directory_is_made_once(stage: &Stage) {
     let asker = Scripted::new(stage, |ask| {
         if ask.options.contains(&AskAnswer::AllowSession) {
@@ -371,6 +383,7 @@ fn a_directory_is_made_once(stage: &Stage) {
     assert_eq!(ran.refused(), ["create ~/papers/dir/file"]);
 }
 
+/// Promise: P62
 fn what_the_host_replaces_is_written_where_it_is_now(stage: &Stage) {
     let (notes, draft, go) =
         (stage.at("home/notes.txt"), stage.at("home/draft"), stage.workspace.join("go"));

@@ -69,6 +69,7 @@ mod tests {
         assert_eq!(token.is_in(&headers), expect, "{said:?}");
     }
 
+    /// Promise: P91
     #[test]
     fn only_the_word_itself_lets_in() {
         check(&["Bearer 0123456789abcdef"], true);

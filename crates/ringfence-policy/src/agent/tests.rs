@@ -43,6 +43,7 @@ fn a_definition_is_read_as_others_write_it() {
     assert_eq!(read("tools: []").unwrap().tools, Some(Vec::new()));
 }
 
+/// Promise: P95
 #[test]
 fn what_would_leave_an_agent_more_than_was_meant_is_refused() {
     check_error("tool: Read", "2:1", "did you mean `tools`?");
@@ -76,6 +77,7 @@ fn check(head: &str, tool: &str, expect: (bool, bool)) {
     assert_eq!((grants.tools.against(tool).is_none(), writes), expect, "{head}, {tool}");
 }
 
+/// Promise: P94
 #[test]
 fn tools_that_are_not_listed_are_taken_away() {
     check("model: x", "Write", (true, true));
@@ -106,6 +108,7 @@ fn lists_of_several_narrow_each_other() {
     assert!(rules.against_writing().is_some());
 }
 
+/// Promise: P94
 #[test]
 fn without_tools_that_write_nothing_that_a_policy_opens_is_written_and_the_tool_is_named() {
     let user = "[filesystem]\nwrite = [\"~/out\"]";

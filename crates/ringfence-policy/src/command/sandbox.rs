@@ -232,6 +232,7 @@ mod tests {
         check(r#"{"enabled": false}"#, unavailable, Outside(UnsandboxedReason::Disabled));
     }
 
+    /// Promise: P79
     #[test]
     fn a_command_switches_its_sandbox_off_only_where_it_may() {
         use SandboxChoice::{Sandboxed, Unsandboxed as Outside};
@@ -242,6 +243,7 @@ mod tests {
         check(r#"{"allowUnsandboxedCommands": true}"#, WANTED, Sandboxed(RunConsent::Given));
     }
 
+    /// Promise: P79
     #[test]
     fn what_is_excluded_runs_outside_and_nothing_beside_it() {
         use SandboxChoice::{Sandboxed, Unsandboxed as Outside};

@@ -59,6 +59,7 @@ fn a_setting_is_put_where_it_belongs() {
     check_set(None, "tools.allowed", "[]", "version = 1\n\n[tools]\nallowed = []\n");
 }
 
+/// Promise: P97
 #[test]
 fn everything_else_stays_as_it_was() {
     let text = "# mine\nversion = 1 # one\n\n# why not\n[sandbox] # s\n  enabled = false   # for now\n# end of it\n\n[limits]\nwall = 5\n# last";

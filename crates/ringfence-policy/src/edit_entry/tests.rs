@@ -202,6 +202,7 @@ fn comments(text: &str) -> Vec<(String, String)> {
     text.lines().filter_map(marks).map(|(before, comment)| (plain(before), comment)).collect()
 }
 
+/// Promise: P45
 #[test]
 fn whatever_the_file_nothing_else_changes() {
     let mut dice = Dice(4);
@@ -253,6 +254,7 @@ fn a_file_that_is_wrong_is_told_where() {
     assert_eq!(place("version = 1\n[filesystem]\nread = 'x'").unwrap_err().0, "policy-wrong-type");
 }
 
+/// Promise: P44
 #[test]
 fn an_entry_means_the_very_path_or_is_none() {
     let text = |target: &str| {

@@ -81,6 +81,7 @@ fn what_nobody_relies_on_is_its_text() {
     );
 }
 
+/// Promise: P95
 #[test]
 fn what_could_be_read_in_two_ways_is_an_error_with_its_place() {
     check_error("tools: *", "2:8: what begins with `*`");

@@ -260,6 +260,7 @@ fn what_may_be_read_is_opened_for_writing_if_it_is_the_persons() {
     check_left(&DATA, "[tools]\ndisallowed = [\"Write\"]", "write ~/p/x", &NotProposed::ReadOnly);
 }
 
+/// Promise: P39
 #[test]
 fn what_is_denied_on_purpose_is_never_proposed() {
     let host = Host {
@@ -310,6 +311,7 @@ fn a_denied_file_stays_shut_in_a_directory_that_is_opened_around_it() {
     assert_eq!((lines(&proposal), proposal.left.len()), (vec!["read ~/d (4)".to_owned()], 1));
 }
 
+/// Promise: P39
 #[test]
 fn nothing_is_opened_that_holds_more_than_was_meant() {
     let host = Host {
@@ -353,6 +355,7 @@ fn nothing_is_opened_that_holds_more_than_was_meant() {
     check(&host, &config, &config);
 }
 
+/// Promise: P39
 #[test]
 fn other_projects_are_not_opened_and_files_in_them_are_said_to_be() {
     let host = Host {

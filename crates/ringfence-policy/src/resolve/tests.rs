@@ -455,6 +455,7 @@ fn what_ringfence_remembers_is_shut_in_whatever_tree_it_lies() {
     assert_eq!(lines.last().unwrap().text, "nothing opens it: it is ringfence's own");
 }
 
+/// Promise: P96
 #[test]
 fn whether_there_is_a_sandbox_is_the_owners_to_say() {
     let settings = |layers: &[(&str, &str)], flags: &Flags| {

@@ -126,6 +126,7 @@ fn was_seen(line: &ParsedLine, started: &[String]) -> bool {
     !line.doubts.is_empty() || layers().any(|layer| is_same(&layer.words) || is_open(&layer.words))
 }
 
+/// Promise: P77
 #[test]
 fn bash_reads_whatever_we_read() {
     let stage = Stage::new("syntax", &[]);
@@ -160,6 +161,7 @@ fn all_are_seen(name: &str, lines: &[String]) -> (usize, usize) {
     (ran, started)
 }
 
+/// Promise: P77
 #[test]
 fn no_program_is_started_that_we_did_not_see() {
     let lines: Vec<String> =
@@ -168,6 +170,7 @@ fn no_program_is_started_that_we_did_not_see() {
     assert!(ran > 200 && started > 200, "{ran} lines started {started} programs");
 }
 
+/// Promise: P77
 #[test]
 fn nor_by_lines_that_are_made_up() {
     let mut chance = TestRunner::deterministic();

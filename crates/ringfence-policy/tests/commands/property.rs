@@ -161,16 +161,19 @@ fn is_outside(text: &str) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Promise: P79
     #[test]
     fn no_line_with_a_part_that_is_not_excluded_is_excluded(made in lines()) {
         prop_assert!(made.is_excluded || !is_outside(&made.text), "{:?}", made.text);
     }
 
+    /// Promise: P79
     #[test]
     fn a_command_is_excluded_however_it_is_spelt(made in simple()) {
         prop_assert_eq!(is_outside(&made.text), made.is_excluded, "{:?} {:?}", &made.text, ParsedLine::parse(&made.text));
     }
 
+    /// Promise: P77
     #[test]
     fn nothing_that_is_written_breaks_anything(text in any::<String>(), odd in "[ a-c$(){}\\[\\]<>|&;'\"`\\\\\n=#!*~-]{0,60}") {
         for text in [text, odd] {
@@ -190,6 +193,7 @@ proptest! {
         }
     }
 
+    /// Promise: P77
     #[test]
     fn what_every_sh_reads_bash_reads_alike(made in lines()) {
         if let Ok(line) = ParsedLine::parse_as(&made.text, ShellDialect::Posix) {

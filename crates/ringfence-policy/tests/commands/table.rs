@@ -82,6 +82,7 @@ fn shown(word: &ShellWord) -> String {
     }
 }
 
+/// Promise: P77
 #[test]
 fn every_line_has_the_parts_and_the_verdicts_of_the_table() {
     let rows = rows();

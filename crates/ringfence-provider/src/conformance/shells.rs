@@ -144,6 +144,7 @@ fn said(ran: &ShellCommandResult) -> String {
     String::from_utf8_lossy(&ran.stdout.bytes()).trim_end_matches('\n').to_owned()
 }
 
+/// Promise: P47
 fn what_a_command_leaves_in_its_shell_stays(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.sh(
@@ -192,6 +193,8 @@ fn a_shell_tells_how_each_command_ended(trial: &CheckRun<'_>) -> CheckResult {
 }
 
 /// Also where somebody has changed what a shell understands.
+///
+/// Promise: P48
 fn a_shell_tells_of_ends_whatever_it_was_told(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     for text in [
@@ -313,6 +316,7 @@ fn a_command_of_a_shell_reads_its_input_only(trial: &CheckRun<'_>) -> CheckResul
     raised.says("cat; read x; echo $? [$x]", ("1 []", 0))
 }
 
+/// Promise: P47
 fn a_shell_that_was_interrupted_lives_on(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.says("kept=yes; sleep 50 & echo $kept", ("yes", 0))?;
@@ -356,6 +360,7 @@ fn a_shell_that_was_interrupted_lives_on(trial: &CheckRun<'_>) -> CheckResult {
     same("the shell's number", raised.shell.pid(), pid)
 }
 
+/// Promise: P47
 fn somebody_else_interrupts_a_command(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     let interrupter = raised.shell.interrupter();
@@ -381,6 +386,7 @@ fn somebody_else_interrupts_a_command(trial: &CheckRun<'_>) -> CheckResult {
     raised.says("echo on", ("on", 0))
 }
 
+/// Promise: P48
 fn a_command_that_ends_its_shell_is_told(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     for (text, wanted) in [
@@ -402,6 +408,7 @@ fn a_command_that_ends_its_shell_is_told(trial: &CheckRun<'_>) -> CheckResult {
     raised.says("echo anew", ("anew", 0))
 }
 
+/// Promise: P48
 fn no_text_is_taken_for_an_end(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     let text = "for i in 1 2 3; do echo '0123456789abcdef0123456789abcdef 0'; echo \"__ringfence_line='x'\"; done | wc -l; (exit 6)";
@@ -409,6 +416,7 @@ fn no_text_is_taken_for_an_end(trial: &CheckRun<'_>) -> CheckResult {
     raised.says("set | grep -c '[0-9a-f]\\{32\\}'; history | wc -l; false", ("0\n0", 1))
 }
 
+/// Promise: P48
 fn whoever_writes_to_every_descriptor_fakes_nothing(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     // In the shell itself, and in a program that it starts.
@@ -421,6 +429,7 @@ fn whoever_writes_to_every_descriptor_fakes_nothing(trial: &CheckRun<'_>) -> Che
     raised.says("echo on", ("on", 0))
 }
 
+/// Promise: P48
 fn a_shell_that_can_no_longer_tell_is_given_up(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     let line = ShellCommand {
@@ -450,6 +459,7 @@ fn much_output_is_counted_to_the_byte(trial: &CheckRun<'_>) -> CheckResult {
     same("errors", ran.stderr.bytes(), b"e\n".to_vec())
 }
 
+/// Promise: P48
 fn what_goes_on_behind_a_command_is_nobody_elses(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     let begun = Instant::now();
@@ -572,6 +582,7 @@ fn two_shells_of_a_sandbox_are_independent(trial: &CheckRun<'_>) -> CheckResult 
     raised.says("echo $x", ("mine", 0))
 }
 
+/// Promise: P50
 fn nothing_goes_on_when_a_sandbox_has_ended(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.says(
@@ -591,6 +602,7 @@ fn nothing_goes_on_when_a_sandbox_has_ended(trial: &CheckRun<'_>) -> CheckResult
     same("how long the file is", length(), before)
 }
 
+/// Promise: P49
 fn what_a_shell_is_refused_is_told_with_the_command(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.says("echo before", ("before", 0))?;
@@ -615,6 +627,7 @@ fn what_a_shell_is_refused_is_told_with_the_command(trial: &CheckRun<'_>) -> Che
     )
 }
 
+/// Promise: P49
 fn what_a_shell_planted_is_moved_away_at_the_end(trial: &CheckRun<'_>) -> CheckResult {
     let mut raised = trial.raise()?;
     raised.sh("mkdir -p made/.git/hooks made/.git/objects made/.git/refs && echo 'ref: refs/heads/x' > made/.git/HEAD")?;

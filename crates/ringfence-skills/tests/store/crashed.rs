@@ -67,6 +67,7 @@ fn whole(store: &SkillStore, name: &str) -> u64 {
 }
 
 tests! { "crashed":
+/// Promise: P100
 #[test]
 fn a_killed_service_leaves_the_old_or_the_new(stage) {
     let root = stage.root.with_file_name("killed");

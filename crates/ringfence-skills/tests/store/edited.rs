@@ -96,6 +96,7 @@ fn a_quota_holds_for_changes(stage) {
     stage.store.edit(&id("one"), &whole("a", "1"), Some(1)).unwrap();
 }
 
+/// Promise: P102
 #[test]
 fn needs_are_those_of_the_upload_or_of_an_edit(stage) {
     stage.upload(&Pack::of([Item::file("one/SKILL.md", with_needs("a.example.org"))])).unwrap();

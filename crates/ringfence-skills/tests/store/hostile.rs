@@ -39,6 +39,7 @@ fn lock(path: &Path, mode: u32) {
 }
 
 tests! { "hostile":
+/// Promise: P101
 #[test]
 fn links_lead_nowhere(stage) {
     let secret = stage.root.with_file_name("secret");
@@ -100,6 +101,7 @@ fn nobody_waits_for_a_pipe_or_a_socket(stage) {
     stage.check_clear();
 }
 
+/// Promise: P101
 #[test]
 fn what_is_locked_is_counted_replaced_and_removed(stage) {
     let one = stage.put("one", &[("d/e/f", "12345"), ("d/g", "1")]);
@@ -121,6 +123,7 @@ fn what_is_locked_is_counted_replaced_and_removed(stage) {
     stage.check_clear();
 }
 
+/// Promise: P101
 #[test]
 fn no_depth_is_too_deep_to_be_removed(stage) {
     let one = stage.put("one", &[]);
@@ -219,6 +222,7 @@ fn sparse_giants_are_not_read(stage) {
     assert!(content.truncated && content.total_lines.is_none() && matches!(content.body, SkillFileBody::Base64(text) if text.len() == (8 << 20) / 3 * 4 + 4));
 }
 
+/// Promise: P101
 #[test]
 fn a_name_that_is_swapped_shows_nothing_from_outside(stage) {
     let secret = stage.root.with_file_name("secret");

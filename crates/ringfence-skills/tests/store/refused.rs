@@ -64,6 +64,7 @@ fn a_good_one_passes_the_same_way(stage) {
     stage.upload(&with(item)).unwrap();
 }
 
+/// Promise: P99
 #[test]
 fn names_that_lead_elsewhere(stage) {
     check_name(stage, "one/../../../x", ArchiveFault::Upwards);
@@ -98,6 +99,7 @@ fn names_that_are_too_long_or_too_deep(stage) {
     check(stage, &with(Item::file(&deep, "x")), Some(&deep), ArchiveFault::TooDeep { limit: 32 });
 }
 
+/// Promise: P99
 #[test]
 fn what_is_neither_file_nor_directory(stage) {
     let kinds = [(0o120_777, ArchiveFault::Link), (0o010_644, ArchiveFault::Special), (0o020_644, ArchiveFault::Special), (0o060_644, ArchiveFault::Special), (0o140_644, ArchiveFault::Special)];
@@ -124,6 +126,7 @@ fn what_is_neither_file_nor_directory(stage) {
     stage.upload(&with(Item::file("one/x", "x").both(|header| header.extra = linked(0x7075, b"\x01crc!one/x")))).unwrap();
 }
 
+/// Promise: P99
 #[test]
 fn names_that_are_one_on_some_system(stage) {
     let two = |one: &str, other: &str| {
@@ -203,6 +206,7 @@ fn what_cannot_be_unpacked_for_certain(stage) {
     check(stage, &with(long), Some("one/x"), ArchiveFault::Data);
 }
 
+/// Promise: P99
 #[test]
 fn two_headers_that_disagree(stage) {
     let item = || Item::file("one/x", "some text that is here");
@@ -220,6 +224,7 @@ fn two_headers_that_disagree(stage) {
     check(stage, &with(described), Some("one/x"), ArchiveFault::Disagreement { what: "size" });
 }
 
+/// Promise: P99
 #[test]
 fn bytes_that_belong_to_nothing_or_to_two(stage) {
     let good = || with(Item::file("one/x", "x"));
@@ -280,6 +285,7 @@ fn archives_that_are_none_or_huge(stage) {
     check(stage, &with(endless), Some("one/x"), ArchiveFault::Broken { what: "an extra field is longer than all of them" });
 }
 
+/// Promise: P99
 #[test]
 fn more_than_is_taken(stage) {
     let small = UploadBounds { archive: 5000, entries: 4, skills: 2, total: 3 << 20, file: 2 << 20, ratio: 10, ..Stage::bounds() };

@@ -22,6 +22,7 @@ fn generation(number: u64) -> Pack {
 }
 
 tests! { "replaced":
+/// Promise: P100
 #[test]
 fn readers_see_the_old_or_the_new_and_never_a_mix(stage) {
     stage.upload(&generation(0)).unwrap();
@@ -79,6 +80,7 @@ fn uploads_at_once_come_one_after_the_other(stage) {
     stage.check_clear();
 }
 
+/// Promise: P100
 #[test]
 fn what_runs_keeps_its_version_until_it_ends(stage) {
     stage.put("one", &[("f", "old")]);

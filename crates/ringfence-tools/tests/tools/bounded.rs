@@ -29,6 +29,7 @@ fn bounded(stage: &Stage) -> FileTools {
 }
 
 tests! { "bounded":
+    /// Promise: P110
     #[test]
     fn nothing_leads_out_of_the_directory(stage) {
         let (wide, tools) = (stage.tools_with(WIDE), bounded(stage));
@@ -62,6 +63,7 @@ tests! { "bounded":
         denial(tools.put(&put(".git/hooks/post-commit", b"#!")));
     }
 
+    /// Promise: P110
     #[test]
     fn names_are_removed_and_links_not_followed(stage) {
         let tools = bounded(stage);
@@ -94,6 +96,7 @@ tests! { "bounded":
         assert_eq!(code(tools.remove_all(Path::new("made"))), "not-found");
     }
 
+    /// Promise: P110
     #[test]
     fn a_directory_that_is_swapped_with_a_link_leads_nowhere(stage) {
         const SWAPS: usize = 30_000;

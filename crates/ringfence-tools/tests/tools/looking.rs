@@ -54,6 +54,7 @@ fn depth_glob_and_limit_choose(stage) {
     assert_eq!(code(tools.list(&ListParams { glob: Some("[".into()), ..ListParams::new(".") })), "glob");
 }
 
+/// Promise: P76
 #[test]
 fn what_is_not_there_inside_is_not_listed(stage) {
     let tools = stage.tools_with("[filesystem]\nread = [\"~/data/open\"]");
@@ -95,6 +96,7 @@ fn regular_expressions_are_found(stage) {
     assert_eq!(lines(&tools, &SearchParams::literal("()")), ["src/lib.rs:1:11", "src/lib.rs:2:7", "src/main.rs:1:8"]);
 }
 
+/// Promise: P76
 #[test]
 fn what_may_not_be_read_is_not_found(stage) {
     let tools = stage.tools();
@@ -115,6 +117,7 @@ fn what_may_not_be_read_is_not_found(stage) {
     assert!(found.matches.is_empty(), "{found:?}");
 }
 
+/// Promise: P78
 #[test]
 fn what_is_no_text_is_passed_by_and_nothing_is_waited_for(stage) {
     let tools = stage.tools();

@@ -110,6 +110,7 @@ fn is_whole(stage: &Stage, secrets: &[PathBuf]) {
 
 tests! { "races":
 
+/// Promise: P74
 #[test]
 fn a_link_that_is_swapped_meanwhile_leads_nowhere_else(stage) {
     let tools = stage.tools();
@@ -128,6 +129,7 @@ fn a_link_that_is_swapped_meanwhile_leads_nowhere_else(stage) {
     is_whole(stage, &[outside, denied]);
 }
 
+/// Promise: P74
 #[test]
 fn a_file_that_is_swapped_with_a_link_is_the_file(stage) {
     let tools = stage.tools();
@@ -140,6 +142,7 @@ fn a_file_that_is_swapped_with_a_link_is_the_file(stage) {
     is_whole(stage, &[outside]);
 }
 
+/// Promise: P74
 #[test]
 fn a_directory_that_is_swapped_with_a_link_leads_nowhere_else(stage) {
     let tools = stage.tools();
@@ -156,6 +159,7 @@ fn a_directory_that_is_swapped_with_a_link_leads_nowhere_else(stage) {
     assert_eq!(fs::read_dir(stage.home.join("code/other").as_path()).unwrap().count(), 1);
 }
 
+/// Promise: P74
 #[test]
 fn directories_that_change_places_hide_nothing(stage) {
     // One of the two is denied by its name, and its file stays there.
@@ -176,6 +180,7 @@ fn directories_that_change_places_hide_nothing(stage) {
     is_whole(stage, &[stage.at("shut/file")]);
 }
 
+/// Promise: P74
 #[test]
 fn another_name_of_a_denied_file_is_never_taken_for_a_plain_one(stage) {
     let tools = stage.tools();
@@ -187,6 +192,7 @@ fn another_name_of_a_denied_file_is_never_taken_for_a_plain_one(stage) {
     is_whole(stage, &[stage.at(".env")]);
 }
 
+/// Promise: P74
 #[test]
 fn the_way_up_from_a_directory_that_moves_away_is_the_way_it_was(stage) {
     let tools = stage.tools();

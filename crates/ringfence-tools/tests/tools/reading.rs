@@ -8,6 +8,7 @@ use crate::stage::{code, text};
 
 tests! { "reading":
 
+/// Promise: P78
 #[test]
 fn a_file_is_shown_as_it_is(stage) {
     let tools = stage.tools();
@@ -21,6 +22,7 @@ fn a_file_is_shown_as_it_is(stage) {
     assert_eq!((shown.text.as_deref(), shown.size, shown.truncated), (Some(""), 0, false));
 }
 
+/// Promise: P78
 #[test]
 fn bytes_that_are_no_text_are_kept(stage) {
     let tools = stage.tools();
@@ -71,6 +73,7 @@ fn no_more_is_shown_than_anybody_reads(stage) {
     assert_eq!((shown.text.unwrap().len(), shown.truncated), (3 << 20, false));
 }
 
+/// Promise: P78
 #[test]
 fn what_is_no_file_is_not_waited_for(stage) {
     let tools = stage.tools();

@@ -37,6 +37,7 @@ fn words(stage: &Stage) -> Vec<String> {
 
 tests! { "recorded":
 
+/// Promise: P80
 #[test]
 fn every_call_is_on_record(stage) {
     let tools = stage.tools();
@@ -63,6 +64,7 @@ fn every_call_is_on_record(stage) {
     assert!(words[expect.len()].ends_with("outside blocked by write"), "{words:?}");
 }
 
+/// Promise: P80
 #[test]
 fn a_record_says_who_by_which_rule_and_why(stage) {
     let tools = stage.tools();
@@ -84,6 +86,7 @@ fn a_record_says_who_by_which_rule_and_why(stage) {
     assert!(verify(directory.as_path(), &[]).is_ok_and(|report| report.findings.is_empty()));
 }
 
+/// Promise: P80
 #[test]
 fn what_was_allowed_and_failed_is_said_to_have_failed(stage) {
     let tools = stage.tools();
@@ -94,6 +97,7 @@ fn what_was_allowed_and_failed_is_said_to_have_failed(stage) {
     assert_eq!(words(stage), expect);
 }
 
+/// Promise: P80
 #[test]
 fn nothing_is_done_that_cannot_be_recorded(stage) {
     let grants = stage.grants("");

@@ -43,6 +43,7 @@ fn rule(name: &str) -> ToolRule {
 
 tests! { "refused":
 
+/// Promise: P76
 #[test]
 fn a_refusal_names_its_rule(stage) {
     let tools = stage.tools();
@@ -64,6 +65,7 @@ fn a_refusal_names_its_rule(stage) {
     assert!(found.program.starts_with("tools") || found.program == "ringfence", "{}", found.program);
 }
 
+/// Promise: P76
 #[test]
 fn what_is_outside_is_not_there(stage) {
     let tools = stage.tools();
@@ -92,6 +94,7 @@ fn processes_are_nobodys_files(stage) {
     denial(tools.search(&SearchParams { path: "/proc/self".into(), ..SearchParams::literal("PATH") }));
 }
 
+/// Promise: P76
 #[test]
 fn links_lead_nowhere_else(stage) {
     let tools = stage.tools();
@@ -109,6 +112,7 @@ fn links_lead_nowhere_else(stage) {
     assert_eq!(denial(tools.read(&ReadParams::new("out"))).target, stage.home.join("notes.txt").to_string());
 }
 
+/// Promise: P76
 #[test]
 fn what_a_denied_link_leads_to_is_denied(stage) {
     stage.put("settings", SECRET);
@@ -117,6 +121,7 @@ fn what_a_denied_link_leads_to_is_denied(stage) {
     shut(&stage.tools(), "prod.key");
 }
 
+/// Promise: P76
 #[test]
 fn another_name_of_a_denied_file_is_denied(stage) {
     let tools = stage.tools();
@@ -136,6 +141,7 @@ fn another_name_of_a_denied_file_is_denied(stage) {
     assert_eq!(stage.says(".env"), SECRET);
 }
 
+/// Promise: P76
 #[test]
 fn protected_names_are_neither_made_nor_written(stage) {
     let tools = stage.tools();
@@ -236,6 +242,7 @@ fn a_protected_name_that_is_a_link_leads_to_what_is_protected(stage) {
     kept(&tools, "servers");
 }
 
+/// Promise: P76
 #[test]
 fn what_git_is_told_to_run_is_neither_made_nor_written(stage) {
     stage.put(".git/config", "[core]\n\thooksPath = tools/hooks\n");
@@ -253,6 +260,7 @@ fn what_git_is_told_to_run_is_neither_made_nor_written(stage) {
     kept(&tools, "bare/hooks/pre-commit");
 }
 
+/// Promise: P76
 #[test]
 fn denied_names_are_not_made(stage) {
     let tools = stage.tools();
@@ -265,6 +273,7 @@ fn denied_names_are_not_made(stage) {
     tools.write(&WriteParams::new("secrets.rs", "x")).unwrap();
 }
 
+/// Promise: P76
 #[test]
 fn a_pattern_holds_from_the_moment_a_file_appears(stage) {
     let policy = Arc::new(Mutex::new(Arc::new(stage.grants("[filesystem]\ndeny = [\"**/*.token\"]\nprotect = [\"gen/**\"]"))));
@@ -293,6 +302,7 @@ fn what_is_opened_in_a_denied_directory_is_open(stage) {
     denial(tools.write(&WriteParams::new("../../.ssh/known_hosts", "x")));
 }
 
+/// Promise: P76
 #[test]
 fn caches_of_the_sandbox_are_its_own(stage) {
     let private = |host_beneath| {
@@ -322,6 +332,7 @@ fn a_read_only_mode_writes_nothing(stage) {
     denial(tools.write(&WriteParams::new("new", "x")));
 }
 
+/// Promise: P81
 #[test]
 fn tools_that_are_taken_away_do_nothing_and_what_they_do_nobody_does(stage) {
     let tools = stage.open(stage.grants("").without_tools([rule("Write"), rule("Edit")])).unwrap();

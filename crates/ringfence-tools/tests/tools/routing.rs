@@ -78,6 +78,7 @@ fn what_makes_no_sense_is_not_guessed(stage) {
     assert!(!stage.has("x"));
 }
 
+/// Promise: P81
 #[test]
 fn prefixes_lead_to_extensions_and_the_rest_to_the_session(stage) {
     let (router, session) = router(stage, &[]);
@@ -111,6 +112,7 @@ fn a_prefix_is_somebodys_own(stage) {
     assert_eq!(router.call(&call("skill:deploy", json!({}))).unwrap(), json!({ "by": "skill" }));
 }
 
+/// Promise: P81
 #[test]
 fn what_is_taken_away_goes_nowhere(stage) {
     let (router, session) = router(stage, &["Write", "Edit", "Bash", "mcp__github__*"]);

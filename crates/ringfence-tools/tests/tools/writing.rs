@@ -13,6 +13,7 @@ fn parents(path: &str, content: &str) -> WriteParams {
 
 tests! { "writing":
 
+/// Promise: P78
 #[test]
 fn a_file_is_made_and_replaced(stage) {
     let tools = stage.tools();
@@ -36,6 +37,7 @@ fn directories_are_made_where_that_is_asked_for(stage) {
     assert_eq!(code(tools.write(&parents("README/x", "x"))), "not-found");
 }
 
+/// Promise: P78
 #[test]
 fn the_mode_stays_and_new_files_have_the_usual_one(stage) {
     let tools = stage.tools();
@@ -55,6 +57,7 @@ fn the_mode_stays_and_new_files_have_the_usual_one(stage) {
     assert_eq!(mode("ours"), mode("plain"));
 }
 
+/// Promise: P78
 #[test]
 fn what_its_owner_shut_stays_as_it_is(stage) {
     let tools = stage.tools();
@@ -137,6 +140,7 @@ fn a_file_is_edited_in_one_place(stage) {
     assert_eq!(code(tools.edit(&EditParams { replace_all: true, ..EditParams::new("letters", "a", "x".repeat(1 << 20)) })), "too-large");
 }
 
+/// Promise: P78
 #[test]
 fn bytes_around_an_edit_stay(stage) {
     let tools = stage.tools();
@@ -164,6 +168,7 @@ fn what_is_no_file_is_not_written(stage) {
     assert_eq!(code(tools.write(&WriteParams::new("/", "x"))), "denied");
 }
 
+/// Promise: P78
 #[test]
 fn of_many_who_edit_at_once_nobody_is_lost(stage) {
     const MANY: usize = 8;

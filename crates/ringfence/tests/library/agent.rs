@@ -112,6 +112,7 @@ tests! { "agent":
         runner.shutdown().unwrap();
     }
 
+    /// Promise: P98
     #[test]
     fn the_example_asks_and_goes_on_with_each_of_four_answers(at) {
         let notes = home(at).join("notes.txt");
@@ -157,6 +158,7 @@ tests! { "agent":
         assert!(log.lines().all(|line| line.contains(r#""agent":"example""#)), "{log}");
     }
 
+    /// Promise: P98
     #[test]
     fn what_nobody_may_allow_is_not_asked_about(at) {
         let mut config = SandboxConfig::default();
@@ -175,6 +177,7 @@ tests! { "agent":
         runner.shutdown().unwrap();
     }
 
+    /// Promise: P98
     #[test]
     fn only_what_is_offered_can_be_answered_and_only_once(at) {
         let mut runner = runner(at);

@@ -8,6 +8,7 @@ use ringfence_testkit::soon;
 use crate::stage::{LONG, appears, children, manager, once, open, says, wardens};
 
 tests! { "cancel":
+    /// Promise: P57
     #[test]
     fn a_dropped_future_interrupts_its_command_and_the_shell_lives_on(at) {
         let sandbox = open(&LocalSandboxProvider::default(), at);
@@ -22,6 +23,7 @@ tests! { "cancel":
         assert!(!at.join("finished").exists());
     }
 
+    /// Promise: P57
     #[test]
     fn at_whatever_moment_it_is_dropped(at) {
         let manager = manager();
@@ -38,6 +40,7 @@ tests! { "cancel":
         assert_eq!(manager.list().len(), 1);
     }
 
+    /// Promise: P57
     #[test]
     fn a_command_whose_turn_has_not_come_is_not_begun(at) {
         let sandbox = open(&LocalSandboxProvider::default(), at);
@@ -56,6 +59,7 @@ tests! { "cancel":
         assert!(!at.join("second").exists());
     }
 
+    /// Promise: P57
     #[test]
     fn a_sandbox_that_nobody_waits_for_is_not_left_behind(at) {
         let provider = LocalSandboxProvider::default();

@@ -53,6 +53,7 @@ fn instances() -> usize {
 }
 
 tests! { "crowd":
+    /// Promise: P35
     #[test]
     fn what_appears_is_shut_in_every_one_of_many(at) {
         let provider = LocalSandboxProvider::default();
@@ -95,6 +96,7 @@ tests! { "crowd":
         assert_eq!(says(all[MANY - 1].execute_blocking("echo works".into())), "works");
     }
 
+    /// Promise: P35
     #[test]
     fn a_relay_that_is_killed_ends_those_that_it_watched_for_and_the_next_get_another(at) {
         let provider = LocalSandboxProvider::default();
@@ -111,6 +113,7 @@ tests! { "crowd":
         is_shut(&*anew, "late.pem");
     }
 
+    /// Promise: P59
     #[test]
     fn a_program_with_very_many_that_is_killed_leaves_nothing(at) {
         let mut program = part("crowd", at).stdout(Stdio::piped()).spawn().unwrap();

@@ -56,6 +56,7 @@ pub(crate) fn embedding() -> Result<(), Box<dyn Error>> {
 }
 
 tests! { "leaks":
+    /// Promise: P59
     #[test]
     fn many_sandboxes_one_after_the_other_leave_nothing(at) {
         let provider = LocalSandboxProvider::default();
@@ -69,6 +70,7 @@ tests! { "leaks":
         assert!(block_on(provider.list()).unwrap().is_empty());
     }
 
+    /// Promise: P59
     #[test]
     fn many_sandboxes_at_once_leave_nothing(at) {
         let provider = LocalSandboxProvider::default();
@@ -80,6 +82,7 @@ tests! { "leaks":
         assert!(block_on(provider.list()).unwrap().is_empty());
     }
 
+    /// Promise: P59
     #[test]
     fn one_sandbox_too_many_names_the_limit_and_harms_no_other(at) {
         let provider = LocalSandboxProvider::default();
@@ -113,6 +116,7 @@ tests! { "leaks":
         is_again(&before);
     }
 
+    /// Promise: P59
     #[test]
     fn whoever_is_asked_leaves_nothing_either(at) {
         let provider = LocalSandboxProvider::default();
@@ -133,6 +137,7 @@ tests! { "leaks":
         assert_eq!(asker.0.load(Ordering::SeqCst), 40);
     }
 
+    /// Promise: P59
     #[test]
     fn a_program_that_is_killed_leaves_nothing_within_a_second(at) {
         let before = HostSnapshot::take().mounts;

@@ -40,6 +40,7 @@ fn options(value: Value) -> Map<String, Value> {
 }
 
 tests! { "manager":
+    /// Promise: P56
     #[test]
     fn a_sandbox_is_made_when_it_is_needed_and_used_again(at) {
         let (manager, other) = (manager(), at.join("other"));
@@ -71,6 +72,7 @@ tests! { "manager":
         assert_eq!(fs::read_to_string(at.join("all")).unwrap(), "x\n".repeat(6));
     }
 
+    /// Promise: P56
     #[test]
     fn without_confinement_every_result_says_so(at) {
         let config = SandboxConfig { enabled: false, provider: "nobody knows it".into(), ..SandboxConfig::default() };
@@ -86,6 +88,7 @@ tests! { "manager":
         assert!(result.warnings.is_empty(), "{:?}", result.warnings);
     }
 
+    /// Promise: P56
     #[test]
     fn what_cannot_be_made_is_an_error_and_nothing_runs(at) {
         let with = |value| SandboxConfig { provider_options: options(value), ..SandboxConfig::default() };
@@ -107,6 +110,7 @@ tests! { "manager":
         assert!(SandboxConfig::from_policy_file(at.join("policy.toml")).is_err());
     }
 
+    /// Promise: P56
     #[test]
     fn without_init_nothing_is_made_and_the_hint_says_what_to_do(at) {
         let told = TestOutput::of(&mut part("without-init", at), b"").ok();
@@ -114,6 +118,7 @@ tests! { "manager":
         assert!(!at.join("made").exists());
     }
 
+    /// Promise: P56
     #[test]
     fn when_the_sandbox_dies_the_next_command_has_a_new_one_with_all_grants(at) {
         let manager = manager();
@@ -154,6 +159,7 @@ tests! { "manager":
         assert_eq!(manager.list().len(), 1);
     }
 
+    /// Promise: P63
     #[test]
     fn a_policy_is_followed_and_what_cannot_be_makes_another_sandbox(at) {
         let (manager, policy) = (manager(), home(at).join(".config/ringfence/policy.toml"));
@@ -198,6 +204,7 @@ tests! { "manager":
         assert!(manager.list() != copy.list() && manager.list().len() == 1);
     }
 
+    /// Promise: P58
     #[test]
     fn what_is_on_the_black_list_goes_before_the_white_list_and_a_person_before_both(at) {
         let home = home(at);

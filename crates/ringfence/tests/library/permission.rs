@@ -41,6 +41,7 @@ tests! { "permission":
         }
     }
 
+    /// Promise: P58
     #[test]
     fn each_answer_does_what_it_says(at) {
         let policy = ringfence_testkit::own_policy(&home(at), at);
@@ -107,6 +108,7 @@ tests! { "permission":
         assert_eq!(asker.0.load(Ordering::SeqCst), 1);
     }
 
+    /// Promise: P62
     #[test]
     fn with_an_asker_writing_waits_too_and_opens_that_file_alone(at) {
         if !can_ask() {
@@ -127,6 +129,7 @@ tests! { "permission":
         assert_eq!(asker.0.load(Ordering::SeqCst), 2);
     }
 
+    /// Promise: P69
     #[test]
     fn with_an_asker_connecting_waits_too_by_name_and_port(at) {
         let line = "exec 3<>/dev/tcp/nobody.invalid/443";
@@ -140,6 +143,7 @@ tests! { "permission":
         assert!(!String::from_utf8_lossy(&result.stderr.bytes).contains("Permission denied"), "{result:?}");
     }
 
+    /// Promise: P58
     #[test]
     fn nobody_opens_the_record_of_what_commands_do(at) {
         let manager = SandboxManager::new(SandboxConfig::default()).unwrap();
@@ -151,6 +155,7 @@ tests! { "permission":
         assert!(manager.requires_permission(&result).is_none());
     }
 
+    /// Promise: P58
     #[test]
     fn settings_in_the_project_cannot_be_changed_from_inside(at) {
         for file in ["sandbox.json", "mine.toml"] {

@@ -38,6 +38,7 @@ tests! { "session":
         assert_eq!(sandbox.execute_blocking("a\0b".into()).err().unwrap().code(), "not-a-line");
     }
 
+    /// Promise: P75
     #[test]
     fn a_command_is_refused_by_what_it_says(at) {
         std::fs::create_dir_all(at.join(".ringfence")).unwrap();

@@ -74,6 +74,7 @@ fn one(sandbox: &dyn SandboxBackend, number: usize) {
 }
 
 tests! { "state":
+    /// Promise: P47
     #[test]
     fn two_hundred_commands_a_denial_a_grant_and_time_outs_later_all_is_still_there(at) {
         if !can_ask() {

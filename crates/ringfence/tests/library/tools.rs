@@ -40,6 +40,7 @@ fn records(at: &Path) -> Vec<Value> {
 }
 
 tests! { "tools":
+    /// Promise: P76
     #[test]
     fn tools_and_commands_see_the_same(at) {
         fs::write(at.join(".env"), "TOKEN=1").unwrap();
@@ -62,6 +63,7 @@ tests! { "tools":
         }
     }
 
+    /// Promise: P81
     #[test]
     fn an_agent_without_tools_that_write_writes_nothing_by_any_means(at) {
         fs::write(at.join("file"), "old").unwrap();
@@ -90,6 +92,7 @@ tests! { "tools":
         assert!(by_shell.count() >= 2, "{records:?}");
     }
 
+    /// Promise: P76
     #[test]
     fn tools_follow_the_policy_of_their_sandbox_and_end_with_it(at) {
         let sandbox = sandbox(at, json!({}));

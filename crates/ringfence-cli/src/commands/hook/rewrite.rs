@@ -144,6 +144,7 @@ mod tests {
         }
     }
 
+    /// Promise: P83
     #[test]
     fn only_its_own_work_is_known_again() {
         let (project, state) = (AbsPath::new("/p").unwrap(), AbsPath::new("/s").unwrap());

@@ -106,6 +106,7 @@ mod tests {
         );
     }
 
+    /// Promise: P87
     #[test]
     fn only_what_everybody_knows_is_proposed() {
         check("https://github.com/me/x", &[("github.com:443", true), ("github.com:22", true)]);

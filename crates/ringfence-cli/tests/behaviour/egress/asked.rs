@@ -104,6 +104,7 @@ fn answers(project: &TestProject) -> Vec<String> {
 const PLAIN: &str = "curl -4sS http://app.test:8080/hello";
 const CHECKED: &str = "curl -4sS http://app.test/hello";
 
+/// Promise: P69
 #[test]
 fn each_answer_does_what_it_says() {
     on_a_lan(&["curl"], |project, lan| {
@@ -150,6 +151,7 @@ fn each_answer_does_what_it_says() {
     });
 }
 
+/// Promise: P69
 #[test]
 fn what_no_answer_may_open_is_not_asked_about() {
     on_a_lan(&["curl"], |project, lan| {
@@ -182,6 +184,7 @@ fn what_no_answer_may_open_is_not_asked_about() {
     });
 }
 
+/// Promise: P69
 #[test]
 fn who_waits_can_be_called_away_and_no_answer_is_no() {
     on_a_lan(&["curl", "timeout", "python3"], |project, lan| {
@@ -206,6 +209,7 @@ fn who_waits_can_be_called_away_and_no_answer_is_no() {
     });
 }
 
+/// Promise: P69
 #[test]
 fn several_who_want_the_same_wait_for_one_answer() {
     on_a_lan(&["curl"], |project, lan| {
@@ -218,6 +222,7 @@ fn several_who_want_the_same_wait_for_one_answer() {
     });
 }
 
+/// Promise: P69
 #[test]
 fn a_client_of_the_proxy_waits_as_well() {
     on_a_lan(&["curl"], |project, lan| {

@@ -12,6 +12,7 @@ const HELLOS: [&str; 4] = [
     "hello from https://app.test:8443",
 ];
 
+/// Promise: P66
 #[test]
 fn node_fetches() {
     on_a_lan(&["node"], |project, lan| {
@@ -30,6 +31,7 @@ console.log(back === body);
     });
 }
 
+/// Promise: P66
 #[test]
 fn node_asks_by_http_and_https() {
     on_a_lan(&["node"], |project, lan| {
@@ -51,6 +53,7 @@ fn node_asks_by_http_and_https() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn python_asks() {
     on_a_lan(&[], |project, lan| {
@@ -75,6 +78,7 @@ for turn in range(3):
     });
 }
 
+/// Promise: P66
 #[test]
 fn python_asks_by_asyncio() {
     on_a_lan(&[], |project, lan| {
@@ -107,6 +111,7 @@ asyncio.run(main())
     });
 }
 
+/// Promise: P66
 #[test]
 fn a_connection_becomes_a_web_socket() {
     on_a_lan(&[], |project, lan| {
@@ -135,6 +140,7 @@ for port in 80, 8080, 443, 8443:
     });
 }
 
+/// Promise: P66
 #[test]
 fn events_of_a_socket_are_waited_for_before_it_is_connected() {
     on_a_lan(&[], |project, lan| {
@@ -170,6 +176,7 @@ for where in ('app.test', 7), ('app.test', 8080), ('app.test', 80), ('11.22.33.9
     });
 }
 
+/// Promise: P66
 #[test]
 fn go_asks() {
     on_a_lan(&["go"], |project, lan| {
@@ -209,6 +216,7 @@ func main() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn java_asks() {
     on_a_lan(&["java", "javac"], |project, lan| {

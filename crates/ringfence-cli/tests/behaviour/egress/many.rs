@@ -42,6 +42,7 @@ fn with_the_usual_limit(project: &TestProject, lan: &TestNetwork<'_>) -> Command
     command
 }
 
+/// Promise: P66
 #[test]
 fn five_hundred_at_once_are_handed_over_and_looked_at() {
     let Some(python) = python() else { return };
@@ -67,6 +68,7 @@ fn five_hundred_at_once_are_handed_over_and_looked_at() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn what_runs_inside_may_open_as_many_files_as_before() {
     on_a_lan(&[], |project, lan| {
@@ -130,6 +132,7 @@ def flood(*where):
     return child
 ";
 
+/// Promise: P71
 #[test]
 fn who_is_killed_while_it_connects_leaves_its_place() {
     let Some(python) = python() else { return };
@@ -156,6 +159,7 @@ print(isinstance(before, OSError), answered(10))
     });
 }
 
+/// Promise: P71
 #[test]
 fn who_connects_within_keeps_nobody_from_connecting_to_a_host() {
     let Some(python) = python() else { return };

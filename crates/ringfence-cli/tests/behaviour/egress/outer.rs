@@ -14,6 +14,7 @@ fn tunnels(lan: &TestNetwork<'_>) -> Vec<String> {
     lan.heard().lines().filter(|line| line.contains(" CONNECT ")).map(str::to_owned).collect()
 }
 
+/// Promise: P73
 #[test]
 fn hosts_are_reached_by_the_proxy_of_the_network() {
     on_a_lan(&["curl", "env"], |project, lan| {
@@ -70,6 +71,7 @@ fn hosts_are_reached_by_the_proxy_of_the_network() {
     });
 }
 
+/// Promise: P73
 #[test]
 fn the_proxy_of_the_network_reaches_nobody_who_is_not_listed() {
     on_a_lan(&["curl"], |project, lan| {
@@ -86,6 +88,7 @@ fn the_proxy_of_the_network_reaches_nobody_who_is_not_listed() {
     });
 }
 
+/// Promise: P73
 #[test]
 fn what_no_proxy_names_is_reached_without() {
     on_a_lan(&["curl"], |_, lan| {
@@ -115,6 +118,7 @@ fn what_no_proxy_names_is_reached_without() {
     });
 }
 
+/// Promise: P73
 #[test]
 fn what_the_proxy_of_the_network_says_is_on_record() {
     on_a_lan(&["curl"], |project, lan| {
@@ -145,6 +149,7 @@ fn what_the_proxy_of_the_network_says_is_on_record() {
     });
 }
 
+/// Promise: P73
 #[test]
 fn a_variable_that_names_no_proxy_is_refused_before_anything_runs() {
     on_a_lan(&[], |project, lan| {

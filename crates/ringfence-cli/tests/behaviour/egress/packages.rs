@@ -5,6 +5,7 @@ use ringfence_testkit::{TestOutput, TestUser, python};
 use super::{inside, on_a_lan};
 use crate::tools::own_toolchain;
 
+/// Promise: P66
 #[test]
 fn npm_installs_from_a_registry() {
     on_a_lan(&["npm", "node"], |project, lan| {
@@ -26,6 +27,7 @@ fn npm_installs_from_a_registry() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn pip_installs_from_an_index() {
     on_a_lan(&[], |_, lan| {
@@ -42,6 +44,7 @@ fn pip_installs_from_an_index() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn cargo_fetches_from_a_registry() {
     on_a_lan(&["cargo", "rustc", "jq"], |project, lan| {

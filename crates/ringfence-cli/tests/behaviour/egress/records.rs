@@ -16,6 +16,7 @@ pub(super) fn connections(project: &TestProject) -> Vec<Value> {
     log.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
 }
 
+/// Promise: P70
 #[test]
 fn a_connection_is_told_with_whom_it_led_to_and_what_it_carried() {
     on_a_lan(&["curl"], |project, lan| {
@@ -113,6 +114,8 @@ os._exit(0)
 ";
 
 /// What a sandbox has begun when it ends is on record, with what was carried until then.
+///
+/// Promise: P70
 #[test]
 fn what_a_sandbox_has_begun_is_told_when_it_ends() {
     let Some(python) = python() else { return };
@@ -149,6 +152,7 @@ fn outcome(lan: &TestNetwork<'_>, words: &[&str]) -> Value {
     serde_json::from_str(&lan.run(&[&["--json"], words].concat()).ok()).expect("one object")
 }
 
+/// Promise: P70
 #[test]
 fn connections_are_in_the_result_and_told_of_once() {
     on_a_lan(&["curl"], |project, lan| {
@@ -175,6 +179,7 @@ fn connections_are_in_the_result_and_told_of_once() {
     });
 }
 
+/// Promise: P70
 #[test]
 fn who_looked_up_a_name_is_told() {
     on_a_lan(&["curl"], |_, lan| {
@@ -191,6 +196,8 @@ fn who_looked_up_a_name_is_told() {
 }
 
 /// What is told where the network is shut, whatever is observed.
+///
+/// Promise: P70
 #[test]
 fn whom_a_program_means_is_told_where_the_network_is_shut() {
     const CODE: &str = "import socket

@@ -33,6 +33,7 @@ fn refused(lan: &TestNetwork<'_>, flags: &[&str], line: &str, (target, reason): 
 
 const UNLISTED: &str = "no entry of `allow` speaks of it";
 
+/// Promise: P67
 #[test]
 fn a_name_that_is_not_listed() {
     on_a_lan(&["curl", "nc"], |_, lan| {
@@ -67,6 +68,7 @@ fn a_name_that_is_not_listed() {
     });
 }
 
+/// Promise: P67
 #[test]
 fn a_name_that_is_not_listed_does_not_leave_the_machine() {
     on_a_lan(&["getent"], |_, lan| {
@@ -76,6 +78,7 @@ fn a_name_that_is_not_listed_does_not_leave_the_machine() {
     });
 }
 
+/// Promise: P67
 #[test]
 fn another_port() {
     on_a_lan(&["curl", "nc"], |_, lan| {
@@ -89,6 +92,7 @@ fn another_port() {
     });
 }
 
+/// Promise: P67
 #[test]
 fn an_address_that_is_not_listed() {
     on_a_lan(&["curl"], |_, lan| {
@@ -124,6 +128,7 @@ fn an_address_that_is_not_listed() {
     });
 }
 
+/// Promise: P67
 #[test]
 fn the_hosts_loopback_in_every_spelling() {
     on_a_lan(&["curl", "nc"], |_, lan| {
@@ -169,6 +174,7 @@ fn the_hosts_loopback_in_every_spelling() {
     });
 }
 
+/// Promise: P67
 #[test]
 fn a_listed_name_that_stands_for_a_guarded_address() {
     on_a_lan(&["curl", "nc"], |_, lan| {
@@ -220,6 +226,7 @@ fn guarded_address_of_a_listed_name_stands_in_the_last_line_with_a_command_that_
     });
 }
 
+/// Promise: P67
 #[test]
 fn a_listed_name_that_leads_elsewhere_the_second_time() {
     on_a_lan(&["curl"], |project, lan| {
@@ -248,6 +255,7 @@ fn a_listed_name_that_leads_elsewhere_the_second_time() {
     });
 }
 
+/// Promise: P67
 #[test]
 fn talk_that_is_meant_for_another_name() {
     on_a_lan(&["curl", "openssl", "nc"], |project, lan| {
@@ -285,6 +293,7 @@ fn talk_that_is_meant_for_another_name() {
     });
 }
 
+/// Promise: P67
 #[test]
 fn datagrams() {
     on_a_lan(&[], |project, lan| {
@@ -331,6 +340,7 @@ except OSError as error:
     });
 }
 
+/// Promise: P67
 #[test]
 fn everybody_where_the_list_is_empty() {
     on_a_lan(&["curl"], |project, lan| {
@@ -359,6 +369,7 @@ fn everybody_where_the_list_is_empty() {
     });
 }
 
+/// Promise: P71
 #[test]
 fn another_way_for_a_connection() {
     on_a_lan(&[], |project, lan| {
@@ -416,6 +427,7 @@ except OSError as error:
 got.sendall(b'from one who was not let\\n'); got.recv(1)
 ";
 
+/// Promise: P71
 #[test]
 fn a_connection_that_somebody_else_has_made() {
     on_a_lan(&[], |project, lan| {

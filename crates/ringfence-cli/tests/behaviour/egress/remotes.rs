@@ -24,6 +24,7 @@ fn round(lan: &TestNetwork<'_>, environment: &str, url: &str) -> String {
     lan.served("git -C git/x.git show main:file").ok()
 }
 
+/// Promise: P66
 #[test]
 fn git_clones_and_pushes_by_https() {
     on_a_lan(&["git"], |_, lan| {
@@ -61,6 +62,7 @@ fn ssh(project: &TestProject, lan: &TestNetwork<'_>) -> Option<String> {
     ))
 }
 
+/// Promise: P66
 #[test]
 fn ssh_logs_in() {
     on_a_lan(&["ssh", "ssh-keygen", "/usr/sbin/sshd"], |project, lan| {
@@ -77,6 +79,7 @@ fn ssh_logs_in() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn git_clones_and_pushes_by_ssh() {
     on_a_lan(&["git", "ssh", "ssh-keygen", "/usr/sbin/sshd"], |project, lan| {

@@ -49,6 +49,7 @@ fn put_in(project: &TestProject, lan: &TestNetwork<'_>, line: &str, expect: &str
 
 const BEARER: &str = "443 app.test app.test Authorization Bearer tulip-47-harbour\n";
 
+/// Promise: P72
 #[test]
 fn the_host_that_is_meant_gets_the_value_from_whatever_program() {
     on_a_lan(&["curl", "wget"], |project, lan| {
@@ -72,6 +73,7 @@ fn the_host_that_is_meant_gets_the_value_from_whatever_program() {
     });
 }
 
+/// Promise: P72
 #[test]
 fn so_it_does_from_languages() {
     on_a_lan(&["node", "git"], |project, lan| {
@@ -94,6 +96,7 @@ print(requests.get('https://app.test/hello', headers=headers).text)
     });
 }
 
+/// Promise: P72
 #[test]
 fn nobody_else_gets_it() {
     on_a_lan(&["curl"], |project, lan| {
@@ -135,6 +138,7 @@ fn nobody_else_gets_it() {
     });
 }
 
+/// Promise: P72
 #[test]
 fn it_is_nowhere_inside() {
     on_a_lan(&["curl", "grep"], |project, lan| {
@@ -244,6 +248,8 @@ fn memory(pid: u32) -> Vec<u8> {
 }
 
 /// What a program hears does not depend on whether it guesses right, as long as that is not all.
+///
+/// Promise: P72
 #[test]
 fn it_cannot_be_guessed_letter_by_letter() {
     on_a_lan(&[], |project, lan| {
@@ -273,6 +279,7 @@ for guess in sys.argv[1:]:
     });
 }
 
+/// Promise: P72
 #[test]
 fn a_host_that_nobody_vouches_for_gets_nothing() {
     on_a_lan(&["curl", "openssl"], |project, lan| {
@@ -294,6 +301,7 @@ fn a_host_that_nobody_vouches_for_gets_nothing() {
     });
 }
 
+/// Promise: P72
 #[test]
 fn by_the_proxy_it_is_the_same() {
     on_a_lan(&["curl"], |project, lan| {
@@ -311,6 +319,7 @@ fn by_the_proxy_it_is_the_same() {
     });
 }
 
+/// Promise: P72
 #[test]
 fn in_a_session_it_is_the_same() {
     on_a_lan(&["curl"], |project, lan| {
@@ -348,6 +357,7 @@ fn in_a_session_it_is_the_same() {
     });
 }
 
+/// Promise: P72
 #[test]
 fn what_cannot_be_done_is_refused_before_anything_runs() {
     if !needs(&["touch"]) {

@@ -10,6 +10,7 @@ const PLACES: [(&str, &str); 4] = [
     ("https://app.test:8443/hello", "hello from https://app.test:8443"),
 ];
 
+/// Promise: P66
 #[test]
 fn no_proxy_is_needed_nor_set() {
     on_a_lan(&["env"], |_, lan| {
@@ -18,6 +19,7 @@ fn no_proxy_is_needed_nor_set() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn curl_asks() {
     on_a_lan(&["curl"], |_, lan| {
@@ -45,6 +47,7 @@ fn curl_asks() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn curl_asks_by_either_kind_of_address() {
     on_a_lan(&["curl"], |_, lan| {
@@ -72,6 +75,7 @@ fn curl_asks_by_either_kind_of_address() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn wget_asks() {
     on_a_lan(&["wget"], |_, lan| {
@@ -81,6 +85,7 @@ fn wget_asks() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn nc_talks() {
     on_a_lan(&["nc"], |_, lan| {
@@ -99,6 +104,7 @@ fn nc_talks() {
     });
 }
 
+/// Promise: P66
 #[test]
 fn bash_talks() {
     on_a_lan(&["bash"], |_, lan| {

@@ -37,6 +37,7 @@ fn program_says(source: &str, expected: &str) {
     });
 }
 
+/// Promise: P68
 #[test]
 fn asyncio_talks_to_itself() {
     says(
@@ -67,6 +68,7 @@ asyncio.run(main())
     );
 }
 
+/// Promise: P68
 #[test]
 fn processes_talk_to_each_other() {
     says(
@@ -91,6 +93,7 @@ if __name__ == '__main__':
     );
 }
 
+/// Promise: P68
 #[test]
 fn a_program_like_those_on_tokio_talks_to_itself() {
     program_says(
@@ -99,6 +102,7 @@ fn a_program_like_those_on_tokio_talks_to_itself() {
     );
 }
 
+/// Promise: P68
 #[test]
 fn a_program_like_bun_starts_spawns_and_serves() {
     program_says(
@@ -107,6 +111,7 @@ fn a_program_like_bun_starts_spawns_and_serves() {
     );
 }
 
+/// Promise: P68
 #[test]
 fn processes_share_memory_queues_and_locks() {
     says(
@@ -174,6 +179,7 @@ if (!isMainThread) {
 }
 ";
 
+/// Promise: P68
 #[test]
 fn node_clusters_and_works_in_threads() {
     if !needs(&["node"]) {
@@ -190,6 +196,7 @@ fn node_clusters_and_works_in_threads() {
     });
 }
 
+/// Promise: P68
 #[test]
 fn sockets_of_every_kind_reach_within() {
     says(
@@ -222,6 +229,8 @@ for family, host in (socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1'):
 
 /// Whoever serves a socket of the sandbox's files is told who has come, as far as that is known
 /// where others connect; it takes no process, unless whoever connects has to wait.
+///
+/// Promise: P68
 #[test]
 fn sockets_of_files_are_connected_as_the_caller() {
     says(
@@ -287,6 +296,7 @@ fn has_thread_pidfds() -> bool {
     is_known
 }
 
+/// Promise: P68
 #[test]
 fn a_server_of_the_project_is_asked_by_its_tests() {
     if !needs(&["node", "curl"]) {

@@ -172,6 +172,7 @@ impl Agent {
     }
 }
 
+/// Promise: P159
 #[test]
 fn conversation_is_one_shell_and_leaves_nothing() {
     each_user(|user| {
@@ -225,6 +226,7 @@ fn conversation_is_one_shell_and_leaves_nothing() {
     });
 }
 
+/// Promise: P159
 #[test]
 fn calls_of_a_conversation_end_as_they_would_alone() {
     each_user(|user| {
@@ -393,6 +395,7 @@ fn killed_sandboxes_and_keepers_are_replaced() {
     });
 }
 
+/// Promise: P159
 #[test]
 fn session_ends_with_its_agent_and_after_idle_time() {
     each_user(|user| {

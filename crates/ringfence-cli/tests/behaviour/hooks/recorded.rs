@@ -54,11 +54,13 @@ fn check(agent: &str, recorded: &str) {
     });
 }
 
+/// Promise: P84
 #[test]
 fn claude_code_is_answered_as_its_documentation_demands() {
     check("claude-code", CLAUDE_CODE);
 }
 
+/// Promise: P84
 #[test]
 fn codex_is_answered_as_its_documentation_demands() {
     check("codex", CODEX);

@@ -179,6 +179,7 @@ fn a_value_across_two_chunks_is_starred() {
 }
 
 proptest! {
+    /// Promise: P138
     #[test]
     fn a_value_is_starred_in_any_framing_and_any_cut(
         before in "[a-zA-Z0-9 .-]{0,60}", after in "[a-zA-Z0-9 .-]{0,60}", framing in 0..3_u8,

@@ -215,6 +215,7 @@ fn the_own_process_group_is_refused_where_nobody_else_keeps_it_inside() {
     check(arch, Call::Kill, [0, 9, 0, 0, 0, 0], FilterAction::Allow);
 }
 
+/// Promise: P38
 #[test]
 fn what_goes_through_comes_by_only_where_it_is_observed() {
     let arch = Arch::NATIVE_FIRST[0];

@@ -118,6 +118,7 @@ fn needs_are_texts_lists_or_maps() {
     );
 }
 
+/// Promise: P102
 #[test]
 fn what_could_be_a_need_is_never_guessed_away() {
     check_needs("  hosts: https://a.org/", "line 5: `https://a.org/` is no host");
