@@ -3,5 +3,5 @@
 use std::io::{self, Write};
 
 fn main() -> io::Result<()> {
-    io::stdout().write_all(ringfence_policy::builtin::page().as_bytes())
+    io::stdout().write_all(ringfence_policy::builtin::render_page().as_bytes())
 }

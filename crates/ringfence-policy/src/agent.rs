@@ -1,8 +1,8 @@
-//! Definitions of agents: Markdown files with a head, as Claude Code has them.
+//! Agent definitions: Markdown files with front matter, as in Claude Code.
 //!
-//! What a definition says of tools becomes a policy like any other, written by whoever the file
-//! belongs to: it is laid over the others by [`resolve`](crate::resolve), so a project's can
-//! take tools away and cannot give any.
+//! The tool settings of a definition become a policy layer with the source of the file.
+//! [`resolve()`](crate::resolve()) merges it with the others, so a definition of a project can
+//! remove tools but not add any.
 
 use std::collections::BTreeMap;
 
@@ -15,38 +15,38 @@ use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
 use crate::policy::{Policy, ToolsSection};
 
-/// An agent as somebody has described it.
+/// An agent definition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentSpec {
-    /// What it is called.
+    /// Name of the agent.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the agent.
     pub description: Option<String>,
-    /// If given: the only tools that it has.
+    /// If set, the only tools of the agent.
     pub tools: Option<Vec<String>>,
-    /// Tools that it does not have.
+    /// Tools that the agent does not have.
     pub disallowed: Vec<String>,
-    /// A policy file of its own, seen from the directory of this one.
+    /// A policy file for the agent, relative to the directory of the definition.
     pub policy: Option<String>,
-    /// What is run for it where nobody says otherwise.
+    /// The default command of the agent.
     pub command: Option<AgentProgram>,
-    /// The file it stands in.
+    /// The file of the definition.
     pub file: AbsPath,
-    /// Whose file it is.
+    /// The layer of the file.
     pub source: Source,
     places: BTreeMap<String, (u32, u32)>,
 }
 
-/// What is run for an agent.
+/// Command of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentProgram {
-    /// A line for the shell.
+    /// A shell command line.
     Line(String),
     /// A program and its arguments.
     Words(Vec<String>),
 }
 
-/// The keys that are ours, with other spellings of the same.
+/// ringfence's keys, with their other spellings.
 const KEYS: &[(&str, &[&str])] = &[
     ("name", &[]),
     ("description", &[]),
@@ -56,12 +56,12 @@ const KEYS: &[(&str, &[&str])] = &[
     ("command", &[]),
 ];
 
-/// Keys that are read strictly: something depends on each.
+/// Keys that are parsed strictly, because rules depend on them.
 const STRICT: &[&str] =
     &["name", "tools", "disallowed-tools", "disallowedTools", "policy", "command"];
 
 impl AgentSpec {
-    /// Reads a definition. A file without a `name` is called as the file is.
+    /// Parses a definition. Without a `name`, the agent has the name of the file.
     pub fn parse(bytes: &[u8], file: &AbsPath, source: Source) -> Result<AgentSpec, PolicyError> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let line =
@@ -82,7 +82,7 @@ impl AgentSpec {
         let disallowed = match (get("disallowed-tools"), get("disallowedTools")) {
             (Some(_), Some(twice)) => {
                 return Err(
-                    reader.wrong(twice.at, "`disallowed-tools` is said twice, in two spellings")
+                    reader.wrong(twice.at, "`disallowed-tools` is given twice, in two spellings")
                 );
             }
             (one, other) => one.or(other),
@@ -93,7 +93,7 @@ impl AgentSpec {
             let at = get("name").map_or((1, 1), |entry| entry.value.at);
             return Err(reader.wrong(
                 at,
-                "a name of letters, digits, `-`, `_`, `.` and `:` is needed, 64 at most",
+                "the name must consist of at most 64 letters, digits, `-`, `_`, `.` and `:`",
             ));
         }
         let description = get("description").and_then(|entry| match &entry.value.kind {
@@ -121,7 +121,7 @@ impl AgentSpec {
         })
     }
 
-    /// What it says of tools, as a policy of whoever the file belongs to.
+    /// The tool settings as a policy layer with the source of the file.
     pub fn layer(&self) -> PolicyLayer {
         let tools =
             ToolsSection { allowed: self.tools.clone(), disallowed: self.disallowed.clone() };
@@ -135,7 +135,7 @@ impl AgentSpec {
     }
 }
 
-/// Whether something can be an agent's name: it stands in records, messages and variables.
+/// True if a text can be an agent's name: it appears in records, messages and variables.
 fn is_name(name: &str) -> bool {
     let is_plain = |c: char| (c.is_alphanumeric() || "-_.:".contains(c)) && !is_hidden(c);
     !name.is_empty()
@@ -162,8 +162,8 @@ impl AgentReader<'_> {
         PolicyError::FrontMatter { at: self.place(at), what: what.to_owned() }
     }
 
-    /// Other programs have keys of their own here, and those are theirs. But what looks like one
-    /// of ours and is not would leave an agent with more than its author meant.
+    /// Rejects keys that look like a misspelt key of ringfence, because the agent would get more
+    /// access than its author intended. Other keys belong to other programs and are ignored.
     fn check_key(&self, entry: &FrontMatterEntry) -> Result<(), PolicyError> {
         let is_ours = KEYS
             .iter()
@@ -174,7 +174,7 @@ impl AgentReader<'_> {
         let folded = fold(&entry.key);
         let known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
         let same = known.iter().find(|key| fold(key) == folded).map(|key| (*key).to_owned());
-        match same.or_else(|| keys::nearest_of(&entry.key, &known)) {
+        match same.or_else(|| keys::nearest_word(&entry.key, &known)) {
             Some(nearest) => Err(PolicyError::UnknownKey {
                 at: self.place(entry.at),
                 key: entry.key.clone(),
@@ -187,28 +187,28 @@ impl AgentReader<'_> {
     fn text(&self, entry: &FrontMatterEntry) -> Result<String, PolicyError> {
         match &entry.value.kind {
             FrontMatterKind::Text(text) if !text.is_empty() => Ok(text.clone()),
-            _ => Err(self.wrong(entry.value.at, &format!("`{}` is a text", entry.key))),
+            _ => Err(self.wrong(entry.value.at, &format!("`{}` must be a text", entry.key))),
         }
     }
 
-    /// Names of tools: a list, or a text with commas between them.
+    /// Parses tool names: a list, or a text separated by commas.
     fn tools(&mut self, entry: &FrontMatterEntry, key: &str) -> Result<Vec<String>, PolicyError> {
         let names: Vec<(String, (u32, u32))> = match &entry.value.kind {
             FrontMatterKind::Text(text) => {
                 apart(text).map(|name| (plain(name.trim()).to_owned(), entry.value.at)).collect()
             }
             FrontMatterKind::List(items) => {
-                items.iter().map(|item| (plain(&said(item)).to_owned(), item.at)).collect()
+                items.iter().map(|item| (plain(&plain_text(item)).to_owned(), item.at)).collect()
             }
             FrontMatterKind::Nothing => {
                 return Err(self.wrong(
                     entry.at,
-                    &format!("`{}` has no value: `[]` is none at all", entry.key),
+                    &format!("`{}` has no value: write `[]` for an empty list", entry.key),
                 ));
             }
             FrontMatterKind::Map(_) | FrontMatterKind::Raw(_) => {
                 return Err(
-                    self.wrong(entry.value.at, &format!("`{}` is a list of names", entry.key))
+                    self.wrong(entry.value.at, &format!("`{}` must be a list of names", entry.key))
                 );
             }
         };
@@ -216,14 +216,14 @@ impl AgentReader<'_> {
         for (i, (name, at)) in names.iter().enumerate() {
             if name.contains('(') {
                 let what = format!(
-                    "`{name}` is a rule on what a tool works on, and only names stand here; write such rules into the `policy`"
+                    "`{name}` is a rule with an argument, but only tool names are allowed here; write such rules into the `policy`"
                 );
                 return Err(self.wrong(*at, &what));
             }
             if name.is_empty()
                 || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-*?:/.".contains(c))
             {
-                return Err(self.wrong(*at, &format!("`{name}` is no name of a tool")));
+                return Err(self.wrong(*at, &format!("`{name}` is no tool name")));
             }
             self.places.insert(format!("{key}.{i}"), *at);
         }
@@ -236,19 +236,19 @@ impl AgentReader<'_> {
                 Ok(AgentProgram::Line(line.clone()))
             }
             FrontMatterKind::List(words)
-                if words.first().is_some_and(|word| !said(word).is_empty()) =>
+                if words.first().is_some_and(|word| !plain_text(word).is_empty()) =>
             {
-                Ok(AgentProgram::Words(words.iter().map(said).collect()))
+                Ok(AgentProgram::Words(words.iter().map(plain_text).collect()))
             }
             _ => Err(self.wrong(
                 entry.value.at,
-                "`command` is a line for the shell, or a list of a program and its arguments",
+                "`command` must be a shell command line, or a list of a program and its arguments",
             )),
         }
     }
 }
 
-/// Parts with commas between them, where those within parentheses divide nothing.
+/// Splits a text at commas outside parentheses.
 fn apart(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_u32;
     text.split(move |c| {
@@ -261,7 +261,7 @@ fn apart(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Which agents may be started (`Agent(worker, researcher)`) is for whoever starts them to say.
+/// Drops the argument of `Agent(worker, researcher)`: the caller decides which agents may start.
 fn plain(name: &str) -> &str {
     ["Agent", "Task"]
         .into_iter()
@@ -271,14 +271,14 @@ fn plain(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-fn said(value: &FrontMatterValue) -> String {
+fn plain_text(value: &FrontMatterValue) -> String {
     match &value.kind {
         FrontMatterKind::Text(text) => text.clone(),
         _ => String::new(),
     }
 }
 
-/// A key without what people write differently.
+/// The key in lower case without `-`, `_` and `.`, for comparison.
 fn fold(key: &str) -> String {
     key.chars().filter(|c| !matches!(c, '-' | '_' | '.')).flat_map(char::to_lowercase).collect()
 }

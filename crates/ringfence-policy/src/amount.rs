@@ -18,12 +18,12 @@ const SIZES: [(&str, u64); 10] = [
 ];
 
 impl Amount {
-    /// As a duration in milliseconds; `None` if it is not one.
+    /// The duration in milliseconds; `None` if it is no duration.
     pub fn milliseconds(&self) -> Option<u64> {
         self.scaled(&DURATIONS, 1000)
     }
 
-    /// As a size in bytes; `None` if it is not one.
+    /// The size in bytes; `None` if it is no size.
     pub fn bytes(&self) -> Option<u64> {
         self.scaled(&SIZES, 1)
     }

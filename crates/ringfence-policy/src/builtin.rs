@@ -1,7 +1,7 @@
-//! What holds without any policy file: tables, each line with its reason.
+//! Rules without any policy file: tables with a reason for each entry.
 //!
-//! Configuration adds to the denies and protects here and never takes away from them;
-//! a person opens a single path by naming it.
+//! Policies add to these deny and protect rules and never remove any; the user opens a single path
+//! by naming it.
 
 mod guarded;
 mod settings;
@@ -21,25 +21,25 @@ pub use guarded::GuardedNames;
 pub use settings::*;
 pub use tables::*;
 
-/// One line of a table.
+/// An entry of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuiltinEntry {
     /// A path (`~` is the home directory) or a glob.
     pub text: &'static str,
-    /// Why it is in the table.
+    /// Reason for the entry.
     pub reason: &'static str,
 }
 
-/// The reason behind a built-in rule, by its text.
-pub fn reason(text: &str) -> Option<&'static str> {
+/// The reason for a built-in rule, by its text.
+pub fn reason_for(text: &str) -> Option<&'static str> {
     let tables = [HOME_DENIES, SYSTEM_DENIES, PATTERN_DENIES, PATTERN_EXCEPTIONS, PATTERN_PROTECTS];
     let entries = tables.into_iter().flatten().map(|entry| (entry.text, entry.reason));
     let settings = SETTINGS.iter().map(|setting| (setting.text, setting.reason));
     entries.chain(settings).find(|(known, _)| *known == text).map(|(_, reason)| reason)
 }
 
-/// Tells whether a name is one of source code or of what a compiler made of it, by the endings that
-/// [`PATTERN_EXCEPTIONS`] lists for names that speak of secrets.
+/// True if a name is that of source code or compiled code, by the endings in [`PATTERN_EXCEPTIONS`]
+/// for names that mention secrets.
 pub fn is_source_name(name: &std::ffi::OsStr) -> bool {
     let Some(ending) = std::path::Path::new(name).extension().and_then(|ending| ending.to_str())
     else {
@@ -51,8 +51,9 @@ pub fn is_source_name(name: &std::ffi::OsStr) -> bool {
     lists.flat_map(|list| list.split(',')).any(|known| known.eq_ignore_ascii_case(ending))
 }
 
-/// The entry that keeps `path` read-only in a repository of the user: no rule opens what git obeys.
-pub fn git_protect(path: &AbsPath) -> Option<&'static BuiltinEntry> {
+/// The entry that keeps `path` read-only in a repository of the user: no rule opens the git files
+/// that make git run programs.
+pub fn git_protect_entry(path: &AbsPath) -> Option<&'static BuiltinEntry> {
     let covers = |entry: &&BuiltinEntry| {
         entry.text.contains(".git/")
             && Glob::new(entry.text, None, GlobCase::Insensitive)
@@ -61,7 +62,7 @@ pub fn git_protect(path: &AbsPath) -> Option<&'static BuiltinEntry> {
     PATTERN_PROTECTS.iter().find(covers)
 }
 
-/// The built-in rules on paths that do not depend on what is opened.
+/// The built-in path rules that do not depend on opened trees.
 pub(crate) fn rules(home: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
     let denies = HOME_DENIES
         .iter()
@@ -76,9 +77,9 @@ pub(crate) fn rules(home: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
 }
 
 impl Grants {
-    /// The part of every policy that opens the system: what can be prepared before a
-    /// policy is known.
-    pub fn of_the_system() -> Self {
+    /// The part of every policy that opens the system: it can be prepared before the policy is
+    /// known.
+    pub fn system_only() -> Self {
         let nowhere = AbsPath::root().join("nowhere");
         let rules = rules(&nowhere)
             .filter(|rule| rule.effect == Effect::Read || !rule.root.is_within(&nowhere))
@@ -86,7 +87,7 @@ impl Grants {
         Self {
             mode: Mode::ReadOnly,
             workspace: nowhere.clone(),
-            audit: AuditRules::default_in(&nowhere),
+            audit: AuditRules::default_below(&nowhere),
             home: nowhere,
             rules,
             patterns: Vec::new(),
@@ -109,14 +110,14 @@ impl Grants {
     }
 }
 
-/// The protects of a directory that is worked in: a writable root, or one between it and where a
-/// command is started.
-pub(crate) fn protects(directory: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
+/// Protect rules for a working directory: a writable root, or a directory between it and the start
+/// directory of a command.
+pub(crate) fn protect_rules(directory: &AbsPath) -> impl Iterator<Item = Rule> + '_ {
     SETTINGS.iter().map(|setting| setting.rule_in(directory))
 }
 
 impl Setting {
-    /// The rule that protects it in a directory.
+    /// The rule that protects this setting in a directory.
     pub fn rule_in(&self, directory: &AbsPath) -> Rule {
         path_rule(directory.join(self.text), Effect::Protect, self.text)
     }
@@ -136,15 +137,14 @@ pub(crate) fn patterns() -> impl Iterator<Item = NameRule> {
     })
 }
 
-/// What the built-in rules on names leave open.
+/// Exceptions from the built-in rules on names.
 pub(crate) fn exceptions() -> impl Iterator<Item = NameException> {
     PATTERN_EXCEPTIONS.iter().filter_map(|entry| {
         Some(NameException { glob: built_in_glob(entry.text)?, origin: origin(entry.text) })
     })
 }
 
-/// Names of directories with what a project only uses or builds: the exceptions leave all of it
-/// open.
+/// Names of directories with dependencies or build output: the exceptions open all of them.
 pub fn vendored_names() -> impl Iterator<Item = &'static str> {
     let names = PATTERN_EXCEPTIONS
         .iter()
@@ -152,7 +152,7 @@ pub fn vendored_names() -> impl Iterator<Item = &'static str> {
     names.filter(|name| !name.contains(['/', '*', '?', '[', '{']))
 }
 
-/// An origin for something that is built in.
+/// The origin of a built-in rule.
 pub(crate) fn origin(text: &str) -> Origin {
     Origin::new(Source::BuiltIn, text)
 }
@@ -165,7 +165,7 @@ fn system_rule(text: &str, effect: Effect) -> Option<Rule> {
     Some(path_rule(AbsPath::new(text)?, effect, text))
 }
 
-/// A test proves that every built-in glob compiles, so none is ever left out.
+/// A test checks that every built-in glob compiles, so none is ever left out.
 fn built_in_glob(text: &str) -> Option<Glob> {
     Glob::new(text, None, GlobCase::Insensitive).ok()
 }
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(rules(&home).count(), expected);
         assert_eq!(patterns().count(), PATTERN_DENIES.len() + PATTERN_PROTECTS.len());
         assert_eq!(exceptions().count(), PATTERN_EXCEPTIONS.len());
-        assert_eq!(protects(&home).count(), SETTINGS.len());
+        assert_eq!(protect_rules(&home).count(), SETTINGS.len());
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
             assert!(entry.reason.len() > 8, "{}", entry.text);
         }
         assert!(HOME_DENIES.iter().all(|entry| entry.text.starts_with("~/")));
-        assert_eq!(reason("~/.ssh"), Some(HOME_DENIES[0].reason));
-        assert_eq!(reason("~/nothing"), None);
+        assert_eq!(reason_for("~/.ssh"), Some(HOME_DENIES[0].reason));
+        assert_eq!(reason_for("~/nothing"), None);
     }
 }

@@ -1,8 +1,8 @@
-//! What a policy that was edited changes for commands that already run.
+//! Effect of an edited policy on running commands.
 //!
-//! Rules about files can come to hold, or cease to, in a sandbox that stands; whoever has one
-//! finds out which of them. So can rules about hosts. Settings cannot: they are what the sandbox
-//! was made of, and stay until another one is made.
+//! File rules can start or stop to apply in a running sandbox, and the owner of the sandbox
+//! determines which. Host rules can, too. Settings cannot: they were fixed when the sandbox was
+//! created and stay until a new one is created.
 
 mod commands;
 mod network;
@@ -15,49 +15,49 @@ use crate::decide::{Access, DecidingRule, Verdict};
 use crate::grants::{Asking, Effect, Grants, Mode, Source};
 use crate::limit::Limit;
 
-/// A rule that came or went, and whether that is in force.
+/// A rule that was added or removed, and its status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyChange {
-    /// As it is or was written: `read ~/data`, `network.mode = full`.
+    /// The rule as written: `read ~/data`, `network.mode = full`.
     pub rule: String,
-    /// Where, if that is known.
+    /// Position of the rule, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// Whether it came or went.
+    /// Added or removed.
     pub turn: ChangeKind,
-    /// Whether commands may do more by it, or less.
+    /// Effect on the access of commands.
     pub direction: ChangeDirection,
-    /// Why it takes effect with a new session only, if it does.
+    /// The reason for which the change needs a new session, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<String>,
 }
 
-/// Whether a rule came or went.
+/// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeKind {
-    /// It is there now.
+    /// The rule was added.
     Added,
-    /// It is there no longer.
+    /// The rule was removed.
     Removed,
 }
 
-/// Whether commands may do more, or less.
+/// Effect of a change on the access of commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeDirection {
-    /// More.
+    /// More access.
     Wider,
-    /// Less.
+    /// Less access.
     Narrower,
-    /// The same: something else is another.
+    /// The same access, with another difference.
     Neither,
 }
 
 impl PolicyChange {
-    /// Of the rule that decides.
-    pub fn of(because: &DecidingRule, turn: ChangeKind, direction: ChangeDirection) -> Self {
+    /// A change of a deciding rule.
+    pub fn from_rule(because: &DecidingRule, turn: ChangeKind, direction: ChangeDirection) -> Self {
         let word = match because {
             DecidingRule::Rule(rule) => rule.effect.word(),
             DecidingRule::Pattern(pattern) => pattern.effect.word(),
@@ -72,18 +72,18 @@ impl PolicyChange {
         }
     }
 
-    /// The same, not in force yet.
+    /// Marks the change as pending.
     pub fn pending(self, why: impl Into<String>) -> Self {
         Self { pending: Some(why.into()), ..self }
     }
 
-    /// Whether less is to be allowed and is not refused yet: nothing more may be begun then.
-    pub fn is_owed(&self) -> bool {
+    /// True if the change narrows access and is not enforced yet: no new command may start.
+    pub fn is_pending_narrowing(&self) -> bool {
         self.direction == ChangeDirection::Narrower && self.pending.is_some()
     }
 
     fn setting(rule: String, direction: ChangeDirection) -> Self {
-        let why = "it is what the sandbox was made of";
+        let why = "it was fixed when the sandbox was created";
         Self { rule, origin: None, turn: ChangeKind::Added, direction, pending: None }.pending(why)
     }
 }
@@ -95,18 +95,18 @@ impl fmt::Display for PolicyChange {
             write!(f, " ({origin})")?;
         }
         match (self.turn, &self.pending) {
-            (ChangeKind::Added, None) => f.write_str(" holds from now on"),
-            (ChangeKind::Removed, None) => f.write_str(" holds no longer"),
+            (ChangeKind::Added, None) => f.write_str(" applies from now on"),
+            (ChangeKind::Removed, None) => f.write_str(" no longer applies"),
             (ChangeKind::Added, Some(why)) => write!(f, " takes effect with a new session: {why}"),
             (ChangeKind::Removed, Some(why)) => {
-                write!(f, " is gone, which takes effect with a new session: {why}")
+                write!(f, " was removed, which takes effect with a new session: {why}")
             }
         }
     }
 }
 
-/// What of `new` can hold in a sandbox that was made for `old`, as far as rules and settings
-/// tell, and what cannot.
+/// The part of `new` that can apply in a sandbox created for `old`, as far as rules and settings
+/// show, and the changes with their status.
 pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<PolicyChange>) {
     if old.is_confined() != new.is_confined() {
         let direction =
@@ -130,13 +130,13 @@ pub fn revise(old: &Grants, new: &Grants) -> (Grants, Vec<PolicyChange>) {
     holding.ask = old.ask;
     holding.audit.directory = old.audit.directory.clone();
     for limit in OF_THE_SANDBOX {
-        holding.limits = holding.limits.with(*limit, old.limits.of(*limit));
+        holding.limits = holding.limits.with(*limit, old.limits.get(*limit));
     }
     changes.extend(readable_only(old, &mut holding));
     (holding, changes)
 }
 
-/// Limits that hold for a sandbox as a whole. The others are each command's.
+/// Limits of the sandbox as a whole. The others apply per command.
 const OF_THE_SANDBOX: &[Limit] =
     &[Limit::Cpu, Limit::Memory, Limit::Processes, Limit::OpenFiles, Limit::FileSize, Limit::Disk];
 
@@ -165,7 +165,7 @@ fn settings(old: &Grants, new: &Grants) -> Vec<PolicyChange> {
         changes.push(PolicyChange::setting(format!("ask = {}", new.ask.word()), direction));
     }
     for limit in OF_THE_SANDBOX {
-        let (before, now) = (old.limits.of(*limit), new.limits.of(*limit));
+        let (before, now) = (old.limits.get(*limit), new.limits.get(*limit));
         if before != now {
             let direction = if now.unwrap_or(u64::MAX) > before.unwrap_or(u64::MAX) {
                 ChangeDirection::Wider
@@ -173,7 +173,10 @@ fn settings(old: &Grants, new: &Grants) -> Vec<PolicyChange> {
                 ChangeDirection::Narrower
             };
             changes.push(PolicyChange::setting(
-                format!("limits.{limit} = {}", now.map_or("none".into(), |now| limit.show(now))),
+                format!(
+                    "limits.{limit} = {}",
+                    now.map_or("none".into(), |now| limit.format_amount(now))
+                ),
                 direction,
             ));
         }
@@ -187,10 +190,9 @@ fn settings(old: &Grants, new: &Grants) -> Vec<PolicyChange> {
     changes
 }
 
-/// What is to be writable and was not becomes readable at most: a mount that is locked to be
-/// read-only stays so.
+/// Turns newly writable paths into readable ones: a mount that is locked read-only stays so.
 fn readable_only(old: &Grants, holding: &mut Grants) -> Vec<PolicyChange> {
-    const WHY: &str = "until then it can be read at most";
+    const WHY: &str = "until then it is read-only";
     let mut changes = Vec::new();
     holding.rules.retain_mut(|rule| {
         let writes = matches!(rule.effect, Effect::Write | Effect::Private { .. });
@@ -202,7 +204,7 @@ fn readable_only(old: &Grants, holding: &mut Grants) -> Vec<PolicyChange> {
             Source::Managed | Source::User | Source::Project | Source::Flag | Source::Session
         ) {
             changes.push(
-                PolicyChange::of(
+                PolicyChange::from_rule(
                     &DecidingRule::Rule(rule.clone()),
                     ChangeKind::Added,
                     ChangeDirection::Wider,
@@ -231,8 +233,8 @@ mod tests {
     use crate::grants::NetworkMode;
     use crate::testing::grants;
 
-    /// What is said of a change from one policy to another: `+` for what comes.
-    fn said(old: &str, new: &str, edit: impl FnOnce(&mut Grants)) -> (Grants, Vec<String>) {
+    /// The changes from one policy to another: `+` for an added rule.
+    fn revised(old: &str, new: &str, edit: impl FnOnce(&mut Grants)) -> (Grants, Vec<String>) {
         let mut new = grants(new);
         edit(&mut new);
         let (holding, changes) = revise(&grants(old), &new);
@@ -247,8 +249,8 @@ mod tests {
 
     #[track_caller]
     fn check(edit: impl FnOnce(&mut Grants), expect: &[&str]) {
-        let (holding, said) = said("mode write /p", "mode write /p", edit);
-        assert_eq!(said, expect);
+        let (holding, messages) = revised("mode write /p", "mode write /p", edit);
+        assert_eq!(messages, expect);
         let kept = (holding.mode, holding.network.mode, holding.ask);
         assert_eq!(
             kept,
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_stays_and_is_told() {
+    fn changed_setting_stays_and_is_reported_as_pending() {
         check(|_| {}, &[]);
         check(|new| new.network.mode = NetworkMode::Full, &["Wider network.mode = full"]);
         check(|new| new.mode = Mode::ReadOnly, &["Narrower mode = read-only"]);
@@ -268,41 +270,44 @@ mod tests {
         check(|new| new.observe = crate::grants::Observe::All, &["Neither observe = all"]);
     }
 
-    /// Promise: P64
+    /// Promise: pending-narrowing
     #[test]
-    fn what_is_shut_later_is_owed_and_what_is_opened_later_is_not() {
+    fn pending_narrowing_is_owed_and_pending_widening_is_not() {
         let mut open = grants("mode write /p");
         open.network.mode = NetworkMode::Full;
         let shut = grants("mode write /p");
-        assert!(revise(&open, &shut).1.iter().all(PolicyChange::is_owed));
-        assert!(!revise(&shut, &open).1.iter().any(PolicyChange::is_owed));
+        assert!(revise(&open, &shut).1.iter().all(PolicyChange::is_pending_narrowing));
+        assert!(!revise(&shut, &open).1.iter().any(PolicyChange::is_pending_narrowing));
         open.enabled = false;
-        assert!(revise(&open, &shut).1.iter().all(PolicyChange::is_owed));
+        assert!(revise(&open, &shut).1.iter().all(PolicyChange::is_pending_narrowing));
     }
 
     #[test]
-    fn what_is_to_be_written_is_read_until_then() {
-        let (holding, said) = said(
+    fn newly_writable_path_is_readable_until_restart() {
+        let (holding, messages) = revised(
             "mode write /p\nuser read /d",
             "mode write /p\nuser write /d\nuser write /p/sub\nuser write /e",
             |_| {},
         );
-        assert_eq!(said, ["Wider write /d", "Wider write /e"]);
+        assert_eq!(messages, ["Wider write /d", "Wider write /e"]);
         let effects: Vec<_> = holding.rules.iter().map(|rule| rule.effect.word()).collect();
         assert_eq!(effects, ["write", "read", "write", "read"]);
     }
 
     #[test]
-    fn a_change_says_what_becomes_of_it() {
+    fn change_message_states_its_status() {
         let rule = grants("user read /d").rules.remove(0);
-        let change =
-            PolicyChange::of(&DecidingRule::Rule(rule), ChangeKind::Added, ChangeDirection::Wider);
-        assert_eq!(change.to_string(), "`read /d` (user policy) holds from now on");
+        let change = PolicyChange::from_rule(
+            &DecidingRule::Rule(rule),
+            ChangeKind::Added,
+            ChangeDirection::Wider,
+        );
+        assert_eq!(change.to_string(), "`read /d` (user policy) applies from now on");
         let gone = PolicyChange { turn: ChangeKind::Removed, ..change };
-        assert_eq!(gone.to_string(), "`read /d` (user policy) holds no longer");
+        assert_eq!(gone.to_string(), "`read /d` (user policy) no longer applies");
         assert_eq!(
             gone.pending("why").to_string(),
-            "`read /d` (user policy) is gone, which takes effect with a new session: why"
+            "`read /d` (user policy) was removed, which takes effect with a new session: why"
         );
     }
 }

@@ -1,13 +1,12 @@
-//! Command lines: what a shell would run, read without running anything.
+//! Parser for shell command lines. It runs nothing.
 //!
-//! A [`Line`] is read by a strict parser of the shell's grammar. Its [`Part`]s are all the simple
-//! commands that stand in it, wherever they stand: in pipelines, substitutions, functions, and in
-//! the strings that `eval` and `sh -c` are given. Rules on the text of commands are asked about
-//! parts, never about the text as such.
+//! [`ParsedLine`] comes from a strict parser of the shell grammar. Its parts are all simple
+//! commands in the line: in pipelines, substitutions, functions, and in the strings passed to
+//! `eval` and `sh -c`. Rules on command text apply to the parts, never to the raw text.
 //!
-//! The parser must never believe that it knows what a shell reads differently. Whatever it does
-//! not know for certain is a [`Problem`], a word that is not literal, or a doubt, and whoever asks
-//! about the line has to take it for the worst.
+//! The parser must never claim to know something that a shell reads differently. Anything uncertain
+//! becomes a [`ParseProblem`], a word that is not literal, or a doubt, and the caller must assume
+//! the worst.
 
 mod arguments;
 mod arithmetic;
@@ -42,33 +41,33 @@ mod wrappers;
 use std::fmt;
 use std::ops::Range;
 
-pub use excluded::{Exclusion, excluded};
+pub use excluded::{Exclusion, check_exclusion};
 pub use guard::{GuardRefusal, GuardRuling, STRICT_ARGUMENTS, STRICT_BINARIES, UNREADABLE};
 pub use pattern::CommandPattern;
 pub use sandbox::{
     Platform, RunConsent, SandboxAbility, SandboxChoice, SandboxQuery, SandboxSettings,
     SandboxWish, UnsandboxedReason, should_use_sandbox,
 };
-pub use variables::leads_elsewhere;
+pub use variables::can_redirect_program;
 pub use word::{ShellWord, UnknownWord};
 
 use reader::LineReader;
 
-/// The longest text that is read, in bytes.
-pub const LONGEST: usize = 256 * 1024;
+/// Maximum length of a command line, in bytes.
+pub const MAX_LINE_BYTES: usize = 256 * 1024;
 
-/// A command line and what a shell would run of it.
+/// A parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedLine {
-    /// As it was written.
+    /// The original text.
     pub text: String,
-    /// Every simple command in it, whether it would be reached or not.
+    /// All simple commands in the line, including unreachable ones.
     pub parts: Vec<SimpleCommand>,
-    /// What could make a shell run something that is not among the parts.
+    /// Constructs that may make a shell run something that is not among the parts.
     pub doubts: Vec<ParseProblem>,
-    /// The functions that it defines.
+    /// Names of the functions that the line defines.
     pub functions: Vec<String>,
-    /// The variables that it assigns.
+    /// Variables that the line assigns.
     pub(crate) bindings: Vec<Binding>,
 }
 
@@ -76,24 +75,24 @@ pub struct ParsedLine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub(crate) name: String,
-    /// As they are written, quotes included.
+    /// The words with their quotes.
     pub(crate) raws: Vec<String>,
 }
 
 /// One simple command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimpleCommand {
-    /// Where it stands in the line; for one out of a string, where the string stands.
+    /// Position in the line. For a command from a string, the position of the string.
     pub span: Range<usize>,
-    /// What is assigned in front of it or by one of its wrappers.
+    /// Assignments in front of the command or made by one of its wrappers.
     pub assignments: Vec<Assignment>,
-    /// The words as they stand, then what is left after each wrapper was taken away. Never
-    /// empty, but the words of a mere assignment or redirection are.
+    /// The words as written, then the words left after each wrapper is removed. Never empty, but a
+    /// bare assignment or redirection has a layer without words.
     pub layers: Vec<UnwrappedCommand>,
-    /// Where its streams are led.
+    /// Redirections of the command.
     pub redirects: Vec<Redirect>,
-    /// How a shell comes to it.
-    pub way: ReachedBy,
+    /// Construct through which a shell reaches the command.
+    pub reached_by: ReachedBy,
 }
 
 impl SimpleCommand {
@@ -102,68 +101,67 @@ impl SimpleCommand {
         self.layers.last().map_or(&[], |layer| layer.words.as_slice())
     }
 
-    /// The wrappers that were taken away, outermost first, each with its options.
-    pub fn stripped(&self) -> impl Iterator<Item = &str> + '_ {
+    /// The removed wrappers with their options, outermost first.
+    pub fn wrappers(&self) -> impl Iterator<Item = &str> + '_ {
         self.layers.iter().skip(1).map(|layer| layer.wrapper.as_str())
     }
 
-    /// As somebody would write it, without wrappers.
-    pub fn shown(&self) -> String {
-        word::shown(self.words())
+    /// The command without wrappers, quoted for a shell.
+    pub fn to_shell_text(&self) -> String {
+        word::join_quoted(self.words())
     }
 }
 
-/// A command with some of its wrappers taken away.
+/// A command with some of its wrappers removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnwrappedCommand {
-    /// The wrapper that was taken away last, with its options; empty for the first layer.
+    /// The wrapper removed last, with its options; empty for the first layer.
     pub wrapper: String,
     /// Program and arguments.
     pub words: Vec<ShellWord>,
-    /// Whether it runs as if the wrappers around it were not there: with the same rights, and
-    /// the same program.
+    /// True if the wrappers around the command change neither its privileges nor its program.
     pub is_plain: bool,
 }
 
 /// `NAME=value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// Where it stands.
+    /// Position in the line.
     pub span: Range<usize>,
-    /// The variable.
+    /// Name of the variable.
     pub name: String,
 }
 
-/// Where a stream is led.
+/// A redirection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
-    /// Where it stands.
+    /// Position in the line.
     pub span: Range<usize>,
-    /// Which stream, if that is said: a number, or `{name}`.
+    /// The fd as written: a number, `{name}`, or empty.
     pub descriptor: String,
-    /// `<`, `>>`, `<<<` and so on.
+    /// The operator: `<`, `>>`, `<<<` and so on.
     pub operator: String,
-    /// The file, the descriptor, or the text.
+    /// The file, the fd, or the text.
     pub target: ShellWord,
 }
 
-/// How a shell comes to a part.
+/// Construct through which a shell reaches a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReachedBy {
-    /// It stands in the line.
+    /// Directly in the line.
     Plain,
-    /// Its output becomes part of a word: `$(…)`, `` `…` ``.
+    /// A command substitution: `$(…)`, `` `…` ``.
     Substitution,
-    /// A word leads to its input or output: `<(…)`, `>(…)`.
+    /// A process substitution: `<(…)`, `>(…)`.
     ProcessSubstitution,
-    /// It is the body of a function.
+    /// The body of a function.
     Function,
-    /// It stands in a string or in arguments that another part runs.
+    /// A string or arguments that another part runs.
     Followed,
 }
 
 impl ReachedBy {
-    /// The word for it in messages.
+    /// The name of the construct in messages.
     pub fn word(self) -> &'static str {
         match self {
             ReachedBy::Plain => "plain",
@@ -175,12 +173,12 @@ impl ReachedBy {
     }
 }
 
-/// Why a line, or a place in it, cannot be understood.
+/// A place in a line that cannot be parsed, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseProblem {
-    /// Where, in bytes from the start of the line.
+    /// Byte offset in the line.
     pub position: usize,
-    /// What is there.
+    /// The construct at that position.
     pub reason: String,
 }
 
@@ -192,36 +190,36 @@ impl fmt::Display for ParseProblem {
 
 impl std::error::Error for ParseProblem {}
 
-/// Whose grammar counts.
+/// Shell grammar to parse with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShellDialect {
-    /// bash, as it runs a script.
+    /// bash running a script.
     Bash,
-    /// What every `sh` reads alike: some are bash, some are not.
+    /// The common subset of all `sh` implementations, bash or not.
     Posix,
 }
 
 impl ParsedLine {
-    /// Reads a line as bash would.
+    /// Parses a line as bash.
     pub fn parse(text: &str) -> Result<Self, ParseProblem> {
         Self::parse_as(text, ShellDialect::Bash)
     }
 
-    /// Reads a line as a shell of this kind would.
+    /// Parses a line in the given dialect.
     pub fn parse_as(text: &str, dialect: ShellDialect) -> Result<Self, ParseProblem> {
         let mut found = reader::ParseFindings::default();
-        LineReader::new(text, dialect, &mut found)?.whole()?;
+        LineReader::new(text, dialect, &mut found)?.parse_all()?;
         Ok(Self::from_found(text.to_owned(), found))
     }
 
-    /// A command of which the words are known, which no shell reads. The text is what somebody
-    /// would type for it, and spans are those of the text.
-    pub fn of_words<S: AsRef<str>>(words: &[S]) -> Result<Self, ParseProblem> {
-        let words = words.iter().map(|word| ShellWord::literal_of(word.as_ref(), 0..0)).collect();
+    /// Builds a line from literal words that no shell parses. The text is the quoted form of the
+    /// words, and spans refer to it.
+    pub fn from_literal_words<S: AsRef<str>>(words: &[S]) -> Result<Self, ParseProblem> {
+        let words = words.iter().map(|word| ShellWord::from_literal(word.as_ref(), 0..0)).collect();
         Self::from_words(words)
     }
 
-    /// The same for words of which not everything is known.
+    /// Builds a line from words that may be partly unknown.
     pub(crate) fn from_words(words: Vec<ShellWord>) -> Result<Self, ParseProblem> {
         let mut text = String::new();
         let mut placed = Vec::new();
@@ -234,10 +232,7 @@ impl ParsedLine {
             placed.push(ShellWord { span: start..text.len(), ..word });
         }
         if let Some(position) = text.find('\0') {
-            return Err(ParseProblem {
-                position,
-                reason: "a NUL character ends a word in the middle".into(),
-            });
+            return Err(ParseProblem { position, reason: "a NUL character inside a word".into() });
         }
         let mut found = reader::ParseFindings::default();
         let part = simple::RawCommand {
@@ -245,7 +240,7 @@ impl ParsedLine {
             words: placed,
             ..simple::RawCommand::default()
         };
-        LineReader::new("", ShellDialect::Bash, &mut found)?.finish(part)?;
+        LineReader::new("", ShellDialect::Bash, &mut found)?.finish_command(part)?;
         Ok(Self { functions: Vec::new(), ..Self::from_found(text, found) })
     }
 

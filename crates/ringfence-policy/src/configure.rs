@@ -1,4 +1,4 @@
-//! One setting of a policy file, and everything else in it as it was.
+//! Changes one setting of a policy file and keeps everything else.
 
 mod layout;
 #[cfg(test)]
@@ -14,17 +14,17 @@ use crate::layer::PolicyLayer;
 use crate::parse::parse;
 use crate::path::AbsPath;
 
-/// A policy file that says nothing.
+/// An empty policy file.
 const EMPTY: &str = "version = 1\n";
 
-/// The text of a policy file, with whose it is. A file that is not there has none.
+/// The text of a policy file with its layer.
 #[derive(Debug, Clone, Copy)]
 pub struct PolicyDocument<'a> {
-    /// What stands in it.
+    /// The content; `None` if the file does not exist.
     pub text: Option<&'a str>,
     /// The file.
     pub file: &'a AbsPath,
-    /// Whose it is.
+    /// The layer of the file.
     pub source: &'a Source,
 }
 
@@ -33,7 +33,7 @@ pub struct PolicyDocument<'a> {
 pub struct SettingKey(Vec<String>);
 
 impl SettingKey {
-    /// A name as it was typed; what no policy has is an error with the nearest that one has.
+    /// Parses a name. An unknown name is an error with the nearest known one.
     pub fn parse(typed: &str) -> Result<SettingKey, PolicyError> {
         let unknown = |nearest| PolicyError::UnknownKey {
             at: SourcePosition::default(),
@@ -41,7 +41,7 @@ impl SettingKey {
             nearest,
         };
         let parts: Vec<&str> = typed.split('.').collect();
-        let top = keys::of_section("").unwrap_or_default();
+        let top = keys::section_keys("").unwrap_or_default();
         let (section, rest) = match parts.as_slice() {
             [] => return Err(unknown(None)),
             [section, rest @ ..] => (*section, rest),
@@ -57,9 +57,9 @@ impl SettingKey {
             })));
         }
         let (known, is_section) =
-            keys::of_section(section).map_or((&[][..], false), |known| (known, true));
+            keys::section_keys(section).map_or((&[][..], false), |known| (known, true));
         match rest {
-            // What tables there may be, and the one version, are not settings.
+            // Tables and the version are not settings.
             [] if is_section || ["secrets", "version", "project"].contains(&section) => {
                 Err(not_a_setting(typed, known))
             }
@@ -72,14 +72,14 @@ impl SettingKey {
                 Ok(())
             }
             ["set", name] if section == "environment" && !name.is_empty() => Ok(()),
-            [name, ..] => {
-                Err(unknown(keys::nearest_of(name, known).map(|near| format!("{section}.{near}"))))
-            }
+            [name, ..] => Err(unknown(
+                keys::nearest_word(name, known).map(|near| format!("{section}.{near}")),
+            )),
         }?;
         Ok(SettingKey(parts.into_iter().map(str::to_owned).collect()))
     }
 
-    /// Every setting there is, in the order of the format.
+    /// All settings, in the order of the format.
     fn all() -> impl Iterator<Item = SettingKey> {
         let of_section = |(section, names): &(&'static str, &'static [&'static str])| {
             let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
@@ -97,12 +97,12 @@ impl std::fmt::Display for SettingKey {
 
 fn not_a_setting(typed: &str, known: &[&str]) -> PolicyError {
     let what = match typed {
-        "version" => "`version` is what it is".to_owned(),
+        "version" => "`version` cannot be changed".to_owned(),
         "project" => {
-            "`project` is the path of the project that the file is for, and is written with it"
+            "`project` is the path of the project that the file applies to, and is set when the file is created"
                 .to_owned()
         }
-        "secrets" => "`secrets` is a list of tables: write it into the file".to_owned(),
+        "secrets" => "`secrets` is a list of tables: edit the file".to_owned(),
         _ => format!("`{typed}` is a section, with {}", known.join(", ")),
     };
     PolicyError::NotASetting { what }
@@ -124,15 +124,15 @@ impl<'a> PolicyDocument<'a> {
         }
     }
 
-    /// What a setting is, as it would be typed; `None` if this file does not say.
+    /// The value of a setting as the user would type it; `None` if the file does not set it.
     pub fn get(&self, key: &SettingKey) -> Result<Option<String>, PolicyError> {
         self.layer(self.words())?;
         let document: DocumentMut =
-            layout::plain(self.words()).0.parse().map_err(|_| self.unfit(key))?;
-        Ok(layout::find(document.as_item(), &key.0).map(said))
+            layout::normalize_line_ends(self.words()).0.parse().map_err(|_| self.unfit(key))?;
+        Ok(layout::find(document.as_item(), &key.0).map(display_value))
     }
 
-    /// All that this file says, each as it would be typed.
+    /// All settings of the file, with their values as the user would type them.
     pub fn settings(&self) -> Result<Vec<(String, String)>, PolicyError> {
         let layer = self.layer(self.words())?;
         let mut settings = Vec::new();
@@ -146,10 +146,10 @@ impl<'a> PolicyDocument<'a> {
         Ok(settings)
     }
 
-    /// The text with a setting in it; `None` if it says so already. What is typed is read as TOML,
-    /// or else as a text.
+    /// The text with a setting added or changed; `None` if it already has that value. `typed` is
+    /// parsed as TOML, or else taken as a text.
     ///
-    /// What comes out means what was there and the setting, or it does not come out.
+    /// The result means exactly the old text plus the setting, or the call fails.
     pub fn set(&self, key: &SettingKey, typed: &str) -> Result<Option<String>, PolicyError> {
         let before = self.layer(self.words())?;
         let text = Value::from(typed);
@@ -170,8 +170,9 @@ impl<'a> PolicyDocument<'a> {
         value: Value,
     ) -> Result<Option<String>, PolicyError> {
         let wanted = as_json(&value).ok_or_else(|| self.unfit(key))?;
-        let edited = layout::edit(self.words(), |document| layout::put(document, &key.0, value))
-            .ok_or_else(|| self.unfit(key))?;
+        let edited =
+            layout::edit(self.words(), |document| layout::set_value(document, &key.0, value))
+                .ok_or_else(|| self.unfit(key))?;
         let after = self.layer(&edited)?;
         if after.policy == before.policy && self.get(key)?.is_some() {
             return Ok(None);
@@ -187,13 +188,13 @@ impl<'a> PolicyDocument<'a> {
         self.check(key, &after, expected).map(|()| Some(edited))
     }
 
-    /// The text without a setting; `None` if it was not there.
+    /// The text without a setting; `None` if it was not set.
     pub fn unset(&self, key: &SettingKey) -> Result<Option<String>, PolicyError> {
         let before = self.layer(self.words())?;
         if self.get(key)?.is_none() {
             return Ok(None);
         }
-        let edited = layout::edit(self.words(), |document| layout::take(document, &key.0))
+        let edited = layout::edit(self.words(), |document| layout::remove_value(document, &key.0))
             .ok_or_else(|| self.unfit(key))?;
         let after = self.layer(&edited)?;
         let mut expected = meaning(&before);
@@ -206,7 +207,7 @@ impl<'a> PolicyDocument<'a> {
         self.check(key, &after, expected).map(|()| Some(edited))
     }
 
-    /// Whether what came out means what it is to mean. Tables that say nothing say nothing.
+    /// Checks the meaning of the result. Empty tables are equal to missing ones.
     fn check(
         &self,
         key: &SettingKey,
@@ -223,7 +224,7 @@ fn meaning(layer: &PolicyLayer) -> Json {
     serde_json::to_value(&layer.policy).unwrap_or_default()
 }
 
-/// An error that is about what was typed, not about a line of a file that is never written.
+/// An error about the typed value, not about a line of a file that is never written.
 fn of_value(error: PolicyError, key: &SettingKey, typed: &str) -> PolicyError {
     let at = SourcePosition::default();
     match error {
@@ -244,8 +245,8 @@ fn of_value(error: PolicyError, key: &SettingKey, typed: &str) -> PolicyError {
     }
 }
 
-/// A value as it would be typed.
-fn said(item: &Item) -> String {
+/// A value as the user would type it.
+fn display_value(item: &Item) -> String {
     match item {
         Item::Value(Value::String(text)) => text.value().clone(),
         Item::Value(value) => {

@@ -1,4 +1,4 @@
-//! Who wins: from rules, patterns and exceptions to one answer with its reason.
+//! Precedence of rules, patterns and exceptions: one decision with its reason.
 
 mod explain;
 mod verdicts;
@@ -12,42 +12,42 @@ use crate::presets::ON_PATH;
 pub use explain::ExplainLine;
 use verdicts::PathVerdicts;
 
-/// What somebody wants to do with a path.
+/// Kind of access to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// Read it, or list it.
+    /// Read or list.
     Read,
-    /// Write, create, rename or remove it.
+    /// Write, create, rename or remove.
     Write,
-    /// Start it as a program.
+    /// Execute as a program.
     Execute,
 }
 
-/// The answer to a wish.
+/// Result of an access check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It goes through.
+    /// The access is allowed.
     Allowed,
-    /// No rule opens it: it looks as if it did not exist (ENOENT).
+    /// No rule opens the path: it looks absent (ENOENT).
     Absent,
-    /// A rule shuts it (EACCES).
+    /// A rule denies the path (EACCES).
     Denied,
-    /// It may be read, but not written (EACCES).
+    /// The path is readable, but not writable (EACCES).
     ReadOnly,
 }
 
-/// The answer to a wish, with the rule that made it.
+/// Result of an access check, with the deciding rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What was asked about.
+    /// The path.
     pub path: AbsPath,
-    /// What was wanted.
+    /// The requested access.
     pub access: Access,
-    /// The answer.
+    /// The result.
     pub verdict: Verdict,
-    /// What decided; `None` where no rule says anything, or nothing is confined.
+    /// The deciding rule; `None` if no rule matches, or nothing is confined.
     pub rule: Option<DecidingRule>,
 }
 
@@ -61,7 +61,7 @@ pub enum DecidingRule {
 }
 
 impl DecidingRule {
-    /// Where the rule was written.
+    /// Position of the rule.
     pub fn origin(&self) -> &crate::grants::Origin {
         match self {
             DecidingRule::Rule(rule) => &rule.origin,
@@ -69,7 +69,7 @@ impl DecidingRule {
         }
     }
 
-    /// Whether no grant lifts it.
+    /// True if no grant overrides the rule.
     pub fn is_locked(&self) -> bool {
         match self {
             DecidingRule::Rule(rule) => rule.is_locked(),
@@ -78,7 +78,7 @@ impl DecidingRule {
     }
 }
 
-/// As [`Because`], without the copy.
+/// Like [`DecidingRule`], by reference.
 enum DecidingRuleRef<'a> {
     Rule(&'a Rule),
     Pattern(&'a NameRule),
@@ -87,12 +87,12 @@ enum DecidingRuleRef<'a> {
 impl Grants {
     /// Decides `wanted` access to `path`.
     ///
-    /// The deepest rule that covers the path wins. Two rules on the same root are
-    /// settled for the stricter one, so the order of merging cannot change an answer.
+    /// The deepest rule that covers the path wins. Of two rules on the same root the stricter one
+    /// wins, so the merge order cannot change a result.
     ///
-    /// A pattern beats the rule that opens the tree, unless an exception covers what the
-    /// pattern caught or a person named that very path. What is built in is opened by a
-    /// person's rule only, and a locked rule by none.
+    /// A pattern overrides the rule that opens the tree, unless an exception covers the matched
+    /// path or the user granted exactly that path. Only a rule of the user opens a built-in denial,
+    /// and no rule opens a locked one.
     pub fn decide(&self, path: &AbsPath, wanted: Access) -> Decision {
         let (verdict, found) = self.find(path, wanted);
         let rule = found.map(|found| match found {
@@ -102,26 +102,26 @@ impl Grants {
         Decision { path: path.clone(), access: wanted, verdict, rule }
     }
 
-    /// As [`Grants::decide`], without the reason: for the many that need no message.
+    /// Like [`Grants::decide`], without the reason: for callers that need no message.
     pub fn verdict(&self, path: &AbsPath, wanted: Access) -> Verdict {
         self.find(path, wanted).0
     }
 
-    /// The deny or protect pattern that catches the path, after exceptions and grants.
+    /// The deny or protect pattern that matches the path, after exceptions and grants.
     ///
-    /// Patterns hold in trees that a person, a file or the mode opened; toolchains and
-    /// system directories are full of public files with secret-looking names.
+    /// Patterns apply in trees that the user, a policy file or the mode opened. Toolchains and
+    /// system directories are full of public files with names that look like secrets.
     pub fn pattern_for(&self, path: &AbsPath) -> Option<&NameRule> {
-        if !self.is_confined() || !self.opener(path).is_some_and(Rule::patterns_hold) {
+        if !self.is_confined() || !self.opening_rule(path).is_some_and(Rule::patterns_apply) {
             return None;
         }
-        self.caught(path, NameRuleEffect::Deny)
-            .or_else(|| self.caught(path, NameRuleEffect::Protect))
+        self.find_pattern(path, NameRuleEffect::Deny)
+            .or_else(|| self.find_pattern(path, NameRuleEffect::Protect))
     }
 
-    /// The deny pattern that catches the very path, which lies in `root`, a tree in which patterns
-    /// do not hold: a tool's own directory is full of public files, but the names directly below it
-    /// are few, and some are credentials.
+    /// The deny pattern that matches `path` itself, which lies in `root`, a tree without patterns.
+    /// A tool's own directory is full of public files, but only few names lie directly below it,
+    /// and some of them are credentials.
     pub fn denied_name_in(&self, root: &AbsPath, path: &AbsPath) -> Option<&NameRule> {
         let parts = components(path);
         let below = parts.get(root.depth()..).unwrap_or_default();
@@ -129,7 +129,7 @@ impl Grants {
             |pattern| {
                 let lifts = |exception: &&NameException| {
                     let parts = if exception.is_general() { below } else { &parts };
-                    exception.may_lift(pattern) && exception.covers(parts)
+                    exception.may_override(pattern) && exception.covers(parts)
                 };
                 pattern.glob.matches_components(&parts)
                     && (pattern.is_locked()
@@ -138,13 +138,13 @@ impl Grants {
         )
     }
 
-    /// The rule that opens the path, patterns and protects aside.
-    pub fn opener(&self, path: &AbsPath) -> Option<&Rule> {
-        let standing = PathVerdicts::of(&self.rules, path);
+    /// The rule that opens the path, ignoring patterns and protect rules.
+    pub fn opening_rule(&self, path: &AbsPath) -> Option<&Rule> {
+        let standing = PathVerdicts::from_rules(&self.rules, path);
         standing.deny.is_none().then_some(standing.opener).flatten()
     }
 
-    /// Whether anything is held back at all.
+    /// True if any access is restricted.
     pub fn is_confined(&self) -> bool {
         self.enabled && self.mode != Mode::FullAccess
     }
@@ -153,15 +153,15 @@ impl Grants {
         if !self.is_confined() {
             return (Verdict::Allowed, None);
         }
-        let standing = PathVerdicts::of(&self.rules, path);
+        let standing = PathVerdicts::from_rules(&self.rules, path);
         if let Some(deny) = standing.deny {
             return (Verdict::Denied, Some(DecidingRuleRef::Rule(deny)));
         }
         let Some(opener) = standing.opener else {
             return (Verdict::Absent, None);
         };
-        let patterned = opener.patterns_hold();
-        if patterned && let Some(pattern) = self.caught(path, NameRuleEffect::Deny) {
+        let patterned = opener.patterns_apply();
+        if patterned && let Some(pattern) = self.find_pattern(path, NameRuleEffect::Deny) {
             return (Verdict::Denied, Some(DecidingRuleRef::Pattern(pattern)));
         }
         if wanted != Access::Write {
@@ -170,7 +170,7 @@ impl Grants {
         if let Some(protect) = standing.protect {
             return (Verdict::ReadOnly, Some(DecidingRuleRef::Rule(protect)));
         }
-        if patterned && let Some(pattern) = self.caught(path, NameRuleEffect::Protect) {
+        if patterned && let Some(pattern) = self.find_pattern(path, NameRuleEffect::Protect) {
             return (Verdict::ReadOnly, Some(DecidingRuleRef::Pattern(pattern)));
         }
         let verdict =
@@ -178,18 +178,18 @@ impl Grants {
         (verdict, Some(DecidingRuleRef::Rule(opener)))
     }
 
-    /// The first pattern of this effect that catches the path or a directory above it,
-    /// and is not lifted there.
-    fn caught(&self, path: &AbsPath, effect: NameRuleEffect) -> Option<&NameRule> {
+    /// The first pattern of this effect that matches the path or one of its parents and has no
+    /// exception there.
+    fn find_pattern(&self, path: &AbsPath, effect: NameRuleEffect) -> Option<&NameRule> {
         let is_tracked = effect == NameRuleEffect::Deny && self.tracked.opens(path);
         self.first_caught(path, |pattern| {
-            pattern.effect == effect && !(is_tracked && pattern.spares_tracked())
+            pattern.effect == effect && !(is_tracked && pattern.exempts_tracked_files())
         })
     }
 
-    /// Tells whether built-in protects are all that keeps a path from being written: its tree is
-    /// writable, and no protect of the user, the administrator or the project covers it.
-    pub fn is_writable_but_for_built_ins(&self, path: &AbsPath) -> bool {
+    /// True if only built-in protect rules prevent a write: the tree is writable, and no protect
+    /// rule of the user, the administrator or the project covers the path.
+    pub fn is_protected_only_by_built_ins(&self, path: &AbsPath) -> bool {
         let is_foreign = |source: &Source| *source != Source::BuiltIn;
         let is_protected = self.rules.iter().any(|rule| {
             rule.effect == Effect::Protect
@@ -201,13 +201,13 @@ impl Grants {
                 pattern.effect == NameRuleEffect::Protect && is_foreign(&pattern.origin.source)
             })
         };
-        self.opener(path).is_some_and(|rule| rule.effect == Effect::Write)
+        self.opening_rule(path).is_some_and(|rule| rule.effect == Effect::Write)
             && !is_protected
             && is_caught().is_none()
     }
 
-    /// The first deny pattern that catches the path, as if git tracked nothing.
-    pub(crate) fn caught_untracked(&self, path: &AbsPath) -> Option<&NameRule> {
+    /// The first deny pattern that matches the path, ignoring files that git tracks.
+    pub(crate) fn find_pattern_ignoring_git(&self, path: &AbsPath) -> Option<&NameRule> {
         self.first_caught(path, |pattern| pattern.effect == NameRuleEffect::Deny)
     }
 
@@ -220,15 +220,14 @@ impl Grants {
         self.patterns.iter().filter(|pattern| is_meant(pattern)).find(|pattern| {
             (1..=parts.len()).any(|depth| {
                 pattern.glob.matches_components(&parts[..depth])
-                    && !self.lifted(pattern, &parts[..depth], path)
+                    && !self.is_excepted(pattern, &parts[..depth], path)
             })
         })
     }
 
-    /// How deep the tree begins in which a built-in exception may hold for `path`.
+    /// Depth of the tree in which a built-in exception may apply to `path`.
     ///
-    /// `**/vendor` speaks of what a project vendors, not of a project that happens to lie
-    /// in `~/vendor`.
+    /// `**/vendor` means a directory inside a project, not a project that lies in `~/vendor`.
     fn tree_depth(&self, path: &AbsPath) -> usize {
         if path.is_within(&self.workspace) {
             return self.workspace.depth();
@@ -236,33 +235,36 @@ impl Grants {
         let openers = self
             .rules
             .iter()
-            .filter(|rule| rule.opens() && rule.patterns_hold() && path.is_within(&rule.root));
+            .filter(|rule| rule.opens() && rule.patterns_apply() && path.is_within(&rule.root));
         openers.map(|rule| rule.root.depth()).min().unwrap_or(0)
     }
 
-    /// Whether something re-opens `caught`, the directory or file that the pattern matched.
-    fn lifted(&self, pattern: &NameRule, caught: &[&[u8]], path: &AbsPath) -> bool {
+    /// True if an exception or a grant re-opens `caught`, the directory or file that the pattern
+    /// matched.
+    fn is_excepted(&self, pattern: &NameRule, caught: &[&[u8]], path: &AbsPath) -> bool {
         if pattern.is_locked() {
             return false;
         }
         let (tree, is_whole) = (self.tree_depth(path), caught.len() == path.depth());
-        let excepted = self.exceptions.iter().filter(|exception| exception.may_lift(pattern)).any(
-            |exception| {
-                let parts = if exception.is_general() {
-                    caught.get(tree..).unwrap_or_default()
-                } else {
-                    caught
-                };
-                // What has something below it is a directory, and no file of that kind.
-                (is_whole || !exception.is_for_files()) && exception.covers(parts)
-            },
-        );
+        let excepted =
+            self.exceptions.iter().filter(|exception| exception.may_override(pattern)).any(
+                |exception| {
+                    let parts = if exception.is_general() {
+                        caught.get(tree..).unwrap_or_default()
+                    } else {
+                        caught
+                    };
+                    // A path with something below it is a directory, so an exception for files does not
+                    // apply.
+                    (is_whole || !exception.is_for_files()) && exception.covers(parts)
+                },
+            );
         excepted || self.rules.iter().any(|rule| rule.names_for(pattern, caught.len(), path))
     }
 }
 
 impl Rule {
-    /// Whether the rule lets something in, rather than keeping it out.
+    /// True if the rule gives access.
     pub fn opens(&self) -> bool {
         match self.effect {
             Effect::Read | Effect::Write | Effect::Private { .. } => true,
@@ -270,8 +272,8 @@ impl Rule {
         }
     }
 
-    /// Whether patterns hold in the tree this rule opens.
-    pub fn patterns_hold(&self) -> bool {
+    /// True if patterns apply in the tree that this rule opens.
+    pub fn patterns_apply(&self) -> bool {
         match &self.origin.source {
             Source::BuiltIn => false,
             Source::Preset(name) => name == ON_PATH,
@@ -279,25 +281,27 @@ impl Rule {
         }
     }
 
-    /// Whether no grant lifts it: only a managed rule can be, and what is ringfence's own.
+    /// True if no grant overrides the rule: a locked managed rule, or a rule on ringfence's own
+    /// files.
     pub fn is_locked(&self) -> bool {
         self.locked && matches!(self.origin.source, Source::Managed | Source::BuiltIn)
     }
 
-    /// Whether a person chose it. The workspace counts: whoever starts in
+    /// True if the user chose the rule. This includes the workspace: a user who starts in
     /// `~/my-secret-app` means that directory.
-    fn has_a_persons_weight(&self) -> bool {
-        self.origin.source.is_person() || matches!(self.origin.source, Source::Mode | Source::Tools)
+    fn has_user_precedence(&self) -> bool {
+        self.origin.source.is_user_choice()
+            || matches!(self.origin.source, Source::Mode | Source::Tools)
     }
 
-    /// Whether this rule names what the pattern caught at `depth`, or something below it
-    /// on the way to `path`.
+    /// True if this rule names the path that the pattern matched at `depth`, or a path between that
+    /// and `path`.
     fn names_for(&self, pattern: &NameRule, depth: usize, path: &AbsPath) -> bool {
         let enough = match pattern.effect {
             NameRuleEffect::Deny => self.opens(),
             NameRuleEffect::Protect => self.opens() && self.effect != Effect::Read,
         };
-        self.has_a_persons_weight()
+        self.has_user_precedence()
             && enough
             && path.is_within(&self.root)
             && self.root.depth() >= depth
@@ -305,36 +309,36 @@ impl Rule {
 }
 
 impl NameRule {
-    /// Whether no grant lifts it: only a managed rule can be.
+    /// True if no grant overrides the rule: a locked managed rule.
     pub fn is_locked(&self) -> bool {
         self.locked && self.origin.source == Source::Managed
     }
 }
 
 impl NameException {
-    /// Whether it speaks of names in any tree that is worked in.
+    /// True if the glob applies in any workspace tree.
     fn is_general(&self) -> bool {
-        self.origin.source == Source::BuiltIn && self.glob.floats()
+        self.origin.source == Source::BuiltIn && self.glob.applies_at_any_depth()
     }
 
-    /// Tells whether it speaks of a kind of file by its name, as a general one does that does not
-    /// end in `/**`. A person may mean a directory.
+    /// True if the glob describes a kind of file by its name: a general glob that does not end in
+    /// `/**`. A user's glob may mean a directory.
     fn is_for_files(&self) -> bool {
         self.is_general() && !self.glob.text().ends_with("/**")
     }
 
-    /// Tells whether it covers a path. A directory that is excepted covers all that is in it.
+    /// True if the exception covers a path. An excepted directory covers everything below it.
     fn covers(&self, parts: &[&[u8]]) -> bool {
         let first = if self.is_for_files() { parts.len().max(1) } else { 1 };
         (first..=parts.len()).any(|depth| self.glob.matches_components(&parts[..depth]))
     }
 
-    /// Whether this exception has a say over the pattern.
+    /// True if this exception may override the pattern.
     ///
-    /// A built-in exception speaks of the built-in denies alone: a person who denies
-    /// `*.pub` means it. A project's exception speaks of the project's own patterns: the
-    /// author of a repository must not open the user's secrets.
-    fn may_lift(&self, pattern: &NameRule) -> bool {
+    /// A built-in exception only overrides built-in denials: a user who denies `*.pub` means it. A
+    /// project's exception only overrides the project's own patterns: the author of a repository
+    /// must not open the user's secrets.
+    fn may_override(&self, pattern: &NameRule) -> bool {
         match self.origin.source {
             Source::BuiltIn => {
                 pattern.origin.source == Source::BuiltIn && pattern.effect == NameRuleEffect::Deny

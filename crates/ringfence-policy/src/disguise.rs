@@ -1,6 +1,6 @@
 //! Denied names that look absent or empty to programs that read them.
 //!
-//! A disguise changes the answer to a denied read, never the verdict: the path stays denied, and
+//! A disguise changes the result of a denied read, never the verdict: the path stays denied, and
 //! every attempt to open it is recorded.
 
 use serde::{Deserialize, Serialize};
@@ -12,22 +12,22 @@ use crate::grants::{Grants, Source};
 use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
 
-/// Answer that a program gets when it reads a denied path.
+/// Result of reading a denied path.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Disguise {
-    /// It is refused: EACCES.
+    /// The read fails with EACCES.
     #[default]
     Deny,
-    /// It looks absent: ENOENT.
+    /// The path looks absent: ENOENT.
     Hide,
-    /// It reads as an empty file or directory.
+    /// The path reads as an empty file or directory.
     Empty,
 }
 
-/// Built-in patterns that `env-files` speaks of.
+/// Built-in patterns that `env-files` applies to.
 const ENV_FILES: &[&str] = &["**/.env", "**/.env.*", "**/.envrc"];
 
 /// Entries of `hide`, and the choice for `.env` files.
@@ -39,9 +39,9 @@ pub struct Disguises {
 }
 
 impl Disguises {
-    /// The choice of the last layer that makes one. None of the answers opens anything, so every
-    /// layer may choose.
-    pub(crate) fn of(layers: &[PolicyLayer]) -> Self {
+    /// The choice of the last layer that makes one. No value opens a path, so every layer may
+    /// choose.
+    pub(crate) fn from_layers(layers: &[PolicyLayer]) -> Self {
         let chosen = layers.iter().rev().find_map(|layer| layer.policy.filesystem.env_files);
         Self { env_files: chosen.unwrap_or_default(), ..Self::default() }
     }
@@ -53,8 +53,8 @@ impl Disguises {
         }
     }
 
-    /// Tells whether any denied path may have a disguise.
-    pub fn is_any(&self) -> bool {
+    /// True if any denied path may have a disguise.
+    pub fn has_any(&self) -> bool {
         self.env_files != Disguise::Deny || !self.paths.is_empty() || !self.globs.is_empty()
     }
 
@@ -67,10 +67,10 @@ impl Disguises {
 }
 
 impl Grants {
-    /// The answer to a program that reads `path`, where that is denied; [`Disguise::Deny`] for
-    /// every path that is not.
+    /// The result for a program that reads `path`, if it is denied; [`Disguise::Deny`] for every
+    /// path without a disguise.
     pub fn disguise(&self, path: &AbsPath) -> Disguise {
-        if !self.disguises.is_any() {
+        if !self.disguises.has_any() {
             return Disguise::Deny;
         }
         let decision = self.decide(path, Access::Read);
@@ -92,8 +92,8 @@ impl Grants {
 }
 
 impl Decision {
-    /// True if a built-in pattern that `env-files` speaks of denies the path.
-    pub fn is_of_env_files(&self) -> bool {
+    /// True for a built-in pattern that `env-files` applies to.
+    pub fn is_env_file_pattern(&self) -> bool {
         let pattern = match &self.rule {
             Some(DecidingRule::Pattern(pattern)) => pattern,
             _ => return false,

@@ -1,11 +1,11 @@
-//! The words for rules and origins, in policies and messages.
+//! Words for rules and origins, in policies and messages.
 
 use std::fmt;
 
 use crate::grants::{Asking, Effect, Mode, NameRuleEffect, Observe, Origin, Source};
 
 impl Effect {
-    /// The word for it in policies and messages.
+    /// The word in policies and messages.
     pub fn word(&self) -> &'static str {
         match self {
             Effect::Read => "read",
@@ -18,7 +18,7 @@ impl Effect {
 }
 
 impl Mode {
-    /// The word for it in policies and messages.
+    /// The word in policies and messages.
     pub fn word(self) -> &'static str {
         match self {
             Mode::ReadOnly => "read-only",
@@ -29,7 +29,7 @@ impl Mode {
 }
 
 impl Observe {
-    /// The word for it in policies and messages.
+    /// The word in policies and messages.
     pub fn word(self) -> &'static str {
         match self {
             Observe::All => "all",
@@ -39,7 +39,7 @@ impl Observe {
 }
 
 impl Asking {
-    /// The word for it in policies and messages.
+    /// The word in policies and messages.
     pub fn word(self) -> &'static str {
         match self {
             Asking::Never => "never",
@@ -49,7 +49,7 @@ impl Asking {
 }
 
 impl NameRuleEffect {
-    /// The word for it in policies and messages.
+    /// The word in policies and messages.
     pub fn word(self) -> &'static str {
         match self {
             NameRuleEffect::Deny => "deny",
@@ -59,15 +59,17 @@ impl NameRuleEffect {
 }
 
 impl Origin {
-    /// The reason given in the file, or the one behind what is built in.
+    /// The reason given in the file, or the reason of a built-in rule.
     pub fn why(&self) -> Option<&str> {
         let built_in = || {
-            (self.source == Source::BuiltIn).then(|| crate::builtin::reason(&self.text)).flatten()
+            (self.source == Source::BuiltIn)
+                .then(|| crate::builtin::reason_for(&self.text))
+                .flatten()
         };
         self.reason.as_deref().or_else(built_in)
     }
 
-    /// The file and line, or the name of the layer where there is no file.
+    /// The file and line, or the name of the layer.
     pub fn place(&self) -> String {
         match (&self.file, self.line) {
             (Some(file), Some(line)) => format!("{file}:{line}"),
@@ -102,8 +104,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// Whether a character has no shape of its own and changes how others are shown: what
-/// terminals obey, what turns the direction of writing, and what takes no room.
+/// True if a character is invisible and changes the display of others: terminal controls, text
+/// direction marks and zero-width characters.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -1,7 +1,6 @@
-//! One more grant in a policy file, and everything else in it as it was.
+//! Adds one grant to a policy file and keeps everything else.
 //!
-//! What a person allows for good is written into the file that they wrote themselves: their
-//! comments, their order and their layout stay.
+//! A permanent grant goes into the user's own file: comments, order and layout stay.
 
 #[cfg(test)]
 mod tests;
@@ -28,11 +27,11 @@ pub struct PolicyEntryEdit {
 }
 
 impl PolicyEntryEdit {
-    /// The entry that opens this very path; `None` where no text would mean that path and
-    /// nothing else.
+    /// The entry that opens exactly this path; `None` if no text would mean that path and nothing
+    /// else.
     ///
-    /// It never begins with `./`: what is relative in a person's file speaks of whatever is
-    /// worked on, and would open the same name in every project.
+    /// It never begins with `./`: a relative entry in the user's file applies to every project, and
+    /// would open the same name in all of them.
     pub fn new(path: &AbsPath, access: Access, facts: &Facts) -> Option<Self> {
         let below = |directory: &AbsPath, start: &str| {
             Some(format!("{start}{}", path.relative_to(directory)?.to_str()?))
@@ -46,8 +45,8 @@ impl PolicyEntryEdit {
             anchor: &facts.workspace,
             at: SourcePosition::default(),
         };
-        let means_it = entry.path(facts).is_ok_and(|meant| meant == *path);
-        // A replaced byte stands for any byte, so the name is not known.
+        let means_it = entry.path(facts).is_ok_and(|resolved| resolved == *path);
+        // A replacement character stands for any byte, so the name is unknown.
         let shows = !text.chars().any(|c| is_hidden(c) || c == char::REPLACEMENT_CHARACTER);
         (means_it && shows).then_some(Self { section: FILES, key, text })
     }
@@ -57,22 +56,22 @@ impl PolicyEntryEdit {
         Self { section: HOSTS, key: "allow", text: rule.to_string() }
     }
 
-    /// The entry that lets a variable pass.
+    /// The entry that passes a variable.
     pub fn variable(name: &str) -> Self {
         Self { section: VARIABLES, key: "allow", text: name.to_owned() }
     }
 
-    /// The list it stands in: `read`, `write` or `allow`.
+    /// The key of its list: `read`, `write` or `allow`.
     pub fn key(&self) -> &'static str {
         self.key
     }
 
-    /// As it is written.
+    /// The entry as written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Adds it to `policy`; whether it was not there yet.
+    /// Adds the entry to `policy`; returns false if it was already there.
     fn enter(&self, policy: &mut Policy) -> bool {
         let files = &mut policy.filesystem;
         let list = match (self.section, self.key) {
@@ -99,13 +98,12 @@ const FILES: &str = "filesystem";
 const HOSTS: &str = "network";
 const VARIABLES: &str = "environment";
 
-/// A policy file that says nothing.
+/// An empty policy file.
 const EMPTY: &str = "version = 1\n";
 
-/// `text` with one more entry; `None` if it has that entry already. A file that is not there
-/// has no text.
+/// `text` with one more entry; `None` if it already has that entry. A missing file has no text.
 ///
-/// What comes out means what `text` means and the entry, or it does not come out.
+/// The result means exactly the old text plus the entry, or the call fails.
 pub fn edit_policy_entry(
     text: Option<&str>,
     file: &AbsPath,
@@ -126,7 +124,7 @@ pub fn edit_policy_entry(
     if is_right { Ok(Some(amended)) } else { Err(unfit()) }
 }
 
-/// Whether two policies say the same. An entry may be written in two ways.
+/// True if two policies mean the same. An entry can be written in two ways.
 fn same(mut one: Policy, mut other: Policy) -> bool {
     for policy in [&mut one, &mut other] {
         for list in [&mut policy.filesystem.read, &mut policy.filesystem.write] {
@@ -141,13 +139,13 @@ fn same(mut one: Policy, mut other: Policy) -> bool {
 }
 
 fn edit(text: &str, permit: &PolicyEntryEdit) -> Option<String> {
-    // What is edited has plain line ends, and gets its own back.
+    // The edit uses LF line ends and restores the original ones.
     let is_dos =
         text.contains("\r\n") && text.matches('\n').count() == text.matches("\r\n").count();
     let plain = if is_dos { text.replace("\r\n", "\n") } else { text.to_owned() };
     let mut document: DocumentMut = plain.parse().ok()?;
     if !document.contains_key(permit.section) {
-        // A comment at the end of the file stays before what comes behind it.
+        // A comment at the end of the file stays before the new table.
         let mut before = document.trailing().as_str().unwrap_or_default().to_owned();
         if !before.is_empty() && !before.ends_with('\n') {
             before.push('\n');
@@ -180,8 +178,7 @@ fn add(section: &mut dyn TableLike, permit: &PolicyEntryEdit) -> Option<()> {
     Some(())
 }
 
-/// Puts `text` at the end of a list that goes over one line or many, with comments behind its
-/// entries or not.
+/// Appends `text` to a list on one line or many, with or without comments after its entries.
 fn push(list: &mut Array, text: &str) {
     let has_comma = list.trailing_comma();
     let is_open = has_comma || list.is_empty();
@@ -193,7 +190,7 @@ fn push(list: &mut Array, text: &str) {
     let before = raw(last(list).and_then(|last| last.decor().prefix()));
     let mut value = Value::from(text);
     let end = if tail.contains('\n') || before.contains('\n') {
-        // What stands behind the last entry, such as a comment on it, stays behind it.
+        // Text after the last entry, such as a comment on it, stays after it.
         let indent = before.rsplit_once('\n').map_or("  ", |(_, indent)| indent);
         value.decor_mut().set_prefix(format!("{}\n{indent}", tail.trim_end()));
         tail.rfind('\n').map_or(String::new(), |at| tail[at..].to_owned())

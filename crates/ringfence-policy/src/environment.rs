@@ -1,4 +1,4 @@
-//! Which variables reach the sandbox.
+//! Filter of environment variables.
 
 mod checked;
 
@@ -11,53 +11,53 @@ pub use checked::ValueCheck;
 /// The search path of the `clean` profile.
 pub const CLEAN_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The variables of the `clean` profile whose value is the caller's own.
+/// Variables of the `clean` profile that keep the caller's value.
 const CLEAN_KEPT: [&str; 5] = ["LANG", "LC_ALL", "HOME", "USER", "PWD"];
 
-/// The variables of the `clean` profile whose value is fixed.
+/// Variables of the `clean` profile with a fixed value.
 const CLEAN_FIXED: [(&str, &str); 1] = [("PATH", CLEAN_PATH)];
 
-/// Whether a variable passes, and because of what.
+/// Decision about an environment variable, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvDecision {
-    /// It reaches the sandbox.
+    /// The variable reaches the sandbox.
     Passes {
-        /// The glob or name that lets it.
+        /// The reason.
         because: EnvReason,
     },
-    /// It does not.
+    /// The variable does not reach the sandbox.
     Filtered {
-        /// What holds it back.
+        /// The reason.
         because: EnvReason,
     },
 }
 
-/// What decides about a variable.
+/// Reason for a decision about a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvReason {
     /// The policy sets it.
     Set,
-    /// A person asked for it by name.
+    /// The user listed it by full name.
     Named,
-    /// This glob of the deny list.
+    /// A glob of the deny list.
     Denied(String),
-    /// This glob of the allow list.
+    /// A glob of the allow list.
     Allowed(String),
-    /// No list has it.
+    /// No list contains it.
     Unlisted,
     /// The `clean` profile has exactly six variables.
     Clean,
 }
 
 impl EnvDecision {
-    /// Whether the variable reaches the sandbox.
+    /// True if the variable reaches the sandbox.
     pub fn passes(&self) -> bool {
         matches!(self, EnvDecision::Passes { .. })
     }
 }
 
 impl EnvironmentRules {
-    /// The rules that hold without any policy file.
+    /// The rules without any policy file.
     pub fn built_in() -> Self {
         Self {
             allow: ENV_ALLOW.iter().map(|name| (*name).to_owned()).collect(),
@@ -66,10 +66,10 @@ impl EnvironmentRules {
         }
     }
 
-    /// Decides whether the variable `name` passes.
+    /// Decides if the variable `name` passes.
     ///
-    /// What is set is set; a name that a person asked for beats a deny, a deny beats an
-    /// allow, and what nobody lists does not pass.
+    /// A variable that the policy sets always passes. A name that the user listed overrides a deny,
+    /// a deny overrides an allow, and an unlisted variable does not pass.
     pub fn decide(&self, name: &str) -> EnvDecision {
         if self.set.contains_key(name) {
             return EnvDecision::Passes { because: EnvReason::Set };
@@ -96,9 +96,9 @@ impl EnvironmentRules {
         }
     }
 
-    /// The environment of the sandbox, made from the caller's.
+    /// The environment of the sandbox, from the caller's environment.
     ///
-    /// A name that is not UTF-8 does not pass: no list can have it.
+    /// A name that is not UTF-8 does not pass: no list can contain it.
     pub fn filter(
         &self,
         vars: impl Iterator<Item = (OsString, OsString)>,
@@ -118,12 +118,12 @@ impl EnvironmentRules {
     }
 }
 
-/// Whether the name looks as if its value were a secret, by the built-in list.
+/// True if the name suggests a secret, by the built-in list.
 pub fn looks_secret(name: &str) -> bool {
     ENV_DENY.iter().any(|entry| name_matches(entry.text, name))
 }
 
-/// `*` and `?` over the name, in any case: `aws_key` is as secret as `AWS_KEY`.
+/// Matches `*` and `?` in a name, case-insensitive: `aws_key` is as secret as `AWS_KEY`.
 pub(crate) fn name_matches(glob: &str, name: &str) -> bool {
     let (glob, name) = (glob.as_bytes(), name.as_bytes());
     let (mut g, mut n) = (0, 0);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tools_need_passes_and_secrets_do_not() {
+    fn harmless_variables_pass_and_secrets_do_not() {
         for name in
             ["PATH", "HOME", "LC_TIME", "NODE_ENV", "DEBUG", "CI", "MY_COLOUR", "RUST_BACKTRACE"]
         {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_asked_for_and_a_name_set_beat_the_denies() {
+    fn named_and_set_variables_override_denies() {
         check("GITHUB_TOKEN", true);
         check("SET_KEY", true);
         check("GITHUB_TOKEN_2", false);

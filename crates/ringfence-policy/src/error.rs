@@ -1,4 +1,4 @@
-//! What can be wrong with a policy.
+//! Errors in policies.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::glob::GlobError;
 use crate::network::HostRuleError;
 use crate::path::AbsPath;
 
-/// Where something was written.
+/// Position in a policy file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourcePosition {
     /// The file; `None` for a flag.
@@ -17,7 +17,7 @@ pub struct SourcePosition {
     pub column: Option<u32>,
 }
 
-/// Why a policy cannot be used.
+/// Reason for which a policy cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum PolicyError {
@@ -33,9 +33,9 @@ pub enum PolicyError {
     WrongType { at: SourcePosition, message: String },
     #[error("{at}`{value}` is not a value for `{key}`")]
     BadValue { at: SourcePosition, key: String, value: String, expected: &'static str },
-    #[error("{at}the policy does not say its `version`")]
+    #[error("{at}the policy has no `version`")]
     NoVersion { at: SourcePosition },
-    #[error("{at}version {found} is not known")]
+    #[error("{at}version {found} is not supported")]
     BadVersion { at: SourcePosition, found: String },
     #[error("{at}bad glob `{entry}`")]
     BadGlob { at: SourcePosition, entry: String, source: GlobError },
@@ -45,15 +45,15 @@ pub enum PolicyError {
     BadPath { at: SourcePosition, entry: String },
     #[error("{at}`{entry}` is a glob, and `{key}` takes paths")]
     GlobInGrant { at: SourcePosition, entry: String, key: &'static str },
-    #[error("{at}`{entry}` cannot be opened as a whole: a sandbox has its own")]
+    #[error("{at}`{entry}` cannot be opened as a whole: the sandbox has its own")]
     OwnPlace { at: SourcePosition, entry: String },
     #[error("{at}`{entry}` needs the variable `{name}`, which is not set")]
     UnsetVariable { at: SourcePosition, entry: String, name: String },
-    #[error("{at}`locked` is for the managed policy only")]
+    #[error("{at}`locked` is only allowed in the managed policy")]
     LockedOutsideManaged { at: SourcePosition },
     #[error("{at}`mode = allow-list` needs at least one host in `allow`")]
     EmptyList { at: SourcePosition },
-    #[error("{at}the value of `{env}` cannot stand in a header: {problem}")]
+    #[error("{at}the value of `{env}` cannot be used in a header: {problem}")]
     BadSecret { at: SourcePosition, env: String, problem: &'static str },
     #[error("{at}`{entry}` cannot be added without changing something else in the file")]
     NotAmendable { at: SourcePosition, entry: String },
@@ -61,7 +61,7 @@ pub enum PolicyError {
     NotASetting { what: String },
     #[error("policy files extend each other in a circle: {}", chain(.files))]
     ExtendsCycle { files: Vec<AbsPath> },
-    #[error("the workspace {workspace} holds the whole home directory or more")]
+    #[error("the workspace {workspace} contains the whole home directory")]
     WorkspaceTooBroad { workspace: AbsPath },
     #[error("{flag} goes beyond what the managed policy allows, `{ceiling}`")]
     BeyondCeiling { flag: &'static str, ceiling: &'static str },
@@ -96,41 +96,41 @@ impl PolicyError {
         }
     }
 
-    /// What to do about it.
+    /// A hint for the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            PolicyError::Syntax { .. } | PolicyError::WrongType { .. } => "`ringfence policy schema` says what may stand there".to_owned(),
-            PolicyError::FrontMatter { .. } => "docs/agents.md has the keys of a definition and how they are written".to_owned(),
+            PolicyError::Syntax { .. } | PolicyError::WrongType { .. } => "`ringfence policy schema` shows the expected format".to_owned(),
+            PolicyError::FrontMatter { .. } => "see docs/agents.md for the keys of an agent definition".to_owned(),
             PolicyError::NotUtf8 { .. } => "save the file as UTF-8".to_owned(),
             PolicyError::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             PolicyError::UnknownKey { nearest: None, .. } => "`ringfence policy schema` lists the keys".to_owned(),
             PolicyError::BadValue { expected, .. } => format!("write {expected}"),
             PolicyError::NoVersion { .. } => "write `version = 1` on the first line".to_owned(),
-            PolicyError::BadVersion { .. } => "this ringfence knows `version = 1`: write that, or use a newer ringfence".to_owned(),
+            PolicyError::BadVersion { .. } => "this ringfence supports `version = 1`: write that, or use a newer ringfence".to_owned(),
             PolicyError::BadGlob { source, .. } => source.hint().to_owned(),
             PolicyError::BadHost { problem, .. } => problem.hint(),
             PolicyError::BadPath { .. } => "write a path such as `/data`, `~/data` or `data`".to_owned(),
             PolicyError::OwnPlace { .. } => "name the directories in it that are needed".to_owned(),
             PolicyError::GlobInGrant { key, .. } => {
-                format!("name the directory itself: `{key}` opens everything below it, and `deny` takes globs out again")
+                format!("name the directory itself: `{key}` opens everything below it, and `deny` can exclude globs below it")
             }
-            PolicyError::UnsetVariable { name, .. } => format!("export {name}=…, or write the path out"),
+            PolicyError::UnsetVariable { name, .. } => format!("export {name}=…, or write the full path"),
             PolicyError::LockedOutsideManaged { .. } => "move the entry to /etc/ringfence/policy.toml".to_owned(),
             PolicyError::EmptyList { .. } => {
-                "list hosts in `allow` under [network] or by `--allow-host`; `mode = \"none\"` or `--net none` if none is meant".to_owned()
+                "list hosts in `allow` under [network] or by `--allow-host`; use `mode = \"none\"` or `--net none` for no network".to_owned()
             }
-            PolicyError::BadSecret { env, .. } => format!("export {env} anew, without line ends and blanks around it"),
+            PolicyError::BadSecret { env, .. } => format!("export {env} again, without line breaks and surrounding whitespace"),
             PolicyError::NotAmendable { .. } => "add it by hand".to_owned(),
             PolicyError::NotASetting { .. } => "ringfence configure list".to_owned(),
-            PolicyError::ExtendsCycle { .. } => "take one of the files out of `extends`".to_owned(),
+            PolicyError::ExtendsCycle { .. } => "remove one of the files from `extends`".to_owned(),
             PolicyError::WorkspaceTooBroad { workspace } => {
                 format!("cd into a project, or name one with `-C DIR`; `--write {workspace}` opens all of it to commands")
             }
-            PolicyError::BeyondCeiling { .. } => "ask whoever keeps /etc/ringfence/policy.toml".to_owned(),
+            PolicyError::BeyondCeiling { .. } => "ask the administrator to change /etc/ringfence/policy.toml".to_owned(),
         })
     }
 
-    /// The file, where there is one.
+    /// The file, if the error is in one.
     pub fn file(&self) -> Option<&AbsPath> {
         self.place()?.file.as_ref()
     }
@@ -177,7 +177,7 @@ fn chain(files: &[AbsPath]) -> String {
     files.iter().map(AbsPath::to_string).collect::<Vec<_>>().join(" → ")
 }
 
-/// `FILE:LINE:COLUMN: `, as far as it is known.
+/// Formats `FILE:LINE:COLUMN: `, as far as known.
 impl fmt::Display for SourcePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(file) = &self.file else { return Ok(()) };

@@ -1,41 +1,41 @@
-//! What an entry of a list means: a path, or a glob on paths.
+//! Expands an entry of a list into a path or a glob.
 
 use crate::error::{PolicyError, SourcePosition};
 use crate::facts::Facts;
 use crate::glob::{Glob, GlobCase, GlobError};
 use crate::path::AbsPath;
 
-/// An entry with everything that gives it meaning.
+/// An entry with its context.
 pub(crate) struct ExpandedEntry<'a> {
-    /// As written.
+    /// The entry as written.
     pub(crate) text: &'a str,
-    /// The list it stands in.
+    /// The key of its list.
     pub(crate) key: &'static str,
-    /// What relative entries are relative to.
+    /// The base directory of relative entries.
     pub(crate) anchor: &'a AbsPath,
-    /// Where it was written.
+    /// Position of the entry.
     pub(crate) at: SourcePosition,
 }
 
-/// What every sandbox makes for itself, and could not stand without.
-const OWN: &[&str] = &["/", "/run"];
+/// Directories that every sandbox creates for itself and needs.
+const SANDBOX_DIRECTORIES: &[&str] = &["/", "/run"];
 
-/// Whether every sandbox makes this for itself, so that nobody can open it as a whole.
-pub fn is_sandboxes_own(path: &AbsPath) -> bool {
-    OWN.iter().any(|own| path.as_path() == *own)
+/// True if every sandbox creates this directory for itself, so that no rule can open it as a whole.
+pub fn is_created_by_sandbox(path: &AbsPath) -> bool {
+    SANDBOX_DIRECTORIES.iter().any(|own| path.as_path() == *own)
 }
 
-/// What an entry of `deny`, `protect` or `except` speaks of.
+/// Target of an entry of `deny`, `protect` or `except`.
 #[derive(Debug, PartialEq)]
 pub(crate) enum EntryTarget {
-    /// One path and what is below.
+    /// One path and everything below it.
     Path(AbsPath),
     /// Names.
     Glob(Glob),
 }
 
 impl ExpandedEntry<'_> {
-    /// As an entry of `read` or `write`: a path. `dir/**` is the directory.
+    /// Resolves an entry of `read` or `write` to a path. `dir/**` is the directory.
     pub(crate) fn path(&self, facts: &Facts) -> Result<AbsPath, PolicyError> {
         let text = without_trailing_stars(self.text);
         if is_glob(text) {
@@ -46,16 +46,15 @@ impl ExpandedEntry<'_> {
             });
         }
         let path = self.expand_path(text, facts)?;
-        if is_sandboxes_own(&path) {
+        if is_created_by_sandbox(&path) {
             return Err(PolicyError::OwnPlace { at: self.at.clone(), entry: self.text.to_owned() });
         }
         Ok(path)
     }
 
-    /// As an entry of `deny`, `protect` or `except`.
+    /// Resolves an entry of `deny`, `protect` or `except`.
     ///
-    /// What holds no `/`, `~` or `$` is a name at any depth: whoever denies `.env` means
-    /// every one of them.
+    /// An entry without `/`, `~` or `$` is a name at any depth: `.env` means every `.env`.
     pub(crate) fn target(&self, facts: &Facts) -> Result<EntryTarget, PolicyError> {
         let text = without_trailing_stars(self.text);
         if !self.text.contains('/') && !text.starts_with(['~', '$']) && text != "." && text != ".."
@@ -94,7 +93,7 @@ impl ExpandedEntry<'_> {
             return Ok(facts.home.clone());
         }
         if let Some(below) = text.strip_prefix("~/") {
-            // Behind `~/` an absolute value must not replace the home directory.
+            // After `~/` an absolute value must not replace the home directory.
             let below = self.variables(below, facts, str::to_owned)?;
             return Ok(facts.home.join(below.trim_start_matches('/')));
         }
@@ -104,8 +103,8 @@ impl ExpandedEntry<'_> {
         Ok(self.anchor.join(self.variables(text, facts, str::to_owned)?))
     }
 
-    /// Replaces `$NAME` and `${NAME}`. A variable that is not set is an error: an empty
-    /// value would turn `$DATA/x` into `/x`.
+    /// Replaces `$NAME` and `${NAME}`. An unset variable is an error: an empty value would turn
+    /// `$DATA/x` into `/x`.
     fn variables(
         &self,
         text: &str,
@@ -138,7 +137,7 @@ impl ExpandedEntry<'_> {
     }
 }
 
-/// The name behind a `$`, and what follows it.
+/// The name after a `$`, and the rest of the text.
 fn variable_name(text: &str) -> (&str, &str) {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if let Some(braced) = text.strip_prefix('{') {
@@ -151,12 +150,12 @@ fn variable_name(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// The brace of `${NAME}` is not one of a glob.
+/// True for a glob. The brace of `${NAME}` does not count.
 fn is_glob(text: &str) -> bool {
     Glob::is_glob(&text.replace("${", "$"))
 }
 
-/// `dir/**` is `dir`: a rule on a directory holds for everything below it.
+/// `dir/**` becomes `dir`: a rule on a directory applies to everything below it.
 fn without_trailing_stars(text: &str) -> &str {
     match text.strip_suffix("/**") {
         Some("") => "/",
@@ -194,7 +193,7 @@ mod tests {
         assert_eq!(found.as_deref().map_err(|error| error.code()), expect, "{text}");
     }
 
-    /// The path, or `glob` and one path it matches.
+    /// Checks for a path, or for a glob and one path that it matches.
     #[track_caller]
     fn check_target(text: &str, expect: Result<&str, &str>) {
         match (with_entry(text, |entry, facts| entry.target(facts)).unwrap(), expect) {

@@ -1,6 +1,6 @@
-//! What the policy has to know of the machine and of the command line.
+//! Facts about the machine and the command line.
 //!
-//! Plain data: the engine gathers it, this crate only reads it.
+//! Plain data: the engine collects it, this crate only reads it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,43 +8,43 @@ use crate::command::Platform;
 use crate::grants::{Asking, Limits, Mode, NetworkMode, Observe, OnGap};
 use crate::path::AbsPath;
 
-/// What is known of the machine, the user and the project.
+/// Facts about the machine, the user and the project.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
-    /// The project that is worked on, canonical.
+    /// The project directory, canonical.
     pub workspace: AbsPath,
     /// The user's home directory, canonical.
     pub home: AbsPath,
     /// The user's name.
     pub user: String,
-    /// The system.
+    /// The platform.
     pub platform: Platform,
-    /// Variables that entries may name.
+    /// Environment variables that entries may use.
     pub variables: BTreeMap<String, String>,
     /// The existing directories on `PATH`, canonical, in order.
     pub path_dirs: Vec<AbsPath>,
-    /// Which directories around those hold an installed program and no project.
+    /// The directories around those that contain an installed program and no project.
     pub installations: BTreeSet<AbsPath>,
-    /// For each [`Preset`](crate::presets::Preset) that has one on `PATH`, a program it is known
-    /// by.
+    /// For each [`Preset`](crate::presets::Preset) with a program on `PATH`, the name of that
+    /// program.
     pub programs: BTreeSet<String>,
-    /// Where git keeps its files, if that is outside the workspace.
+    /// The git directories, if they are outside the workspace.
     pub git: Option<GitLayout>,
-    /// The project's remotes, as git has them.
-    pub remotes: Vec<Remote>,
+    /// The git remotes of the project.
+    pub remotes: Vec<GitRemote>,
     /// The project's own cache directory.
     pub store: AbsPath,
-    /// Where ringfence keeps what it remembers of runs, such as the audit log.
+    /// The state directory of ringfence, with the audit log.
     pub state: AbsPath,
 }
 
 impl Facts {
-    /// A host of which nothing more is known than these three; what is remembered is kept in
-    /// the home.
-    pub fn plain(workspace: AbsPath, home: AbsPath, store: AbsPath) -> Self {
+    /// Facts of a host with only these three paths; the state directory is below the home
+    /// directory.
+    pub fn minimal(workspace: AbsPath, home: AbsPath, store: AbsPath) -> Self {
         Self {
             workspace,
-            user: "somebody".into(),
+            user: "user".into(),
             platform: Platform::Linux,
             variables: BTreeMap::new(),
             path_dirs: Vec::new(),
@@ -68,22 +68,21 @@ pub struct GitLayout {
     pub common_dir: AbsPath,
 }
 
-/// Where a project is fetched from or pushed to.
+/// A git remote of the project.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remote {
-    /// As git calls it: `origin`.
+pub struct GitRemote {
+    /// Name in git: `origin`.
     pub name: String,
-    /// As it is written.
+    /// The URL as written.
     pub url: String,
 }
 
 /// The flags of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flags {
-    /// The directory that relative entries are relative to.
+    /// The base directory of relative entries.
     pub cwd: AbsPath,
-    /// The directory the agent was started in, where that is another one: it reads its settings
-    /// there.
+    /// The directory in which the agent was started, if different: it reads its settings there.
     pub started_in: Option<AbsPath>,
     /// `--sandbox`, `--no-sandbox`
     pub enabled: Option<bool>,
@@ -124,7 +123,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// No flag at all, given in `cwd`.
+    /// No flags, with the current directory `cwd`.
     pub fn none(cwd: AbsPath) -> Self {
         Self {
             cwd,

@@ -1,77 +1,76 @@
-//! What stands between two lines of `---` at the head of a Markdown file.
+//! Front matter: the part between two lines of `---` at the top of a Markdown file.
 //!
-//! Written as YAML, and read by a reader of our own: files of agents in the wild hold
-//! descriptions that are no YAML (colons, quotation marks, whole dialogues), and are read all the
-//! same by whoever they were written for. So keys that somebody relies on are read strictly, and
-//! whatever could be read in two ways is an error with its place; of any other key, what cannot
-//! be read is its text.
+//! The syntax is YAML, with an own parser: real agent files contain descriptions that are not valid
+//! YAML (colons, quotes, whole dialogues), and the programs they were written for accept them. Keys
+//! with an effect are parsed strictly, and an ambiguous value is an error with its position. The
+//! value of any other key that cannot be parsed is kept as raw text.
 
 mod value;
 
 use crate::error::{PolicyError, SourcePosition};
 use crate::path::AbsPath;
 
-/// The head of a Markdown file.
+/// The front matter of a Markdown file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrontMatter {
-    /// In the order in which they stand there; no key twice.
+    /// Entries in the order of the file, without duplicate keys.
     pub entries: Vec<FrontMatterEntry>,
-    /// What stands below it.
+    /// The text after the front matter.
     pub body: String,
 }
 
 /// A key with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrontMatterEntry {
-    /// As it is written, without quotation marks.
+    /// The key without quotes.
     pub key: String,
     /// Line and column of the key, both from 1.
     pub at: (u32, u32),
-    /// What it is set to.
+    /// The value.
     pub value: FrontMatterValue,
 }
 
-/// What a key is set to, with its place.
+/// A value with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrontMatterValue {
     /// Line and column, both from 1.
     pub at: (u32, u32),
-    /// What it is.
+    /// The content.
     pub kind: FrontMatterKind,
 }
 
-/// What a value is.
+/// Content of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrontMatterKind {
-    /// Nothing stands there.
+    /// No value.
     Nothing,
-    /// A text, quoted or not. Numbers and switches are texts as well.
+    /// A text, quoted or not. Numbers and booleans are texts, too.
     Text(String),
     /// `[a, b]`, or lines with dashes.
     List(Vec<FrontMatterValue>),
-    /// Lines with keys of their own.
+    /// Lines with nested keys.
     Map(Vec<FrontMatterEntry>),
-    /// It could not be read, and nobody relies on it.
+    /// A value that could not be parsed, of a key without strict parsing.
     Raw(String),
 }
 
-/// Longer heads than this are nobody's.
+/// Maximum length of the front matter, in bytes. No real file is longer.
 const LONGEST: usize = 1 << 18;
 
-/// Why a value cannot be read: where, and what is wrong.
+/// Position and description of an error in a value.
 pub(crate) type FrontMatterFault = ((u32, u32), String);
 
-/// One line, without its end.
+/// One line without its line break.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrontMatterRow<'a> {
     pub(crate) number: u32,
-    /// How many characters of the line stand before `text`.
+    /// Number of characters of the line before `text`.
     pub(crate) before: u32,
     pub(crate) text: &'a str,
 }
 
 impl<'a> FrontMatterRow<'a> {
-    /// How far it is indented.
+    /// Indentation of the line.
     pub(crate) fn indent(&self) -> usize {
         self.text.len() - self.text.trim_start_matches(' ').len()
     }
@@ -81,7 +80,7 @@ impl<'a> FrontMatterRow<'a> {
         text.is_empty() || text.starts_with('#')
     }
 
-    /// The same from the byte `offset` on.
+    /// The row from the byte `offset` on.
     pub(crate) fn from(&self, offset: usize) -> FrontMatterRow<'a> {
         let before = self.text[..offset].chars().count();
         FrontMatterRow {
@@ -97,7 +96,7 @@ impl<'a> FrontMatterRow<'a> {
 }
 
 impl FrontMatter {
-    /// Reads the head of `text`. What `strict` names is read strictly.
+    /// Parses the front matter of `text`. The keys in `strict` are parsed strictly.
     pub fn parse(text: &str, file: &AbsPath, strict: &[&str]) -> Result<FrontMatter, PolicyError> {
         let fail = |(at, what): FrontMatterFault| {
             let at =
@@ -120,7 +119,7 @@ impl FrontMatter {
                 break;
             }
             if offset > LONGEST {
-                return Err(fail(((1, 1), "the head of the file is longer than 256 KiB".into())));
+                return Err(fail(((1, 1), "the front matter is longer than 256 KiB".into())));
             }
             rows.push(FrontMatterRow {
                 number: u32::try_from(i + 1).unwrap_or(u32::MAX),
@@ -132,21 +131,24 @@ impl FrontMatter {
             let what = if rows.is_empty() {
                 "the file does not begin with `---`"
             } else {
-                "the head that begins here has no end"
+                "the front matter that begins here has no end"
             };
-            return Err(fail(((1, 1), format!("{what}: keys stand between two lines of `---`"))));
+            return Err(fail((
+                (1, 1),
+                format!("{what}: write the keys between two lines of `---`"),
+            )));
         };
         let entries = entries(&rows[1..], FrontMatterRules { strict, depth: 0 }).map_err(fail)?;
         Ok(FrontMatter { entries, body: text[end..].to_owned() })
     }
 
-    /// The entry of this key.
+    /// The entry with this key.
     pub fn get(&self, key: &str) -> Option<&FrontMatterEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 }
 
-/// What is read strictly, and how deep we are.
+/// The strict keys, and the nesting depth.
 #[derive(Clone, Copy)]
 pub(crate) struct FrontMatterRules<'a> {
     pub(crate) strict: &'a [&'a str],
@@ -154,13 +156,14 @@ pub(crate) struct FrontMatterRules<'a> {
 }
 
 impl FrontMatterRules<'_> {
-    /// Within a value everything is as strict as the value.
+    /// True if the value of this key is parsed strictly. Inside a strict value everything is
+    /// strict.
     fn is_strict(&self, key: &str) -> bool {
         self.depth > 0 || self.strict.contains(&key)
     }
 }
 
-/// Rows with keys at their beginning, each with the rows that belong to it.
+/// Groups rows by key: each key with the rows that belong to it.
 pub(crate) fn entries(
     rows: &[FrontMatterRow<'_>],
     rules: FrontMatterRules<'_>,
@@ -175,10 +178,11 @@ pub(crate) fn entries(
         }
         let (key, value) = key(row)?;
         let is_strict = rules.is_strict(&key);
-        let more = rows[next + 1..].iter().take_while(|row| belongs(row, is_strict)).count();
+        let more =
+            rows[next + 1..].iter().take_while(|row| continues_value(row, is_strict)).count();
         let below = &rows[next + 1..=next + more];
         if let Some(first) = entries.iter().find(|entry| entry.key == key) {
-            return Err((row.at(), format!("`{key}` stands in line {} already", first.at.0)));
+            return Err((row.at(), format!("`{key}` is already set in line {}", first.at.0)));
         }
         let read = value::read(value, below, rules.depth);
         let value = match read {
@@ -194,9 +198,9 @@ pub(crate) fn entries(
     Ok(entries)
 }
 
-/// Whether a row goes on with what stands before it. Prose that is not indented goes on with a
-/// text that nobody relies on.
-fn belongs(row: &FrontMatterRow<'_>, is_strict: bool) -> bool {
+/// True if a row continues the previous value. Unindented prose continues a text that is not
+/// strict.
+fn continues_value(row: &FrontMatterRow<'_>, is_strict: bool) -> bool {
     let is_indented = row.text.starts_with([' ', '\t']);
     is_indented
         || row.text.trim().is_empty()
@@ -205,14 +209,14 @@ fn belongs(row: &FrontMatterRow<'_>, is_strict: bool) -> bool {
         || (!is_strict && key(*row).is_err())
 }
 
-/// Whether it is an item of a list.
+/// True if the text is a list item.
 pub(crate) fn is_item(text: &str) -> bool {
     text == "-" || text.starts_with("- ")
 }
 
-/// The key that a row begins with, and what stands behind the colon.
+/// The key of a row, and the text after the colon.
 fn key<'a>(row: FrontMatterRow<'a>) -> Result<(String, FrontMatterRow<'a>), FrontMatterFault> {
-    let wrong = || (row.at(), "a line such as `key: value` was expected here".to_owned());
+    let wrong = || (row.at(), "expected a line such as `key: value`".to_owned());
     let quote = row.text.chars().next().filter(|c| matches!(c, '"' | '\''));
     let (key, rest) = match quote {
         Some(quote) => {

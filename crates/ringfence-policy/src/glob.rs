@@ -1,8 +1,7 @@
-//! Globs over paths: parsing, and matching that stays linear in the path.
+//! Globs over paths: parser, and a matcher that is linear in the path.
 //!
-//! An own matcher instead of a regex engine: a policy has some thirty globs and is
-//! compiled at each start, where building automata would cost more than the whole
-//! rest of the policy.
+//! An own matcher instead of a regex engine: a policy has some thirty globs and is compiled at each
+//! start, where building automata would cost more than the whole rest of the policy.
 
 mod compile;
 mod segment;
@@ -18,9 +17,9 @@ pub(crate) use segment::NameShape;
 
 /// A compiled glob.
 ///
-/// `*` and `?` stay within a component, `**` is a whole component and stands for any
-/// number of them, `[a-z]`, `[!a]` and `{a,b}` work as in a shell. A glob without `/`
-/// matches the last component at any depth.
+/// `*` and `?` match within a component, `**` is a whole component and matches any number of them,
+/// `[a-z]`, `[!a]` and `{a,b}` work as in a shell. A glob without `/` matches the last component at
+/// any depth.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "GlobText", into = "GlobText")]
 pub struct Glob {
@@ -28,34 +27,34 @@ pub struct Glob {
     alternatives: Vec<Vec<GlobSegment>>,
 }
 
-/// Whether upper and lower case are the same.
+/// Case sensitivity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GlobCase {
-    /// `A` is not `a`.
+    /// `A` does not match `a`.
     #[default]
     Sensitive,
-    /// `A` is `a`.
+    /// `A` matches `a`.
     Insensitive,
 }
 
-/// What the last component alone says about a match.
+/// Result of matching the last component alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NameMatch {
-    /// No path that ends with this name matches.
+    /// No path with this last component matches.
     No,
-    /// It depends on the directories.
+    /// The result depends on the directories.
     Perhaps,
-    /// Every path that ends with this name matches.
+    /// Every path with this last component matches.
     Yes,
 }
 
-/// Why a text is not a glob; `at` is the byte position of the fault.
+/// Reason for which a text is no glob; `at` is the byte offset of the error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum GlobError {
     #[error("the glob is empty")]
     Empty,
-    #[error("the glob holds a NUL byte at position {at}")]
+    #[error("the glob contains a NUL byte at position {at}")]
     Nul { at: usize },
     #[error("the glob is longer than {limit} bytes")]
     TooLong { limit: usize },
@@ -65,9 +64,9 @@ pub enum GlobError {
     UnclosedBrace { at: usize },
     #[error("`**` at position {at} is not a whole component")]
     DoubleStarInName { at: usize },
-    #[error("the range at position {at} runs backwards")]
+    #[error("the range at position {at} is reversed")]
     BadRange { at: usize },
-    #[error("the braces stand for more than {limit} alternatives")]
+    #[error("the braces expand to more than {limit} alternatives")]
     TooManyAlternatives { limit: usize },
     #[error("`..` at position {at} cannot be matched")]
     ParentComponent { at: usize },
@@ -92,11 +91,11 @@ impl GlobError {
         }
     }
 
-    /// What to write instead.
+    /// A hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             GlobError::Empty => "write a path or a glob such as `**/.env`",
-            GlobError::Nul { .. } => "remove the NUL byte: no path can hold one",
+            GlobError::Nul { .. } => "remove the NUL byte: no path can contain one",
             GlobError::TooLong { .. } | GlobError::TooManyAlternatives { .. } => {
                 "split it into several entries"
             }
@@ -115,7 +114,7 @@ impl GlobError {
         }
     }
 
-    /// Byte position of the fault in the glob, where there is one.
+    /// Byte offset of the error in the glob, if there is one.
     pub fn position(&self) -> Option<usize> {
         match *self {
             GlobError::Nul { at }
@@ -135,15 +134,15 @@ impl GlobError {
 impl Glob {
     /// Compiles `text`.
     ///
-    /// A text that begins with `/` is absolute, one without `/` or with `**/` in front
-    /// holds everywhere, any other is relative to `anchor`. Whoever knows the home
-    /// directory has replaced `~` before.
+    /// A text that begins with `/` is absolute. A text without `/`, or that begins with `**/`,
+    /// applies everywhere. Any other text is relative to `anchor`. The caller must expand `~`
+    /// first.
     pub fn new(text: &str, anchor: Option<&AbsPath>, case: GlobCase) -> Result<Self, GlobError> {
         let written = GlobText { text: text.to_owned(), anchor: anchor.cloned(), case };
         Self::try_from(written)
     }
 
-    /// `text` as a glob that matches exactly `text`.
+    /// A glob that matches exactly `text`.
     pub fn escape(text: &str) -> String {
         let mut escaped = String::with_capacity(text.len());
         for c in text.chars() {
@@ -156,28 +155,28 @@ impl Glob {
         escaped
     }
 
-    /// Whether `text` holds a character that is special in globs.
+    /// True if `text` contains a glob character.
     pub fn is_glob(text: &str) -> bool {
         text.contains(is_special)
     }
 
-    /// The glob as it was written.
+    /// The glob as written.
     pub fn text(&self) -> &str {
         &self.written.text
     }
 
-    /// Whether the whole path matches.
+    /// True if the whole path matches.
     pub fn matches(&self, path: &AbsPath) -> bool {
         self.matches_components(&components(path))
     }
 
-    /// Whether the path or a directory above it matches.
+    /// True if the path or one of its parents matches.
     pub fn covers(&self, path: &AbsPath) -> bool {
         let parts = components(path);
         (0..=parts.len()).any(|depth| self.matches_components(&parts[..depth]))
     }
 
-    /// What the last component alone says: for scanning trees without building paths.
+    /// Matches the last component alone: for scans that do not build paths.
     pub fn matches_name(&self, name: &OsStr) -> NameMatch {
         let name = name.as_encoded_bytes();
         self.alternatives
@@ -187,23 +186,23 @@ impl Glob {
             .unwrap_or(NameMatch::No)
     }
 
-    /// Whether it holds at any depth, whatever stands above.
-    pub(crate) fn floats(&self) -> bool {
+    /// True if the glob applies at any depth.
+    pub(crate) fn applies_at_any_depth(&self) -> bool {
         self.alternatives.iter().all(|segments| segments.first() == Some(&GlobSegment::AnyDepth))
     }
 
-    /// As [`Glob::matches`], on a path already split.
+    /// Like [`Glob::matches`], on a path that is already split.
     pub(crate) fn matches_components(&self, parts: &[&[u8]]) -> bool {
         self.alternatives.iter().any(|segments| segment::match_path(segments, parts))
     }
 
-    /// The shapes of the last component, one for each alternative.
+    /// The shapes of the last component, one per alternative.
     pub(crate) fn name_shapes(&self) -> impl Iterator<Item = NameShape> + '_ {
-        self.alternatives.iter().map(|segments| NameShape::of(segments.last()))
+        self.alternatives.iter().map(|segments| NameShape::from_segment(segments.last()))
     }
 }
 
-/// The path's components without the root.
+/// The components of the path without the root.
 pub(crate) fn components(path: &AbsPath) -> Vec<&[u8]> {
     path.as_bytes().split(|&b| b == b'/').filter(|part| !part.is_empty()).collect()
 }
@@ -230,7 +229,7 @@ impl fmt::Display for Glob {
     }
 }
 
-/// What a glob is made from, and all of it that is ever stored.
+/// The serialized form of a glob.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct GlobText {
     text: String,

@@ -1,4 +1,4 @@
-//! What a policy means here: absolute rules with their origins, ready to be planned or asked.
+//! The resolved policy: absolute rules with their origins, ready for planning and decisions.
 
 use std::collections::BTreeMap;
 
@@ -12,99 +12,100 @@ use crate::path::AbsPath;
 use crate::tools::ToolRules;
 use crate::tracked::TrackedFiles;
 
-/// The resolved policy: every path absolute, every rule with the place it came from.
+/// The resolved policy. Every path is absolute, and every rule has its origin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Grants {
-    /// How much of the workspace may be written.
+    /// Write access to the workspace.
     pub mode: Mode,
-    /// The project that is worked on.
+    /// The project directory.
     pub workspace: AbsPath,
     /// The user's home directory.
     pub home: AbsPath,
-    /// Rules on paths; see [`Grants::decide`] for who wins.
+    /// Rules on paths; see [`Grants::decide`] for their precedence.
     pub rules: Vec<Rule>,
-    /// Rules on names, which hold in every opened tree, also for files that appear later.
+    /// Rules on names. They apply in every opened tree, also to files created later.
     pub patterns: Vec<NameRule>,
-    /// What re-opens a file that a pattern caught.
+    /// Globs that exempt a file from a name rule.
     pub exceptions: Vec<NameException>,
     /// Files that are open because git tracks them.
     pub tracked: TrackedFiles,
-    /// Which denied names look absent, or empty.
+    /// Denied names that look absent or empty.
     pub disguises: Disguises,
-    /// Files of tools, and directories of such files, that are denied if they hold credentials.
+    /// Configuration files of tools, and directories of such files, denied if they contain
+    /// credentials.
     pub suspects: Vec<AbsPath>,
-    /// Which variables pass.
+    /// Environment variables that pass.
     pub environment: EnvironmentRules,
-    /// What of the network is open.
+    /// Rules on network access.
     pub network: NetworkRules,
-    /// Guards on the command's text.
+    /// Rules on the text of command lines.
     pub commands: CommandRules,
     /// Tools that may not be used.
     pub tools: ToolRules,
-    /// Ceilings on what a command may use.
+    /// Resource limits of a command.
     pub limits: Limits,
-    /// What to do when something asked for cannot be enforced.
+    /// Action when this host cannot enforce a requested rule.
     pub on_gap: OnGap,
-    /// What is told of a run.
+    /// Events to report.
     pub observe: Observe,
-    /// Who is asked about what is refused.
+    /// Prompt on a denial.
     pub ask: Asking,
-    /// How the audit log is kept.
+    /// Settings of the audit log.
     pub audit: AuditRules,
-    /// Whether commands are confined at all.
+    /// True if commands run in a sandbox at all.
     pub enabled: bool,
-    /// Who may do without.
+    /// Rules on running without a sandbox.
     pub sandbox: SandboxRules,
-    /// Things worth telling the person, such as a rule that had no effect.
+    /// Warnings for the user, such as a rule without effect.
     pub warnings: Vec<String>,
 }
 
-/// How much of the workspace may be written.
+/// Write access to the workspace.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Nothing but the private `/tmp` is writable.
+    /// Only the private `/tmp` is writable.
     ReadOnly,
     /// The workspace is writable.
     #[default]
     WorkspaceWrite,
-    /// No confinement at all.
+    /// No sandbox restrictions.
     FullAccess,
 }
 
-/// Who may do without a sandbox.
+/// Rules on running without a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxRules {
-    /// Whether nothing runs where one cannot be made.
+    /// True if nothing runs when no sandbox can be created.
     pub fail_if_unavailable: bool,
-    /// Whether somebody may ask to run without.
+    /// True if the user may request a run without a sandbox.
     pub allow_unsandboxed: bool,
-    /// Whether what an agent runs in it needs nobody's consent.
+    /// True if an agent's sandboxed commands need no consent of the user.
     pub auto_allow: bool,
-    /// Why there is none, where the policy switches it off.
+    /// The rule that disables the sandbox, if one does.
     pub off: Option<Origin>,
-    /// Which commands of an agent that calls hooks share one.
+    /// Commands of an agent's hook that share one sandbox.
     pub hook_session: HookSession,
-    /// How long a shared one stands with no command running in it, in milliseconds.
+    /// Idle time after which a shared sandbox is removed, in milliseconds.
     pub hook_session_idle_ms: u64,
 }
 
-/// Which commands of an agent that calls hooks share a sandbox.
+/// Commands of an agent's hook that share one sandbox.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum HookSession {
-    /// None: each command has a sandbox of its own.
+    /// No sharing: each command has its own sandbox.
     Call,
-    /// Those of one conversation, in one shell.
+    /// All commands of one conversation, in one shell.
     #[default]
     Conversation,
 }
 
-/// Half an hour.
+/// 30 minutes.
 const HOOK_SESSION_IDLE_MS: u64 = 30 * 60 * 1000;
 
 impl Default for SandboxRules {
@@ -120,7 +121,7 @@ impl Default for SandboxRules {
     }
 }
 
-/// What to do when something asked for cannot be enforced on this host.
+/// Action when this host cannot enforce a requested rule.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -129,38 +130,38 @@ pub enum OnGap {
     /// Run nothing.
     #[default]
     Refuse,
-    /// Run, and say what was not enforced.
+    /// Run the command and report the rules that were not enforced.
     Run,
 }
 
-/// What is told of a run.
+/// Events to report.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Observe {
-    /// Also every file that was opened, every program that was started and every host that was
-    /// reached: each of these calls is asked about, and takes longer.
+    /// Denials, every file opened, every program started and every host contacted. Slower:
+    /// ringfence intercepts each of these syscalls.
     All,
-    /// What was refused.
+    /// Denials only.
     #[default]
     Denials,
 }
 
-/// Who is asked about what is refused.
+/// Prompt on a denial.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Asking {
-    /// Nobody: it stays refused.
+    /// No prompt: the access stays denied.
     #[default]
     Never,
-    /// The person at the terminal, while whoever wanted it waits.
+    /// The user at the terminal answers while the process waits.
     Terminal,
 }
 
-/// What to do when the audit log cannot be written.
+/// Action when the audit log cannot be written.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -169,26 +170,26 @@ pub enum OnError {
     /// Run nothing.
     #[default]
     Refuse,
-    /// Run, and say that it was not recorded.
+    /// Run the command and report that it was not recorded.
     Run,
 }
 
-/// How the audit log is kept.
+/// Settings of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRules {
-    /// Where it is.
+    /// Directory of the log files.
     pub directory: AbsPath,
-    /// When it is forced onto the disk.
+    /// When to sync the log to disk.
     pub fsync: Fsync,
-    /// What to do when it cannot be written.
+    /// Action when the log cannot be written.
     pub on_error: OnError,
-    /// The size at which another file is begun, in bytes.
+    /// Size at which the log is rotated, in bytes.
     pub rotate_bytes: u64,
 }
 
 impl AuditRules {
-    /// What holds where no policy says otherwise, for what is kept in `state`.
-    pub fn default_in(state: &AbsPath) -> Self {
+    /// Default settings, with the log below the `state` directory.
+    pub fn default_below(state: &AbsPath) -> Self {
         Self {
             directory: state.join("audit"),
             fsync: Fsync::Never,
@@ -198,18 +199,18 @@ impl AuditRules {
     }
 }
 
-/// When the audit log is forced onto the disk.
+/// When to sync the audit log to disk.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Fsync {
-    /// After every record: nothing starts before the disk has its record.
+    /// After every record: no command starts before its record is on disk.
     Always,
-    /// When a run has ended.
+    /// When a run ends.
     End,
-    /// When the system sees fit: only a crash of the whole machine loses records, those of
-    /// its last seconds.
+    /// No explicit sync: only a crash of the whole machine loses records, those of the last
+    /// seconds.
     #[default]
     Never,
 }
@@ -217,32 +218,32 @@ pub enum Fsync {
 /// One rule on a path and everything below it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Where the rule begins.
+    /// Path that the rule covers.
     pub root: AbsPath,
-    /// What it does.
+    /// Access that the rule gives or takes.
     pub effect: Effect,
-    /// Where it was written.
+    /// Position of the rule in its policy file.
     pub origin: Origin,
-    /// A managed rule that no grant lifts.
+    /// True for a managed rule that no grant overrides.
     pub locked: bool,
 }
 
-/// What a rule on a path does.
+/// Effect of a rule on a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// Readable and executable.
     Read,
     /// Readable and writable.
     Write,
-    /// Readable, never writable, also while absent.
+    /// Readable, never writable; a missing path cannot be created either.
     Protect,
-    /// Nothing at all.
+    /// Neither readable nor writable.
     Deny,
-    /// Writable in a place private to the project; what the host has may show through.
+    /// Writes go to a directory private to the project; host files may be visible below it.
     Private {
-        /// Where the sandbox's own writes are kept.
+        /// Directory that holds the sandbox's writes.
         store: AbsPath,
-        /// Whether the host's files are readable underneath.
+        /// True if the host's files are readable below the private ones.
         host_beneath: bool,
     },
 }
@@ -250,46 +251,46 @@ pub enum Effect {
 /// A rule on names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NameRule {
-    /// What it matches.
+    /// Names that the rule matches.
     pub glob: Glob,
-    /// [`PatternEffect::Deny`] or [`PatternEffect::Protect`].
+    /// Access that the rule takes away.
     pub effect: NameRuleEffect,
-    /// Where it was written.
+    /// Position of the rule in its policy file.
     pub origin: Origin,
-    /// A managed rule that no grant lifts.
+    /// True for a managed rule that no grant overrides.
     pub locked: bool,
 }
 
-/// What a rule on names does.
+/// Effect of a rule on names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NameRuleEffect {
-    /// Nothing at all.
+    /// Neither readable nor writable.
     Deny,
-    /// Readable, never writable, also while absent.
+    /// Readable, never writable; a missing path cannot be created either.
     Protect,
 }
 
-/// What re-opens a file that a pattern caught.
+/// A glob that exempts a file from a name rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NameException {
-    /// What it matches.
+    /// Names that the exception matches.
     pub glob: Glob,
-    /// Where it was written.
+    /// Position of the exception in its policy file.
     pub origin: Origin,
 }
 
-/// Where a rule was written.
+/// Position and reason of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Which layer.
+    /// The layer.
     pub source: Source,
-    /// The rule as it was written.
+    /// The rule as written in the file.
     pub text: String,
-    /// The file, where there is one.
+    /// The policy file, if the rule comes from one.
     pub file: Option<AbsPath>,
     /// Line in the file, from 1.
     pub line: Option<u32>,
-    /// Why it is there, in the words of whoever wrote it.
+    /// The reason given in the policy, if any.
     pub reason: Option<String>,
 }
 
@@ -304,13 +305,13 @@ impl Origin {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// Part of ringfence.
+    /// Built into ringfence.
     BuiltIn,
-    /// Follows from the mode, e.g. the workspace itself.
+    /// Derived from the mode, for example the workspace itself.
     Mode,
-    /// Follows from tools that were taken away.
+    /// Derived from disallowed tools.
     Tools,
-    /// A tool that was found, by name (`cargo`, `git`, `node` …).
+    /// A detected tool, by name (`cargo`, `git`, `node` …).
     Preset(String),
     /// `/etc/ringfence/policy.toml`.
     Managed,
@@ -318,62 +319,63 @@ pub enum Source {
     User,
     /// `.ringfence/policy.toml`.
     Project,
-    /// A flag of this run.
+    /// A command-line flag of this run.
     Flag,
-    /// A person said yes in the middle.
+    /// The user's answer to a prompt during the session.
     Session,
 }
 
 impl Source {
-    /// Whether a person stands behind the rule: only then may it open a built-in deny.
-    pub fn is_person(&self) -> bool {
+    /// True if the rule comes from the user. Only such a rule may open a path that a built-in rule
+    /// denies.
+    pub fn is_user_choice(&self) -> bool {
         matches!(self, Source::User | Source::Flag | Source::Session)
     }
 }
 
-/// Which variables pass, resolved over all layers.
+/// Environment variables that pass, resolved over all layers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EnvironmentRules {
-    /// Exactly the documented six variables and nothing else.
+    /// True if exactly the six documented variables pass.
     pub clean: bool,
-    /// Name globs that pass.
+    /// Name globs of variables that pass.
     pub allow: Vec<String>,
-    /// Name globs that never pass.
+    /// Name globs of variables that never pass.
     pub deny: Vec<String>,
-    /// Names a person asked for by name: they pass even if a deny matches.
+    /// Variables that the user listed by full name: they pass even if a deny glob matches.
     pub named: Vec<String>,
-    /// Variables that are set.
+    /// Variables to set, with their values.
     pub set: BTreeMap<String, String>,
 }
 
-/// Guards on the command's text; see [`command`](crate::command). Each rule is the text of its
-/// origin.
+/// Rules on the text of command lines; see [`command`](crate::command). The text of each rule is
+/// the text of its origin.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandRules {
-    /// Patterns that are refused.
+    /// Patterns of commands to refuse.
     pub deny: Vec<Origin>,
-    /// If not empty: the only programs that may be named.
+    /// If not empty, the only programs that a command line may name.
     pub allow_binaries: Vec<Origin>,
-    /// Texts no argument may hold.
+    /// Texts that no argument may contain.
     pub deny_arguments: Vec<Origin>,
-    /// Where absolute paths in arguments must stay.
+    /// Directory below which absolute paths in arguments must stay, if set.
     pub anchor_arguments: Option<Anchor>,
-    /// Commands that run outside the sandbox, where somebody asks.
+    /// Commands that run outside the sandbox when the caller requests it.
     pub excluded: Vec<Origin>,
-    /// Treatment of a line of which a part cannot be known.
+    /// Action for a line that is only partly known before it runs.
     pub doubt: Doubt,
 }
 
-/// Treatment of a command line of which a part cannot be known before it runs.
+/// Action for a command line that is only partly known before it runs.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Doubt {
-    /// It is refused.
+    /// ringfence refuses the line.
     #[default]
     Refuse,
-    /// It runs in the sandbox, and the log says so.
+    /// The line runs in the sandbox, and the audit log records it.
     Warn,
 }
 
@@ -382,39 +384,39 @@ pub enum Doubt {
 pub struct Anchor {
     /// The directory.
     pub root: AbsPath,
-    /// Where it was written.
+    /// Position of the rule in its policy file.
     pub origin: Origin,
 }
 
-/// Ceilings; `None` is no ceiling.
+/// Resource limits; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Wall time in milliseconds.
+    /// Wall-clock time in milliseconds.
     pub wall_ms: Option<u64>,
     /// CPU time in milliseconds.
     pub cpu_ms: Option<u64>,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: Option<u64>,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub processes: Option<u64>,
-    /// Open files of one process.
+    /// Number of open files per process.
     pub open_files: Option<u64>,
-    /// Bytes of one file.
+    /// Size of one file in bytes.
     pub file_size: Option<u64>,
-    /// Bytes written to disk.
+    /// Amount written to disk in bytes.
     pub disk: Option<u64>,
-    /// Bytes of output.
+    /// Amount of output in bytes.
     pub output: Option<u64>,
 }
 
 impl Limits {
-    /// Those that were asked for.
-    pub fn asked(&self) -> Vec<(Limit, u64)> {
-        Limit::ALL.iter().filter_map(|limit| Some((*limit, self.of(*limit)?))).collect()
+    /// The limits that are set, with their values.
+    pub fn set_limits(&self) -> Vec<(Limit, u64)> {
+        Limit::ALL.iter().filter_map(|limit| Some((*limit, self.get(*limit)?))).collect()
     }
 
-    /// One of them.
-    pub fn of(&self, limit: Limit) -> Option<u64> {
+    /// Value of one limit, if set.
+    pub fn get(&self, limit: Limit) -> Option<u64> {
         match limit {
             Limit::Wall => self.wall_ms,
             Limit::Cpu => self.cpu_ms,
@@ -427,7 +429,7 @@ impl Limits {
         }
     }
 
-    /// The same with another number for one of them.
+    /// Returns a copy with another value for one limit.
     #[must_use]
     pub fn with(mut self, limit: Limit, most: Option<u64>) -> Self {
         *match limit {

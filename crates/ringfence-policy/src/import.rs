@@ -1,7 +1,7 @@
-//! Policies of other tools, read by their own merge rules.
+//! Imports policies of other tools, with their own merge rules.
 //!
-//! What the format of ringfence has no word for is not dropped in silence: it comes back
-//! as a note.
+//! A setting without a counterpart in ringfence is never dropped silently: the import returns a
+//! note.
 
 mod codex_toml;
 mod reader;
@@ -12,7 +12,7 @@ mod withheld;
 
 use crate::policy::Policy;
 
-/// A format of another tool.
+/// File format of another tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportFormat {
     /// `sandbox.json`: white list, black list, provider.
@@ -21,44 +21,44 @@ pub enum ImportFormat {
     UdsYaml,
     /// `settings.json`: `sandbox.*` and `permissions`.
     SettingsJson,
-    /// The settings file of srt: `network` and `filesystem` at the top.
+    /// Settings file of srt: `network` and `filesystem` at the top level.
     SrtJson,
     /// Codex `config.toml`
     CodexToml,
 }
 
-/// A policy that was read from another tool's file.
+/// A policy imported from another tool's file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportedPolicy {
     /// The equivalent policy.
     pub policy: Policy,
-    /// What is different, and why.
+    /// Differences to the original.
     pub notes: Vec<ImportNote>,
 }
 
-/// Something that could not be carried over as it stands.
+/// A setting that was not imported unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportNote {
-    /// How much it matters.
+    /// Severity of the note.
     pub kind: ImportNoteKind,
     /// The setting in the other tool's file; empty for the file as a whole.
     pub key: String,
-    /// What is different, and why.
+    /// The difference and its reason.
     pub text: String,
 }
 
-/// How much a note matters.
+/// Severity of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportNoteKind {
-    /// The file could not be used as it is.
+    /// The file was not usable as it is.
     Warning,
     /// The setting has no counterpart.
     NotCarried,
-    /// The setting means something else here.
+    /// The setting has another meaning in ringfence.
     Changed,
 }
 
-/// Why a file cannot be imported.
+/// Reason for which a file cannot be imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ImportError {
@@ -77,11 +77,11 @@ impl ImportError {
         }
     }
 
-    /// What to do about it.
+    /// A hint for the user.
     pub fn hint(&self) -> String {
         match self {
             ImportError::Malformed { line, .. } => {
-                format!("correct line {line} of the file and import it again")
+                format!("fix line {line} of the file and import it again")
             }
             ImportError::WrongType { key, expected, .. } => format!("write {expected} at `{key}`"),
         }
@@ -104,9 +104,9 @@ impl ImportError {
     }
 }
 
-/// Reads `text` as `format`.
+/// Imports `text` in the given format.
 ///
-/// A malformed `sandbox.json` is no error: its own rule is a warning and the defaults.
+/// A malformed `sandbox.json` is no error: by its own rule it gives a warning and the defaults.
 pub fn import(text: &str, format: ImportFormat) -> Result<ImportedPolicy, ImportError> {
     let imported = match format {
         ImportFormat::SandboxJson => Ok(sandbox_json::import(text)),
@@ -118,7 +118,7 @@ pub fn import(text: &str, format: ImportFormat) -> Result<ImportedPolicy, Import
     imported.map(ImportedPolicy::without_opened_denies)
 }
 
-/// Guesses the format from the file's name and what stands in it.
+/// Guesses the format from the file name and the content.
 pub fn detect(file_name: &str, text: &str) -> Option<ImportFormat> {
     let name = file_name.rsplit('/').next().unwrap_or(file_name);
     match name.rsplit_once('.')?.1 {
@@ -168,7 +168,7 @@ impl ImportedPolicy {
 
     fn unknown(&mut self, keys: Vec<String>) {
         for key in keys {
-            self.not_carried(key, "not known to this importer");
+            self.not_carried(key, "this importer does not support it");
         }
     }
 }

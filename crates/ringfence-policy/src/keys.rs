@@ -1,6 +1,6 @@
-//! The keys of the file format, and which of them a misspelt one was meant to be.
+//! Keys of the file format, and suggestions for misspelt ones.
 
-/// Each section with its keys; the empty name is the top of the file.
+/// Each section with its keys; the empty name is the top level.
 pub(crate) const KEYS: &[(&str, &[&str])] = &[
     (
         "",
@@ -64,19 +64,19 @@ pub(crate) const KEYS: &[(&str, &[&str])] = &[
     ("audit", &["fsync", "on-error", "rotate-size"]),
 ];
 
-/// The keys of an entry that is written as a table.
+/// The keys of an entry in table form.
 const ENTRY_KEYS: &[&str] = &["path", "locked", "reason"];
 
 /// The keys of an entry of `[[secrets]]`.
 pub(crate) const SECRET_KEYS: &[&str] = &["env", "hosts", "header"];
 
-/// The keys of a section; `None` if there is no such section.
-pub(crate) fn of_section(section: &str) -> Option<&'static [&'static str]> {
+/// The keys of a section; `None` if the section does not exist.
+pub(crate) fn section_keys(section: &str) -> Option<&'static [&'static str]> {
     KEYS.iter().find(|(name, _)| *name == section).map(|(_, keys)| *keys)
 }
 
-/// The keys of a table in the list `name` of a section; `None` if no table stands there.
-pub(crate) fn of_entry(section: &str, name: &str) -> Option<&'static [&'static str]> {
+/// The keys of a table in the list `name` of a section; `None` if the list has no tables.
+pub(crate) fn entry_keys(section: &str, name: &str) -> Option<&'static [&'static str]> {
     match (section, name) {
         ("filesystem", _) => Some(ENTRY_KEYS),
         ("", "secrets") => Some(SECRET_KEYS),
@@ -84,12 +84,11 @@ pub(crate) fn of_entry(section: &str, name: &str) -> Option<&'static [&'static s
     }
 }
 
-/// The known key that `key` was probably meant to be.
+/// The known key that is most similar to `key`.
 ///
-/// Two slips at most, and fewer in short words; a key that belongs elsewhere is named
-/// with its section.
+/// At most two edits, fewer in short words; a key of another section is returned with its section.
 pub(crate) fn nearest(key: &str, known: &[&str]) -> Option<String> {
-    if let Some(found) = nearest_of(key, known) {
+    if let Some(found) = nearest_word(key, known) {
         return Some(found);
     }
     let folded = fold(key);
@@ -98,8 +97,8 @@ pub(crate) fn nearest(key: &str, known: &[&str]) -> Option<String> {
     elsewhere.map(|(section, _)| format!("{section}.{folded}"))
 }
 
-/// The word among `known` that `key` was probably meant to be.
-pub fn nearest_of(key: &str, known: &[&str]) -> Option<String> {
+/// The word in `known` that is most similar to `key`.
+pub fn nearest_word(key: &str, known: &[&str]) -> Option<String> {
     let folded = fold(key);
     let near =
         |candidate: &&&str| distance(&folded, candidate) <= (candidate.len() / 3).clamp(1, 2);
@@ -114,7 +113,7 @@ fn fold(key: &str) -> String {
     key.to_lowercase().replace('_', "-")
 }
 
-/// How many characters have to be changed, added, removed or swapped with their neighbour.
+/// Edit distance: changes, insertions, removals and swaps of neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
@@ -141,11 +140,11 @@ mod tests {
 
     #[track_caller]
     fn check(section: &str, key: &str, expect: Option<&str>) {
-        assert_eq!(nearest(key, of_section(section).unwrap()).as_deref(), expect, "{key}");
+        assert_eq!(nearest(key, section_keys(section).unwrap()).as_deref(), expect, "{key}");
     }
 
     #[test]
-    fn slips_are_recognised_and_nonsense_is_not() {
+    fn misspelt_keys_get_suggestions_and_nonsense_does_not() {
         check("", "filesytem", Some("filesystem"));
         check("", "FileSystem", Some("filesystem"));
         check("", "on_gap", Some("on-gap"));
@@ -174,7 +173,7 @@ mod tests {
             want.sort_unstable();
             assert_eq!(have, want, "{section}");
         }
-        let mut secret: Vec<&str> = schema["$defs"]["SecretPolicy"]["properties"]
+        let mut secret: Vec<&str> = schema["$defs"]["SecretSection"]["properties"]
             .as_object()
             .unwrap()
             .keys()

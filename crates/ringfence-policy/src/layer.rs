@@ -1,4 +1,4 @@
-//! One policy file with its place among the others.
+//! One policy file as a layer.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::network::HostRule;
 use crate::path::AbsPath;
 use crate::policy::Policy;
 
-/// A policy with the file it stands in and the line of each of its entries.
+/// A policy with its file and the position of each entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyLayer {
-    /// What is written.
+    /// The parsed policy.
     pub policy: Policy,
-    /// Whose file it is.
+    /// The layer of the file.
     pub source: Source,
     /// The file.
     pub file: AbsPath,
@@ -22,26 +22,27 @@ pub struct PolicyLayer {
 }
 
 impl PolicyLayer {
-    /// A layer out of a policy that was not parsed from text: it has no lines.
+    /// A layer for a policy that was not parsed from text: it has no positions.
     pub fn new(policy: Policy, file: AbsPath, source: Source) -> Self {
         Self { policy, source, file, places: BTreeMap::new() }
     }
 
-    /// The files that lie beneath this one, as written, each with its line.
+    /// The files that this file extends, as written, with their lines.
     ///
-    /// Whoever has a file system reads them, relative to the directory of this file, and
-    /// puts their layers in front of this one with the same source.
+    /// The caller reads them relative to the directory of this file, and puts their layers before
+    /// this one with the same source.
     pub fn extends(&self) -> Vec<(String, Option<u32>)> {
-        let with_line =
-            |(i, file): (usize, &String)| (file.clone(), self.place(&format!("extends.{i}")).line);
+        let with_line = |(i, file): (usize, &String)| {
+            (file.clone(), self.position(&format!("extends.{i}")).line)
+        };
         self.policy.extends.iter().enumerate().map(with_line).collect()
     }
 
-    /// The directory that relative entries are relative to.
+    /// The base directory of relative entries.
     ///
-    /// `.ringfence/policy.toml` speaks of the directory that holds `.ringfence`; the files
-    /// of the user and the administrator speak of whatever is worked on.
-    pub fn project<'a>(&'a self, workspace: &'a AbsPath) -> AbsPath {
+    /// `.ringfence/policy.toml` is relative to the directory that contains `.ringfence`; the files
+    /// of the user and the administrator are relative to the current project.
+    pub fn base_directory<'a>(&'a self, workspace: &'a AbsPath) -> AbsPath {
         let directory = self.file.parent().unwrap_or_else(AbsPath::root);
         match (&self.source, directory.name(), directory.parent()) {
             (Source::Project, Some(name), Some(project)) if name == ".ringfence" => project,
@@ -55,8 +56,8 @@ impl PolicyLayer {
         }
     }
 
-    /// Where `key` was written.
-    pub(crate) fn place(&self, key: &str) -> SourcePosition {
+    /// Position of `key`.
+    pub(crate) fn position(&self, key: &str) -> SourcePosition {
         let at = self.places.get(key);
         SourcePosition {
             file: Some(self.file.clone()),
@@ -65,12 +66,12 @@ impl PolicyLayer {
         }
     }
 
-    /// The rule on hosts that stands at `key`; an error points into the text.
+    /// Parses the host rule at `key`; an error points into the text.
     pub(crate) fn host_rule(&self, key: &str, text: &str) -> Result<HostRule, PolicyError> {
         HostRule::parse(text).map_err(|problem| {
-            let mut at = self.place(key);
+            let mut at = self.position(key);
             if let Some(before) = problem.position().and_then(|position| text.get(..position)) {
-                // The quotation mark comes first.
+                // Skips the opening quote.
                 let inside = u32::try_from(before.chars().count() + 1).unwrap_or(0);
                 at.column = at.column.map(|column| column + inside);
             }
@@ -78,19 +79,19 @@ impl PolicyLayer {
         })
     }
 
-    /// The origin of a rule that stands at `key`.
+    /// The origin of the rule at `key`.
     pub fn origin(&self, key: &str, text: &str) -> Origin {
-        let line = self.place(key).line;
+        let line = self.position(key).line;
         Origin { file: Some(self.file.clone()), line, ..Origin::new(self.source.clone(), text) }
     }
 }
 
-/// Whether definitions of agents stand in `agents` of a directory.
+/// True if a directory is an `agents` directory for agent definitions.
 fn is_of_agents(directory: &AbsPath) -> bool {
     directory.name().is_some_and(|name| name == ".ringfence" || name == ".claude")
 }
 
-/// Whether `next` may be read while the files on `stack` are being read.
+/// Fails if reading `next` while the files on `stack` are being read would be a cycle.
 pub fn check_cycle(stack: &[AbsPath], next: &AbsPath) -> Result<(), PolicyError> {
     match stack.iter().position(|file| file == next) {
         None => Ok(()),

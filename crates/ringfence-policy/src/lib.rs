@@ -1,12 +1,11 @@
-//! The policy words of ringfence: what is written, what it means, what it decides.
+//! The policy model of ringfence: file format, resolution and decisions.
 //!
-//! A [`Policy`] is what stands in a file. [`resolve()`]
-//! lays the files over each other and over what is built in, and makes every path
-//! absolute: [`Grants`]. [`Grants::decide`] answers questions about them.
+//! A [`Policy`] is the content of a file. [`resolve()`] merges the files with the built-in rules
+//! and makes every path absolute: [`Grants`]. [`Grants::decide`] decides about accesses.
 //!
-//! The crate is pure. It opens no file, reads no variable and knows no clock; what it
-//! has to know of the machine comes in as [`Facts`], so that every answer
-//! can be tested on any machine, and the same question always has the same answer.
+//! The crate is pure. It opens no file, reads no environment variable and no clock. Facts about the
+//! machine come in as [`Facts`], so every decision can be tested on any machine, and the same input
+//! always has the same result.
 #![forbid(unsafe_code)]
 
 pub mod agent;
@@ -54,24 +53,24 @@ pub use display::is_hidden;
 pub use edit_entry::{PolicyEntryEdit, edit_policy_entry};
 pub use environment::{EnvDecision, EnvReason, ValueCheck};
 pub use error::{PolicyError, SourcePosition};
-pub use expand::is_sandboxes_own;
-pub use facts::{Facts, Flags, GitLayout, Remote};
+pub use expand::is_created_by_sandbox;
+pub use facts::{Facts, Flags, GitLayout, GitRemote};
 pub use front_matter::FrontMatter;
 pub use glob::{Glob, GlobCase, GlobError, NameMatch};
 pub use grants::*;
-pub use keys::nearest_of as nearest;
+pub use keys::nearest_word as nearest;
 pub use layer::{PolicyLayer, check_cycle};
 pub use limit::Limit;
 pub use name_index::NameIndex;
 pub use network::{
     CA_BUNDLE, ConnectRoute, HostDecision, HostName, HostNameError, HostPattern, HostReason,
     HostRule, HostRuleError, HostTarget, IpRange, ListedHost, OpenPorts, PROXY_PORT, PortEntry,
-    RouteCheck, SecretRule, SniCheck, guarded, remote_rules,
+    RouteCheck, SecretRule, SniCheck, guarded_kind, remote_rules,
 };
 pub use parse::{parse, parse_bytes};
 pub use path::AbsPath;
 pub use policy::Policy;
-pub use public_value::{are_public_urls, is_host, is_public_url, shown_url, shown_urls};
+pub use public_value::{are_public_urls, is_host, is_public_url, redact_url, redact_urls};
 pub use render::render;
 pub use resolve::{resolve, resolve_to_inspect};
 pub use schema::schema;

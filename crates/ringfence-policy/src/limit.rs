@@ -1,4 +1,4 @@
-//! What a command may use only so much of.
+//! Resource limits.
 
 use std::fmt;
 
@@ -6,30 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::Amount;
 
-/// Something that a command may use only so much of.
+/// A resource with a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
-    /// Time, in milliseconds.
+    /// Wall-clock time, in milliseconds.
     Wall,
-    /// Time on a processor, in milliseconds, of all its processes together.
+    /// CPU time of all processes, in milliseconds.
     Cpu,
-    /// Memory, in bytes, of all its processes together.
+    /// Memory of all processes, in bytes.
     Memory,
-    /// Processes and threads.
+    /// Number of processes and threads.
     Processes,
-    /// Files that one process has open.
+    /// Number of open files per process.
     OpenFiles,
-    /// The size of one file, in bytes.
+    /// Size of one file, in bytes.
     FileSize,
-    /// What is written to disk, in bytes.
+    /// Amount written to disk, in bytes.
     Disk,
-    /// What is written to standard output and error, in bytes.
+    /// Amount written to standard output and standard error, in bytes.
     Output,
 }
 
 impl Limit {
-    /// All of them.
+    /// All limits.
     pub const ALL: &[Limit] = &[
         Limit::Wall,
         Limit::Cpu,
@@ -41,7 +41,7 @@ impl Limit {
         Limit::Output,
     ];
 
-    /// Its key in the policy.
+    /// The key in the policy.
     pub fn word(self) -> &'static str {
         match self {
             Limit::Wall => "wall",
@@ -55,8 +55,8 @@ impl Limit {
         }
     }
 
-    /// How much of it `text` says, in its smallest unit; `None` if it says nothing of the kind.
-    pub fn amount(self, text: &str) -> Option<u64> {
+    /// Parses an amount into the smallest unit; `None` if `text` is invalid.
+    pub fn parse_amount(self, text: &str) -> Option<u64> {
         let amount = text.parse().map_or_else(|_| Amount::Text(text.to_owned()), Amount::Number);
         match self.unit() {
             LimitUnit::Milliseconds => amount.milliseconds(),
@@ -65,8 +65,8 @@ impl Limit {
         }
     }
 
-    /// What can be said of it.
-    pub fn expected(self) -> &'static str {
+    /// Description of valid amounts.
+    pub fn expected_format(self) -> &'static str {
         match self.unit() {
             LimitUnit::Milliseconds => "a duration such as `500ms`, `300s`, `5m` or `2h`",
             LimitUnit::Bytes => "a size such as `512MiB` or `2GB`",
@@ -82,8 +82,8 @@ impl Limit {
         }
     }
 
-    /// So much of it, for people.
-    pub fn show(self, amount: u64) -> String {
+    /// Formats an amount for the user.
+    pub fn format_amount(self, amount: u64) -> String {
         const STEPS: [(u64, &str); 4] =
             [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         match self.unit() {
@@ -130,9 +130,9 @@ mod tests {
     #[track_caller]
     fn check(word: &str, text: &str, amount: Option<u64>, shown: &str) {
         let limit: Limit = word.parse().unwrap();
-        assert_eq!(limit.amount(text), amount, "{word} {text}");
+        assert_eq!(limit.parse_amount(text), amount, "{word} {text}");
         assert_eq!(
-            amount.map(|amount| limit.show(amount)).unwrap_or_default(),
+            amount.map(|amount| limit.format_amount(amount)).unwrap_or_default(),
             shown,
             "{word} {text}"
         );
@@ -153,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn each_is_one_of_the_numbers() {
+    fn every_limit_has_its_own_value() {
         use crate::grants::Limits;
         let mut limits = Limits::default();
         for (number, limit) in (1..).zip(Limit::ALL) {
             limits = limits.with(*limit, Some(number));
         }
         let expect: Vec<(Limit, u64)> = Limit::ALL.iter().copied().zip(1..).collect();
-        assert_eq!(limits.asked(), expect);
-        assert_eq!(Limits::default().asked(), []);
+        assert_eq!(limits.set_limits(), expect);
+        assert_eq!(Limits::default().set_limits(), []);
     }
 }

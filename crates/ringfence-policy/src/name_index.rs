@@ -1,4 +1,4 @@
-//! Which names a scan has to look at: a quick test on the last component alone.
+//! Names that a scan must check: a fast test on the last component alone.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -8,27 +8,28 @@ use crate::builtin::{POINTERS, SETTINGS};
 use crate::glob::{Glob, NameMatch, NameShape};
 use crate::grants::{Effect, Grants};
 
-/// The names that a deny or protect could concern, ready for asking a million times.
+/// Names that a deny or protect rule may match, optimised for a million lookups.
 ///
-/// Errs on the side of `true`: a name it calls uninteresting is caught by no pattern, is the last
-/// component of no deny or protect rule, and no name of a setting that programs obey.
+/// False positives are possible, false negatives are not: for a name with the result `false`, no
+/// pattern matches, it is the last component of no deny or protect rule, and it is no name of a
+/// setting.
 #[derive(Debug, Clone, Default)]
 pub struct NameIndex {
     literals: HashSet<Vec<u8>, BuildHasherDefault<Fnv>>,
-    /// A bit for each length that a literal has: most names need no hashing.
+    /// A bit for each length of a literal: most names need no hashing.
     lengths: u64,
     prefixes: Vec<Vec<u8>>,
     suffixes: Vec<Vec<u8>>,
     contains: Vec<Vec<u8>>,
-    /// Globs that fit none of the above.
+    /// Globs of no other shape.
     others: Vec<Glob>,
-    /// Every glob: for names beyond ASCII, where folding is not byte by byte.
+    /// All globs: for names that are not ASCII, where folding is not bytewise.
     all: Vec<Glob>,
     everything: bool,
 }
 
 impl NameIndex {
-    /// Collects the names out of `grants`.
+    /// Collects the names from `grants`.
     pub fn new(grants: &Grants) -> Self {
         let mut index = Self::default();
         for pattern in &grants.patterns {
@@ -39,7 +40,7 @@ impl NameIndex {
                 index.add_literal(name.as_encoded_bytes().to_ascii_lowercase());
             }
         }
-        // With a directory of such a name, the setting below it would come along.
+        // A directory with such a name would bring the setting below it along.
         for setting in SETTINGS.iter().chain(POINTERS) {
             setting
                 .names()
@@ -71,8 +72,8 @@ impl NameIndex {
         self.literals.insert(name);
     }
 
-    /// Whether a deny or protect could concern an entry with this last component.
-    pub fn interesting(&self, name: &OsStr) -> bool {
+    /// True if a deny or protect rule may match an entry with this last component.
+    pub fn may_match(&self, name: &OsStr) -> bool {
         const LONGEST: usize = 255;
         let bytes = name.as_encoded_bytes();
         let mut buffer = [0; LONGEST];
@@ -110,8 +111,8 @@ fn holds(text: &[u8], part: &[u8]) -> bool {
     (0..last_start).any(|i| text[i] == first && text[i..].starts_with(part))
 }
 
-/// FNV-1a: names are short and nobody gains from collisions here, a sandboxed program
-/// that makes them only slows down its own files.
+/// FNV-1a: names are short, and collisions are harmless: a sandboxed program that creates them only
+/// slows down its own files.
 #[derive(Debug, Clone)]
 struct Fnv(u64);
 

@@ -1,8 +1,8 @@
-//! Hosts: how they are spelt, which rule speaks of them, and what is decided.
+//! Hosts: parsing, host rules and decisions.
 //!
-//! One host has many spellings, and whoever means ill knows them all. So a spelling is turned
-//! into the one canonical form, or refused, before any rule looks at it: rules compare
-//! [`Name`]s and addresses, never text.
+//! One host has many spellings, and an attacker can use any of them. ringfence converts a spelling
+//! into one canonical form, or rejects it, before a rule applies: rules compare [`HostName`]s and
+//! addresses, never text.
 
 mod decide;
 mod explain;
@@ -15,12 +15,12 @@ mod rules;
 mod spelling;
 
 pub use decide::{ConnectRoute, HostDecision, HostReason, RouteCheck};
-pub use guarded::guarded;
+pub use guarded::guarded_kind;
 pub use name::{HostName, HostNameError, HostTarget};
 pub use range::IpRange;
 pub use remote::remote_rules;
 pub use rule::{HostPattern, HostRule, HostRuleError};
-pub(crate) use rules::TRUST;
+pub(crate) use rules::CA_BUNDLE_VARIABLES;
 pub use rules::{
     CA_BUNDLE, ListedHost, NetworkMode, NetworkRules, OpenPorts, PROXY_PORT, PortEntry,
     PortSelection, SecretRule, SniCheck,

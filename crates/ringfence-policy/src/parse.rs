@@ -1,4 +1,4 @@
-//! From the text of a policy file to a [`Layer`].
+//! Parses the text of a policy file into a [`PolicyLayer`].
 
 mod values;
 
@@ -16,7 +16,7 @@ use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
 use crate::policy::{Policy, VERSION};
 
-/// Reads the text of a policy file.
+/// Parses the text of a policy file.
 ///
 /// Keys are checked before values: a misspelt `deny` must never pass as an absent one.
 pub fn parse(text: &str, file: &AbsPath, source: Source) -> Result<PolicyLayer, PolicyError> {
@@ -27,7 +27,7 @@ pub fn parse(text: &str, file: &AbsPath, source: Source) -> Result<PolicyLayer, 
     })?;
     check_version(table.get_ref(), &lines)?;
     let mut places = BTreeMap::new();
-    walk(table.get_ref(), "", keys::of_section("").unwrap_or_default(), &lines, &mut places)?;
+    walk(table.get_ref(), "", keys::section_keys("").unwrap_or_default(), &lines, &mut places)?;
     let policy = Policy::deserialize(toml::Deserializer::from(table)).map_err(|error| {
         PolicyError::WrongType {
             at: lines.place(error.span().unwrap_or_default()),
@@ -39,7 +39,7 @@ pub fn parse(text: &str, file: &AbsPath, source: Source) -> Result<PolicyLayer, 
     Ok(layer)
 }
 
-/// As [`parse`], from the bytes of a file.
+/// Like [`parse`], from the bytes of a file.
 pub fn parse_bytes(
     bytes: &[u8],
     file: &AbsPath,
@@ -56,7 +56,7 @@ pub fn parse_bytes(
     }
 }
 
-/// A file of another version may have other keys: its version is the error to report.
+/// Checks the version first: a file of another version may have other keys.
 fn check_version(table: &DeTable<'_>, lines: &LineIndex<'_>) -> Result<(), PolicyError> {
     let Some(version) = table.get("version") else {
         return Err(PolicyError::NoVersion { at: lines.place(0..0) });
@@ -73,7 +73,7 @@ fn check_version(table: &DeTable<'_>, lines: &LineIndex<'_>) -> Result<(), Polic
     }
 }
 
-/// Refuses unknown keys and notes where everything stands: under `prefix` and its own name.
+/// Rejects unknown keys and records the position of each value, under `prefix` and its key.
 fn walk(
     table: &DeTable<'_>,
     prefix: &str,
@@ -88,7 +88,7 @@ fn walk(
         places.insert(full.clone(), lines.at(value.span().start));
         match value.get_ref() {
             DeValue::Table(inner) if prefix.is_empty() => {
-                if let Some(known) = keys::of_section(name) {
+                if let Some(known) = keys::section_keys(name) {
                     walk(inner, name, known, lines, places)?;
                 }
             }
@@ -97,7 +97,7 @@ fn walk(
                     let full = format!("{full}.{i}");
                     places.insert(full.clone(), lines.at(item.span().start));
                     if let (Some(known), DeValue::Table(entry)) =
-                        (keys::of_entry(prefix, name), item.get_ref())
+                        (keys::entry_keys(prefix, name), item.get_ref())
                     {
                         walk(entry, &full, known, lines, places)?;
                     }
@@ -113,7 +113,7 @@ type PositionMap = BTreeMap<String, (u32, u32)>;
 
 type ParseItem<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
 
-/// By position, so that the first fault of the file is the one reported.
+/// Items ordered by position, so that the first error in the file is reported.
 fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<ParseItem<'a, 'i>> {
     let mut items: Vec<_> = table.iter().collect();
     items.sort_by_key(|(key, _)| key.span().start);
@@ -133,7 +133,7 @@ fn check_key(
     Err(PolicyError::UnknownKey { at, key: name.to_owned(), nearest: keys::nearest(name, known) })
 }
 
-/// Lines and columns from byte positions.
+/// Converts byte offsets into lines and columns.
 struct LineIndex<'a> {
     text: &'a str,
     file: &'a AbsPath,

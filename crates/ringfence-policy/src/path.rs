@@ -1,4 +1,4 @@
-//! Absolute paths as bytes: the one path type of the policy model.
+//! Absolute paths as bytes: the path type of the policy model.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -11,23 +11,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// An absolute path without `.`, `..`, empty components or a trailing slash.
 ///
-/// Made by text alone: symlinks are resolved by whoever has a file system.
+/// Built from text only: the caller resolves symlinks.
 ///
-/// Comparisons go by bytes, not by parsed components: there are hundreds of rules, and a
-/// sandbox starts in a few milliseconds.
+/// Comparisons use bytes, not parsed components: there are hundreds of rules, and a sandbox starts
+/// in a few milliseconds.
 #[derive(Clone)]
 pub struct AbsPath(PathBuf);
 
 impl AbsPath {
-    /// Normalises `path`; `None` if it is not absolute or holds a NUL byte.
+    /// Normalises `path`; `None` if it is not absolute or contains a NUL byte.
     ///
-    /// `..` is taken textually, and `/..` is `/`.
+    /// `..` is resolved textually, and `/..` is `/`.
     pub fn new(path: impl AsRef<Path>) -> Option<Self> {
         let path = path.as_ref();
         if !path.is_absolute() || path.as_os_str().as_encoded_bytes().contains(&0) {
             return None;
         }
-        // Nearly every path is normal already; this runs for each rule at each start.
+        // Fast path: nearly every path is normal already, and this runs for each rule at each
+        // start.
         if path.as_os_str().as_encoded_bytes().strip_prefix(b"/").is_some_and(is_normal) {
             return Some(Self(path.to_path_buf()));
         }
@@ -49,7 +50,7 @@ impl AbsPath {
         Self(PathBuf::from("/"))
     }
 
-    /// `self` with `relative` behind it, normalised; an absolute `relative` replaces `self`.
+    /// `self` with `relative` appended, normalised; an absolute `relative` replaces `self`.
     pub fn join(&self, relative: impl AsRef<Path>) -> Self {
         let relative = relative.as_ref();
         if is_normal(relative.as_os_str().as_encoded_bytes()) {
@@ -58,7 +59,7 @@ impl AbsPath {
         Self::new(self.0.join(relative)).unwrap_or_else(|| self.clone())
     }
 
-    /// The directory this path stands in; `None` for the root.
+    /// The parent directory; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         let bytes = self.as_bytes();
         let cut = bytes.iter().rposition(|byte| *byte == b'/').filter(|_| bytes.len() > 1)?;
@@ -70,28 +71,28 @@ impl AbsPath {
         self.0.file_name()
     }
 
-    /// Whether this path is `root` or stands below it.
+    /// True if this path is `root` or lies below it.
     pub fn is_within(&self, root: &AbsPath) -> bool {
-        // Both are normal, so bytes will do; this is asked for every rule at every access.
+        // Both are normalised, so bytes are enough; this runs for every rule at every access.
         let (path, root) = (self.as_bytes(), root.as_bytes());
         path.starts_with(root)
             && (path.len() == root.len() || root == b"/" || path[root.len()] == b'/')
     }
 
-    /// As [`is_within`](Self::is_within), but that the case of ASCII letters does not matter.
+    /// Like [`is_within`](Self::is_within), ignoring the case of ASCII letters.
     pub fn is_within_in_any_case(&self, root: &AbsPath) -> bool {
         let (path, root) = (self.as_bytes(), root.as_bytes());
-        // Most rules fail at the byte behind their root, which is the cheapest to look at.
+        // Most rules fail at the byte after their root, which is the cheapest to check.
         let ends_there = path.get(root.len()).is_none_or(|byte| *byte == b'/') || root == b"/";
         ends_there && path.get(..root.len()).is_some_and(|start| start.eq_ignore_ascii_case(root))
     }
 
-    /// The part below `root`; `None` where the path is not within it.
+    /// The part below `root`; `None` if the path is not within it.
     pub fn relative_to(&self, root: &AbsPath) -> Option<&Path> {
         self.0.strip_prefix(&root.0).ok()
     }
 
-    /// How many components stand behind the root directory.
+    /// Number of components after the root directory.
     pub fn depth(&self) -> usize {
         let bytes = self.as_bytes();
         if bytes == b"/" { 0 } else { bytes.iter().filter(|byte| **byte == b'/').count() }
@@ -112,13 +113,13 @@ impl AbsPath {
         self.0.as_os_str().as_encoded_bytes()
     }
 
-    /// For people; bytes that are not UTF-8 are replaced.
+    /// Display form; bytes that are not UTF-8 are replaced.
     pub fn to_string_lossy(&self) -> Cow<'_, str> {
         self.0.to_string_lossy()
     }
 }
 
-/// Whether the path is relative and has nothing to normalise.
+/// True if the path is relative and already normalised.
 fn is_normal(bytes: &[u8]) -> bool {
     !bytes.contains(&0)
         && bytes.split(|&byte| byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
@@ -145,7 +146,7 @@ impl PartialOrd for AbsPath {
 }
 
 impl Ord for AbsPath {
-    /// What stands below a directory follows it at once: the separator sorts first.
+    /// Orders a directory directly before the paths below it: the separator sorts first.
     fn cmp(&self, other: &Self) -> Ordering {
         let (ours, theirs) = (self.as_bytes(), other.as_bytes());
         let same = ours.iter().zip(theirs).take_while(|(a, b)| a == b).count();
@@ -175,7 +176,7 @@ impl fmt::Debug for AbsPath {
 }
 
 impl Serialize for AbsPath {
-    /// Text for people, exact bytes for our own binary formats.
+    /// Text in readable formats, exact bytes in ringfence's binary formats.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {
             serializer.serialize_str(&self.0.to_string_lossy())
@@ -197,7 +198,7 @@ impl<'de> Deserialize<'de> for AbsPath {
     }
 }
 
-/// Takes bytes at once: `Vec<u8>` would take them one by one.
+/// Accepts bytes as one slice: `Vec<u8>` would take them one by one.
 struct PathBytes;
 
 impl<'de> Visitor<'de> for PathBytes {
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_follows_at_once() {
+    fn paths_sort_directly_after_their_directory() {
         let mut paths = ["/a/b-c", "/a/b/x", "/a/b", "/a", "/", "/a/b/x/y"]
             .map(|text| AbsPath::new(text).unwrap());
         paths.sort();

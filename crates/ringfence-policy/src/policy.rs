@@ -1,7 +1,6 @@
-//! The policy as it is written.
+//! The policy file format.
 //!
-//! These types are the contract of the file format: the parser, the JSON Schema and the
-//! renderer all come from them.
+//! The parser, the JSON Schema and the renderer all derive from these types.
 
 mod network;
 
@@ -16,7 +15,7 @@ use crate::grants::{Asking, Doubt, Fsync, HookSession, Mode, Observe, OnError, O
 use crate::tracked::TrackedMode;
 pub use network::{NetworkSection, PortChoice, SecretSection};
 
-/// The one version of the format there is.
+/// The only supported version of the format.
 pub const VERSION: u32 = 1;
 
 /// A policy file.
@@ -26,50 +25,50 @@ pub struct Policy {
     /// Version of the format: 1.
     #[schemars(range(min = 1, max = 1))]
     pub version: u32,
-    /// The one project that this file is about, by its absolute path: in files below
-    /// `~/.config/ringfence/projects` alone.
+    /// Absolute path of the project that this file applies to. Only allowed in files below
+    /// `~/.config/ringfence/projects`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// Other policy files that lie beneath this one.
+    /// Base policy files. Their lists are added to, their settings are overridden by this file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extends: Vec<String>,
-    /// How much of the workspace may be written.
+    /// Write access to the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// What to do when something asked for cannot be enforced.
+    /// Action when this host cannot enforce a requested rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_gap: Option<OnGap>,
-    /// What is told of a run: what was refused, or all of it.
+    /// Events to report: denials only, or all events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observe: Option<Observe>,
-    /// Who is asked about what is refused.
+    /// Prompt on a denial: never, or on the terminal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<Asking>,
-    /// Whether there is a sandbox.
+    /// Use of the sandbox.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sandbox: SandboxSection,
-    /// Files and directories.
+    /// Access to files and directories.
     #[serde(default, skip_serializing_if = "is_default")]
     pub filesystem: FilesystemSection,
-    /// Variables.
+    /// Environment variables of the command.
     #[serde(default, skip_serializing_if = "is_default")]
     pub environment: EnvironmentSection,
-    /// The network.
+    /// Access to the network.
     #[serde(default, skip_serializing_if = "is_default")]
     pub network: NetworkSection,
-    /// Guards on the command's text.
+    /// Rules on the text of command lines.
     #[serde(default, skip_serializing_if = "is_default")]
     pub commands: CommandsSection,
-    /// Tools of agents.
+    /// Tools that an agent may use.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tools: ToolsSection,
-    /// Ceilings on what a command may use.
+    /// Resource limits of a command.
     #[serde(default, skip_serializing_if = "is_default")]
     pub limits: LimitsSection,
-    /// The log of what was run and refused.
+    /// Audit log of runs and denials.
     #[serde(default, skip_serializing_if = "is_default")]
     pub audit: AuditSection,
-    /// Values that stay outside and are put into requests on the way.
+    /// Secrets that stay outside the sandbox. ringfence inserts them into outgoing requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretSection>,
 }
@@ -101,62 +100,64 @@ impl Default for Policy {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct SandboxSection {
-    /// Whether commands are confined at all.
+    /// `false` runs commands without a sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// If given: the only systems on which they are.
+    /// If set, the sandbox is only used on these platforms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled_platforms: Option<Vec<Platform>>,
-    /// Whether nothing runs where a sandbox cannot be made.
+    /// `true` refuses to run a command if no sandbox can be created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fail_if_unavailable: Option<bool>,
-    /// Whether somebody may ask for a command, or an agent, to run without.
+    /// `true` lets the user request a run of a command or an agent without a sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_unsandboxed_commands: Option<bool>,
-    /// Whether what an agent runs in the sandbox needs nobody's consent.
+    /// `true` lets an agent run sandboxed commands without the user's consent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_allow_bash_if_sandboxed: Option<bool>,
-    /// Which commands of an agent that calls hooks share a sandbox.
+    /// Commands of an agent that share one sandbox. Applies to agents that start ringfence from a
+    /// hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hook_session: Option<HookSession>,
-    /// How long such a sandbox stands with no command running in it (`30m`); eight times as long
-    /// while processes run in the background.
+    /// Idle time after which a shared sandbox is removed (`30m`). Eight times as long while
+    /// background processes run in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hook_session_idle: Option<Amount>,
 }
 
-/// `[filesystem]`: paths, and for `deny`, `hide`, `protect` and `except` also globs.
+/// `[filesystem]`: paths. `deny`, `hide`, `protect` and `except` also take globs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct FilesystemSection {
-    /// Readable.
+    /// Readable paths.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<PathEntry>,
-    /// Readable and writable.
+    /// Readable and writable paths.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<PathEntry>,
-    /// Nothing at all.
+    /// Paths that are neither readable nor writable.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<PathEntry>,
-    /// As `deny`, but a hidden name looks absent to programs that read it.
+    /// As `deny`, but the path looks absent to programs that read it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hide: Vec<PathEntry>,
-    /// Readable, never writable.
+    /// Readable paths that are never writable.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub protect: Vec<PathEntry>,
-    /// Re-opens what a glob in `deny`, `hide` or `protect` caught.
+    /// Exceptions to the globs in `deny`, `hide` and `protect`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<PathEntry>,
-    /// Files that git tracks unchanged and that a built-in pattern would deny: `open` (the default)
-    /// or `deny`. A project's policy may only choose `deny`.
+    /// Files that git tracks without local changes and that a built-in pattern denies: `open` (the
+    /// default) or `deny`. A project's policy may only set `deny`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracked: Option<TrackedMode>,
-    /// How a denied `.env`, `.env.*` or `.envrc` answers a program that reads it.
+    /// Result of reading a denied `.env`, `.env.*` or `.envrc` file: `deny` (EACCES, the default),
+    /// `hide` (looks absent) or `empty`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env_files: Option<Disguise>,
 }
 
-/// A path or glob, alone or with more to say about it.
+/// A path or glob, alone or in a table with options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
@@ -169,16 +170,16 @@ pub enum PathEntry {
     Table(EntryTable),
 }
 
-/// A path or glob with more to say about it.
+/// A path or glob with options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EntryTable {
     /// The path or glob.
     pub path: String,
-    /// Whether no grant lifts it; in the managed policy only.
+    /// `true` if no grant may override this entry. Only allowed in the managed policy.
     #[serde(default, skip_serializing_if = "is_default")]
     pub locked: bool,
-    /// Why it is there.
+    /// Reason for this entry, shown in denials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -192,12 +193,12 @@ impl PathEntry {
         }
     }
 
-    /// Whether no grant lifts it.
+    /// True if no grant may override this entry.
     pub fn is_locked(&self) -> bool {
         matches!(self, PathEntry::Table(EntryTable { locked: true, .. }))
     }
 
-    /// Why it is there.
+    /// The reason for this entry, if given.
     pub fn reason(&self) -> Option<&str> {
         match self {
             PathEntry::Text(_) => None,
@@ -216,25 +217,25 @@ impl From<&str> for PathEntry {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct EnvironmentSection {
-    /// `default` filters, `clean` passes exactly six variables.
+    /// `default` filters out secrets, `clean` passes exactly six variables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<EnvironmentProfile>,
-    /// Names that pass, `*` and `?` allowed.
+    /// Names of variables to pass; `*` and `?` are wildcards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
-    /// Names that never pass, `*` and `?` allowed.
+    /// Names of variables that never pass; `*` and `?` are wildcards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
-    /// Variables that are set.
+    /// Variables to set, with their values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, String>,
 }
 
-/// Which variables pass to begin with.
+/// Base set of variables that pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EnvironmentProfile {
-    /// What tools need, no secrets.
+    /// Variables that common tools need, without secrets.
     Default,
     /// Exactly six variables.
     Clean,
@@ -244,13 +245,13 @@ pub enum EnvironmentProfile {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct CommandsSection {
-    /// Patterns that are refused.
+    /// Patterns of commands to refuse.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
-    /// If not empty: the only programs that may be named.
+    /// If not empty, the only programs that a command line may name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_binaries: Vec<String>,
-    /// Texts no argument may hold.
+    /// Texts that no argument may contain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny_arguments: Vec<String>,
     /// Absolute paths in arguments must stay below this directory.
@@ -259,8 +260,9 @@ pub struct CommandsSection {
     /// Commands that run outside the sandbox.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<String>,
-    /// Answer of `deny` to a line of which a part cannot be known: `"warn"` (the default) runs it
-    /// in the sandbox and records it, `"refuse"` does not run it. The strictest file wins.
+    /// Action of `deny` when a part of the line is only known at run time: `"warn"` (the default)
+    /// runs the line in the sandbox and records it, `"refuse"` does not run it. The strictest
+    /// policy file wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doubt: Option<Doubt>,
 }
@@ -269,10 +271,10 @@ pub struct CommandsSection {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ToolsSection {
-    /// If given: the only tools that may be used.
+    /// If set, the only tools that may be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<Vec<String>>,
-    /// Tools that may not be used; without `Write` and `Edit` the workspace is read-only.
+    /// Tools that may not be used. If `Write` or `Edit` is listed, the workspace is read-only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disallowed: Vec<String>,
 }
@@ -281,28 +283,28 @@ pub struct ToolsSection {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct LimitsSection {
-    /// Wall time; a number is seconds.
+    /// Wall-clock time; a plain number is seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall: Option<Amount>,
-    /// CPU time; a number is seconds.
+    /// CPU time; a plain number is seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Amount>,
-    /// Memory; a number is bytes.
+    /// Memory; a plain number is bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Amount>,
-    /// Processes and threads.
+    /// Number of processes and threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
-    /// Open files of one process.
+    /// Number of open files per process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
-    /// One file; a number is bytes.
+    /// Size of one file; a plain number is bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_size: Option<Amount>,
-    /// Written to disk; a number is bytes.
+    /// Amount written to disk; a plain number is bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Amount>,
-    /// Output that is kept; a number is bytes.
+    /// Amount of output to keep; a plain number is bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Amount>,
 }
@@ -311,13 +313,13 @@ pub struct LimitsSection {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AuditSection {
-    /// When the log is forced onto the disk.
+    /// When to sync the log to disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fsync: Option<Fsync>,
-    /// What to do when the log cannot be written.
+    /// Action when the log cannot be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_error: Option<OnError>,
-    /// The size at which another file is begun, at least 64 KiB; a number is bytes.
+    /// Size at which the log is rotated, at least 64 KiB; a plain number is bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotate_size: Option<Amount>,
 }

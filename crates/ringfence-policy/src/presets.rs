@@ -1,45 +1,45 @@
-//! What tools need: their programs read-only, their caches private to the project.
+//! Presets for tools: their programs are read-only, their caches private to the project.
 
 use crate::builtin;
 use crate::facts::Facts;
 use crate::grants::{Effect, Origin, Rule, Source};
 use crate::path::AbsPath;
 
-/// A tool and what it needs below the home directory.
+/// A tool and its directories below the home directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Preset {
-    /// Its name in messages.
+    /// Name in messages.
     pub name: &'static str,
-    /// It applies if one of these programs is on `PATH`.
+    /// Programs that enable the preset if one of them is on `PATH`.
     pub probes: &'static [&'static str],
-    /// Directories that are opened read-only.
+    /// Directories to open read-only.
     pub reads: &'static [ToolDir],
-    /// Directories it has to write.
+    /// Directories that the tool writes.
     pub caches: &'static [ToolCache],
     /// Files with credentials in its directories.
     pub denies: &'static [ToolDir],
-    /// Files, and directories of files, that are denied if they hold one of [`SECRET_WORDS`] or an
-    /// address with a password: the tool needs those that do not. A component `*` is any name.
+    /// Files, and directories of files, denied if they contain one of [`SECRET_WORDS`] or a URL
+    /// with a password; the tool needs the others. A component `*` is any name.
     pub suspects: &'static [ToolDir],
 }
 
-/// A directory of a tool: below a variable's value if that is set, else below home.
+/// A directory of a tool: below the value of a variable if it is set, else below home.
 #[derive(Debug, Clone, Copy)]
 pub struct ToolDir {
-    /// The variable that moves it.
+    /// The variable that relocates it.
     pub variable: Option<&'static str>,
-    /// Below home, where the variable is not set.
+    /// Path below home, if the variable is not set.
     pub home: &'static str,
-    /// Below either.
+    /// Path below either of the two.
     pub below: &'static str,
 }
 
 /// A directory that a tool writes.
 #[derive(Debug, Clone, Copy)]
 pub struct ToolCache {
-    /// Which.
+    /// The directory.
     pub place: ToolDir,
-    /// Whether the host's own files are readable underneath: where they hold no secret.
+    /// True if the host's files are readable below it: only if they contain no secret.
     pub host_beneath: bool,
 }
 
@@ -59,7 +59,7 @@ const fn own(place: ToolDir) -> ToolCache {
     ToolCache { place, host_beneath: false }
 }
 
-/// Words by which a file of a tool is known to hold credentials; ASCII case does not matter.
+/// Words that mark a tool's file as containing credentials; ASCII case is ignored.
 pub const SECRET_WORDS: &[&str] =
     &["token", "password", "passwd", "secret", "credentials", "apikey", "api-key", "api_key"];
 
@@ -91,9 +91,9 @@ pub const PRESETS: &[Preset] = &[
             moved("FNM_DIR", ".local/share/fnm", ""),
             at(".fnm"),
         ],
-        // npm keeps logs and an index with request headers in ~/.npm, and packages alone in
-        // `content-v2`, which it finds by the digests of a lock file. pnpm and yarn keep their own
-        // programs beside their stores.
+        // npm keeps logs and an index with request headers in ~/.npm. `content-v2` holds only
+        // packages, which npm finds by the digests of a lock file. pnpm and yarn keep their own
+        // programs next to their stores.
         caches: &[
             own(at(".npm")),
             shared(at(".npm/_cacache/content-v2")),
@@ -101,7 +101,7 @@ pub const PRESETS: &[Preset] = &[
             shared(at(".yarn")),
         ],
         denies: &[],
-        // Each version has a global and a built-in configuration of npm, which hold tokens.
+        // Each version has a global and a built-in npm configuration, which may contain tokens.
         suspects: &[
             moved("NVM_DIR", ".nvm", "versions/node/*/etc/npmrc"),
             moved("NVM_DIR", ".nvm", "versions/node/*/lib/node_modules/npm/npmrc"),
@@ -119,7 +119,7 @@ pub const PRESETS: &[Preset] = &[
             at(".local/share/pipx"),
             at(".local/share/uv"),
         ],
-        // Answers of indexes are stored with their request headers; wheels are built here.
+        // Index responses are stored with their request headers; wheels are built here.
         caches: &[shared(moved("XDG_CACHE_HOME", ".cache", "pip/wheels"))],
         denies: &[],
         suspects: &[moved("PYENV_ROOT", ".pyenv", "versions/*/pip.conf")],
@@ -127,7 +127,7 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "go",
         probes: &["go"],
-        // Not `src`, which is where older projects live.
+        // Not `src`, where older projects live.
         reads: &[moved("GOPATH", "go", "bin")],
         caches: &[
             shared(moved("GOPATH", "go", "pkg")),
@@ -181,7 +181,7 @@ pub const PRESETS: &[Preset] = &[
         name: "browsers",
         probes: &[],
         reads: &[],
-        // Browsers that test runners have downloaded; profiles are elsewhere.
+        // Browsers downloaded by test runners; profiles are elsewhere.
         caches: &[
             shared(moved("XDG_CACHE_HOME", ".cache", "ms-playwright")),
             shared(moved("XDG_CACHE_HOME", ".cache", "puppeteer")),
@@ -208,19 +208,19 @@ pub const PRESETS: &[Preset] = &[
         name: "cache",
         probes: &[],
         reads: &[],
-        // Other programs' caches hold pages, mails and tokens.
+        // Caches of other programs contain pages, mails and tokens.
         caches: &[own(moved("XDG_CACHE_HOME", ".cache", ""))],
         denies: &[],
         suspects: &[],
     },
 ];
 
-/// Whether a tool was found.
+/// True if a tool was detected.
 fn applies(preset: &Preset, facts: &Facts) -> bool {
     preset.probes.is_empty() || preset.probes.iter().any(|probe| facts.programs.contains(*probe))
 }
 
-/// Files and directories of tools that were found which may hold credentials.
+/// Files and directories of detected tools that may contain credentials.
 pub(crate) fn suspects(facts: &Facts) -> Vec<AbsPath> {
     let found = PRESETS.iter().filter(|preset| applies(preset, facts));
     found.flat_map(|preset| preset.suspects).filter_map(|place| place.resolve(facts)).collect()
@@ -251,7 +251,7 @@ pub(crate) fn rules(facts: &Facts) -> Vec<Rule> {
     rules
 }
 
-/// Opens the directories on `PATH` that nothing in `rules` opens.
+/// Opens the directories on `PATH` that no rule in `rules` opens.
 pub(crate) fn path_rules(facts: &Facts, rules: &[Rule]) -> Vec<Rule> {
     let mut opened: Vec<Rule> = Vec::new();
     for dir in &facts.path_dirs {
@@ -260,7 +260,7 @@ pub(crate) fn path_rules(facts: &Facts, rules: &[Rule]) -> Vec<Rule> {
         if known || dir.is_within(&facts.workspace) {
             continue;
         }
-        // A tool's own tree rather than its `bin` alone.
+        // Opens the tree of the tool, not only its `bin`.
         let installation = dir.parent().filter(|around| {
             facts.installations.contains(around) && is_one_tools_tree(around, facts)
         });
@@ -273,28 +273,31 @@ pub(crate) fn path_rules(facts: &Facts, rules: &[Rule]) -> Vec<Rule> {
     opened
 }
 
-/// The preset of a directory on `PATH` that stands for itself. It may be anybody's, a
-/// project's scripts too, so that patterns hold in it.
+/// Preset name of a directory on `PATH` without an installation. It may belong to any project, so
+/// patterns apply in it.
 pub(crate) const ON_PATH: &str = "path";
 
-/// Not a top directory such as `/opt`, not a home directory, not `~/.local` with
-/// everything that programs keep there.
+/// True if the directory is the tree of one tool: no top-level directory such as `/opt`, no home
+/// directory, and not `~/.local`, where many programs keep files.
 fn is_one_tools_tree(dir: &AbsPath, facts: &Facts) -> bool {
-    let beside_home = dir.parent() == facts.home.parent();
-    dir.depth() >= 2 && !beside_home && *dir != facts.home.join(".local") && is_narrow(dir, facts)
+    let is_home_sibling = dir.parent() == facts.home.parent();
+    dir.depth() >= 2
+        && !is_home_sibling
+        && *dir != facts.home.join(".local")
+        && is_narrow(dir, facts)
 }
 
-/// Whether opening this opens neither the home directory nor the projects beside this one.
+/// True if opening the directory opens neither the home directory nor sibling projects.
 fn is_narrow(dir: &AbsPath, facts: &Facts) -> bool {
-    let beside = facts.workspace.parent().unwrap_or_else(AbsPath::root);
-    dir.depth() > 0 && !facts.home.is_within(dir) && !beside.is_within(dir)
+    let siblings = facts.workspace.parent().unwrap_or_else(AbsPath::root);
+    dir.depth() > 0 && !facts.home.is_within(dir) && !siblings.is_within(dir)
 }
 
 impl ToolDir {
-    /// `None` where a variable points at something too broad to open.
+    /// `None` if a variable points at a directory that is too broad to open.
     fn resolve(&self, facts: &Facts) -> Option<AbsPath> {
         let value = self.variable.and_then(|name| facts.variables.get(name)).and_then(|value| {
-            // GOPATH may be a list; the first is where tools write.
+            // GOPATH may be a list; tools write to the first directory.
             AbsPath::new(value.split(':').next()?)
         });
         let base = value.unwrap_or_else(|| facts.home.join(self.home));
@@ -309,7 +312,7 @@ fn rule(root: AbsPath, effect: Effect, preset: &str) -> Rule {
     Rule { root, effect, origin, locked: false }
 }
 
-/// One flat name for each cache, so that no cache lies inside another.
+/// A flat name for each cache, so that no cache lies inside another.
 fn store_for(root: &AbsPath, facts: &Facts) -> AbsPath {
     let relative = root.relative_to(&facts.home).unwrap_or(root.as_path());
     facts.store.join(relative.to_string_lossy().replace('/', "+"))

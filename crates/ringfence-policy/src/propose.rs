@@ -1,8 +1,8 @@
-//! From what a command wanted and did not get to the fewest rules that would give it.
+//! Proposes the smallest set of rules that would allow denied accesses.
 //!
-//! A proposal opens files and, where several of one directory are wanted, the directory. It
-//! never opens what a rule denies or protects, the system, the home directory as a whole or
-//! another project: such wishes are handed back with the reason.
+//! A proposal opens files, or their directory if several of its files are needed. It never opens
+//! paths that a rule denies or protects, the system, the whole home directory or another project:
+//! those accesses are returned with the reason.
 
 mod fold;
 #[cfg(test)]
@@ -17,28 +17,28 @@ use crate::facts::Facts;
 use crate::grants::{Effect, Grants, Origin, Rule, Source};
 use crate::path::AbsPath;
 
-/// Something that was wanted and refused.
+/// A denied access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeniedAccess {
-    /// On what.
+    /// The path.
     pub path: AbsPath,
-    /// For what.
+    /// The kind of access that is needed.
     pub want: AccessNeed,
 }
 
-/// What something is wanted for.
+/// Kind of access that is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessNeed {
-    /// To be read, listed or started.
+    /// Read, list or execute.
     Read,
-    /// To be written, while it is there.
+    /// Write to an existing file.
     Write,
-    /// To be made, replaced or moved, for which its directory is needed.
+    /// Create, replace or rename, which needs the directory.
     Make,
 }
 
 impl AccessNeed {
-    /// What the path itself is asked for.
+    /// The access to the path itself.
     pub fn access(self) -> Access {
         match self {
             AccessNeed::Read => Access::Read,
@@ -47,7 +47,7 @@ impl AccessNeed {
     }
 }
 
-/// What stands somewhere on the host.
+/// Kind of a file on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostFileKind {
     /// A plain file.
@@ -56,126 +56,126 @@ pub enum HostFileKind {
     Directory,
     /// A socket, a pipe or a device.
     Other,
-    /// Nothing.
+    /// No such file.
     Nothing,
 }
 
-/// What a proposal has to know of the host.
+/// Access to the host for a proposal.
 pub trait HostView {
-    /// What stands at a path, behind links.
-    fn thing(&self, path: &AbsPath) -> HostFileKind;
-    /// The path without links, as far as it exists.
-    fn real(&self, path: &AbsPath) -> AbsPath;
-    /// A project that the path is in, or is.
+    /// Kind of the file at a path, following symlinks.
+    fn file_kind(&self, path: &AbsPath) -> HostFileKind;
+    /// The path without symlinks, as far as it exists.
+    fn resolve_links(&self, path: &AbsPath) -> AbsPath;
+    /// The project that contains or is the path, if any.
     fn project_around(&self, path: &AbsPath) -> Option<AbsPath>;
-    /// A project somewhere below a directory.
+    /// A project somewhere below a directory, if any.
     fn project_below(&self, directory: &AbsPath) -> Option<AbsPath>;
 }
 
-/// What would give a command what it wanted.
+/// Rules that would allow the denied accesses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PolicyProposal {
-    /// What is to be opened, by path.
+    /// The proposed rules, sorted by path.
     pub openings: Vec<ProposedRule>,
-    /// The wishes that stay refused, by their numbers.
+    /// The accesses that stay denied, by index.
     pub left: Vec<(usize, NotProposed)>,
 }
 
-/// Something to be opened.
+/// A proposed rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProposedRule {
-    /// Where.
+    /// The path to open.
     pub root: AbsPath,
     /// [`Effect::Read`] or [`Effect::Write`].
     pub effect: Effect,
-    /// The same as one would write it in a policy.
+    /// The path as the user would write it in a policy.
     pub text: String,
-    /// The wishes it fulfils, by their numbers.
-    pub wishes: Vec<usize>,
-    /// How many different things in it were wanted, where it was not wanted itself.
+    /// The accesses that the rule allows, by index.
+    pub accesses: Vec<usize>,
+    /// The number of different paths in it that were needed, if the directory itself was not.
     pub folded: Option<usize>,
-    /// The other project that it is in.
+    /// The other project that contains the path, if any.
     pub project: Option<AbsPath>,
 }
 
-/// Why a wish stays refused.
+/// Reason for which an access stays denied.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NotProposed {
-    /// A rule denies or protects it, and is meant to.
+    /// A rule denies or protects the path on purpose.
     OnPurpose(Box<Decision>),
-    /// It is part of the system, which is not for writing.
+    /// The path belongs to the system and must not be written.
     System,
-    /// It is the kernel's, and programs do without it.
+    /// The path belongs to the kernel, and programs work without it.
     Kernel,
-    /// It belongs to a tool that the person runs, too.
+    /// The path belongs to a tool that the user runs, too.
     Toolchain,
-    /// Nothing in the project is for writing: the mode, or the tools, say so.
+    /// The mode or the tools make the project read-only.
     ReadOnly,
-    /// It would take opening this, which is the home directory, or holds it or the project, or
-    /// is next to the root.
+    /// It would need to open this path, which is or contains the home directory or the project, or
+    /// lies directly below the root.
     TooBroad(AbsPath),
     /// It would open this other project.
     Project(AbsPath),
-    /// It would open what is around this, which is denied.
+    /// It would open a directory that contains this denied path.
     AroundDenied(AbsPath),
-    /// It is a socket, a pipe or a device.
+    /// The path is a socket, a pipe or a device.
     NoFile,
-    /// It is not there any more.
+    /// The path no longer exists.
     Gone,
-    /// It cannot be written in a policy.
+    /// The path cannot be written in a policy.
     Unwritable,
-    /// The policy allows it: something else was in the way.
+    /// The policy allows the access: something else prevented it.
     Allowed,
 }
 
-/// The proposal for `wishes`, all of them refused under `grants`.
+/// Proposes rules for `accesses`, all of them denied under `grants`.
 pub fn propose(
     grants: &Grants,
     facts: &Facts,
-    ground: &dyn HostView,
-    wishes: &[DeniedAccess],
+    host: &dyn HostView,
+    accesses: &[DeniedAccess],
 ) -> PolicyProposal {
-    let judge = Proposer { grants, facts, ground };
+    let proposer = Proposer { grants, facts, host };
     let mut proposal = PolicyProposal::default();
-    for (number, wish) in wishes.iter().enumerate() {
-        match judge.opening(number, wish) {
+    for (number, denied) in accesses.iter().enumerate() {
+        match proposer.opening(number, denied) {
             Ok(opening) => proposal.openings.push(opening),
             Err(why) => proposal.left.push((number, why)),
         }
     }
-    proposal.openings = fold::fold(proposal.openings, &judge);
+    proposal.openings = fold::fold(proposal.openings, &proposer);
     proposal
 }
 
 struct Proposer<'a> {
     grants: &'a Grants,
     facts: &'a Facts,
-    ground: &'a dyn HostView,
+    host: &'a dyn HostView,
 }
 
 impl Proposer<'_> {
-    /// What one wish alone would take.
-    fn opening(&self, number: usize, wish: &DeniedAccess) -> Result<ProposedRule, NotProposed> {
-        let decision = self.grants.decide(&wish.path, wish.want.access());
-        self.not_on_purpose(&wish.path, wish.want.access())?;
-        if ["/sys", "/proc", "/dev"].iter().any(|root| wish.path.as_path().starts_with(root)) {
+    /// The rule that a single access needs.
+    fn opening(&self, number: usize, denied: &DeniedAccess) -> Result<ProposedRule, NotProposed> {
+        let decision = self.grants.decide(&denied.path, denied.want.access());
+        self.not_on_purpose(&denied.path, denied.want.access())?;
+        if ["/sys", "/proc", "/dev"].iter().any(|root| denied.path.as_path().starts_with(root)) {
             return Err(NotProposed::Kernel);
         }
-        let alone = wish.want != AccessNeed::Make;
+        let alone = denied.want != AccessNeed::Make;
         let root = match decision.verdict {
-            Verdict::Absent if alone => wish.path.clone(),
+            Verdict::Absent if alone => denied.path.clone(),
             Verdict::ReadOnly => {
                 self.may_be_written(&decision)?;
-                if alone { wish.path.clone() } else { above(&wish.path)? }
+                if alone { denied.path.clone() } else { above(&denied.path)? }
             }
-            // What is opened alone can be changed, but not replaced.
+            // A file that is opened alone can be changed, but not replaced.
             Verdict::Allowed if alone || !self.is_opened_alone(&decision) => {
                 return Err(NotProposed::Allowed);
             }
-            Verdict::Absent | Verdict::Allowed | Verdict::Denied => above(&wish.path)?,
+            Verdict::Absent | Verdict::Allowed | Verdict::Denied => above(&denied.path)?,
         };
-        let effect = if wish.want == AccessNeed::Read { Effect::Read } else { Effect::Write };
-        match self.ground.thing(&root) {
+        let effect = if denied.want == AccessNeed::Read { Effect::Read } else { Effect::Write };
+        match self.host.file_kind(&root) {
             HostFileKind::Other => return Err(NotProposed::NoFile),
             HostFileKind::Directory => self.may_be_opened_whole(&root)?,
             HostFileKind::File if is_too_broad(self.grants, &root) => {
@@ -191,19 +191,20 @@ impl Proposer<'_> {
         &self,
         root: AbsPath,
         effect: Effect,
-        wishes: Vec<usize>,
+        accesses: Vec<usize>,
         folded: Option<usize>,
     ) -> Result<ProposedRule, NotProposed> {
         let text = self.text(&root, &effect).ok_or(NotProposed::Unwritable)?;
         let project =
-            self.ground.project_around(&root).filter(|project| *project != self.grants.workspace);
-        Ok(ProposedRule { root, effect, text, wishes, folded, project })
+            self.host.project_around(&root).filter(|project| *project != self.grants.workspace);
+        Ok(ProposedRule { root, effect, text, accesses, folded, project })
     }
 
-    /// Refuses what a rule shuts, by whatever name. A path that a person names is open even if
-    /// a pattern catches it, so the rules are asked as if the directory around it were open.
+    /// Rejects a path that a rule denies, under any of its names. A path that the user names is
+    /// open even if a pattern matches it, so the check assumes that the directory around it is
+    /// open.
     fn not_on_purpose(&self, path: &AbsPath, access: Access) -> Result<(), NotProposed> {
-        for path in [path.clone(), self.ground.real(path)] {
+        for path in [path.clone(), self.host.resolve_links(path)] {
             let decision = self.grants.decide(&path, access);
             let silent = decision.verdict == Verdict::Absent;
             let around = [
@@ -222,16 +223,16 @@ impl Proposer<'_> {
         Ok(())
     }
 
-    /// The same rules, were a tree open that no person has named.
+    /// The same rules with an additional open tree that the user did not name.
     fn with_open(&self, root: AbsPath) -> Grants {
         let mut grants = self.grants.clone();
-        grants.rules.extend(builtin::protects(&root));
+        grants.rules.extend(builtin::protect_rules(&root));
         let origin = Origin::new(Source::Managed, root.to_string());
         grants.rules.push(Rule { root, effect: Effect::Write, origin, locked: false });
         grants
     }
 
-    /// Whether what may be read now is a person's to open further.
+    /// Checks if a readable path may be made writable by the user.
     fn may_be_written(&self, decision: &Decision) -> Result<(), NotProposed> {
         match decision.rule.as_ref().map(|because| &because.origin().source) {
             Some(Source::BuiltIn) => Err(NotProposed::System),
@@ -245,10 +246,10 @@ impl Proposer<'_> {
     fn is_opened_alone(&self, decision: &Decision) -> bool {
         let is_root =
             matches!(&decision.rule, Some(DecidingRule::Rule(rule)) if rule.root == decision.path);
-        is_root && self.ground.thing(&decision.path) == HostFileKind::File
+        is_root && self.host.file_kind(&decision.path) == HostFileKind::File
     }
 
-    /// Refuses directories with more in them than was meant.
+    /// Rejects directories that contain more than was needed.
     fn may_be_opened_whole(&self, directory: &AbsPath) -> Result<(), NotProposed> {
         if is_too_broad(self.grants, directory) {
             return Err(NotProposed::TooBroad(directory.clone()));
@@ -258,15 +259,14 @@ impl Proposer<'_> {
         if let Some(deny) = denies.find(|rule| rule.root.is_within(directory)) {
             return Err(NotProposed::AroundDenied(deny.root.clone()));
         }
-        let is_project =
-            self.ground.project_around(directory).filter(|project| project == directory);
-        match is_project.or_else(|| self.ground.project_below(directory)) {
+        let is_project = self.host.project_around(directory).filter(|project| project == directory);
+        match is_project.or_else(|| self.host.project_below(directory)) {
             Some(project) => Err(NotProposed::Project(project)),
             None => Ok(()),
         }
     }
 
-    /// The path as a person would write it, if that means the path.
+    /// The path as the user would write it, if that text resolves to the path.
     fn text(&self, root: &AbsPath, effect: &Effect) -> Option<String> {
         let below = |directory: &AbsPath, start: &str| {
             Some(format!("{start}{}", root.relative_to(directory)?.to_str()?))
@@ -281,12 +281,12 @@ impl Proposer<'_> {
             anchor: &self.grants.workspace,
             at: SourcePosition::default(),
         };
-        let means_it = entry.path(self.facts).is_ok_and(|meant| meant == *root);
+        let means_it = entry.path(self.facts).is_ok_and(|resolved| resolved == *root);
         (means_it && !text.chars().any(is_hidden)).then_some(text)
     }
 }
 
-/// Whether a rule shuts the path, rather than none opening it.
+/// True if a rule denies the path; false if only no rule opens it.
 fn is_on_purpose(decision: &Decision) -> bool {
     match (&decision.verdict, &decision.rule) {
         (Verdict::Denied, _) | (Verdict::ReadOnly, Some(DecidingRule::Pattern(_))) => true,
@@ -299,8 +299,8 @@ fn above(path: &AbsPath) -> Result<AbsPath, NotProposed> {
     path.parent().ok_or_else(|| NotProposed::TooBroad(path.clone()))
 }
 
-/// Whether opening a path would open the home directory or the project around the command,
-/// or whatever stands next to the root.
+/// True if opening a path would open the home directory, the current project or a directory
+/// directly below the root.
 fn is_too_broad(grants: &Grants, path: &AbsPath) -> bool {
     path.depth() < 2 || grants.home.is_within(path) || grants.workspace.is_within(path)
 }

@@ -1,7 +1,7 @@
-//! Values that can be shown to a sandbox: addresses without a password or token in them.
+//! Values that a sandbox may see: URLs without a password or token.
 
-/// True if `text` is an address of the web without user, password, query or a part that looks like
-/// a token. What is not understood is not public.
+/// True if `text` is a web URL without user, password, query or a part that looks like a token. A
+/// text that is not understood is not public.
 pub fn is_public_url(text: &str) -> bool {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-._~:/+[]@%,=!".contains(c));
     let Some((scheme, rest)) = text.split_once("://").filter(|_| is_plain && !text.contains('%'))
@@ -16,8 +16,7 @@ pub fn is_public_url(text: &str) -> bool {
         && path.split('/').all(|part| !looks_random(part))
 }
 
-/// True if every word of `text` is a public address. Words stand between white space or
-/// `separators`.
+/// True if every word of `text` is a public URL. Words are separated by whitespace or `separators`.
 pub fn are_public_urls(text: &str, separators: &[char]) -> bool {
     let mut words = text
         .split(|c: char| c.is_whitespace() || separators.contains(&c))
@@ -26,11 +25,11 @@ pub fn are_public_urls(text: &str, separators: &[char]) -> bool {
     words.peek().is_some() && words.all(is_public_url)
 }
 
-/// The address without what may be secret: user and password go, and so does a path or query that
-/// may hold a token. `None` if the host cannot be shown either.
+/// The URL without possible secrets: removes user and password, and a path or query that may
+/// contain a token. `None` if the host cannot be shown either.
 ///
-/// A registry that is left out entirely would be replaced by the tool's default, the public one.
-pub fn shown_url(text: &str) -> Option<String> {
+/// If a registry were left out, the tool would use its default, the public one.
+pub fn redact_url(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let host = rest[..end].rsplit_once('@').map_or(&rest[..end], |(_, host)| host);
@@ -39,9 +38,9 @@ pub fn shown_url(text: &str) -> Option<String> {
     [whole, origin].into_iter().find(|url| is_public_url(url))
 }
 
-/// As [`shown_url`] for every word of `text`; other words are left as `is_plain` has them. `None`
-/// if one cannot be shown.
-pub fn shown_urls(
+/// Like [`redact_url`] for every word of `text`; words accepted by `is_plain` stay unchanged.
+/// `None` if one cannot be shown.
+pub fn redact_urls(
     text: &str,
     separators: &[char],
     is_plain: impl Fn(&str) -> bool,
@@ -60,7 +59,7 @@ pub fn shown_urls(
         match word {
             "" => {}
             plain if is_plain(plain) => shown.push_str(plain),
-            _ if is_name => shown.push_str(&format!("{name}{}", shown_url(url)?)),
+            _ if is_name => shown.push_str(&format!("{name}{}", redact_url(url)?)),
             _ => return None,
         }
         shown.push_str(&piece[word.len()..]);
@@ -68,7 +67,7 @@ pub fn shown_urls(
     (!shown.trim().is_empty()).then_some(shown)
 }
 
-/// True for `host`, `host:port` and `[v6]:port`: letters of names and numbers, no user before it.
+/// True for `host`, `host:port` and `[v6]:port`: letters, digits and separators, without a user.
 pub fn is_host(text: &str) -> bool {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
@@ -88,8 +87,8 @@ pub fn is_host(text: &str) -> bool {
     is_port && (is_name(host) || is_v6(host)) && !host.split('.').any(looks_random)
 }
 
-/// True for a part of a path that is likely a token: 16 letters and digits mixed without a break,
-/// or 32 hexadecimal digits.
+/// True for a path part that is probably a token: 16 mixed letters and digits in a row, or 32
+/// hexadecimal digits.
 pub(crate) fn looks_random(part: &str) -> bool {
     let is_mixed = |run: &str| {
         run.len() >= 16
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_mirrors_are_public() {
+    fn mirror_urls_are_public() {
         for text in [
             "https://registry.npmjs.org/",
             "http://mirror.example:8081/repository/npm-group/",
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_shown_without_their_secrets() {
+    fn urls_are_shown_without_secrets() {
         for (text, shown) in [
             ("https://pypi.example.org/simple", Some("https://pypi.example.org/simple")),
             ("https://me:secret@pypi.example.org/simple", Some("https://pypi.example.org/simple")),
@@ -139,19 +138,19 @@ mod tests {
             ("https://me:secret@/", None),
             ("secret", None),
         ] {
-            assert_eq!(shown_url(text).as_deref(), shown, "{text}");
+            assert_eq!(redact_url(text).as_deref(), shown, "{text}");
         }
-        let go = |text: &str| shown_urls(text, &[',', '|'], |word| word == "direct");
+        let go = |text: &str| redact_urls(text, &[',', '|'], |word| word == "direct");
         assert_eq!(go("https://me:x@a.org,direct").as_deref(), Some("https://a.org,direct"));
         assert_eq!(go("secret,direct"), None);
         assert_eq!(
-            shown_urls("team=https://me:x@a.org/s  https://b.org", &[], |_| false).as_deref(),
+            redact_urls("team=https://me:x@a.org/s  https://b.org", &[], |_| false).as_deref(),
             Some("team=https://a.org/s  https://b.org")
         );
     }
 
     #[test]
-    fn addresses_with_anything_secret_are_not() {
+    fn urls_with_secrets_are_not_public() {
         for text in [
             "https://me:secret@registry.example.org/",
             "https://token@registry.example.org/",
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn one_secret_address_spoils_a_list() {
+    fn list_with_one_secret_url_is_not_public() {
         assert!(are_public_urls("https://a.org,https://b.org", &[',']));
         assert!(!are_public_urls("https://a.org https://me:x@b.org", &[]));
         assert!(!are_public_urls(" ", &[]));

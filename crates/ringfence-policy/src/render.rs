@@ -1,4 +1,4 @@
-//! A policy as TOML text.
+//! Renders a policy as TOML.
 
 use std::fmt::Write;
 
@@ -13,18 +13,18 @@ pub fn render(policy: &Policy) -> String {
     render_with(policy, &|_| None)
 }
 
-/// As [`render`], with `# from FILE:LINE` behind every setting whose place is known.
+/// Like [`render`], with `# from FILE:LINE` after every setting with a known position.
 pub fn render_with_origins(layer: &PolicyLayer) -> String {
     render_with(&layer.policy, &|key| {
-        let place = layer.place(key);
+        let place = layer.position(key);
         Some(format!("from {}:{}", layer.file, place.line?))
     })
 }
 
-/// As [`render`], with a comment for each key such as `mode` or `filesystem.deny.2`.
+/// Like [`render`], with a comment for each key such as `mode` or `filesystem.deny.2`.
 pub fn render_with(policy: &Policy, comment: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
-    // The types hold nothing that TOML could not.
+    // Every value of the policy types has a TOML form.
     let Ok(Value::Table(table)) = Value::try_from(policy) else { return out };
     for (section, keys) in KEYS {
         let values = if section.is_empty() {
@@ -60,7 +60,7 @@ pub fn render_with(policy: &Policy, comment: &dyn Fn(&str) -> Option<String>) ->
     out
 }
 
-/// The one list of tables.
+/// The only list of tables.
 const SECRETS: &str = "secrets";
 
 fn write_setting(
@@ -93,7 +93,7 @@ fn trailing(comment: Option<String>) -> String {
     comment.map_or_else(String::new, |text| format!(" # {}", text.replace(['\n', '\r'], " ")))
 }
 
-/// A value on one line.
+/// Renders a value on one line.
 fn inline(value: &Value) -> String {
     match value {
         Value::Array(items) => {
@@ -115,7 +115,7 @@ fn quoted_key(key: &str) -> String {
     if bare { key.to_owned() } else { quoted(key) }
 }
 
-/// A basic string: one line, whatever the text holds.
+/// Renders a basic string on one line.
 fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rendered_parses_back() {
+    fn rendered_policy_parses_back() {
         check("version = 1");
         check(
             "version = 1\nextends = [\"a\"]\nmode = \"read-only\"\non-gap = \"run\"\nobserve = \"all\"\n[sandbox]\nenabled = false\nenabled-platforms = [\"wsl\"]",
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_stand_behind_the_entries() {
+    fn origins_are_rendered_after_entries() {
         let layer = parse(
             "version = 1\nmode = \"read-only\"\n[filesystem]\ndeny = [\n\"a\"]",
             &path("/f"),

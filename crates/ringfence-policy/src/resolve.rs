@@ -1,8 +1,8 @@
-//! From policy files, flags and facts to [`Grants`].
+//! Resolves policy files, flags and facts into [`Grants`].
 //!
-//! Lists add up over the layers. Of single settings the later layer wins, within two
-//! bounds: what the managed policy sets is a ceiling, and a project's file, whose author
-//! is not the user, may narrow what the user chose but not widen it.
+//! Lists add up over the layers. For a single setting the later layer wins, within two bounds: the
+//! managed policy sets a ceiling, and a project's file, whose author is not the user, may narrow
+//! the user's choice but not widen it.
 
 mod files;
 mod network;
@@ -16,53 +16,53 @@ use crate::builtin;
 use crate::error::PolicyError;
 use crate::facts::{Facts, Flags};
 use crate::grants::{
-    Asking, AuditRules, Effect, Fsync, Grants, Mode, NetworkMode, Observe, OnError, OnGap, Origin,
-    Rule, Source,
+    Asking, AuditRules, Effect, EnvironmentRules, Fsync, Grants, Mode, NetworkMode, Observe,
+    OnError, OnGap, Origin, Rule, Source,
 };
 use crate::layer::PolicyLayer;
-use crate::network::{HostRule, ListedHost, SniCheck};
+use crate::network::{HostRule, ListedHost, NetworkRules, SniCheck};
 use crate::path::AbsPath;
-use crate::tools::{ToolRule, ToolRules, is_taken, take_writing};
+use crate::tools::{ToolRule, ToolRules, needs_writing_tool, reduce_to_read};
 use crate::tracked::{TrackedFiles, TrackedMode};
 use scalar::{LayeredSetting, PermissionSetting};
 
-/// Lays the layers over each other and over what is built in.
+/// Merges the layers with the built-in rules.
 ///
-/// `layers` come weakest first: managed, user, project; files that a file extends stand
-/// in front of it.
+/// `layers` are ordered from weakest to strongest: managed, user, project. The files that a file
+/// extends come before it.
 pub fn resolve(
     layers: &[PolicyLayer],
     flags: &Flags,
     facts: &Facts,
 ) -> Result<Grants, PolicyError> {
-    resolve_as(Purpose::Run, layers, flags, facts)
+    resolve_as(ResolvePurpose::Run, layers, flags, facts)
 }
 
-/// The same for showing, checking and changing a policy, and for no command: the directory may be
-/// the home directory.
+/// Like [`resolve`], to show, check or edit a policy without running a command: the directory may
+/// be the home directory.
 pub fn resolve_to_inspect(
     layers: &[PolicyLayer],
     flags: &Flags,
     facts: &Facts,
 ) -> Result<Grants, PolicyError> {
-    resolve_as(Purpose::Inspect, layers, flags, facts)
+    resolve_as(ResolvePurpose::Inspect, layers, flags, facts)
 }
 
-/// The use of a policy that is resolved.
+/// Purpose of a resolved policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+enum ResolvePurpose {
     Run,
     Inspect,
 }
 
-impl Purpose {
-    /// Refuses to run in the home directory or above it; inspecting the policy there only warns.
+impl ResolvePurpose {
+    /// Refuses to run in the home directory or above it. To inspect the policy there only warns.
     fn refuse_broad(self, facts: &Facts, warnings: &mut Vec<String>) -> Result<(), PolicyError> {
-        if self == Purpose::Run {
+        if self == ResolvePurpose::Run {
             return Err(PolicyError::WorkspaceTooBroad { workspace: facts.workspace.clone() });
         }
         warnings.push(format!(
-            "no command runs in {}: it is the home directory, or holds it; start in a project",
+            "refusing to run in {}: it is, or contains, the home directory; start in a project directory",
             facts.workspace
         ));
         Ok(())
@@ -70,7 +70,7 @@ impl Purpose {
 }
 
 fn resolve_as(
-    purpose: Purpose,
+    purpose: ResolvePurpose,
     layers: &[PolicyLayer],
     flags: &Flags,
     facts: &Facts,
@@ -79,19 +79,16 @@ fn resolve_as(
     let settings = ResolvedSettings::merge(layers, flags, &mut warnings)?;
     let mut lists = files::collect(layers, flags, facts, &mut warnings)?;
     let commands = rest::commands(layers, facts, &mut warnings)?;
-    let tools = ToolRules::of(layers);
+    let tools = ToolRules::from_layers(layers);
     let mut environment = rest::environment(layers, flags, &mut warnings);
     let (enabled, sandbox) = settings.sandbox(layers, flags, facts, &mut warnings);
     let chosen = (settings.network, settings.sni);
     let mut network =
         network::network(layers, flags, facts, chosen, &mut environment, &mut warnings)?;
     if settings.ask.value() == Asking::Terminal {
-        network.for_asking();
+        network.prepare_for_prompts();
     }
-    // What somebody has set stays.
-    for (name, value) in network.variables() {
-        environment.set.entry(name).or_insert(value);
-    }
+    set_variables(&mut environment, &network);
     let limits = rest::limits(layers, flags);
     let audit = AuditRules {
         fsync: settings.fsync.value(),
@@ -100,37 +97,31 @@ fn resolve_as(
     };
 
     let confined = enabled && settings.mode.value() != Mode::FullAccess;
-    // Without a sandbox behind it, doubt is refused.
-    let commands = if confined { commands } else { commands.strict() };
+    // Without a sandbox, a doubtful line is refused.
+    let commands = if confined { commands } else { commands.with_doubt_refused() };
     if !confined && settings.observe.value() == Observe::All {
-        warnings
-            .push("`observe = all` has no effect: nothing is confined, so nothing is seen".into());
+        warnings.push("`observe = all` has no effect: the sandbox is off".into());
     }
     if confined && is_too_broad(&lists.rules, facts) {
         purpose.refuse_broad(facts, &mut warnings)?;
     }
-    if settings.mode.ceiling() == Some(Mode::ReadOnly) && !flags.write.is_empty() {
-        return Err(PolicyError::BeyondCeiling { flag: "--write", ceiling: "read-only" });
-    }
+    refuse_write_flags(settings.mode.ceiling(), flags)?;
     let writable = writable_parts(settings.mode.value(), &tools);
     writable.narrow(&mut lists.rules, facts, &mut warnings);
     let mut rules = frame(&writable, facts, &mut lists);
     rules.append(&mut lists.rules);
     add_protects(&mut rules, &starts(flags, facts));
     shut_state(&mut rules, &audit);
-    warnings.extend(files::without_effect(&rules, &lists.patterns, &lists.exceptions));
+    warnings.extend(files::warn_without_effect(&rules, &lists.patterns, &lists.exceptions));
 
-    let mut grants = Grants {
+    Ok(warn_of_patterns(Grants {
         mode: settings.mode.value(),
         workspace: facts.workspace.clone(),
         home: facts.home.clone(),
         rules,
         patterns: lists.patterns,
         exceptions: lists.exceptions,
-        tracked: TrackedFiles::remembered_in(
-            settings.tracked.value(),
-            facts.store.join("runs/.contents"),
-        ),
+        tracked: tracked_files(settings.tracked.value(), facts),
         disguises: lists.disguises,
         suspects: crate::presets::suspects(facts),
         environment,
@@ -145,14 +136,39 @@ fn resolve_as(
         enabled,
         sandbox,
         warnings,
-    };
-    let caught = files::caught_by_patterns(&grants);
+    }))
+}
+
+/// Refuses `--write` where the managed policy allows reading only.
+fn refuse_write_flags(ceiling: Option<Mode>, flags: &Flags) -> Result<(), PolicyError> {
+    if ceiling == Some(Mode::ReadOnly) && !flags.write.is_empty() {
+        return Err(PolicyError::BeyondCeiling { flag: "--write", ceiling: "read-only" });
+    }
+    Ok(())
+}
+
+/// Adds a warning for each opened path that a pattern denies.
+fn warn_of_patterns(mut grants: Grants) -> Grants {
+    let caught = files::warn_caught_by_patterns(&grants);
     grants.warnings.extend(caught);
-    Ok(grants)
+    grants
+}
+
+/// Adds the variables that programs need for the network. An explicitly set variable keeps its
+/// value.
+fn set_variables(environment: &mut EnvironmentRules, network: &NetworkRules) {
+    for (name, value) in network.environment_variables() {
+        environment.set.entry(name).or_insert(value);
+    }
+}
+
+fn tracked_files(mode: TrackedMode, facts: &Facts) -> TrackedFiles {
+    TrackedFiles::new(mode, facts.store.join("runs/.contents"))
 }
 
 impl Grants {
-    /// Adds what a person granted in the middle; a writable root gets its protects.
+    /// Adds a grant that the user gave during the session; a writable root gets its built-in
+    /// protect rules.
     pub fn grant_session(&mut self, root: AbsPath, effect: Effect) {
         let origin = Origin::new(Source::Session, root.to_string());
         self.rules.push(Rule { root, effect, origin, locked: false });
@@ -160,15 +176,15 @@ impl Grants {
         shut_state(&mut self.rules, &self.audit);
     }
 
-    /// Adds hosts that a person allowed in the middle. Where no list decides it has no effect, nor
-    /// over what is denied.
+    /// Adds hosts that the user allowed during the session. Without effect if the mode is not an
+    /// allow list, or for denied hosts.
     pub fn grant_host(&mut self, rule: HostRule) {
         let origin = Origin::new(Source::Session, rule.to_string());
         self.network.allow.push(ListedHost { rule, origin });
     }
 }
 
-/// The single settings of a policy.
+/// Single-valued settings of a policy.
 struct ResolvedSettings {
     mode: LayeredSetting<Mode>,
     on_gap: LayeredSetting<OnGap>,
@@ -246,14 +262,14 @@ impl ResolvedSettings {
     }
 }
 
-/// What may be written, by mode and tools.
+/// Upper bound of write access, from the mode and the tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WriteCeiling {
-    /// The workspace and what lists say.
+    /// The workspace and the listed paths.
     Workspace,
-    /// Nothing that goes with the tools for writing, which this rule takes away.
+    /// Nothing that needs a writing tool, which this rule disallows.
     NotByTools(ToolRule),
-    /// What flags of this very run say, nothing else.
+    /// Only paths from flags of this run.
     Nothing,
 }
 
@@ -262,19 +278,19 @@ fn writable_parts(mode: Mode, tools: &ToolRules) -> WriteCeiling {
         WriteCeiling::Nothing
     } else {
         tools
-            .against_writing()
+            .rule_against_writing()
             .map_or(WriteCeiling::Workspace, |tool| WriteCeiling::NotByTools(tool.clone()))
     }
 }
 
 impl WriteCeiling {
-    /// Turns write rules that have no ground here into read rules.
+    /// Turns write rules above the bound into read rules.
     fn narrow(&self, rules: &mut [Rule], facts: &Facts, warnings: &mut Vec<String>) {
         for rule in rules.iter_mut().filter(|rule| rule.effect == Effect::Write) {
             let (narrowed, why) = match self {
                 WriteCeiling::Workspace => (false, ""),
                 WriteCeiling::NotByTools(_) => {
-                    (is_taken(rule, &facts.workspace), "tools that write are disallowed")
+                    (needs_writing_tool(rule, &facts.workspace), "tools that write are disallowed")
                 }
                 WriteCeiling::Nothing => {
                     (rule.origin.source != Source::Flag, "the mode is read-only")
@@ -283,7 +299,7 @@ impl WriteCeiling {
             if narrowed {
                 rule.effect = Effect::Read;
                 warnings.push(format!(
-                    "{}: `{}` is readable only: {why}",
+                    "{}: `{}` is read-only: {why}",
                     rule.origin.place(),
                     rule.origin.text
                 ));
@@ -292,7 +308,7 @@ impl WriteCeiling {
     }
 }
 
-/// The rules that hold before anything a list says.
+/// The rules that apply before any list.
 fn frame(writable: &WriteCeiling, facts: &Facts, lists: &mut files::PathLists) -> Vec<Rule> {
     let workspace = match writable {
         WriteCeiling::Workspace | WriteCeiling::NotByTools(_) => Effect::Write,
@@ -303,7 +319,7 @@ fn frame(writable: &WriteCeiling, facts: &Facts, lists: &mut files::PathLists) -
     rules.extend(builtin::rules(&facts.home));
     rules.extend(crate::presets::rules(facts).into_iter().filter_map(|rule| {
         match (writable, &rule.effect) {
-            // Nothing but /tmp is writable in read-only mode, not even a cache of one's own.
+            // In read-only mode only /tmp is writable, not even a private cache.
             (WriteCeiling::Nothing, Effect::Private { host_beneath: false, .. }) => None,
             (WriteCeiling::Nothing, Effect::Private { .. }) => {
                 Some(Rule { effect: Effect::Read, ..rule })
@@ -319,8 +335,8 @@ fn frame(writable: &WriteCeiling, facts: &Facts, lists: &mut files::PathLists) -
     if let WriteCeiling::NotByTools(tool) = writable {
         rules
             .iter_mut()
-            .filter(|rule| is_taken(rule, &facts.workspace))
-            .for_each(|rule| take_writing(rule, tool));
+            .filter(|rule| needs_writing_tool(rule, &facts.workspace))
+            .for_each(|rule| reduce_to_read(rule, tool));
     }
     rules
 }
@@ -330,10 +346,10 @@ fn mode_rule(root: &AbsPath, effect: Effect) -> Rule {
     Rule { root: root.clone(), effect, origin, locked: false }
 }
 
-/// Gives every directory that is worked in its built-in protects, where it has none: each writable
-/// root, each of `starts` in one, and those between the two.
+/// Adds the built-in protect rules to every working directory without them: each writable root,
+/// each of `starts` below one, and the directories between the two.
 fn add_protects(rules: &mut Vec<Rule>, starts: &[AbsPath]) {
-    let is_work = |rule: &&Rule| rule.effect == Effect::Write && rule.patterns_hold();
+    let is_work = |rule: &&Rule| rule.effect == Effect::Write && rule.patterns_apply();
     let mut directories: Vec<AbsPath> =
         rules.iter().filter(is_work).map(|rule| rule.root.clone()).collect();
     let roots = directories.clone();
@@ -346,12 +362,12 @@ fn add_protects(rules: &mut Vec<Rule>, starts: &[AbsPath]) {
     directories.dedup();
     for directory in directories {
         if !has_protects(rules, &directory) {
-            rules.extend(builtin::protects(&directory));
+            rules.extend(builtin::protect_rules(&directory));
         }
     }
 }
 
-/// Directories in which agents and editors look for their settings: where they are started.
+/// Directories in which agents and editors look for their settings: their start directories.
 fn starts(flags: &Flags, facts: &Facts) -> Vec<AbsPath> {
     [Some(&flags.cwd), flags.started_in.as_ref(), Some(&facts.workspace)]
         .into_iter()
@@ -360,30 +376,30 @@ fn starts(flags: &Flags, facts: &Facts) -> Vec<AbsPath> {
         .collect()
 }
 
-/// They come all or none, so the first tells.
+/// The protect rules are added together, so the first one is enough to check.
 fn has_protects(rules: &[Rule], root: &AbsPath) -> bool {
-    let first = builtin::protects(root).next();
+    let first = builtin::protect_rules(root).next();
     first.is_some_and(|first| rules.contains(&first))
 }
 
-/// Keeps what ringfence remembers from those it is about, in whatever tree it lies. Where no
-/// tree is opened around it, it is not there at all.
+/// Denies commands access to ringfence's state and audit log in any opened tree. Outside opened
+/// trees they are absent anyway.
 fn shut_state(rules: &mut Vec<Rule>, audit: &AuditRules) {
     let state = audit.directory.parent().unwrap_or_else(AbsPath::root);
     let is_opened = rules
         .iter()
         .any(|rule| rule.opens() && (state.is_within(&rule.root) || rule.root.is_within(&state)));
     if is_opened && !rules.iter().any(|rule| rule.root == state && rule.is_locked()) {
-        let reason = Some("it is ringfence's own record of what commands do".to_owned());
+        let reason = Some("it is the audit log of ringfence".to_owned());
         let origin = Origin { reason, ..Origin::new(Source::BuiltIn, state.to_string()) };
         rules.push(Rule { root: state, effect: Effect::Deny, origin, locked: true });
     }
 }
 
-/// Whether the workspace holds the home directory and nobody asked for that by name.
+/// True if the workspace contains the home directory, and the user did not name it explicitly.
 fn is_too_broad(rules: &[Rule], facts: &Facts) -> bool {
-    let named = rules
-        .iter()
-        .any(|rule| rule.root == facts.workspace && rule.opens() && rule.origin.source.is_person());
+    let named = rules.iter().any(|rule| {
+        rule.root == facts.workspace && rule.opens() && rule.origin.source.is_user_choice()
+    });
     facts.home.is_within(&facts.workspace) && !named
 }

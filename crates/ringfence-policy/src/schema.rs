@@ -2,7 +2,7 @@
 
 use crate::policy::Policy;
 
-/// The schema, made from the types that read the files.
+/// The schema, generated from the types of the parser.
 pub fn schema() -> serde_json::Value {
     let mut schema = schemars::schema_for!(Policy).to_value();
     schema["title"] = "ringfence policy".into();

@@ -1,4 +1,4 @@
-//! Small words for tests: `grants("user read /a")`.
+//! Helpers for tests: `grants("user read /a")`.
 
 use crate::builtin;
 use crate::glob::{Glob, GlobCase};
@@ -10,7 +10,7 @@ pub(crate) fn path(text: &str) -> AbsPath {
     AbsPath::new(text).unwrap()
 }
 
-/// A rule each line: `SOURCE [locked-]EFFECT TEXT`. What holds no `/` in front is a pattern.
+/// One rule per line: `SOURCE [locked-]EFFECT TEXT`. A text without a leading `/` is a pattern.
 pub(crate) fn grants(lines: &str) -> Grants {
     let mut grants = empty();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -22,11 +22,11 @@ pub(crate) fn grants(lines: &str) -> Grants {
     grants
 }
 
-/// As [`grants`], on top of what is built in for `/home/me` and a writable `/p`.
+/// Like [`grants`], on top of the built-in rules for `/home/me` and a writable `/p`.
 pub(crate) fn grants_with_builtins(lines: &str) -> Grants {
     let mut all = grants("mode write /p");
     let home = path("/home/me");
-    all.rules.extend(builtin::rules(&home).chain(builtin::protects(&path("/p"))));
+    all.rules.extend(builtin::rules(&home).chain(builtin::protect_rules(&path("/p"))));
     all.patterns.extend(builtin::patterns());
     all.exceptions.extend(builtin::exceptions());
     let more = grants(lines);
@@ -55,7 +55,7 @@ fn empty() -> Grants {
         on_gap: OnGap::Refuse,
         observe: Observe::Denials,
         ask: Asking::Never,
-        audit: AuditRules::default_in(&path("/home/me/.local/state/ringfence")),
+        audit: AuditRules::default_below(&path("/home/me/.local/state/ringfence")),
         enabled: true,
         sandbox: crate::grants::SandboxRules::default(),
         warnings: Vec::new(),

@@ -1,8 +1,7 @@
-//! Tools that an agent may not use, and which rights of the system go with them.
+//! Tools that an agent may not use, and the access that depends on them.
 //!
-//! A tool that is taken away is refused by whoever routes calls. That alone would hold nobody
-//! who has a shell: so what a tool maps to is taken away as well, in the same value that the
-//! sandbox is made of.
+//! The router of tool calls refuses a disallowed tool. A shell could do the same work, so the rules
+//! of the sandbox also remove the access that belongs to the tool.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,52 +10,52 @@ use crate::grants::{Effect, Grants, Origin, Rule, Source};
 use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
 
-/// Tools that may not be used, resolved over all layers.
+/// Disallowed tools, resolved over all layers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolRules {
-    /// Each once, in the order in which they were written.
+    /// The disallowed tools without duplicates, in the order of the files.
     pub disallowed: Vec<ToolRule>,
-    /// Lists of what is left; a tool has to stand in each of them.
+    /// Allow lists; a tool must be in each of them.
     pub allowed: Vec<AllowedTools>,
 }
 
-/// The only tools that somebody leaves.
+/// An allow list of tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllowedTools {
-    /// Their names as they were written; `*` and `?` allowed, in any case.
+    /// Names as written, case-insensitive; `*` and `?` are wildcards.
     pub names: Vec<String>,
-    /// What takes all others away; its name is the whole list.
+    /// The rule that disallows all other tools; its name is the whole list.
     pub rule: ToolRule,
 }
 
-/// A rule that takes tools away.
+/// A rule that disallows tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolRule {
-    /// The tool's name as it was written; `*` and `?` allowed, in any case.
+    /// Name of the tool as written, case-insensitive; `*` and `?` are wildcards.
     pub name: String,
-    /// Where it was written.
+    /// Position of the rule in its policy file.
     pub origin: Origin,
 }
 
-/// What a tool does, whatever an agent calls it.
+/// Function of a tool, independent of its name in an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tool {
-    /// Shows a file.
+    /// Reads a file.
     Read,
-    /// Makes or replaces a file.
+    /// Creates or replaces a file.
     Write,
     /// Changes a part of a file.
     Edit,
-    /// Shows what is in a directory.
+    /// Lists a directory.
     List,
-    /// Looks for text in files.
+    /// Searches text in files.
     Search,
     /// Runs a command.
     Shell,
 }
 
-/// Agents have names of their own for the same deed; the first is ours.
+/// Names that agents use for the same tool; the first is ringfence's own.
 const NAMES: &[(Tool, &[&str])] = &[
     (Tool::Read, &["read", "read_file"]),
     (Tool::Write, &["write", "write_file"]),
@@ -67,28 +66,28 @@ const NAMES: &[(Tool, &[&str])] = &[
 ];
 
 impl Tool {
-    /// The tool of this name, in any case.
-    pub fn of(name: &str) -> Option<Tool> {
+    /// The tool with this name, case-insensitive.
+    pub fn from_name(name: &str) -> Option<Tool> {
         NAMES
             .iter()
             .find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name)))
             .map(|(tool, _)| *tool)
     }
 
-    /// Its names.
+    /// All names of the tool.
     pub fn names(self) -> &'static [&'static str] {
         NAMES.iter().find(|(tool, _)| *tool == self).map_or(&[], |(_, names)| names)
     }
 
-    /// Our own name for it.
+    /// ringfence's own name for the tool.
     pub fn word(self) -> &'static str {
         self.names().first().copied().unwrap_or_default()
     }
 }
 
-/// Whether the tool of this name is meant, be it under another name for the same. A server's name
-/// (`mcp__github`) means all that it has.
-fn means(written: &str, name: &str) -> bool {
+/// True if `written` matches the tool `name`, also under another name of the same tool. The name of
+/// a server (`mcp__github`) matches all of its tools.
+fn matches_tool(written: &str, name: &str) -> bool {
     let is_of_server = || {
         let start =
             name.get(..written.len()).is_some_and(|start| start.eq_ignore_ascii_case(written));
@@ -97,11 +96,11 @@ fn means(written: &str, name: &str) -> bool {
             && name[written.len()..].starts_with("__")
     };
     name_matches(written, name)
-        || Tool::of(name).is_some_and(|tool| means_all(written, tool))
+        || Tool::from_name(name).is_some_and(|tool| matches_whole_tool(written, tool))
         || is_of_server()
 }
 
-fn means_all(written: &str, tool: Tool) -> bool {
+fn matches_whole_tool(written: &str, tool: Tool) -> bool {
     tool.names().iter().any(|known| name_matches(written, known))
 }
 
@@ -109,13 +108,13 @@ fn means_all(written: &str, tool: Tool) -> bool {
 const WRITING: [Tool; 2] = [Tool::Write, Tool::Edit];
 
 impl ToolRule {
-    /// Whether this takes the tool of that name away, be it under another name for the same.
-    pub fn takes(&self, name: &str) -> bool {
-        means(&self.name, name)
+    /// True if this rule disallows the tool with that name, also under another name.
+    pub fn disallows(&self, name: &str) -> bool {
+        matches_tool(&self.name, name)
     }
 
-    /// Where a rule on paths comes from that follows from this one.
-    pub(crate) fn on_paths(&self) -> Origin {
+    /// Origin of a path rule derived from this rule.
+    pub(crate) fn path_origin(&self) -> Origin {
         Origin { source: Source::Tools, text: self.name.clone(), ..self.origin.clone() }
     }
 }
@@ -130,14 +129,14 @@ impl AllowedTools {
         Self { names, rule: ToolRule { name, origin } }
     }
 
-    fn leaves(&self, name: &str) -> bool {
-        self.names.iter().any(|written| means(written, name))
+    fn allows(&self, name: &str) -> bool {
+        self.names.iter().any(|written| matches_tool(written, name))
     }
 }
 
 impl ToolRules {
-    /// What these layers come to.
-    pub fn of(layers: &[PolicyLayer]) -> ToolRules {
+    /// Merges the tool rules of these layers.
+    pub fn from_layers(layers: &[PolicyLayer]) -> ToolRules {
         let mut rules = ToolRules::default();
         for layer in layers {
             if let Some(names) = &layer.policy.tools.allowed {
@@ -154,21 +153,22 @@ impl ToolRules {
         rules
     }
 
-    /// The rule that takes the tool of this name away.
-    pub fn against(&self, name: &str) -> Option<&ToolRule> {
-        let taken = self.disallowed.iter().find(|rule| rule.takes(name));
-        taken.or_else(|| self.allowed.iter().find(|list| !list.leaves(name)).map(|list| &list.rule))
+    /// The rule that disallows the tool with this name, if any.
+    pub fn rule_against(&self, name: &str) -> Option<&ToolRule> {
+        let taken = self.disallowed.iter().find(|rule| rule.disallows(name));
+        taken.or_else(|| self.allowed.iter().find(|list| !list.allows(name)).map(|list| &list.rule))
     }
 
-    /// The rule by which nothing may be written. Of tools that are taken away, one that writes is
-    /// enough: what is left of the others would do the same. Of tools that are left, one is
-    /// enough as well: somebody has named it, and it could do nothing otherwise.
-    pub fn against_writing(&self) -> Option<&ToolRule> {
-        let takes = |rule: &&ToolRule| WRITING.into_iter().any(|tool| means_all(&rule.name, tool));
+    /// The rule that disallows writing, if any. One disallowed writing tool is enough, because the
+    /// other could do the same. One writing tool in an allow list keeps writing, because the tool
+    /// would be useless otherwise.
+    pub fn rule_against_writing(&self) -> Option<&ToolRule> {
+        let takes =
+            |rule: &&ToolRule| WRITING.into_iter().any(|tool| matches_whole_tool(&rule.name, tool));
         let has_none = |list: &&AllowedTools| {
             !WRITING
                 .into_iter()
-                .any(|tool| list.names.iter().any(|written| means_all(written, tool)))
+                .any(|tool| list.names.iter().any(|written| matches_whole_tool(written, tool)))
         };
         self.disallowed
             .iter()
@@ -176,13 +176,13 @@ impl ToolRules {
             .or_else(|| self.allowed.iter().find(has_none).map(|list| &list.rule))
     }
 
-    /// The rule behind a refusal on a path, by what the refusal names.
-    pub fn behind(&self, rule: &str, origin: &str) -> Option<&ToolRule> {
-        self.against_writing()
-            .filter(|tool| tool.name == rule && tool.on_paths().to_string() == origin)
+    /// The tool rule that caused a denial on a path, from the rule and origin in the denial.
+    pub fn rule_behind_denial(&self, rule: &str, origin: &str) -> Option<&ToolRule> {
+        self.rule_against_writing()
+            .filter(|tool| tool.name == rule && tool.path_origin().to_string() == origin)
     }
 
-    /// Adds a rule, unless there is one of that name.
+    /// Adds a rule, unless one with that name exists.
     pub(crate) fn add(&mut self, rule: ToolRule) {
         if self.disallowed.iter().all(|known| known.name != rule.name) {
             self.disallowed.push(rule);
@@ -191,40 +191,40 @@ impl ToolRules {
 }
 
 impl Grants {
-    /// The same for an agent that has fewer tools: without those that write, nothing can be
-    /// written by anything, a shell or a language runtime neither, but for what is private to the
-    /// sandbox and what was opened for this very run outside the project.
+    /// The grants for an agent with fewer tools. Without the writing tools no program can write,
+    /// not even a shell or a language runtime, except to the sandbox's private files and to paths
+    /// outside the project that this run opened.
     ///
-    /// Resolving a policy with these names in `tools.disallowed` decides the same.
+    /// Resolving a policy with these names in `tools.disallowed` has the same result.
     pub fn without_tools(mut self, rules: impl IntoIterator<Item = ToolRule>) -> Grants {
         for rule in rules {
             self.tools.add(rule);
         }
-        if let Some(tool) = self.tools.against_writing().cloned() {
+        if let Some(tool) = self.tools.rule_against_writing().cloned() {
             let workspace = self.workspace.clone();
             self.rules
                 .iter_mut()
-                .filter(|rule| is_taken(rule, &workspace))
-                .for_each(|rule| take_writing(rule, &tool));
+                .filter(|rule| needs_writing_tool(rule, &workspace))
+                .for_each(|rule| reduce_to_read(rule, &tool));
         }
         self
     }
 }
 
-/// Whether a rule opens for writing what goes with the tools that write: all that was not opened
-/// for this very run, and of that the project, its parts and what is around it.
-pub(crate) fn is_taken(rule: &Rule, workspace: &AbsPath) -> bool {
+/// True if a write rule depends on the writing tools: every rule that was not opened for this run,
+/// and a rule of this run on the project, its parts or its parents.
+pub(crate) fn needs_writing_tool(rule: &Rule, workspace: &AbsPath) -> bool {
     let is_for_this_run = matches!(rule.origin.source, Source::Flag | Source::Session);
     let touches = rule.root.is_within(workspace) || workspace.is_within(&rule.root);
     rule.effect == Effect::Write && (!is_for_this_run || touches)
 }
 
-/// Leaves reading. What the mode has opened says by which tool it is not to be written; what a
-/// person has written keeps their weight.
-pub(crate) fn take_writing(rule: &mut Rule, tool: &ToolRule) {
+/// Reduces a rule to reading. A rule of the mode gets the tool as its origin; a rule of the user
+/// keeps its precedence.
+pub(crate) fn reduce_to_read(rule: &mut Rule, tool: &ToolRule) {
     rule.effect = Effect::Read;
     if rule.origin.source == Source::Mode {
-        rule.origin = tool.on_paths();
+        rule.origin = tool.path_origin();
     }
 }
 
@@ -246,14 +246,14 @@ mod tests {
         let rules =
             ToolRules { disallowed: vec![rule("Nothing"), rule(written)], allowed: Vec::new() };
         assert_eq!(
-            rules.against(name).map(|rule| rule.name.as_str()),
+            rules.rule_against(name).map(|rule| rule.name.as_str()),
             expect.then_some(written),
             "{written} against {name}"
         );
     }
 
     #[test]
-    fn a_tool_is_known_by_all_its_names() {
+    fn tool_is_found_by_all_its_names() {
         check("Write", "write", true);
         check("Write", "write_file", true);
         check("write_file", "Write", true);
@@ -272,10 +272,10 @@ mod tests {
     #[test]
     fn every_name_leads_back_to_its_tool() {
         for (tool, names) in NAMES {
-            assert!(names.iter().all(|name| Tool::of(name) == Some(*tool)), "{tool:?}");
+            assert!(names.iter().all(|name| Tool::from_name(name) == Some(*tool)), "{tool:?}");
             assert_eq!(tool.word(), names[0]);
         }
-        assert_eq!(Tool::of("reader"), None);
+        assert_eq!(Tool::from_name("reader"), None);
     }
 
     const PATHS: &[&str] = &[
@@ -288,11 +288,11 @@ mod tests {
         "/usr/x",
     ];
 
-    /// What is taken from grants afterwards is what a policy would have taken.
+    /// Checks that removing tools from grants equals resolving a policy without them.
     #[track_caller]
     fn check_same(policy: &str, names: &[&str], facts: &Facts) {
         let list = format!("{policy}\n[tools]\ndisallowed = {names:?}");
-        let said = resolve(&with(&[("user", &list)]), &flags(), facts).unwrap();
+        let resolved = resolve(&with(&[("user", &list)]), &flags(), facts).unwrap();
         let taken = resolve(&with(&[("user", policy)]), &flags(), facts)
             .unwrap()
             .without_tools(names.iter().map(|name| rule(name)));
@@ -301,17 +301,17 @@ mod tests {
                 let verdict = |grants: &Grants| grants.verdict(&path(text), access);
                 assert_eq!(
                     verdict(&taken),
-                    verdict(&said),
+                    verdict(&resolved),
                     "{access:?} {text} with {policy} without {names:?}"
                 );
             }
         }
-        assert!(names.iter().all(|name| taken.tools.against(name).is_some()));
+        assert!(names.iter().all(|name| taken.tools.rule_against(name).is_some()));
     }
 
-    /// Promise: P81
+    /// Promise: removed-tools
     #[test]
-    fn taking_tools_away_is_what_a_policy_would_say() {
+    fn without_tools_equals_policy_with_disallowed_tools() {
         let linked = GitLayout {
             git_dir: path("/home/me/main/.git/worktrees/p"),
             common_dir: path("/home/me/main/.git"),
@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Promise: P81
+    /// Promise: removed-tools
     #[test]
     fn without_tools_that_write_the_project_is_read_only() {
         let before = grants(&[]);
@@ -336,7 +336,7 @@ mod tests {
         let after = before.without_tools([rule("Write"), rule("Edit")]);
         assert_eq!(after.verdict(&path("/home/me/p/x"), Access::Write), Verdict::ReadOnly);
         assert_eq!(after.verdict(&path("/home/me/p/x"), Access::Read), Verdict::Allowed);
-        // What tools keep for themselves is not the project.
+        // Private caches of tools are not part of the project.
         assert_eq!(after.verdict(&path("/home/me/.cache/x"), Access::Write), Verdict::Allowed);
     }
 }

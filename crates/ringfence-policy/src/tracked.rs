@@ -1,4 +1,4 @@
-//! Files that git tracks: built-in patterns do not hold for them.
+//! Files that git tracks: built-in patterns do not apply to them.
 //!
 //! A tracked file whose content is the one in git's index can be read from git's objects, so a mask
 //! over it protects nothing and only breaks `git status`, `stash` and `checkout`.
@@ -17,15 +17,15 @@ use crate::path::AbsPath;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum TrackedMode {
-    /// Patterns hold for them as for any other file.
+    /// Patterns apply to them as to any other file.
     Deny,
-    /// No built-in pattern holds for them.
+    /// No built-in pattern applies to them.
     #[default]
     Open,
 }
 
 impl TrackedMode {
-    /// The value as it is written in a policy.
+    /// The word in policies.
     pub fn word(self) -> &'static str {
         match self {
             TrackedMode::Deny => "deny",
@@ -34,57 +34,58 @@ impl TrackedMode {
     }
 }
 
-/// The files that are open because git tracks them, as the survey of the host found them.
+/// The files that are open because git tracks them, as found by the survey of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrackedFiles {
     /// Effect of built-in patterns on them.
     pub mode: TrackedMode,
     /// Files and symbolic links with a denied name, or in a directory with one.
     pub files: BTreeMap<AbsPath, TrackedFile>,
-    /// Directories that a pattern denies and that hold such files. All else in them stays denied.
+    /// Directories that a pattern denies and that contain such files. Everything else in them stays
+    /// denied.
     pub directories: BTreeSet<AbsPath>,
-    /// Those of them that hold nothing but source code and tracked files, such as `src/secrets`.
+    /// Directories of those that contain only source code and tracked files, such as `src/secrets`.
     pub sources: BTreeSet<AbsPath>,
     /// The list of contents that commands of the project left in such files: they are open as well.
     pub contents: Option<AbsPath>,
 }
 
-/// A tracked file as the survey saw it. Another file at the same path is judged anew.
+/// A tracked file as seen by the survey. Another file at the same path is checked again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrackedFile {
     /// SHA-256 of its content.
     pub digest: [u8; 32],
     /// Device and inode.
     pub identity: (u64, u64),
-    /// Seconds and nanoseconds of its creation, where the file system records them: a new file may
-    /// get the inode of a removed one.
+    /// Seconds and nanoseconds of its creation, if the file system records them: a new file may get
+    /// the inode of a removed one.
     pub born: Option<(i64, u32)>,
 }
 
 impl TrackedFiles {
     /// No files yet; `contents` lists the contents that commands left.
-    pub(crate) fn remembered_in(mode: TrackedMode, contents: AbsPath) -> Self {
+    pub(crate) fn new(mode: TrackedMode, contents: AbsPath) -> Self {
         Self { mode, contents: Some(contents), ..Self::default() }
     }
 
-    /// Tells whether a path is one of the open files or directories.
+    /// True if a path is one of the open files or directories.
     pub fn opens(&self, path: &AbsPath) -> bool {
         self.files.contains_key(path) || self.directories.contains(path) || self.is_source(path)
     }
 
-    /// Tells whether a path is that of source code in a directory that holds nothing else.
+    /// True if a path is source code in a directory with nothing else.
     pub fn is_source(&self, path: &AbsPath) -> bool {
         !self.sources.is_empty()
             && path.parent().is_some_and(|directory| self.sources.contains(&directory))
             && path.name().is_some_and(builtin::is_source_name)
     }
 
-    /// Tells whether the survey found none.
+    /// True if the survey found no tracked files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty() && self.directories.is_empty()
     }
 
-    /// Adds what another look at the host found.
+    /// Adds the results of another survey.
     pub fn extend(&mut self, found: TrackedFiles) {
         self.files.extend(found.files);
         self.directories.extend(found.directories);
@@ -93,8 +94,8 @@ impl TrackedFiles {
 }
 
 impl NameRule {
-    /// Tells whether tracked files are open in spite of this pattern: only for a built-in deny.
-    pub fn spares_tracked(&self) -> bool {
+    /// True if tracked files are open in spite of this pattern: only for a built-in deny.
+    pub fn exempts_tracked_files(&self) -> bool {
         self.origin.source == Source::BuiltIn
             && self.effect == NameRuleEffect::Deny
             && !self.is_locked()
@@ -103,12 +104,12 @@ impl NameRule {
 
 impl Grants {
     /// The built-in pattern that would deny `path` if git did not track it.
-    pub fn pattern_lifted_by_git(&self, path: &AbsPath) -> Option<&NameRule> {
+    pub fn pattern_overridden_by_git(&self, path: &AbsPath) -> Option<&NameRule> {
         if !self.tracked.opens(path) || self.pattern_for(path).is_some() {
             return None;
         }
-        self.opener(path).filter(|rule| rule.patterns_hold())?;
-        self.caught_untracked(path).filter(|pattern| pattern.spares_tracked())
+        self.opening_rule(path).filter(|rule| rule.patterns_apply())?;
+        self.find_pattern_ignoring_git(path).filter(|pattern| pattern.exempts_tracked_files())
     }
 }
 
@@ -141,14 +142,14 @@ mod tests {
             [Verdict::Denied; 4]
         );
         let lifted = grants
-            .pattern_lifted_by_git(&path("/p/a.pem"))
+            .pattern_overridden_by_git(&path("/p/a.pem"))
             .map(|pattern| pattern.origin.text.clone());
         assert_eq!(lifted.as_deref(), Some("**/*.pem"));
-        assert!(grants.pattern_lifted_by_git(&path("/p/b.pem")).is_none());
+        assert!(grants.pattern_overridden_by_git(&path("/p/b.pem")).is_none());
     }
 
     #[test]
-    fn rules_of_others_hold_for_tracked_files() {
+    fn explicit_rules_apply_to_tracked_files() {
         for rule in [
             "user deny **/*.pem",
             "project deny **/*.pem",

@@ -1,4 +1,4 @@
-//! The formats of other tools: their documented examples, broken files, and the way back.
+//! Imports of other tools' formats: documented examples, broken files, and the round trip.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +117,7 @@ fn grants(layer: PolicyLayer) -> Grants {
     resolve(&[layer], &Flags::none(path("/home/me/p")), &facts()).unwrap()
 }
 
-/// Imports, renders, parses again, and expects the same grants both ways.
+/// Imports, renders and parses again; both results must have the same grants.
 #[track_caller]
 fn round_trip(text: &str, format: ImportFormat) -> (ImportedPolicy, Grants) {
     let imported = import(text, format).unwrap();
@@ -126,7 +126,7 @@ fn round_trip(text: &str, format: ImportFormat) -> (ImportedPolicy, Grants) {
     let parsed =
         parse(&rendered, &file, Source::User).unwrap_or_else(|error| panic!("{error}\n{rendered}"));
     assert_eq!(parsed.policy, imported.policy, "{rendered}");
-    // Warnings name lines, which a policy that was never text does not have.
+    // Warnings contain lines, which a policy that was not parsed from text does not have.
     let without_lines = |mut grants: Grants| {
         grants.warnings.clear();
         grants.rules.iter_mut().for_each(|rule| rule.origin.line = None);
@@ -159,7 +159,7 @@ fn round_trip(text: &str, format: ImportFormat) -> (ImportedPolicy, Grants) {
     (imported, direct)
 }
 
-/// The rendered policy, and one piece of text from each expected note.
+/// Checks the rendered policy, and one fragment of each expected note.
 #[track_caller]
 fn check(text: &str, format: ImportFormat, expect: &str, notes: &[&str]) -> Grants {
     let (imported, grants) = round_trip(text, format);
@@ -188,7 +188,7 @@ fn check_error(text: &str, format: ImportFormat, code: &str, line: u32, column: 
 const BLACK_NOTES: [&str; 2] = ["the default black list is built in", "/etc/passwd"];
 
 #[test]
-fn the_example_of_sandbox_json() {
+fn sandbox_json_example_is_imported() {
     let expect = "version = 1\n\n[sandbox]\nenabled = true\n\n[filesystem]\nwrite = [\n  \"/home/user/projects\",\n  \"/var/data\",\n]\n\
                   deny = [\n  \"~/.kube\",\n  \"~/.docker\",\n]\n\n[network]\nmode = \"none\"\n";
     let grants = check(SANDBOX_JSON, ImportFormat::SandboxJson, expect, &BLACK_NOTES);
@@ -207,15 +207,15 @@ fn sandbox_json_keeps_its_merge_rules() {
         BLACK_NOTES[1],
         "daytona",
         "allowNetwork: always false",
-        "goes before",
+        "takes precedence",
         "is a glob",
-        "other: not known",
+        "other: this importer does not support it",
     ];
     check(text, ImportFormat::SandboxJson, expect, &notes);
 }
 
 #[test]
-fn a_malformed_sandbox_json_means_the_defaults() {
+fn malformed_sandbox_json_gives_defaults() {
     for broken in [
         "",
         "{",
@@ -234,7 +234,7 @@ fn a_malformed_sandbox_json_means_the_defaults() {
 }
 
 #[test]
-fn the_example_of_uds_yaml() {
+fn uds_yaml_example_is_imported() {
     let expect = "version = 1\n\n[sandbox]\nenabled = true\n\n[filesystem]\ndeny = [\n  \"**/.env*\",\n  \"**/*.pem\",\n  \"**/credentials*\",\n]\n\
                   except = [\".env.example\"]\n\n[environment]\nallow = [\n  \"NODE_ENV\",\n  \"DEBUG\",\n  \"CI\",\n]\n\
                   deny = [\n  \"AWS_*\",\n  \"GITHUB_TOKEN\",\n]\n\n[network]\nmode = \"allow-list\"\nlocalhost = true\ngit = true\n";
@@ -242,7 +242,7 @@ fn the_example_of_uds_yaml() {
         UDS_YAML,
         ImportFormat::UdsYaml,
         expect,
-        &["does not pass", "enforce-agent-permissions: always so"],
+        &["does not pass", "enforce-agent-permissions: always on"],
     );
     check_verdict(&grants, "/home/me/p/.env.example", Access::Read, Verdict::Allowed);
     check_verdict(&grants, "/home/me/p/.environment", Access::Read, Verdict::Denied);
@@ -268,16 +268,12 @@ fn uds_yaml_keeps_its_order_and_its_defaults() {
 }
 
 #[test]
-fn the_example_of_settings_json() {
+fn settings_json_example_is_imported() {
     let expect = "version = 1\n\n[sandbox]\nenabled = true\nfail-if-unavailable = false\nallow-unsandboxed-commands = true\nauto-allow-bash-if-sandboxed = true\n\n[filesystem]\nwrite = [\"~/projects\"]\nprotect = [\"~/.ssh\"]\n\n\
                   [network]\nmode = \"allow-list\"\nallow = [\"github.com\"]\n\n\
                   [commands]\nexcluded = [\n  \"docker\",\n  \"npm:*\",\n]\n";
-    let notes = [
-        "still refuses",
-        "always work on loopback",
-        "httpProxyPort",
-        "everything else is readable",
-    ];
+    let notes =
+        ["still refuses", "can always use its loopback", "httpProxyPort", "reads everything else"];
     let grants = check(SETTINGS_JSON, ImportFormat::SettingsJson, expect, &notes);
     check_verdict(&grants, "/home/me/projects/x", Access::Write, Verdict::Allowed);
     check_verdict(&grants, "/home/me/.ssh/id", Access::Read, Verdict::Denied);
@@ -298,14 +294,14 @@ fn permission_rules_become_files_and_domains() {
         "enabledPlatforms",
         "everything else",
         "Bash(ls:*)",
-        "always wins",
+        "always takes precedence",
         "permissions.ask",
         "defaultMode",
         "sandbox.new",
         "`*.pem` is not opened",
     ];
     let grants = check(text, ImportFormat::SettingsJson, expect, &notes);
-    // Without `Write`, nothing is written, whatever else opens it.
+    // Without `Write`, no path is writable, even if a rule opens it.
     check_verdict(&grants, "/srv/out/x", Access::Write, Verdict::ReadOnly);
     check_verdict(&grants, "/home/me/p/private/x", Access::Read, Verdict::Denied);
     check_verdict(&grants, "/home/me/p/k.pem", Access::Read, Verdict::Denied);
@@ -328,7 +324,7 @@ fn srt_settings() {
 }
 
 #[test]
-fn the_example_of_codex_toml() {
+fn codex_toml_example_is_imported() {
     let expect = "version = 1\nmode = \"workspace-write\"\n\n[network]\nmode = \"full\"\n";
     let grants = check(CODEX_TOML, ImportFormat::CodexToml, expect, &["whole disk"]);
     check_verdict(&grants, "/home/me/p/x", Access::Write, Verdict::Allowed);
@@ -349,13 +345,13 @@ fn codex_modes_and_roots() {
     check("", ImportFormat::CodexToml, read_only, &["not set", "whole disk"]);
     check("sandbox_mode = \"wild\"", ImportFormat::CodexToml, read_only, &["`wild`", "whole disk"]);
     let ignored = "sandbox_mode = \"read-only\"\n[sandbox_workspace_write]\nnetwork_access = true";
-    check(ignored, ImportFormat::CodexToml, read_only, &["workspace-write only", "whole disk"]);
+    check(ignored, ImportFormat::CodexToml, read_only, &["the mode workspace-write", "whole disk"]);
     let full = "version = 1\nmode = \"full-access\"\n\n[network]\nmode = \"none\"\n";
     check("sandbox_mode = \"danger-full-access\"", ImportFormat::CodexToml, full, &[]);
 }
 
 #[test]
-fn malformed_files_are_errors_with_a_place() {
+fn malformed_import_error_has_position() {
     check_error("{\n  \"sandbox\": {", ImportFormat::SettingsJson, "import-malformed", 2, 15);
     check_error(
         "{\n  \"sandbox\": {\"enabled\": 1}}",
@@ -406,33 +402,33 @@ fn an_empty_policy_is_the_same_as_none() {
 }
 
 #[test]
-fn lists_of_hosts_are_carried_over_as_they_are() {
+fn host_lists_are_imported_unchanged() {
     let text = r#"{"network": {"allowedDomains": ["Github.com", "*.npmjs.org", "a.org:8443", "10.0.0.0/8", "b\u00fccher.de", "localhost:3000", "127.0.0.1:3001", "a b"],
         "deniedDomains": ["evil.com", "x.npmjs.org", "localhost"]}, "filesystem": {}}"#;
     let expect = "version = 1\n\n[network]\nmode = \"allow-list\"\nallow = [\n  \"Github.com\",\n  \"*.npmjs.org\",\n  \"a.org:8443\",\n  \"10.0.0.0/8\",\n]\n\
                   deny = [\n  \"evil.com\",\n  \"x.npmjs.org\",\n  \"localhost\",\n]\nlocalhost = [\n  3000,\n  3001,\n]\n";
     let notes = [
         "`b\u{fc}cher.de` is no host: it is not ASCII",
-        "`localhost:3000` is the host's own",
-        "`127.0.0.1:3001` is the host's own",
+        "`localhost:3000` is the host's loopback",
+        "`127.0.0.1:3001` is the host's loopback",
         "`a b` is no host",
         "denyRead",
     ];
     let grants = check(text, ImportFormat::SrtJson, expect, &notes);
     let name = |text: &str| ringfence_policy::HostName::new(text).unwrap();
-    assert!(grants.network.name(&name("github.com"), 443).is_open());
-    assert!(grants.network.name(&name("registry.npmjs.org"), 443).is_open());
+    assert!(grants.network.decide_name(&name("github.com"), 443).is_open());
+    assert!(grants.network.decide_name(&name("registry.npmjs.org"), 443).is_open());
     for shut in ["x.npmjs.org", "npmjs.org", "evil.com"] {
-        assert!(!grants.network.name(&name(shut), 443).is_open(), "{shut}");
+        assert!(!grants.network.decide_name(&name(shut), 443).is_open(), "{shut}");
     }
     let all = r#"{"network": {"allowedDomains": ["*"], "deniedDomains": ["*"]}, "filesystem": {}}"#;
     let notes = ["`*` is `mode = \"full\"`", "`*` is `mode = \"none\"`", "denyRead"];
     check(all, ImportFormat::SrtJson, "version = 1\n\n[network]\nmode = \"none\"\n", &notes);
 }
 
-/// What an import opens of what is built in to be shut: nothing, and it says so.
+/// An import opens no path that a built-in rule denies, and reports each attempt.
 ///
-/// Promise: P128
+/// Promise: import-denies
 #[test]
 fn import_opens_no_built_in_deny() {
     let sandbox = r#"{"policy": {"filesystem": {"whitelist": ["~/.ssh", "/home/me/.aws/config", "/etc/shadow", "/ok", "/ok/.env"]}}}"#;
@@ -481,7 +477,7 @@ fn sandbox_that_may_be_unavailable_still_refuses_what_it_cannot_enforce() {
 }
 
 #[test]
-fn settings_without_hosts_shut_the_network() {
+fn settings_without_hosts_disable_network() {
     for text in [
         r#"{"sandbox": {"enabled": true}}"#,
         r#"{"sandbox": {"enabled": true, "network": {"allowLocalBinding": true, "deniedDomains": ["x.org"]}}}"#,

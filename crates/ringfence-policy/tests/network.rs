@@ -1,12 +1,12 @@
-//! Hosts in every spelling: whatever a text is, it is taken for what it means or refused, and a
-//! rule holds for all the spellings of what it names.
+//! Hosts in every spelling: a text is parsed to its meaning or refused, and a rule matches all
+//! spellings of its host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use ringfence_policy::{
-    AbsPath, Facts, Flags, HostName, HostRule, HostTarget, ListedHost, NetworkMode, NetworkRules,
-    Origin, Remote, Source, guarded, parse, resolve,
+    AbsPath, Facts, Flags, GitRemote, HostName, HostRule, HostTarget, ListedHost, NetworkMode,
+    NetworkRules, Origin, Source, guarded_kind, parse, resolve,
 };
 
 fn listed(text: &str) -> ListedHost {
@@ -23,13 +23,13 @@ fn rules(allow: &[&str], deny: &[&str]) -> NetworkRules {
     }
 }
 
-/// Names that could be somebody's, and that no resolver takes for an address.
+/// Valid names that no resolver parses as an address.
 fn names() -> impl Strategy<Value = String> {
     "([a-z0-9_]([a-z0-9_-]{0,8}[a-z0-9_])?\\.){0,3}[a-z]{2,8}"
         .prop_filter("not this machine", |name| !name.ends_with("localhost"))
 }
 
-/// The same name as somebody else might write it.
+/// Other spellings of the same name.
 fn spellings(name: String) -> impl Strategy<Value = String> {
     (prop::collection::vec(any::<bool>(), name.len()), any::<bool>()).prop_map(
         move |(upper, dot)| {
@@ -42,7 +42,7 @@ fn spellings(name: String) -> impl Strategy<Value = String> {
     )
 }
 
-/// What inet_aton takes for this address.
+/// Spellings of this address that inet_aton accepts.
 fn spelt(address: u32) -> impl Strategy<Value = String> {
     (1usize..=4, prop::collection::vec(0u8..4, 4), prop::collection::vec(0usize..3, 4)).prop_map(
         move |(parts, radix, zeros)| {
@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_that_is_written_breaks_anything(text in any::<String>(), host in "[ -~]{0,30}", odd in "[0-9a-fx:./*%\\[\\]-]{0,24}") {
+    fn arbitrary_text_never_panics(text in any::<String>(), host in "[ -~]{0,30}", odd in "[0-9a-fx:./*%\\[\\]-]{0,24}") {
         for text in [text, host, odd] {
             let _ = (HostName::new(&text), HostTarget::new(&text), HostName::from_bytes(text.as_bytes()));
             if let Err(error) = HostRule::parse(&text) {
@@ -76,21 +76,21 @@ proptest! {
             let _ = parse(&format!("version = 1\n[network]\nallow = [{quoted}]\ndeny = [{quoted}]"), &file, Source::User);
             let _ = parse(&format!("version = 1\n[[secrets]]\nenv = {quoted}\nhosts = [{quoted}]\nheader = {quoted}"), &file, Source::User);
             let directory = AbsPath::new("/p").unwrap();
-            let facts = Facts { remotes: vec![Remote { name: "x".into(), url: text }], ..Facts::plain(directory.clone(), AbsPath::new("/h").unwrap(), AbsPath::new("/s").unwrap()) };
+            let facts = Facts { remotes: vec![GitRemote { name: "x".into(), url: text }], ..Facts::minimal(directory.clone(), AbsPath::new("/h").unwrap(), AbsPath::new("/s").unwrap()) };
             let layer = parse("version = 1\n[network]\ngit = true", &file, Source::User).unwrap();
             prop_assert!(resolve(&[layer], &Flags::none(directory), &facts).is_ok());
         }
     }
 
     #[test]
-    fn bytes_of_a_wire_break_nothing(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(name) = HostName::from_bytes(&bytes) {
             prop_assert!(bytes.is_ascii() && name.as_str().len() <= HostName::LONGEST);
         }
     }
 
     #[test]
-    fn what_is_canonical_stays_as_it_is(text in "[ -~]{0,30}", name in names(), odd in "[0-9a-fx:./*-]{0,24}") {
+    fn canonical_host_is_stable(text in "[ -~]{0,30}", name in names(), odd in "[0-9a-fx:./*-]{0,24}") {
         for text in [text, name, odd] {
             if let Ok(name) = HostName::new(&text) {
                 prop_assert_eq!(HostName::new(name.as_str()), Ok(name.clone()));
@@ -112,50 +112,50 @@ proptest! {
         let above = name.split_once('.').map_or(String::new(), |(_, rest)| format!("*.{rest}"));
         let allow = [name.as_str(), if above.is_empty() { "a.org" } else { &above }, "0.0.0.0/0"];
         let shut = rules(&allow, &[&name]);
-        prop_assert!(!shut.lookup(&name_of).is_open());
-        prop_assert!(!shut.name(&name_of, port).is_open());
-        prop_assert!(!shut.address(Ipv4Addr::from(address).into(), port, Some(&name_of), &[]).is_open());
+        prop_assert!(!shut.decide_lookup(&name_of).is_open());
+        prop_assert!(!shut.decide_name(&name_of, port).is_open());
+        prop_assert!(!shut.decide_address(Ipv4Addr::from(address).into(), port, Some(&name_of), &[]).is_open());
         let one = rules(&allow, &[&format!("{name}:{port}")]);
-        prop_assert!(!one.name(&name_of, port).is_open());
-        prop_assert!(rules(&allow, &[]).name(&name_of, port).is_open());
+        prop_assert!(!one.decide_name(&name_of, port).is_open());
+        prop_assert!(rules(&allow, &[]).decide_name(&name_of, port).is_open());
     }
 
     #[test]
-    fn what_is_below_a_name_is_not_the_name(name in names(), label in "[a-z0-9]{1,8}", port in 1u16..) {
+    fn subdomain_pattern_does_not_match_name_itself(name in names(), label in "[a-z0-9]{1,8}", port in 1u16..) {
         let below = rules(&[&format!("*.{name}")], &[]);
-        let open = |parts: &[&str]| below.name(&HostName::new(&parts.concat()).unwrap(), port).is_open();
+        let open = |parts: &[&str]| below.decide_name(&HostName::new(&parts.concat()).unwrap(), port).is_open();
         prop_assert!(!open(&[&name]));
         prop_assert!(open(&[&label, ".", &name]) && open(&["x.", &label, ".", &name]));
         prop_assert!(!open(&[&label, &name]) && !open(&[&name, ".", &label, "9z"]));
         let child = HostName::new(&[&label, ".", &name].concat()).unwrap();
-        prop_assert!(!rules(&[&name], &[]).name(&child, port).is_open());
+        prop_assert!(!rules(&[&name], &[]).decide_name(&child, port).is_open());
     }
 
     #[test]
-    fn an_address_is_one_in_every_spelling((address, text) in any::<u32>().prop_flat_map(|address| (Just(address), spelt(address))), port in 1u16..) {
+    fn address_is_recognised_in_every_spelling((address, text) in any::<u32>().prop_flat_map(|address| (Just(address), spelt(address))), port in 1u16..) {
         let real = Ipv4Addr::from(address);
         prop_assert_eq!(HostTarget::new(&text), Ok(HostTarget::Address(real.into())), "{}", text);
         prop_assert!(HostName::new(&text).is_err());
         let mapped = IpAddr::V6(real.to_ipv6_mapped());
         let shut = rules(&["0.0.0.0/0", &real.to_string()], &[&real.to_string()]);
-        prop_assert!(!shut.address(real.into(), port, None, &[]).is_open());
-        prop_assert!(!shut.address(mapped, port, None, &[]).is_open());
+        prop_assert!(!shut.decide_address(real.into(), port, None, &[]).is_open());
+        prop_assert!(!shut.decide_address(mapped, port, None, &[]).is_open());
     }
 
     #[test]
-    fn what_is_wrapped_is_guarded_as_it_is(address in any::<u32>(), tail in any::<u64>()) {
+    fn embedded_address_is_guarded_like_itself(address in any::<u32>(), tail in any::<u64>()) {
         let real = Ipv4Addr::from(address);
         let [a, b] = [(address >> 16) as u16, address as u16];
         let [.., t0, t1, t2] = Ipv6Addr::from(u128::from(tail)).segments();
         let nat64 = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a, b);
         let six_to_four = Ipv6Addr::new(0x2002, a, b, t0, t1, t2, 1, 1);
         for wrapped in [real.to_ipv6_mapped(), nat64, six_to_four] {
-            prop_assert_eq!(guarded(IpAddr::V6(wrapped)), guarded(IpAddr::V4(real)), "{}", wrapped);
+            prop_assert_eq!(guarded_kind(IpAddr::V6(wrapped)), guarded_kind(IpAddr::V4(real)), "{}", wrapped);
         }
         let teredo = Ipv6Addr::new(0x2001, 0, 0x808, 0x808, t0, t1, !a, !b);
-        prop_assert_eq!(guarded(teredo.into()).is_some(), guarded(real.into()).is_some());
+        prop_assert_eq!(guarded_kind(teredo.into()).is_some(), guarded_kind(real.into()).is_some());
         let shut = rules(&["::/0"], &[&real.to_string()]);
-        prop_assert!(!shut.address(nat64.into(), 443, None, &[]).is_open());
+        prop_assert!(!shut.decide_address(nat64.into(), 443, None, &[]).is_open());
     }
 
     #[test]
@@ -164,15 +164,15 @@ proptest! {
         let name = HostName::new("a.org").unwrap();
         for address in [IpAddr::V4(address.into()), IpAddr::V6(wide.into())] {
             for name in [None, Some(&name)] {
-                let passage = open.address(address, port, name, &[]);
-                prop_assert_eq!(passage.is_open(), guarded(address).is_none(), "{}", address);
+                let decision = open.decide_address(address, port, name, &[]);
+                prop_assert_eq!(decision.is_open(), guarded_kind(address).is_none(), "{}", address);
             }
-            prop_assert!(!open.address(address, port, Some(&name), &[address.to_canonical()]).is_open());
+            prop_assert!(!open.decide_address(address, port, Some(&name), &[address.to_canonical()]).is_open());
         }
     }
 }
 
-/// A basic string of TOML.
+/// A basic TOML string.
 fn toml_text(text: &str) -> String {
     let escape = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),

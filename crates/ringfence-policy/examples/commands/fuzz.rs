@@ -1,15 +1,15 @@
-//! Lines of the table, cut up and put together again.
+//! Fuzzes the parser with recombined lines of the table.
 
 use std::error::Error;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfence_policy::command::{Exclusion, ParsedLine, ShellDialect, excluded};
+use ringfence_policy::command::{Exclusion, ParsedLine, ShellDialect, check_exclusion};
 
 use crate::lines::rows;
 
-/// What a shell gives a meaning to.
+/// Tokens with a meaning in a shell.
 const PIECES: &[&str] = &[
     " ",
     "\t",
@@ -92,15 +92,15 @@ const PIECES: &[&str] = &[
     "\r",
     "\u{1}",
 ];
-/// A line that takes longer to be read is a way to keep somebody waiting.
+/// Maximum time to parse a line: a slower parser would be a denial of service.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// One of so many lines that were read is shown to bash, which reads it and runs nothing.
+/// One in this many parsed lines is checked with bash, which parses it without running it.
 const SHOWN: u64 = 50;
 
 pub(crate) fn run(long: Duration, seed: u64) -> Result<(), Box<dyn Error>> {
     println!("fuzz: seed {seed}, {} s", long.as_secs());
     let lines: Vec<String> = rows().into_iter().map(|row| row.line).collect();
-    let mut chance = Chance(seed | 1);
+    let mut chance = LineRng(seed | 1);
     let (began, mut tried, mut read) = (Instant::now(), 0u64, 0u64);
     while began.elapsed() < long {
         let text = made(&lines, &mut chance);
@@ -122,7 +122,7 @@ pub(crate) fn run(long: Duration, seed: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Whether the line was read, or what is wrong with what was read.
+/// Parses a line. Returns whether it was parsed, or the violated property.
 fn check(text: &str) -> Result<bool, String> {
     let rules = crate::rules();
     let line = ParsedLine::parse(text);
@@ -130,8 +130,8 @@ fn check(text: &str) -> Result<bool, String> {
     if posix.is_ok() && posix != line {
         return Err("sh and bash read it differently".into());
     }
-    rules.rulings(line.as_ref());
-    let by = excluded(line.as_ref(), &["docker*", "npm run test:*"]);
+    rules.rule_results(line.as_ref());
+    let by = check_exclusion(line.as_ref(), &["docker*", "npm run test:*"]);
     match &line {
         Err(problem) if text.get(..problem.position).is_none() => {
             return Err("the problem is nowhere".into());
@@ -150,12 +150,15 @@ fn check(text: &str) -> Result<bool, String> {
         }
         Ok(_) => {}
     }
-    // Whatever stands before it, another command is another command.
+    // A second command must appear as its own part, after any text.
     let longer = format!("{text}\nstranger x");
     if let Ok(line) = ParsedLine::parse(&longer) {
-        let is_seen = line.parts.iter().any(|part| part.shown() == "stranger x");
+        let is_seen = line.parts.iter().any(|part| part.to_shell_text() == "stranger x");
         if is_seen
-            && matches!(excluded(Ok(&line), &["docker*", "npm run test:*"]), Exclusion::Outside(_))
+            && matches!(
+                check_exclusion(Ok(&line), &["docker*", "npm run test:*"]),
+                Exclusion::Outside(_)
+            )
         {
             return Err("a stranger is excluded".into());
         }
@@ -163,7 +166,7 @@ fn check(text: &str) -> Result<bool, String> {
     Ok(true)
 }
 
-fn made(lines: &[String], chance: &mut Chance) -> String {
+fn made(lines: &[String], chance: &mut LineRng) -> String {
     let mut text = chance.of(lines).clone();
     for _ in 0..=chance.below(4) {
         let at = chance.boundary(&text);
@@ -193,7 +196,7 @@ fn made(lines: &[String], chance: &mut Chance) -> String {
     text
 }
 
-/// Reads by its own rules what it is given on its input, and runs nothing of it.
+/// Checks with `bash -n`: it parses its input and runs nothing.
 fn bash_reads(text: &str) -> Result<bool, Box<dyn Error>> {
     let mut bash = Command::new("bash");
     bash.args(["--norc", "--noprofile", "-n"]).env_clear().env("LC_ALL", "C.UTF-8");
@@ -205,10 +208,10 @@ fn bash_reads(text: &str) -> Result<bool, Box<dyn Error>> {
     Ok(child.wait()?.success())
 }
 
-/// Numbers that look like chance and are the same for the same seed.
-struct Chance(u64);
+/// A deterministic random number generator.
+struct LineRng(u64);
 
-impl Chance {
+impl LineRng {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -224,7 +227,7 @@ impl Chance {
         &list[self.below(list.len())]
     }
 
-    /// A place between two characters.
+    /// A random character boundary.
     fn boundary(&mut self, text: &str) -> usize {
         let mut at = self.below(text.len() + 1);
         while !text.is_char_boundary(at) {

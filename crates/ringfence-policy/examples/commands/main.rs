@@ -1,9 +1,9 @@
-//! Rules on command lines, tried and timed.
+//! Fuzzer and benchmark for command rules.
 //!
-//! `commands fuzz SECONDS [SEED]` reads lines that nobody would write, and fails if one breaks the
-//! parser or its promises. `commands guard COUNT ringfence` prints the nanoseconds that guards take
-//! of a command; the bench runs it.
-// The crate is pure; this asks the time, and a shell.
+//! `commands fuzz SECONDS [SEED]` parses generated lines, and fails if one breaks the parser or its
+//! properties. `commands guard COUNT ringfence` prints the nanoseconds per command that the rules
+//! take; the bench runs it.
+// The crate is pure; this example uses the clock and a shell.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)]
 
 mod fuzz;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// All rules there are, and ten patterns.
+/// All kinds of rules, and ten patterns.
 fn rules() -> CommandRules {
     let origins =
         |texts: &[&str]| texts.iter().map(|text| Origin::new(Source::User, *text)).collect();
@@ -61,8 +61,7 @@ fn rules() -> CommandRules {
     }
 }
 
-/// Nanoseconds for one command of those that people run all day. Each passes every rule but the
-/// last, so that all of them are asked.
+/// Nanoseconds per everyday command. Each passes every rule but the last, so that all rules run.
 fn guard(count: u32) -> f64 {
     const LINES: &[&str] = &[
         "ls -la",

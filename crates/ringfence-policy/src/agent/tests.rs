@@ -16,16 +16,16 @@ fn read(head: &str) -> Result<AgentSpec, PolicyError> {
 #[track_caller]
 fn check_error(head: &str, place: &str, says: &str) {
     let error = read(head).unwrap_err();
-    let said = format!("{error}, {}", error.hint().unwrap_or_default());
+    let message = format!("{error}, {}", error.hint().unwrap_or_default());
     assert!(
-        said.starts_with(&format!("/home/me/p/.ringfence/agents/file.md:{place}: "))
-            && said.contains(says),
-        "{head}: {said}"
+        message.starts_with(&format!("/home/me/p/.ringfence/agents/file.md:{place}: "))
+            && message.contains(says),
+        "{head}: {message}"
     );
 }
 
 #[test]
-fn a_definition_is_read_as_others_write_it() {
+fn claude_code_definitions_are_parsed() {
     let agent = read("name: code-reviewer\ndescription: Use this: \"x\"\ntools: Read, Grep, Bash\nmodel: opus\ncolor: blue").unwrap();
     assert_eq!(
         (agent.name.as_str(), agent.description.as_deref()),
@@ -43,43 +43,43 @@ fn a_definition_is_read_as_others_write_it() {
     assert_eq!(read("tools: []").unwrap().tools, Some(Vec::new()));
 }
 
-/// Promise: P95
+/// Promise: agent-definitions
 #[test]
-fn what_would_leave_an_agent_more_than_was_meant_is_refused() {
+fn definition_error_never_leaves_extra_tools() {
     check_error("tool: Read", "2:1", "did you mean `tools`?");
     check_error("disallowed_tools: Write", "2:1", "did you mean `disallowed-tools`?");
     check_error("DisallowedTools: Write", "2:1", "did you mean `disallowed-tools`?");
     check_error("disallowed-tool: Write", "2:1", "did you mean `disallowed-tools`?");
     check_error("polcy: x.toml", "2:1", "did you mean `policy`?");
     check_error("disallowed-tools: Write\ndisallowedTools: Edit", "3:1", "twice");
-    check_error("tools:", "2:1", "`[]` is none at all");
-    check_error("tools: [Read, Bash(git log:*)]", "2:15", "only names");
-    check_error("tools: Read Write", "2:8", "no name of a tool");
-    check_error("disallowed-tools: [Write, \"\"]", "2:27", "no name of a tool");
+    check_error("tools:", "2:1", "write `[]` for an empty list");
+    check_error("tools: [Read, Bash(git log:*)]", "2:15", "only tool names");
+    check_error("tools: Read Write", "2:8", "no tool name");
+    check_error("disallowed-tools: [Write, \"\"]", "2:27", "no tool name");
     check_error("disallowed-tools:\n  a: b", "3:3", "list of names");
-    check_error("name: ../../etc", "2:7", "a name of letters");
-    check_error("name: a b", "2:7", "a name of letters, digits, `-`, `_`, `.` and `:` is needed");
+    check_error("name: ../../etc", "2:7", "at most 64 letters");
+    check_error("name: a b", "2:7", "at most 64 letters, digits, `-`, `_`, `.` and `:`");
     assert_eq!(read("name: plugin:code.review_er-2").unwrap().name, "plugin:code.review_er-2");
-    check_error("policy: [a]", "2:9", "is a text");
-    check_error("command:\n  a: b", "3:3", "a line for the shell");
+    check_error("policy: [a]", "2:9", "must be a text");
+    check_error("command:\n  a: b", "3:3", "a shell command line");
     let error =
         AgentSpec::parse(b"---\nname: \xff\n---\n", &path("/x.md"), Source::User).unwrap_err();
     assert_eq!((error.code(), error.line()), ("policy-not-utf8", Some(2)));
 }
 
-/// Whether an agent of the project with this head may use a tool, and write in the project.
+/// Checks if a project's agent with this front matter may use a tool, and write in the project.
 #[track_caller]
 fn check(head: &str, tool: &str, expect: (bool, bool)) {
     let layers: Vec<PolicyLayer> =
         with(&[("user", "")]).into_iter().chain([read(head).unwrap().layer()]).collect();
     let grants = resolve(&layers, &flags(), &facts()).unwrap();
     let writes = grants.verdict(&path("/home/me/p/x"), Access::Write) == Verdict::Allowed;
-    assert_eq!((grants.tools.against(tool).is_none(), writes), expect, "{head}, {tool}");
+    assert_eq!((grants.tools.rule_against(tool).is_none(), writes), expect, "{head}, {tool}");
 }
 
-/// Promise: P94
+/// Promise: read-only-agent
 #[test]
-fn tools_that_are_not_listed_are_taken_away() {
+fn unlisted_tools_are_disallowed() {
     check("model: x", "Write", (true, true));
     check("tools: Read, Grep", "Write", (false, false));
     check("tools: Read, Grep", "search_files", (true, false));
@@ -101,16 +101,16 @@ fn lists_of_several_narrow_each_other() {
         read("tools: Read, Write, Grep").unwrap().layer(),
         read("tools: Read, Bash").unwrap().layer(),
     ];
-    let rules = ToolRules::of(&layers);
+    let rules = ToolRules::from_layers(&layers);
     for (tool, expect) in [("Read", true), ("Write", false), ("Grep", false), ("Bash", false)] {
-        assert_eq!(rules.against(tool).is_none(), expect, "{tool}");
+        assert_eq!(rules.rule_against(tool).is_none(), expect, "{tool}");
     }
-    assert!(rules.against_writing().is_some());
+    assert!(rules.rule_against_writing().is_some());
 }
 
-/// Promise: P94
+/// Promise: read-only-agent
 #[test]
-fn without_tools_that_write_nothing_that_a_policy_opens_is_written_and_the_tool_is_named() {
+fn agent_without_writing_tools_cannot_write_and_denial_names_tool() {
     let user = "[filesystem]\nwrite = [\"~/out\"]";
     let layers: Vec<PolicyLayer> = with(&[("user", user)])
         .into_iter()
@@ -127,5 +127,5 @@ fn without_tools_that_write_nothing_that_a_policy_opens_is_written_and_the_tool_
         (origin.text.as_str(), origin.to_string().as_str()),
         ("Edit", "/home/me/p/.ringfence/agents/file.md:2 (tools)")
     );
-    assert!(grants.tools.behind(&origin.text, &origin.to_string()).is_some());
+    assert!(grants.tools.rule_behind_denial(&origin.text, &origin.to_string()).is_some());
 }

@@ -1,4 +1,4 @@
-//! Names that no command may change in a project, by the built-in tables alone.
+//! Names that no command may change in a project, from the built-in tables alone.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::{SETTINGS, exceptions, patterns};
 use crate::grants::{NameException, NameRule};
 use crate::path::AbsPath;
 
-/// The built-in tables of denied and protected names, ready to be compared with paths.
+/// The built-in tables of denied and protected names, ready for matching.
 pub struct GuardedNames {
     patterns: Vec<NameRule>,
     exceptions: Vec<NameException>,
@@ -20,9 +20,9 @@ impl Default for GuardedNames {
 }
 
 impl GuardedNames {
-    /// Answers whether a path below a project is that of a guarded name, lies below one, or could
-    /// stand for the directory of one.
-    pub fn hold(&self, below: &Path) -> bool {
+    /// True if a path below a project has a guarded name, lies below one, or may be the parent
+    /// directory of one.
+    pub fn contains(&self, below: &Path) -> bool {
         let path = AbsPath::root().join(below);
         let is_setting = |path: &AbsPath| {
             let names: Vec<&OsStr> = path.as_path().iter().collect();
@@ -63,7 +63,7 @@ mod tests {
             "a/b.pem",
             ".ringfence/policy.toml",
         ] {
-            assert!(names.hold(Path::new(path)), "{path}");
+            assert!(names.contains(Path::new(path)), "{path}");
         }
         for path in [
             "README",
@@ -74,7 +74,7 @@ mod tests {
             ".env.example",
             "vendor/x.pem",
         ] {
-            assert!(!names.hold(Path::new(path)), "{path}");
+            assert!(!names.contains(Path::new(path)), "{path}");
         }
     }
 }

@@ -1,50 +1,51 @@
-//! Settings that agents, editors, debuggers and shells obey without being told to.
+//! Settings that agents, editors, debuggers and shells load automatically.
 //!
-//! Each name is protected, also while it is absent, in every writable root, in the directory a
-//! command is started in and those between it and the root, and at the top of every repository and
-//! worktree. One that exists elsewhere is protected as well. One that a command makes elsewhere is
-//! the command's own (a template or a clone ships it), but for the files in `planted`: those start
-//! programs without a question and go to quarantine when the run ends.
+//! Each name is protected, even if it does not exist, in every writable root, in the start
+//! directory of a command and the directories between it and the root, and at the top of every
+//! repository and worktree. An existing one elsewhere is protected as well. One that a command
+//! creates elsewhere belongs to the command (a template or a clone may contain it), except for the
+//! files in `planted`: those start programs without a prompt and go to quarantine when the run
+//! ends.
 //!
-//! `docs/protected-names.md` is printed from this table, and a test compares the two.
+//! `docs/protected-names.md` is generated from this table, and a test compares the two.
 
-/// A name that other programs obey.
+/// A name that other programs load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// The name, or a path of two names (`.hg/hgrc`), below a directory that is worked in.
+    /// The name, or a path of two names (`.hg/hgrc`), below a working directory.
     pub text: &'static str,
-    /// Why it is in the table.
+    /// Reason for the entry.
     pub reason: &'static str,
-    /// Files of it that a command must not leave behind in any directory.
+    /// Files that a command must not leave behind in any directory.
     pub planted: &'static [PlantedFile],
 }
 
-/// A file that makes a program start another one without a question.
+/// A file that makes a program start another one without a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlantedFile {
-    /// Below the name of the setting; empty for the setting itself.
+    /// Path below the setting; empty for the setting itself.
     pub file: &'static str,
-    /// Content that makes it one.
-    pub content: Content,
+    /// Content that makes the file dangerous.
+    pub content: SettingsContent,
 }
 
-/// Content with which a file starts programs.
+/// Content that makes a file start programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
-    /// Any.
+pub enum SettingsContent {
+    /// Any content.
     Any,
-    /// One of these words, in JSON.
+    /// JSON with one of these words.
     Word(&'static [&'static str]),
-    /// A section other than these, or another file that is included.
+    /// A section other than these, or an include of another file.
     SectionBeside(&'static [&'static str]),
 }
 
-/// A name that is left alone, and why.
+/// A name that is not protected, with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeftAlone {
     /// The name.
     pub text: &'static str,
-    /// Why protecting it would gain nothing.
+    /// Reason for which protection would gain nothing.
     pub reason: &'static str,
 }
 
@@ -57,22 +58,22 @@ const fn p(text: &'static str, reason: &'static str, planted: &'static [PlantedF
 }
 
 const fn file(file: &'static str) -> PlantedFile {
-    PlantedFile { file, content: Content::Any }
+    PlantedFile { file, content: SettingsContent::Any }
 }
 
 const fn holding(file: &'static str, words: &'static [&'static str]) -> PlantedFile {
-    PlantedFile { file, content: Content::Word(words) }
+    PlantedFile { file, content: SettingsContent::Word(words) }
 }
 
-/// The setting itself, whatever it holds.
+/// The setting itself, with any content.
 const ITSELF: &[PlantedFile] = &[file("")];
 const SHELL: &str = "a shell runs it at start or end";
 /// A Mercurial or Sapling configuration. A clone writes the section `paths`; most others can name
-/// programs, by an option or an extension.
+/// programs, through an option or an extension.
 const HG_CONFIG: &[PlantedFile] =
-    &[PlantedFile { file: "", content: Content::SectionBeside(&["paths"]) }];
+    &[PlantedFile { file: "", content: SettingsContent::SectionBeside(&["paths"]) }];
 
-/// Names that other programs of the user obey.
+/// Names that other programs of the user load.
 pub const SETTINGS: &[Setting] = &[
     s(".ringfence", "the policy itself"),
     p(
@@ -145,7 +146,7 @@ pub const SETTINGS: &[Setting] = &[
     s(".pdbrc", "Python's debugger runs it in the current directory"),
     s(".Rprofile", "R runs it in the current directory"),
     s(".irbrc", "irb runs it in the current directory"),
-    s(".gitmodules", "addresses that git fetches"),
+    s(".gitmodules", "URLs that git fetches"),
     s(".gitconfig", "names programs that git runs"),
     p(".lazygit.yml", "lazygit: programs that it runs in all repositories below", ITSELF),
     p(".hg/hgrc", "Mercurial: hooks, aliases, extensions", HG_CONFIG),
@@ -172,8 +173,8 @@ pub const SETTINGS: &[Setting] = &[
     s(".inputrc", "key bindings that type for the user"),
 ];
 
-/// Paths at which a program expects a directory of its own, and follows a file to another one. Such
-/// a directory is not protected as a whole: the program writes its data there.
+/// Paths at which a program expects its own directory, and follows a file to another one. Such a
+/// directory is not protected as a whole: the program writes its data there.
 pub const POINTERS: &[Setting] =
     &[p(".jj/repo", "as a file, leads Jujutsu to a repository with tools of its own", ITSELF)];
 
@@ -182,17 +183,17 @@ const fn l(text: &'static str, reason: &'static str) -> LeftAlone {
 }
 
 /// Names that were considered and are not protected.
-pub const LEFT_ALONE: &[LeftAlone] = &[
+pub const NOT_PROTECTED: &[LeftAlone] = &[
     l(
         ".cargo/config.toml",
-        "obeyed by `cargo build`, which runs the project's own code (build.rs) anyway",
+        "loaded by `cargo build`, which runs the project's own code (build.rs) anyway",
     ),
-    l(".yarnrc.yml", "obeyed by `yarn install`, which runs the scripts of package.json anyway"),
-    l(".pnpmfile.cjs", "obeyed by `pnpm install`, which runs the scripts of package.json anyway"),
-    l(".npmrc", "obeyed by npm, which runs the scripts of package.json anyway"),
+    l(".yarnrc.yml", "loaded by `yarn install`, which runs the scripts of package.json anyway"),
+    l(".pnpmfile.cjs", "loaded by `pnpm install`, which runs the scripts of package.json anyway"),
+    l(".npmrc", "loaded by npm, which runs the scripts of package.json anyway"),
     l(
         "Makefile, justfile, package.json, conftest.py",
-        "source code of the project: a person who runs it has to read it",
+        "source code of the project: the user must read it before running it",
     ),
     l(
         "CLAUDE.md, AGENTS.md, .cursorrules, .clinerules",
@@ -204,17 +205,17 @@ pub const LEFT_ALONE: &[LeftAlone] = &[
     ),
     l(
         "*.code-workspace",
-        "VS Code obeys it when the user opens this very file; a clone that ships one has to write it",
+        "VS Code loads it when the user opens this file; a clone may have to write one",
     ),
 ];
 
 impl Setting {
-    /// The path as names, first the one that stands in the directory that is worked in.
+    /// The path as names; the first lies in the working directory.
     pub fn names(&self) -> impl DoubleEndedIterator<Item = &'static str> {
         self.text.split('/')
     }
 
-    /// Tells whether the first `count` of its names are the last ones of a path.
+    /// True if the first `count` of its names are the last ones of a path.
     fn ends<'a>(&self, path: impl DoubleEndedIterator<Item = &'a [u8]>, count: usize) -> bool {
         let (mut path, count) = (path.rev(), count.min(self.names().count()));
         let mut names = self.text.split('/').rev().skip(self.names().count() - count);
@@ -224,9 +225,9 @@ impl Setting {
     }
 }
 
-/// The setting that `names`, the last names of a path, are; ASCII case does not matter.
+/// The setting that `names`, the last names of a path, refer to; ASCII case is ignored.
 ///
-/// Answers the number of names that the setting has as well.
+/// Also returns the number of names of the setting.
 pub fn setting_at<'a>(
     names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone,
 ) -> Option<(&'static Setting, usize)> {
@@ -234,7 +235,7 @@ pub fn setting_at<'a>(
     Some((setting, setting.names().count()))
 }
 
-/// The pointer that `names`, the last names of a path, are, and the number of its names.
+/// The pointer that `names`, the last names of a path, refer to, and the number of its names.
 pub fn pointer_at<'a>(
     names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone,
 ) -> Option<(&'static Setting, usize)> {
@@ -242,8 +243,8 @@ pub fn pointer_at<'a>(
     Some((pointer, pointer.names().count()))
 }
 
-/// The setting that starts programs from what `names`, the last names of a path, are. Answers the
-/// number of names as well, from the first one of the setting on.
+/// The setting that starts programs from the file at `names`, the last names of a path. Also
+/// returns the number of names, counted from the first one of the setting.
 pub fn planted_at<'a>(
     names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone,
 ) -> Option<(&'static Setting, usize)> {
@@ -265,8 +266,8 @@ pub fn planted_at<'a>(
     })
 }
 
-/// The settings of several names that may lie below a path, as `.hg/hgrc` below `.hg`: those whose
-/// first names are the last ones of the path. With each comes the number of these names.
+/// The settings with several names that may lie below a path, as `.hg/hgrc` below `.hg`: those
+/// whose first names are the last ones of the path. Each comes with the number of these names.
 pub fn settings_below<'a>(
     names: impl DoubleEndedIterator<Item = &'a [u8]> + Clone,
 ) -> impl Iterator<Item = (&'static Setting, usize)> {
@@ -276,8 +277,8 @@ pub fn settings_below<'a>(
     })
 }
 
-/// The tables as the page that documents them.
-pub fn page() -> String {
+/// Renders the tables as their documentation page.
+pub fn render_page() -> String {
     let mut page = String::from(PAGE_HEAD);
     for setting in SETTINGS {
         let files: Vec<String> =
@@ -292,7 +293,7 @@ pub fn page() -> String {
         ));
     }
     page.push_str(PAGE_LEFT);
-    for left in LEFT_ALONE {
+    for left in NOT_PROTECTED {
         page.push_str(&format!("| `{}` | {} |\n", left.text, left.reason));
     }
     page
@@ -306,9 +307,9 @@ impl PlantedFile {
             format!("{setting}/{}", self.file)
         };
         match self.content {
-            Content::Any => format!("`{path}`"),
-            Content::Word(words) => format!("`{path}` with `{}`", words.join("` or `")),
-            Content::SectionBeside(sections) => {
+            SettingsContent::Any => format!("`{path}`"),
+            SettingsContent::Word(words) => format!("`{path}` with `{}`", words.join("` or `")),
+            SettingsContent::SectionBeside(sections) => {
                 format!("`{path}` with more than `[{}]`", sections.join("]` or `["))
             }
         }
@@ -317,30 +318,30 @@ impl PlantedFile {
 
 const PAGE_HEAD: &str = "# Protected names
 
-Printed from `crates/ringfence-policy/src/builtin/settings.rs`. To renew it:
+Generated from `crates/ringfence-policy/src/builtin/settings.rs`. To update it:
 `cargo run -p ringfence-policy --example protected_names > docs/protected-names.md`
 
-Programs of the user obey these files without being told to. A command can read them and cannot
-make, change, move or remove them, in upper or lower case:
+Programs of the user load these files automatically. A command can read them. It cannot create,
+change, move or remove them, in upper or lower case:
 
-- directly below each writable root, also while they are absent;
-- in the directory the command or the agent was started in, and in each directory between it and
-  the root, also while they are absent;
-- at the top of each repository and worktree that exists, also while they are absent;
-- wherever else they exist when the run starts, but for vendored trees (`node_modules`).
+- directly below each writable root, even if they do not exist;
+- in the start directory of the command or the agent, and in each directory between it and the
+  root, even if they do not exist;
+- at the top of each existing repository and worktree, even if they do not exist;
+- wherever else they exist when the run starts, except in vendored trees (`node_modules`).
 
-Elsewhere a command may make them: a template or a clone ships them. The files in the last column
-start programs without a question. Those that a command made are moved to quarantine when the run
-ends, and reported. In vendored trees they stay.
+Elsewhere a command may create them: a template or a clone may contain them. The files in the last
+column start programs without a prompt. If a command created one, ringfence moves it to quarantine
+when the run ends, and reports it. In vendored trees they stay.
 
 To open one: `ringfence run --write PATH`, or `write` in `~/.config/ringfence/policy.toml`.
 
-| name | obeyed by | moved to quarantine if new elsewhere |
+| name | loaded by | moved to quarantine if new elsewhere |
 |---|---|---|
 ";
 
 const PAGE_LEFT: &str = "
-Considered and left alone:
+Considered and not protected:
 
 | name | reason |
 |---|---|
@@ -354,8 +355,8 @@ mod tests {
     fn page_of_protected_names_is_the_table() {
         let written = include_str!("../../../../docs/protected-names.md");
         assert!(
-            written == page(),
-            "renew it: cargo run -p ringfence-policy --example protected_names > docs/protected-names.md"
+            written == render_page(),
+            "update it: cargo run -p ringfence-policy --example protected_names > docs/protected-names.md"
         );
     }
 
@@ -364,7 +365,7 @@ mod tests {
         let mut names: Vec<&str> = SETTINGS
             .iter()
             .map(|setting| setting.text)
-            .chain(LEFT_ALONE.iter().map(|left| left.text))
+            .chain(NOT_PROTECTED.iter().map(|left| left.text))
             .collect();
         let count = names.len();
         names.sort_unstable();
@@ -372,19 +373,19 @@ mod tests {
         assert_eq!(names.len(), count);
         assert!(
             SETTINGS.iter().all(|setting| setting.reason.len() > 8)
-                && LEFT_ALONE.iter().all(|left| left.reason.len() > 20)
+                && NOT_PROTECTED.iter().all(|left| left.reason.len() > 20)
         );
     }
 
-    /// Names of the audit's list, each decided one way or the other.
+    /// Names from the audit's list; each must be in one of the tables.
     #[test]
-    fn every_name_that_tools_run_by_themselves_is_decided() {
-        let asked = ".devcontainer.json opencode.jsonc crush.json .crush.json .qwen .amazonq .kilocode .junie .factory .trae \
+    fn every_audited_name_is_in_a_table() {
+        let audited = ".devcontainer.json opencode.jsonc crush.json .crush.json .qwen .amazonq .kilocode .junie .factory .trae \
                      .continuerc.json .vimrc .nvimrc _vimrc .dir-locals.el .helix .lldbinit .pdbrc .Rprofile .irbrc .hg/hgrc \
                      .jj/repo/config.toml .sl/config .cargo/config.toml .yarnrc.yml .pnpmfile.cjs";
-        for name in asked.split_whitespace() {
+        for name in audited.split_whitespace() {
             let is_protected = SETTINGS.iter().any(|setting| setting.text == name);
-            assert!(is_protected != LEFT_ALONE.iter().any(|left| left.text == name), "{name}");
+            assert!(is_protected != NOT_PROTECTED.iter().any(|left| left.text == name), "{name}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The tables. Each list says in a line why an entry is there, so that it can be argued with.
+//! The built-in tables. Each entry has a reason, so that it can be discussed.
 
 use super::BuiltinEntry;
 
@@ -6,9 +6,9 @@ const fn e(text: &'static str, reason: &'static str) -> BuiltinEntry {
     BuiltinEntry { text, reason }
 }
 
-/// Shut below the home directory.
+/// Denied paths below the home directory.
 pub const HOME_DENIES: &[BuiltinEntry] = &[
-    e("~/.ssh", "private keys and the hosts they open"),
+    e("~/.ssh", "private keys and known hosts"),
     e("~/.aws", "cloud credentials"),
     e("~/.gnupg", "private keys"),
     e("~/.azure", "cloud credentials"),
@@ -45,19 +45,19 @@ pub const HOME_DENIES: &[BuiltinEntry] = &[
     e("~/.bundle/config", "registry credentials"),
     e("~/.composer/auth.json", "registry credentials"),
     e("~/.config/composer/auth.json", "registry credentials"),
-    e("~/.config/pip", "index addresses with passwords in them"),
-    e("~/.pip", "index addresses with passwords in them"),
+    e("~/.config/pip", "index URLs with passwords"),
+    e("~/.pip", "index URLs with passwords"),
     e("~/.yarnrc.yml", "registry tokens"),
     e("~/.config/configstore", "tokens of npm command line tools"),
     e("~/.terraform.d", "cloud tokens"),
     e("~/.terraformrc", "cloud tokens"),
     e("~/.vault-token", "vault token"),
     e("~/.config/pypoetry/auth.toml", "registry credentials"),
-    e("~/.config/uv", "index addresses with passwords in them"),
+    e("~/.config/uv", "index URLs with passwords"),
     e("~/.local/share/uv/credentials", "registry credentials"),
     e("~/.local/share/gem/credentials", "registry key"),
     e("~/.local/share/python_keyring", "desktop key ring"),
-    e("~/.condarc", "channel addresses with tokens in them"),
+    e("~/.condarc", "channel URLs with tokens"),
     e("~/.nuget/NuGet", "registry credentials"),
     e("~/.config/NuGet", "registry credentials"),
     e("~/.conan2/credentials.json", "registry credentials"),
@@ -69,49 +69,49 @@ pub const HOME_DENIES: &[BuiltinEntry] = &[
     e("~/.s3cfg", "cloud credentials"),
     e("~/.oci", "cloud credentials"),
     e("~/.config/heroku", "platform token"),
-    e("~/.config/sops", "keys that open encrypted files"),
+    e("~/.config/sops", "keys for encrypted files"),
     e("~/.pgpass", "database passwords"),
     e("~/.my.cnf", "database passwords"),
     e("~/.databrickscfg", "platform token"),
     e("~/.snowflake", "platform credentials"),
-    e("~/.config/ringfence", "the policy is not the sandbox's business"),
-    e("~/.bash_history", "typed commands often hold passwords"),
-    e("~/.zsh_history", "typed commands often hold passwords"),
-    e("~/.python_history", "typed commands often hold passwords"),
-    e("~/.psql_history", "typed commands often hold passwords"),
-    e("~/.mysql_history", "typed commands often hold passwords"),
-    e("~/.node_repl_history", "typed commands often hold passwords"),
+    e("~/.config/ringfence", "policies of the user"),
+    e("~/.bash_history", "typed commands often contain passwords"),
+    e("~/.zsh_history", "typed commands often contain passwords"),
+    e("~/.python_history", "typed commands often contain passwords"),
+    e("~/.psql_history", "typed commands often contain passwords"),
+    e("~/.mysql_history", "typed commands often contain passwords"),
+    e("~/.node_repl_history", "typed commands often contain passwords"),
     e("~/.claude/.credentials.json", "the agent's own login"),
     e("~/.codex/auth.json", "the agent's own login"),
     e("~/.gemini/oauth_creds.json", "the agent's own login"),
     e("~/.config/github-copilot", "the agent's own login"),
 ];
 
-/// Shut by their absolute path.
+/// Denied absolute paths.
 pub const SYSTEM_DENIES: &[BuiltinEntry] = &[
     e("/etc/shadow", "password hashes"),
     e("/etc/gshadow", "password hashes"),
     e("/etc/shadow-", "password hashes, the copy"),
     e("/etc/gshadow-", "password hashes, the copy"),
-    e("/etc/sudoers", "who may become root"),
-    e("/etc/sudoers.d", "who may become root"),
+    e("/etc/sudoers", "rules for becoming root"),
+    e("/etc/sudoers.d", "rules for becoming root"),
     e("/etc/ssl/private", "the machine's private keys"),
     e("/etc/pki/tls/private", "the machine's private keys"),
 ];
 
-/// Shut by name, in every tree that is opened for work; case does not matter.
+/// Denied names in every opened work tree, case-insensitive.
 pub const PATTERN_DENIES: &[BuiltinEntry] = &[
     e("**/.env", "tokens by convention"),
     e("**/.env.*", "tokens by convention: .env.local, .env.production"),
     e("**/.envrc", "direnv: exported tokens"),
-    e("**/.{env,envrc,netrc,pypirc,pgpass}~", "the copies that editors keep of such files"),
-    e("**/#.env*#", "the copies that editors keep of such files"),
-    e("**/*.{pem,key}~", "the copies that editors keep of such files"),
+    e("**/.{env,envrc,netrc,pypirc,pgpass}~", "backup copies that editors make of such files"),
+    e("**/#.env*#", "backup copies that editors make of such files"),
+    e("**/*.{pem,key}~", "backup copies that editors make of such files"),
     e("**/*.pem", "private keys and certificates share the ending"),
     e("**/*.key", "private keys"),
     e("**/*credentials*", "credential files of any tool"),
     e("**/*secret*", "secret files of any tool"),
-    e("**/.ssh", "private keys and the hosts they open"),
+    e("**/.ssh", "private keys and known hosts"),
     e("**/.aws", "cloud credentials"),
     e("**/.gnupg", "private keys"),
     e("**/.kube/config", "cluster credentials"),
@@ -123,25 +123,22 @@ pub const PATTERN_DENIES: &[BuiltinEntry] = &[
     e("**/secrets.json", "application secrets"),
 ];
 
-/// What the patterns above leave open.
+/// Exceptions from the patterns above.
 pub const PATTERN_EXCEPTIONS: &[BuiltinEntry] = &[
-    e("**/.env.{example,sample,template}", "templates hold no values"),
-    e("**/.env.*.{example,sample,template}", "templates hold no values"),
+    e("**/.env.{example,sample,template}", "templates contain no values"),
+    e("**/.env.*.{example,sample,template}", "templates contain no values"),
     e("**/cacert.pem", "public certificates"),
     e("**/ca-bundle*", "public certificates"),
     e("**/*.pub", "public keys"),
     e(
         "**/*{credentials,secret}*.{rs,py,ts,tsx,js,jsx,mjs,cjs,go,java,kt,c,h,cc,cpp,hpp,cs,rb,php,swift,scala,sh,sql,md,html,css,vue,svelte,proto,ex,exs,erl,hs,ml,lua,pl,r,zig,nim,dart,snap}",
-        "source code that speaks of secrets; formats that could hold one (.json .yaml .toml .txt .tf) stay shut",
+        "source code that mentions secrets; formats that could contain one (.json .yaml .toml .txt .tf) stay denied",
     ),
     e(
         "**/*{credentials,secret}*.{pyc,pyo,pyi,pyd,o,obj,lo,a,so,dll,dylib,d,map,class,wasm,rlib,rmeta,gch,pch,beam,hi}",
-        "compiled from source code that speaks of secrets",
+        "compiled from source code that mentions secrets",
     ),
-    e(
-        "**/__pycache__/*{credentials,secret}*.pyc.*",
-        "bytecode that Python is about to put in place",
-    ),
+    e("**/__pycache__/*{credentials,secret}*.pyc.*", "temporary bytecode file of Python"),
     e("**/node_modules/**", "vendored: published by others"),
     e("**/site-packages/**", "vendored: published by others"),
     e("**/.venv/**", "vendored: published by others"),
@@ -151,25 +148,22 @@ pub const PATTERN_EXCEPTIONS: &[BuiltinEntry] = &[
     e("**/.git/**", "git's own store: a branch may be called my-secret-plan"),
 ];
 
-/// Readable, never writable, at any depth: what makes git run programs on the host.
+/// Names that are readable and never writable at any depth: they make git run programs on the host.
 pub const PATTERN_PROTECTS: &[BuiltinEntry] = &[
-    e(
-        "**/.ringfence",
-        "a policy of its own would stand in for the project's, in the directory it is in",
-    ),
+    e("**/.ringfence", "a nested policy would replace the project's policy in its directory"),
     e("**/.git/hooks", "git runs these on the host"),
     e("**/.git/config", "names programs that git runs on the host"),
     e("**/.git/config.worktree", "names programs that git runs on the host"),
     e("**/.git/commondir", "points git to another config"),
     e("**/.git/info/attributes", "switches on filters that git runs on the host"),
-    e("**/.git/{remotes,branches}", "git push and git fetch take addresses from the files in it"),
+    e("**/.git/{remotes,branches}", "git push and git fetch read URLs from its files"),
     e("**/.git/lazygit.yml", "names programs that lazygit runs on the host"),
     e("**/.git/sl/{config,sharedpath}", "names programs that Sapling runs on the host"),
     e("**/.git/modules/**/{hooks,config,config.worktree,commondir}", "the same for submodules"),
     e("**/.git/modules/**/info/attributes", "the same for submodules"),
     e(
         "**/.git/worktrees/*/config.worktree",
-        "the same for worktrees; `git worktree add` has to make the other files",
+        "the same for worktrees; `git worktree add` must create the other files",
     ),
     e(
         "**/.git/worktrees/*/modules/**/{hooks,config,config.worktree,commondir}",
@@ -178,9 +172,9 @@ pub const PATTERN_PROTECTS: &[BuiltinEntry] = &[
     e("**/.git/worktrees/*/modules/**/info/attributes", "the same for submodules of worktrees"),
 ];
 
-/// Programs and libraries, and the files that say how many processors there are.
+/// Programs and libraries, and the files with the number of CPUs.
 ///
-/// `/opt` is not here: what is needed of it comes in by `PATH`.
+/// `/opt` is not included: its needed parts come from `PATH`.
 pub const SYSTEM_READS: &[&str] = &[
     "/usr",
     "/bin",
@@ -195,10 +189,10 @@ pub const SYSTEM_READS: &[&str] = &[
     "/sys/devices/system/node",
 ];
 
-/// What programs need of `/etc`.
+/// Files that programs need in `/etc`.
 ///
-/// `passwd`, `group`, `hosts`, `resolv.conf` and `hostname` are made for the sandbox's
-/// own user; `npmrc` and `environment` may hold tokens; `machine-id` identifies the user.
+/// ringfence creates `passwd`, `group`, `hosts`, `resolv.conf` and `hostname` for the sandbox's
+/// user; `npmrc` and `environment` may contain tokens; `machine-id` identifies the user.
 pub const ETC_READS: &[&str] = &[
     "ld.so.cache",
     "ld.so.conf",
@@ -267,12 +261,11 @@ pub const ETC_READS: &[&str] = &[
     "papersize",
 ];
 
-/// Variables that pass: what programs need to find their files, their language and their
-/// terminal, and harmless settings of build tools.
+/// Variables that pass: programs need them for their files, their language and their terminal, and
+/// some are harmless settings of build tools.
 ///
-/// `LD_PRELOAD` and `LD_LIBRARY_PATH` are left out because they put code into every
-/// program; `SSH_AUTH_SOCK`, `DBUS_SESSION_BUS_ADDRESS` and `DISPLAY` because they are
-/// doors to the host.
+/// `LD_PRELOAD` and `LD_LIBRARY_PATH` are not included because they inject code into every program;
+/// `SSH_AUTH_SOCK`, `DBUS_SESSION_BUS_ADDRESS` and `DISPLAY` because they give access to the host.
 pub const ENV_ALLOW: &[&str] = &[
     "PATH",
     "HOME",
@@ -394,7 +387,7 @@ pub const ENV_ALLOW: &[&str] = &[
     "BUNDLE_RETRY",
 ];
 
-/// Variables that never pass unless a person names them; case does not matter.
+/// Variables that only pass if the user names them; case-insensitive.
 pub const ENV_DENY: &[BuiltinEntry] = &[
     e("*KEY*", "API keys"),
     e("*SECRET*", "secrets"),
@@ -407,7 +400,7 @@ pub const ENV_DENY: &[BuiltinEntry] = &[
     e("GITHUB_*", "tokens of CI runners"),
     e("KUBERNETES_*", "addresses of the cluster"),
     e("*_PAT", "personal access tokens"),
-    e("*_DSN", "database addresses with passwords in them"),
-    e("*_AUTH", "npm_config__auth and its like"),
-    e("DATABASE_URL", "a password stands in it"),
+    e("*_DSN", "database URLs with passwords"),
+    e("*_AUTH", "npm_config__auth and similar"),
+    e("DATABASE_URL", "contains a password"),
 ];

@@ -1,10 +1,10 @@
-//! Rules on the text of commands. They are asked before each command and need nothing of the
-//! sandbox, so that they hold at once.
+//! Rules on the text of commands. They are checked before each command and do not depend on the
+//! sandbox, so a change applies at once.
 
 use super::{ChangeDirection, ChangeKind, PolicyChange};
 use crate::grants::{CommandRules, Doubt, Origin};
 
-/// A list of rules, picked.
+/// Selects one list of rules.
 type CommandRuleList = fn(&CommandRules) -> &Vec<Origin>;
 
 pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<PolicyChange> {
@@ -16,7 +16,7 @@ pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<PolicyChang
     ];
     for (word, list) in lists {
         let is_strict = word == "allow-binaries";
-        // The first name on the list of what may run is what shuts all others.
+        // The first entry of an allow list denies all other programs.
         let was_open = is_strict && (list(old).is_empty() || list(new).is_empty());
         let narrows = |turn: ChangeKind| (turn == ChangeKind::Added) == (!is_strict || was_open);
         for (from, to, turn) in
@@ -35,14 +35,14 @@ pub(super) fn changed(old: &CommandRules, new: &CommandRules) -> Vec<PolicyChang
     let roots =
         |rules: &CommandRules| rules.anchor_arguments.as_ref().map(|anchor| anchor.root.clone());
     if roots(old) != roots(new) {
-        let told = |rules: &CommandRules, turn, direction| {
+        let changes_in = |rules: &CommandRules, turn, direction| {
             rules
                 .anchor_arguments
                 .as_ref()
                 .map(|anchor| change("anchor-arguments", &anchor.origin, turn, direction))
         };
-        changes.extend(told(old, ChangeKind::Removed, ChangeDirection::Wider));
-        changes.extend(told(new, ChangeKind::Added, ChangeDirection::Narrower));
+        changes.extend(changes_in(old, ChangeKind::Removed, ChangeDirection::Wider));
+        changes.extend(changes_in(new, ChangeKind::Added, ChangeDirection::Narrower));
     }
     if old.doubt != new.doubt {
         let direction = if new.doubt == Doubt::Refuse {
@@ -98,16 +98,16 @@ mod tests {
 
     #[track_caller]
     fn check(old: &CommandRules, new: &CommandRules, expect: &[&str]) {
-        let said: Vec<String> = changed(old, new)
+        let messages: Vec<String> = changed(old, new)
             .iter()
             .map(|change| format!("{:?} {:?} {}", change.direction, change.turn, change.rule))
             .collect();
-        assert_eq!(said, expect);
-        assert!(!changed(old, new).iter().any(PolicyChange::is_owed));
+        assert_eq!(messages, expect);
+        assert!(!changed(old, new).iter().any(PolicyChange::is_pending_narrowing));
     }
 
     #[test]
-    fn rules_on_commands_hold_at_once() {
+    fn command_rule_changes_apply_at_once() {
         check(&rules(&["a"], &[]), &rules(&["a"], &[]), &[]);
         check(
             &rules(&["a"], &[]),

@@ -1,14 +1,13 @@
-//! Hosts and ports that come to be allowed or denied while commands run.
+//! Changes of host and port rules while commands run.
 //!
-//! Every connection is decided anew, so lists of hosts can be exchanged under a sandbox that
-//! stands. What it was given when it was made cannot: whether it has a network at all, ports
-//! that lead in or out, and secrets.
+//! Every connection is decided separately, so host lists can change in a running sandbox. The
+//! network mode, the ports in both directions and the secrets were fixed when it was created.
 
 use super::{ChangeDirection, ChangeKind, PolicyChange};
 use crate::grants::{NetworkMode, NetworkRules, PortSelection};
 use crate::network::{ListedHost, OpenPorts, SecretRule, SniCheck};
 
-/// What of `new` can hold where `old` does, and what is different by it or has to wait.
+/// The part of `new` that can apply where `old` does, and the changes, some of them pending.
 pub(super) fn revise(old: &NetworkRules, new: &NetworkRules) -> (NetworkRules, Vec<PolicyChange>) {
     let mut changes = settings(old, new);
     let mut holding = NetworkRules {
@@ -22,7 +21,8 @@ pub(super) fn revise(old: &NetworkRules, new: &NetworkRules) -> (NetworkRules, V
         ..new.clone()
     };
     if old.mode != new.mode {
-        // The lists are those of another mode: until it holds, less is allowed by them and no more.
+        // The lists belong to another mode: until it applies, they may narrow access, but not widen
+        // it.
         holding.allow = old.allow.clone();
         holding.sni = old.sni;
         holding.deny = old.deny.iter().chain(missing(&new.deny, &old.deny)).cloned().collect();
@@ -89,7 +89,7 @@ fn ports(old: &OpenPorts, new: &OpenPorts) -> Option<ChangeDirection> {
     }
 }
 
-/// Entries that came or went, but for those that another one makes up for.
+/// Entries that were added or removed, except those covered by another entry.
 fn lists(old: &NetworkRules, new: &NetworkRules) -> Vec<PolicyChange> {
     let change = |word: &'static str, turn, direction| {
         move |listed: &ListedHost| PolicyChange {
@@ -140,7 +140,7 @@ fn lists(old: &NetworkRules, new: &NetworkRules) -> Vec<PolicyChange> {
     changes
 }
 
-/// What of `list` no entry of `other` covers.
+/// The entries of `list` that no entry of `other` covers.
 fn missing<'a>(
     list: &'a [ListedHost],
     other: &'a [ListedHost],
@@ -162,8 +162,7 @@ mod tests {
     use crate::grants::{Origin, Source};
     use crate::network::PortEntry;
 
-    /// `mode`, then words such as `+a.org` for what is allowed, `-b.org` for what is denied and
-    /// `:80` for a port of the host.
+    /// Rules from `mode` and words: `+a.org` allows, `-b.org` denies, `:80` opens a host port.
     fn rules(mode: NetworkMode, words: &str) -> NetworkRules {
         let mut rules = NetworkRules { mode, ..NetworkRules::default() };
         for word in words.split_whitespace() {
@@ -189,18 +188,18 @@ mod tests {
         expect: &[&str],
     ) {
         let (held, changes) = revise(&rules(old_mode, old), &rules(new_mode, new));
-        let said = |change: &PolicyChange| {
+        let describe = |change: &PolicyChange| {
             let state = if change.pending.is_some() { "later" } else { "now" };
             format!("{:?} {:?} {} {state}", change.direction, change.turn, change.rule)
         };
-        assert_eq!(changes.iter().map(said).collect::<Vec<_>>(), expect, "{old} to {new}");
+        assert_eq!(changes.iter().map(describe).collect::<Vec<_>>(), expect, "{old} to {new}");
         assert_eq!(held, rules(old_mode, holding), "{old} to {new}");
     }
 
     const LIST: NetworkMode = NetworkMode::AllowList;
 
     #[test]
-    fn lists_are_exchanged_at_once() {
+    fn host_list_changes_apply_at_once() {
         check((LIST, "+a.org"), (LIST, "+a.org"), "+a.org", &[]);
         check(
             (LIST, "+a.org"),
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sandbox_was_made_of_waits() {
+    fn fixed_network_settings_stay_pending() {
         let full = NetworkMode::Full;
         check(
             (NetworkMode::None, ""),
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_moved_is_no_change() {
+    fn moved_line_is_no_change() {
         let mut moved = rules(LIST, "+a.org -b.org :80");
         moved.allow[0].origin.line = Some(7);
         moved.localhost.entries[0].origin.line = Some(8);

@@ -1,13 +1,13 @@
-//! What an argument holds, or may come to hold.
+//! Checks on arguments: a contained text, and a path outside a directory.
 
 use super::word::{ShellWord, UnknownWord, WordPiece};
 use crate::path::AbsPath;
 
-/// Why an argument may hold `text`, if it may.
+/// Returns the reason if an argument may contain `text`.
 ///
-/// What is read from a program's input is data, not text, and is not looked at. A pattern stands
-/// for names of files: it counts where some of `text` is written beside it.
-pub(super) fn held(word: &ShellWord, text: &str) -> Option<String> {
+/// Input of a program is data and is not checked. A glob stands for file names: it counts only if
+/// some of `text` is written next to it.
+pub(super) fn check_contains(word: &ShellWord, text: &str) -> Option<String> {
     if text.is_empty() {
         return None;
     }
@@ -18,7 +18,7 @@ pub(super) fn held(word: &ShellWord, text: &str) -> Option<String> {
         };
         return (0..word.pieces.len())
             .any(begins)
-            .then(|| format!("`{}` holds `{text}`", word.raw));
+            .then(|| format!("`{}` contains `{text}`", word.raw));
     }
     let needle: Vec<char> = text.chars().collect();
     let is_open = word.pieces.iter().any(|piece| {
@@ -28,17 +28,16 @@ pub(super) fn held(word: &ShellWord, text: &str) -> Option<String> {
         )
     });
     let may_hold = is_open || may_find(&word.pieces, &needle);
-    may_hold
-        .then(|| format!("`{}` is not known before it runs, and it may hold `{text}`", word.raw))
+    may_hold.then(|| format!("`{}` is only known at run time and may contain `{text}`", word.raw))
 }
 
-/// Whether what the pieces find may hold the needle, a written character of it among them.
+/// True if the expanded pieces may contain the needle, with at least one character of it written.
 ///
-/// Piece by piece, all states at once: of how much of the needle may have been found so far, and
-/// whether some of that is written.
+/// Tracks all states at once: the length of the needle matched so far, and whether one of those
+/// characters is written.
 fn may_find(pieces: &[WordPiece], needle: &[char]) -> bool {
     let count = needle.len();
-    // Without and with a written character.
+    // Index 0: no written character so far; index 1: at least one.
     let mut found = [vec![false; count + 1], vec![false; count + 1]];
     for (at, piece) in pieces.iter().enumerate() {
         found[0][0] = true;
@@ -52,8 +51,7 @@ fn may_find(pieces: &[WordPiece], needle: &[char]) -> bool {
             match piece {
                 WordPiece::Char(c) if *c == needle[length] => next[1][length + 1] = true,
                 WordPiece::Hole(UnknownWord::Glob) => {
-                    // No name that a pattern finds has a slash in it, and `..` is found by `.*`
-                    // alone.
+                    // A glob matches no slash, and only `.*` matches `..`.
                     let is_hidden = at > 0
                         && pieces[at - 1] == WordPiece::Char('.')
                         && (at == 1 || pieces[at - 2] == WordPiece::Char('/'));
@@ -82,16 +80,16 @@ fn may_find(pieces: &[WordPiece], needle: &[char]) -> bool {
     false
 }
 
-/// Why an argument may be an absolute path outside `root`, if it may.
-pub(super) fn outside(word: &ShellWord, root: &AbsPath) -> Option<String> {
+/// Returns the reason if an argument may be an absolute path outside `root`.
+pub(super) fn check_outside(word: &ShellWord, root: &AbsPath) -> Option<String> {
     starts(&word.pieces).into_iter().find_map(|start| outside_at(&word.pieces[start..], word, root))
 }
 
-/// Where a path may begin in an argument: at its start, after a sign, and after the letters of an
-/// option.
+/// Offsets at which a path may begin in an argument: its start, after a separator, and after the
+/// letters of short options.
 ///
-/// How many letters are options is the program's to say: `-rt/etc` is `-r -t /etc` to one and
-/// `-r` with the relative path `t/etc` to another, and is taken for what leads outside.
+/// The program decides how many letters are options: `-rt/etc` is `-r -t /etc` for one program, and
+/// `-r` with the relative path `t/etc` for another. The check assumes the path outside.
 fn starts(pieces: &[WordPiece]) -> Vec<usize> {
     let mut starts = vec![0];
     let after_sign = pieces
@@ -121,7 +119,7 @@ fn outside_at(pieces: &[WordPiece], word: &ShellWord, root: &AbsPath) -> Option<
         }
         WordPiece::Hole(_) => {
             return Some(format!(
-                "`{}` is not known before it runs, and it may be a path outside {root}",
+                "`{}` is only known at run time and may be a path outside {root}",
                 word.raw
             ));
         }
@@ -130,7 +128,7 @@ fn outside_at(pieces: &[WordPiece], word: &ShellWord, root: &AbsPath) -> Option<
         .iter()
         .map_while(|piece| if let WordPiece::Char(c) = piece { Some(*c) } else { None })
         .collect();
-    // Of a component that goes on nothing is known.
+    // The last component is incomplete if a hole follows it, so it does not count.
     let whole = if open.is_some() {
         &known[..known.rfind('/').unwrap_or(0)]
     } else {
@@ -144,7 +142,7 @@ fn outside_at(pieces: &[WordPiece], word: &ShellWord, root: &AbsPath) -> Option<
     (!is_within).then(|| format!("`{}` is not below {root}", word.raw))
 }
 
-/// Whether a name is `..`, or a pattern that some shells take for it.
+/// True if a name is `..`, or a glob that some shells expand to it.
 fn may_climb(name: &[WordPiece]) -> bool {
     let dot = WordPiece::Char('.');
     name == [dot, dot]

@@ -1,11 +1,11 @@
-//! Arithmetic, which is not as harmless as it looks: what a variable holds is evaluated, too,
-//! and a subscript in there may hold a substitution.
+//! Arithmetic expressions. They can run commands: the shell also evaluates the values of variables,
+//! and a subscript in a value may contain a substitution.
 
 use super::expansion::is_name_start;
 use super::reader::{LineReader, ReadResult};
 use super::word::WordEnclosure;
 
-/// Where arithmetic stands.
+/// Construct that contains the arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArithmeticKind {
     /// `$((…))` or `((…))`.
@@ -15,24 +15,25 @@ pub(super) enum ArithmeticKind {
 }
 
 impl LineReader<'_> {
-    /// After `((`, up to and with `))`. Answers whether it is made of numbers alone.
+    /// Parses after `((`, up to and including `))`. Returns whether it consists of numbers only.
     pub(super) fn arithmetic(&mut self, start: usize, kind: ArithmeticKind) -> ReadResult<bool> {
-        self.deeper()?;
+        self.enter_level()?;
         let mut open = 0usize;
         let mut is_plain = true;
         let mut divided = 0;
         loop {
             let Some(c) = self.peek() else {
-                return Err(self.problem_at(start, "arithmetic that nothing closes"));
+                return Err(self.problem_at(start, "unclosed arithmetic expression"));
             };
             match c {
                 '(' => open += 1,
                 ')' if open > 0 => open -= 1,
-                ')' if self.take_all("))").it() => break,
+                ')' if self.take_all("))").is_taken() => break,
                 ')' => {
-                    return Err(
-                        self.problem_at(start, "`((` that `))` does not close: write `( (`")
-                    );
+                    return Err(self.problem_at(
+                        start,
+                        "`((` without `))`: for a nested subshell write `( (`",
+                    ));
                 }
                 '$' => {
                     is_plain = false;
@@ -63,10 +64,10 @@ impl LineReader<'_> {
             self.bump();
         }
         if kind == ArithmeticKind::Loop && divided != 2 {
-            return Err(self.problem_at(start, "a loop that has not three parts"));
+            return Err(self.problem_at(start, "a `for ((` loop without three parts"));
         }
         if !is_plain {
-            self.doubt(start, "arithmetic evaluates what variables hold");
+            self.doubt(start, "arithmetic evaluates the values of variables");
         }
         self.depth -= 1;
         Ok(is_plain)

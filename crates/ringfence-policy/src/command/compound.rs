@@ -6,9 +6,9 @@ use super::reader::{LineReader, ReadResult, TakeResult};
 use super::simple::RawCommand;
 
 impl LineReader<'_> {
-    /// A command of any kind.
+    /// Parses a command of any kind.
     pub(super) fn command(&mut self) -> ReadResult<()> {
-        self.deeper()?;
+        self.enter_level()?;
         self.skip_blanks()?;
         if self.compound()? == TakeResult::Nothing {
             self.simple_or_function()?;
@@ -17,19 +17,19 @@ impl LineReader<'_> {
         Ok(())
     }
 
-    /// A compound command with its redirections, if one begins here.
+    /// Parses a compound command with its redirections, if one begins here.
     fn compound(&mut self) -> ReadResult<TakeResult> {
         let start = self.at;
         if self.peek() == Some('(') {
             if self.peek_second() == Some('(') {
-                self.bash_only("`((`")?;
+                self.require_bash("`((`")?;
                 self.take_all("((");
                 self.arithmetic(start, ArithmeticKind::Expression)?;
             } else {
                 self.bump();
-                self.list_of_some()?;
+                self.nonempty_list()?;
                 if self.take(')') == TakeResult::Nothing {
-                    return Err(self.problem_at(start, "a parenthesis that nothing closes"));
+                    return Err(self.problem_at(start, "unclosed parenthesis"));
                 }
             }
             self.trailing_redirects(start)?;
@@ -39,39 +39,39 @@ impl LineReader<'_> {
         self.at += word.len();
         match word {
             "{" => {
-                self.list_of_some()?;
+                self.nonempty_list()?;
                 self.expect_reserved("}")?;
             }
             "if" => self.conditional()?,
             "while" | "until" => {
-                self.list_of_some()?;
+                self.nonempty_list()?;
                 self.do_done()?;
             }
             "for" => self.repetition()?,
             "select" => {
-                self.bash_only("`select`")?;
+                self.require_bash("`select`")?;
                 self.repetition()?;
             }
             "case" => self.choice()?,
             "function" => {
-                self.bash_only("`function`")?;
+                self.require_bash("`function`")?;
                 self.skip_blanks()?;
                 let name = self.word()?.ok_or_else(|| self.problem("a function without a name"))?;
                 self.skip_blanks()?;
-                if self.take('(').it() {
+                if self.take('(').is_taken() {
                     self.skip_blanks()?;
                     if self.take(')') == TakeResult::Nothing {
                         return Err(self.problem("`)` is missing"));
                     }
                 }
-                let name = name
-                    .literal()
-                    .ok_or_else(|| self.problem_at(start, "the name of a function is not plain"))?;
+                let name = name.literal().ok_or_else(|| {
+                    self.problem_at(start, "a function name that is not a plain word")
+                })?;
                 self.function_body(name)?;
                 return Ok(TakeResult::It);
             }
             "[[" => {
-                self.bash_only("`[[`")?;
+                self.require_bash("`[[`")?;
                 self.condition(start)?;
             }
             _ => return Err(self.problem_at(start, format!("unexpected `{word}`"))),
@@ -80,12 +80,12 @@ impl LineReader<'_> {
         Ok(TakeResult::It)
     }
 
-    /// After a function's name and parentheses.
+    /// Parses after the name and the parentheses of a function.
     pub(super) fn function_body(&mut self, name: String) -> ReadResult<()> {
         self.found.functions.push(name);
         self.skip_newlines()?;
         let outer = std::mem::replace(&mut self.way, ReachedBy::Function);
-        self.deeper()?;
+        self.enter_level()?;
         if self.compound()? == TakeResult::Nothing {
             return Err(self.problem("a function without a body"));
         }
@@ -94,7 +94,7 @@ impl LineReader<'_> {
         Ok(())
     }
 
-    /// What follows a compound command, which becomes a part without words.
+    /// Parses the redirections after a compound command, which become a part without words.
     fn trailing_redirects(&mut self, start: usize) -> ReadResult<()> {
         let mut simple = RawCommand::default();
         loop {
@@ -112,42 +112,42 @@ impl LineReader<'_> {
         if simple.redirects.is_empty() {
             return Ok(());
         }
-        // Behind a redirection no word is a reserved one: `{ (a) >x }` is not closed.
+        // After a redirection no word is reserved: `{ (a) >x }` is not closed.
         if !matches!(self.peek(), None | Some('\n' | ';' | '&' | '|' | ')' | '#')) {
-            return Err(self.problem("`;` is missing behind a redirection"));
+            return Err(self.problem("missing `;` after a redirection"));
         }
         simple.span = self.span(start, self.at);
-        self.finish(simple)
+        self.finish_command(simple)
     }
 
     fn conditional(&mut self) -> ReadResult<()> {
         loop {
-            self.list_of_some()?;
+            self.nonempty_list()?;
             self.expect_reserved("then")?;
-            self.list_of_some()?;
+            self.nonempty_list()?;
             if self.take_reserved("elif") == TakeResult::Nothing {
                 break;
             }
         }
-        if self.take_reserved("else").it() {
-            self.list_of_some()?;
+        if self.take_reserved("else").is_taken() {
+            self.nonempty_list()?;
         }
         self.expect_reserved("fi")
     }
 
-    /// `do … done`.
+    /// Parses `do … done`.
     fn do_done(&mut self) -> ReadResult<()> {
         self.expect_reserved("do")?;
-        self.list_of_some()?;
+        self.nonempty_list()?;
         self.expect_reserved("done")
     }
 
-    /// After `for` or `select`.
+    /// Parses after `for` or `select`.
     fn repetition(&mut self) -> ReadResult<()> {
         self.skip_blanks()?;
         if self.peek() == Some('(') {
             let start = self.at;
-            self.bash_only("`for ((`")?;
+            self.require_bash("`for ((`")?;
             if self.take_all("((") == TakeResult::Nothing {
                 return Err(self.problem("`((` is missing"));
             }
@@ -158,11 +158,11 @@ impl LineReader<'_> {
             return self.do_done();
         }
         let name = self.name();
-        if name.is_empty() || super::leads_elsewhere(&name) {
-            return Err(self.problem("a loop over something that is no plain variable"));
+        if name.is_empty() || super::can_redirect_program(&name) {
+            return Err(self.problem("a loop variable that is not a plain name"));
         }
         self.skip_newlines()?;
-        if self.take_reserved("in").it() {
+        if self.take_reserved("in").is_taken() {
             loop {
                 self.skip_blanks()?;
                 let Some(word) = self.word()? else { break };
@@ -179,7 +179,7 @@ impl LineReader<'_> {
         self.do_done()
     }
 
-    /// After `case`.
+    /// Parses after `case`.
     fn choice(&mut self) -> ReadResult<()> {
         self.skip_blanks()?;
         self.word()?.ok_or_else(|| self.problem("`case` without a word"))?;
@@ -187,7 +187,7 @@ impl LineReader<'_> {
         self.expect_reserved("in")?;
         loop {
             self.skip_newlines()?;
-            if self.take_reserved("esac").it() {
+            if self.take_reserved("esac").is_taken() {
                 return Ok(());
             }
             self.take('(');
@@ -203,13 +203,13 @@ impl LineReader<'_> {
                 return Err(self.problem("`)` is missing after a pattern"));
             }
             self.list()?;
-            if self.take_all(";;").it() {
+            if self.take_all(";;").is_taken() {
                 if self.peek() == Some('&') {
-                    self.bash_only("`;;&`")?;
+                    self.require_bash("`;;&`")?;
                     self.bump();
                 }
             } else if self.peek() == Some(';') && self.peek_second() == Some('&') {
-                self.bash_only("`;&`")?;
+                self.require_bash("`;&`")?;
                 self.take_all(";&");
             } else {
                 return self.expect_reserved("esac");

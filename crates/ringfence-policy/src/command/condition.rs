@@ -1,32 +1,32 @@
-//! `[[ … ]]`.
+//! Conditions: `[[ … ]]`.
 
 use super::reader::{LineReader, ReadResult, TakeResult};
 use super::word::{RawChar, ShellWord};
 
-/// Those that take both sides for arithmetic.
+/// Operators that evaluate both operands as arithmetic.
 const NUMERIC: &[&str] = &["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
 const BINARY: &[&str] = &["=", "==", "!=", "-ef", "-nt", "-ot"];
-/// The letters of tests with one operand.
+/// Letters of the unary tests.
 const UNARY: &str = "abcdefghknoprstuvwxzGLNORS";
 
 impl LineReader<'_> {
-    /// After `[[`, up to and with `]]`.
+    /// Parses after `[[`, up to and including `]]`.
     pub(super) fn condition(&mut self, start: usize) -> ReadResult<()> {
         self.alternatives(start)?;
         match self.word()? {
             Some(word) if word.is_plain("]]") => Ok(()),
-            _ => Err(self.problem_at(start, "a `[[` that cannot be read")),
+            _ => Err(self.problem_at(start, "a `[[` condition that cannot be parsed")),
         }
     }
 
-    /// Tests, divided by `&&` and `||`.
+    /// Parses tests separated by `&&` and `||`.
     fn alternatives(&mut self, start: usize) -> ReadResult<()> {
-        self.deeper()?;
+        self.enter_level()?;
         loop {
             self.skip_newlines()?;
             self.test(start)?;
             self.skip_blanks()?;
-            if !self.take_all("&&").it() && !self.take_all("||").it() {
+            if !self.take_all("&&").is_taken() && !self.take_all("||").is_taken() {
                 break;
             }
         }
@@ -34,10 +34,10 @@ impl LineReader<'_> {
         Ok(())
     }
 
-    /// One test.
+    /// Parses one test.
     fn test(&mut self, start: usize) -> ReadResult<()> {
         let mut first = None;
-        // Signs in front of it do not nest: there may be any number of them.
+        // `!` does not nest: any number of them may precede the test.
         while first.as_ref().is_none_or(|word: &ShellWord| word.is_plain("!"))
             && self.peek() != Some('(')
         {
@@ -49,9 +49,7 @@ impl LineReader<'_> {
             self.alternatives(start)?;
             return match self.take(')') {
                 TakeResult::It => Ok(()),
-                TakeResult::Nothing => {
-                    Err(self.problem_at(start, "a parenthesis that nothing closes"))
-                }
+                TakeResult::Nothing => Err(self.problem_at(start, "unclosed parenthesis")),
             };
         };
         let is_unary = first.is_plain(&first.bare)
@@ -61,10 +59,10 @@ impl LineReader<'_> {
         if is_unary {
             let operand = self.operand()?;
             if matches!(first.bare.as_str(), "-v" | "-R") {
-                self.doubt(start, "whether a variable is set may evaluate a subscript");
+                self.doubt(start, "testing if a variable is set may evaluate a subscript");
             }
             return if operand.is_plain("]]") {
-                Err(self.problem("`[[` tests nothing"))
+                Err(self.problem("an empty `[[` condition"))
             } else {
                 Ok(())
             };
@@ -85,7 +83,7 @@ impl LineReader<'_> {
         }
     }
 
-    /// After an operator with two operands.
+    /// Parses after an operator with two operands.
     fn compared(
         &mut self,
         start: usize,
@@ -98,7 +96,7 @@ impl LineReader<'_> {
             return self.regex().map(drop);
         }
         if !is(BINARY) && !is(NUMERIC) {
-            return Err(self.problem_at(start, "a `[[` that cannot be read"));
+            return Err(self.problem_at(start, "a `[[` condition that cannot be parsed"));
         }
         let second = self.operand()?;
         let is_number = |word: &ShellWord| {
@@ -106,24 +104,26 @@ impl LineReader<'_> {
                 .is_some_and(|text| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()))
         };
         if is(NUMERIC) && !(is_number(first) && is_number(&second)) {
-            self.doubt(start, "a comparison of numbers evaluates what variables hold");
+            self.doubt(start, "a numeric comparison evaluates the values of variables");
         }
         Ok(())
     }
 
-    /// A word that is compared or tested.
+    /// Parses one operand.
     fn operand(&mut self) -> ReadResult<ShellWord> {
-        let word = self.word()?.ok_or_else(|| self.problem("it cannot be read within `[[`"))?;
+        let word = self
+            .word()?
+            .ok_or_else(|| self.problem("a token that cannot be parsed inside `[[`"))?;
         match self.peek() {
             Some('(') => Err(self.problem("a pattern with a parenthesis")),
-            // Where a number stands before them, shells read something else.
+            // With a number in front of `<` or `>`, shells read a redirection.
             Some('<' | '>') => Err(self.problem("a comparison without blanks")),
-            _ if word.is_plain("]]") => Err(self.problem("`[[` tests nothing")),
+            _ if word.is_plain("]]") => Err(self.problem("an empty `[[` condition")),
             _ => Ok(word),
         }
     }
 
-    /// The right side of `=~`, in which parentheses and bars are characters.
+    /// Parses the right side of `=~`, where parentheses and `|` are ordinary characters.
     fn regex(&mut self) -> ReadResult<ShellWord> {
         let start = self.at;
         let mut raws = Vec::new();
@@ -140,8 +140,8 @@ impl LineReader<'_> {
             self.bump();
         }
         if raws.is_empty() || open > 0 || matches!(self.peek(), Some('|' | '&' | '<' | '>' | ';')) {
-            return Err(self.problem_at(start, "an expression that cannot be read"));
+            return Err(self.problem_at(start, "a regular expression that cannot be parsed"));
         }
-        Ok(self.word_of(raws, start))
+        Ok(self.build_word(raws, start))
     }
 }

@@ -1,20 +1,20 @@
-//! `$'…'`: backslashes that stand for characters.
+//! `$'…'`: ANSI-C quoting.
 
-/// What is written up to the closing quotation mark, and how many bytes that is, the mark
-/// included; or where and why not.
+/// Returns the decoded text up to the closing quote and its length in bytes with the quote, or the
+/// offset and the reason of a failure.
 pub(super) fn escapes(text: &str) -> Result<(String, usize), (usize, &'static str)> {
     let mut decoded = String::new();
     let mut at = 0;
     loop {
         let Some(c) = text[at..].chars().next() else {
-            return Err((0, "a quotation mark that nothing closes"));
+            return Err((0, "unclosed quote"));
         };
         at += c.len_utf8();
         match c {
             '\'' => return Ok((decoded, at)),
             '\\' => {
                 let (c, length) = escape(&text[at..])
-                    .ok_or((at, "an escape that shells may read differently"))?;
+                    .ok_or((at, "an escape that shells may parse differently"))?;
                 decoded.push(c);
                 at += length;
             }
@@ -23,8 +23,8 @@ pub(super) fn escapes(text: &str) -> Result<(String, usize), (usize, &'static st
     }
 }
 
-/// After a backslash: the character, and how long its name is. What is above ASCII depends on
-/// the locale, and NUL ends the word, so that both are not read.
+/// Decodes after a backslash: the character and the length of the escape. Rejects characters above
+/// ASCII, which depend on the locale, and NUL, which ends the word.
 fn escape(text: &str) -> Option<(char, usize)> {
     let first = text.chars().next()?;
     let simple = |c: char| Some((c, 1));
@@ -49,7 +49,7 @@ fn escape(text: &str) -> Option<(char, usize)> {
 fn number(text: &str, radix: u32, most: usize) -> Option<(char, usize)> {
     let length = text.chars().take(most).take_while(|c| c.is_digit(radix)).count();
     let value = u32::from_str_radix(text.get(..length)?, radix).ok()?;
-    // 0x01 and 0x7f have a meaning of their own inside bash.
+    // bash uses 0x01 and 0x7f internally.
     let is_known = (2..0x7f).contains(&value);
     is_known.then(|| char::from_u32(value).map(|c| (c, length))).flatten()
 }

@@ -1,7 +1,8 @@
-//! `deny` where doubt does not refuse: the sandbox holds whatever the line turns out to be.
+//! `deny` with `doubt = "warn"`: the sandbox confines any line that `deny` lets pass.
 //!
-//! A line is refused if a part of it is what is denied, also after its own variables are put in,
-//! or if it has a doubt and everything that the pattern says is written somewhere in it.
+//! ringfence refuses a line if one of its parts matches a deny pattern, also after the line's own
+//! variables are substituted, or if it has a doubt and all the text of the pattern occurs in the
+//! line.
 
 use std::ops::Range;
 
@@ -10,10 +11,10 @@ use super::unwrap::base_name;
 use super::word::{ShellWord, UnknownWord, WordPiece};
 use super::{ParsedLine, guess, output};
 
-/// Stands for what is not known: no pattern names it, and `*` matches it.
+/// Placeholder for unknown text: no literal matches it, `*` does.
 const UNKNOWN: char = '\u{1}';
 
-/// A line with all that can be told of it.
+/// A line with its guesses and decoded texts.
 pub(super) struct Reading<'a> {
     line: &'a ParsedLine,
     guesses: Vec<ParsedLine>,
@@ -22,31 +23,31 @@ pub(super) struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     pub(super) fn new(line: &'a ParsedLine) -> Self {
-        let guesses = guess::lines(line);
+        let guesses = guess::guess_lines(line);
         let mut texts = decoded(&line.text);
         texts.extend(guesses.iter().map(|guess| guess.text.clone()));
         Self { line, guesses, texts }
     }
 
-    /// Where and why `pattern` refuses the line.
-    pub(super) fn refused(&self, pattern: &CommandPattern) -> Option<(Range<usize>, String)> {
+    /// Returns the position and the reason if `pattern` refuses the line.
+    pub(super) fn check_pattern(&self, pattern: &CommandPattern) -> Option<(Range<usize>, String)> {
         let whole = 0..self.line.text.len();
         if let Some((span, shown)) = part_of(self.line, pattern) {
             return Some((span, format!("`{shown}` is denied")));
         }
         if pattern.matches_text(&self.line.text) {
-            return Some((whole, "it reads like what is denied".to_owned()));
+            return Some((whole, "its text matches the pattern".to_owned()));
         }
         if let Some((_, shown)) = self.guesses.iter().find_map(|guess| part_of(guess, pattern)) {
-            return Some((whole, format!("it comes to `{shown}`, which is denied")));
+            return Some((whole, format!("it expands to `{shown}`, which is denied")));
         }
         let (span, reason) = self.doubt(pattern)?;
         let is_mentioned = self.texts.iter().any(|text| pattern.is_mentioned(text));
         is_mentioned
-            .then(|| (span, format!("it may run what is denied, which is written in it: {reason}")))
+            .then(|| (span, format!("it contains the denied text and may run it: {reason}")))
     }
 
-    /// Why it cannot be told whether `pattern` applies.
+    /// Returns the position and the reason if it is uncertain whether `pattern` applies.
     fn doubt(&self, pattern: &CommandPattern) -> Option<(Range<usize>, String)> {
         let of_part = self.line.parts.iter().find_map(|part| {
             let layer = part
@@ -56,7 +57,7 @@ impl<'a> Reading<'a> {
             let word = layer.words.iter().find(|word| word.unknown().is_some())?;
             Some((
                 part.span.clone(),
-                format!("{} is not known before it runs", super::word::named(word)),
+                format!("{} is only known at run time", super::word::display_name(word)),
             ))
         });
         let of_line = || {
@@ -69,11 +70,11 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The part that is what is denied, and where it stands.
+/// The part that matches the deny pattern, with its position.
 fn part_of(line: &ParsedLine, pattern: &CommandPattern) -> Option<(Range<usize>, String)> {
     line.parts.iter().find_map(|part| {
         let layer = part.layers.iter().find(|layer| is_hit(&layer.words, pattern))?;
-        Some((part.span.clone(), super::word::shown(&layer.words)))
+        Some((part.span.clone(), super::word::join_quoted(&layer.words)))
     })
 }
 
@@ -82,7 +83,7 @@ fn is_hit(words: &[ShellWord], pattern: &CommandPattern) -> bool {
     let arguments: Vec<ShellWord> =
         arguments.iter().map(|word| without_holes(word, &[UnknownWord::Brace])).collect();
     let called = |program: ShellWord| {
-        // A program whose name is all unknown is a doubt, and no hit.
+        // A program whose name is fully unknown is a doubt, not a match.
         let name = program.after_slash();
         let is_named =
             name.pieces.iter().any(|piece| matches!(piece, WordPiece::Char(c) if *c != UNKNOWN));
@@ -99,7 +100,7 @@ fn is_hit(words: &[ShellWord], pattern: &CommandPattern) -> bool {
     program.has_slash() && called(program.after_slash()) || called(program)
 }
 
-/// A word in which only the holes of these kinds may be anything.
+/// Keeps only holes of the given kinds; all others become [`UNKNOWN`].
 fn without_holes(word: &ShellWord, kept: &[UnknownWord]) -> ShellWord {
     let piece = |piece: &WordPiece| match piece {
         WordPiece::Hole(why) if !kept.contains(why) => WordPiece::Char(UNKNOWN),
@@ -108,7 +109,7 @@ fn without_holes(word: &ShellWord, kept: &[UnknownWord]) -> ShellWord {
     ShellWord { pieces: word.pieces.iter().map(piece).collect(), ..word.clone() }
 }
 
-/// The text, the text without quotes, and what is encoded in it.
+/// The text, the text without quotes, and the decoded strings in it.
 fn decoded(text: &str) -> Vec<String> {
     let bare: String = text.chars().filter(|c| !"'\"\\".contains(*c)).collect();
     let is_code = |c: char| c.is_ascii_alphanumeric() || "+/=_-".contains(c);
@@ -120,7 +121,7 @@ fn decoded(text: &str) -> Vec<String> {
         .flatten()
         .filter(|word| word.chars().all(|c| !c.is_control() || c.is_whitespace()))
         .collect();
-    // A program that decodes is needed as well.
+    // Counts only if the line also names a program that decodes.
     let decodes = ["base64", "xxd", "openssl", "rev", "tr "]
         .iter()
         .any(|program| text.contains(base_name(program)));

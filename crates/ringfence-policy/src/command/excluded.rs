@@ -1,32 +1,32 @@
-//! Which lines run outside the sandbox.
+//! Lines that run outside the sandbox.
 //!
-//! What is excluded is confined by nothing, so everything has to be certain here: every part of
-//! the line is one that somebody excluded, and nothing in it does anything else.
+//! An excluded line is not confined at all, so every part must match an exclusion for certain, and
+//! the line must do nothing else.
 
 use std::ops::Range;
 
 use super::pattern::{CommandPattern, MatchCertainty};
 use super::word::{ShellWord, UnknownWord};
-use super::{ParseProblem, ParsedLine, Redirect, SimpleCommand, leads_elsewhere};
+use super::{ParseProblem, ParsedLine, Redirect, SimpleCommand, can_redirect_program};
 use crate::display::is_hidden;
 
-/// What is said of a line.
+/// Result of the exclusion check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exclusion {
-    /// It runs outside; for each part, which of the patterns says so. One that only leads streams
-    /// to nowhere or to each other needs none.
+    /// The line runs outside the sandbox. Holds the index of the matching pattern for each part;
+    /// `None` for a part that only redirects to `/dev/null` or to another fd.
     Outside(Vec<Option<usize>>),
-    /// It does not, because of this.
+    /// The line runs in the sandbox.
     Inside {
-        /// What stands in the way.
+        /// Position of the obstacle.
         span: Range<usize>,
-        /// Why.
+        /// The obstacle.
         reason: String,
     },
 }
 
-/// Whether a line, as it was read, is excluded by `patterns`.
-pub fn excluded<S: AsRef<str>>(
+/// Checks whether `patterns` exclude a parsed line.
+pub fn check_exclusion<S: AsRef<str>>(
     line: Result<&ParsedLine, &ParseProblem>,
     patterns: &[S],
 ) -> Exclusion {
@@ -37,24 +37,24 @@ pub fn excluded<S: AsRef<str>>(
         Err(problem) => {
             return inside(
                 problem.position..problem.position,
-                format!("it cannot be read: {}", problem.reason),
+                format!("the line cannot be parsed: {}", problem.reason),
             );
         }
     };
     if let Some(doubt) = line.doubts.first() {
         return inside(
             doubt.position..doubt.position,
-            format!("it may run something else: {}", doubt.reason),
+            format!("it may run another command: {}", doubt.reason),
         );
     }
     if let Some(function) = line.functions.first() {
         return inside(
             0..line.text.len(),
-            format!("it defines `{function}`, and a function takes a program's place"),
+            format!("it defines `{function}`, and a function can replace a program"),
         );
     }
     if line.parts.is_empty() {
-        return inside(0..line.text.len(), "there is no command in it".into());
+        return inside(0..line.text.len(), "the line contains no command".into());
     }
     let mut by = Vec::new();
     for part in &line.parts {
@@ -70,21 +70,24 @@ fn inside(span: Range<usize>, reason: String) -> Exclusion {
     Exclusion::Inside { span, reason }
 }
 
-/// The pattern that excludes a part, or what stands in the way.
+/// Returns the index of the pattern that excludes a part, or the obstacle.
 fn by_pattern(
     part: &SimpleCommand,
     patterns: &[CommandPattern],
 ) -> Result<Option<usize>, (Range<usize>, String)> {
     if let Some(assignment) =
-        part.assignments.iter().find(|assignment| leads_elsewhere(&assignment.name))
+        part.assignments.iter().find(|assignment| can_redirect_program(&assignment.name))
     {
         return Err((
             assignment.span.clone(),
-            format!("`{}` can lead a program elsewhere", assignment.name),
+            format!("`{}` can make a program run another one", assignment.name),
         ));
     }
     if let Some(redirect) = part.redirects.iter().find(|redirect| !is_harmless(redirect)) {
-        return Err((redirect.span.clone(), "the shell itself would open a file outside".into()));
+        return Err((
+            redirect.span.clone(),
+            "the shell would open a file outside the sandbox".into(),
+        ));
     }
     if part.words().is_empty() && part.assignments.is_empty() {
         return Ok(None);
@@ -94,17 +97,16 @@ fn by_pattern(
         .iter()
         .position(fits)
         .map(Some)
-        .ok_or_else(|| (part.span.clone(), format!("`{}` is not excluded", part.shown())))
+        .ok_or_else(|| (part.span.clone(), format!("`{}` is not excluded", part.to_shell_text())))
 }
 
-/// Whether a pattern names what runs: the command without its wrappers, or with those that it
-/// names itself.
+/// True if a pattern matches the command without its wrappers, or with wrappers that the pattern
+/// names.
 fn fits(part: &SimpleCommand, pattern: &CommandPattern) -> bool {
     let last = part.layers.len() - 1;
     part.layers.iter().enumerate().any(|(at, layer)| {
         let Some(program) = layer.words.first().and_then(ShellWord::literal) else { return false };
-        // `docker*` names no program in a directory that somebody chose, nor one that reads as
-        // if it were a program and its arguments.
+        // `docker*` matches neither a program by path nor a program name that contains whitespace.
         let is_odd = program.contains(|c: char| c == '/' || c.is_whitespace() || is_hidden(c));
         let is_named = !is_odd || pattern.program().is_some_and(|named| named == program);
         let is_reached = part.layers[..=at].iter().all(|layer| layer.is_plain);
@@ -115,7 +117,7 @@ fn fits(part: &SimpleCommand, pattern: &CommandPattern) -> bool {
     })
 }
 
-/// Whether a pattern that matches a wrapper would not match it with another program inside.
+/// True if a pattern that matches a wrapper would not match the same wrapper with another program.
 fn names_inner(part: &SimpleCommand, at: usize, pattern: &CommandPattern) -> bool {
     let (outer, inner) = (&part.layers[at].words, part.words());
     let kept = outer.len().saturating_sub(inner.len());
@@ -124,7 +126,7 @@ fn names_inner(part: &SimpleCommand, at: usize, pattern: &CommandPattern) -> boo
     !pattern.matches(&words, MatchCertainty::Surely)
 }
 
-/// Whether a redirection opens no file.
+/// True if a redirection opens no file.
 fn is_harmless(redirect: &Redirect) -> bool {
     match redirect.operator.as_str() {
         "<<" | "<<-" | "<<<" => true,

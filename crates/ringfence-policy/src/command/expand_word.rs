@@ -1,27 +1,27 @@
-//! Expansion of a word with the values that its line gives to variables.
+//! Expands a word with the values that its line assigns to variables.
 
 use super::guess::Values;
 use super::{decode, output};
 
-/// Stands in a text for what is not known.
+/// Placeholder for unknown text.
 pub(super) const HOLE: char = '\u{1}';
-/// Stands in a text where the shell splits it into words.
+/// Marks a position where the shell splits a text into words.
 pub(super) const SPLIT: char = '\0';
-/// The most texts that one word may come to.
+/// Maximum number of texts per word.
 const MOST_TEXTS: usize = 32;
-/// How deep values may refer to each other.
+/// Maximum depth of values that refer to each other.
 const DEEPEST: usize = 6;
-/// The longest text that is kept.
+/// Maximum length of an expanded text.
 const LONGEST: usize = 16 * 1024;
 
-/// Word splitting of a value.
+/// Quoting, which decides the word splitting of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quotes {
     Bare,
     Double,
 }
 
-/// Every text that a word may come to.
+/// All texts that a word may expand to.
 pub(super) fn texts(raw: &str, values: &Values) -> Vec<String> {
     Expander { values, depth: 0 }.word(raw, Quotes::Bare)
 }
@@ -71,7 +71,7 @@ impl Expander<'_> {
         texts
     }
 
-    /// After a dollar sign: the texts, and what is left of the word.
+    /// Expands after a dollar sign. Returns the texts and the rest of the word.
     fn dollar<'r>(&self, rest: &'r str, quotes: Quotes) -> (Vec<String>, &'r str) {
         let name_length =
             rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
@@ -98,15 +98,15 @@ impl Expander<'_> {
         }
     }
 
-    /// Output of a substitution.
+    /// Output of a command substitution.
     fn output(&self, line: &str, quotes: Quotes) -> Vec<String> {
-        match output::of_line(line, self.values) {
+        match output::line_output(line, self.values) {
             Some(text) => vec![self.split(&text, quotes)],
             None => vec![HOLE.to_string()],
         }
     }
 
-    /// The values of a variable. One that the line does not set may be empty.
+    /// Values of a variable. A variable that the line does not set may be empty.
     fn value(&self, name: &str, quotes: Quotes) -> Vec<String> {
         let mut texts = Vec::new();
         let joint = if quotes == Quotes::Bare || name == "@" { SPLIT } else { ' ' };
@@ -135,7 +135,7 @@ impl Expander<'_> {
         texts
     }
 
-    /// Marks where the shell splits a value.
+    /// Marks the positions where the shell splits a value.
     fn split(&self, text: &str, quotes: Quotes) -> String {
         if quotes == Quotes::Double {
             return text.replace(SPLIT, " ");
@@ -152,7 +152,7 @@ impl Expander<'_> {
             .collect()
     }
 
-    /// Between `${` and `}`.
+    /// Expands the content of `${…}`.
     fn parameter(&self, text: &str, quotes: Quotes) -> Vec<String> {
         let (is_indirect, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
         let end =
@@ -168,7 +168,8 @@ impl Expander<'_> {
             is_list |= subscript == "@";
             operator = after;
         }
-        // A value is changed first and split afterwards, but for a list, whose items are words.
+        // The shell applies the operator before it splits the value, except for a list, whose items
+        // are words.
         let before = if is_list { Quotes::Bare } else { Quotes::Double };
         let values = match item {
             Some(at) => self.item(name, at, before),
@@ -235,7 +236,7 @@ impl Expander<'_> {
     }
 }
 
-/// Every text with every continuation.
+/// Concatenates every text with every continuation.
 fn combined(texts: &[String], found: &[String]) -> Vec<String> {
     let pairs = texts.iter().flat_map(|text| found.iter().map(move |more| (text, more)));
     pairs
@@ -250,7 +251,7 @@ fn combined(texts: &[String], found: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The place of the bracket that closes the one at the start, or the end of the text.
+/// Offset of the bracket that closes the first one, or the end of the text.
 fn closing(text: &str, open: char, close: char) -> usize {
     let mut depth = 0_usize;
     let mut quote = None;

@@ -1,4 +1,4 @@
-//! What begins with a dollar sign or a backtick.
+//! Expansions: everything that begins with a dollar sign or a backtick.
 
 use super::ReachedBy;
 use super::decode;
@@ -6,7 +6,7 @@ use super::reader::{LineReader, NewlineWait, ReadResult, TakeResult, TextOrigin}
 use super::word::{RawChar, UnknownWord, WordEnclosure};
 
 impl LineReader<'_> {
-    /// At a dollar sign.
+    /// Parses at a dollar sign.
     pub(super) fn dollar(
         &mut self,
         place: WordEnclosure,
@@ -32,9 +32,9 @@ impl LineReader<'_> {
                 self.parameter(start, place)?;
                 raws.push(hole);
             }
-            Some('[') => return Err(self.problem_at(start, "`$[` is read differently by shells")),
+            Some('[') => return Err(self.problem_at(start, "shells parse `$[` differently")),
             Some('\'') if place == WordEnclosure::Bare => {
-                self.bash_only("`$'`")?;
+                self.require_bash("`$'`")?;
                 self.bump();
                 raws.push(RawChar::Nothing);
                 let (text, length) = decode::escapes(self.rest())
@@ -43,9 +43,9 @@ impl LineReader<'_> {
                 raws.extend(text.chars().map(RawChar::Quoted));
             }
             Some('"') if place == WordEnclosure::Bare => {
-                self.bash_only("`$\"`")?;
+                self.require_bash("`$\"`")?;
                 self.bump();
-                // A translation may say anything.
+                // `$"…"`: a translation may be any text.
                 self.double_quoted(&mut Vec::new())?;
                 raws.push(hole);
             }
@@ -70,7 +70,7 @@ impl LineReader<'_> {
         Ok(())
     }
 
-    /// A variable's name.
+    /// Parses the name of a variable.
     pub(super) fn name(&mut self) -> String {
         let mut name = String::new();
         while let Some(c) = self.peek().filter(|c| is_name_start(*c) || c.is_ascii_digit()) {
@@ -80,17 +80,17 @@ impl LineReader<'_> {
         name
     }
 
-    /// After `$(`, `<(` or `>(`: a list of its own, up to the closing parenthesis.
+    /// Parses after `$(`, `<(` or `>(`: a list up to the closing parenthesis.
     pub(super) fn substitution(&mut self, way: ReachedBy) -> ReadResult<()> {
         let start = self.at;
-        self.deeper()?;
+        self.enter_level()?;
         let outer = std::mem::replace(&mut self.way, way);
         let pending = std::mem::take(&mut self.pending);
-        let waits = if pending.is_empty() { self.outer_waits } else { NewlineWait::Somebody };
+        let waits = if pending.is_empty() { self.outer_waits } else { NewlineWait::Pending };
         let outer_waits = std::mem::replace(&mut self.outer_waits, waits);
         self.list()?;
         if self.take(')') == TakeResult::Nothing {
-            return Err(self.problem_at(start, "a substitution that nothing closes"));
+            return Err(self.problem_at(start, "unclosed command substitution"));
         }
         self.no_heredoc_left()?;
         self.pending = pending;
@@ -100,15 +100,15 @@ impl LineReader<'_> {
         Ok(())
     }
 
-    /// At `<(` or `>(`.
+    /// Parses at `<(` or `>(`.
     pub(super) fn process_substitution(&mut self) -> ReadResult<()> {
-        self.bash_only("`<(`")?;
+        self.require_bash("`<(`")?;
         self.bump();
         self.bump();
         self.substitution(ReachedBy::ProcessSubstitution)
     }
 
-    /// At a backtick: what is inside is read again, without one level of backslashes.
+    /// Parses at a backtick: removes one level of backslashes and parses the content again.
     pub(super) fn backtick(&mut self, place: WordEnclosure) -> ReadResult<()> {
         self.bump();
         let start = self.at;
@@ -116,7 +116,7 @@ impl LineReader<'_> {
         let mut has_escapes = false;
         loop {
             let Some(c) = self.peek_raw() else {
-                return Err(self.problem_at(start, "a backtick that nothing closes"));
+                return Err(self.problem_at(start, "unclosed backtick"));
             };
             self.at += c.len_utf8();
             match c {
@@ -132,7 +132,7 @@ impl LineReader<'_> {
                             text.push(next);
                         }
                         Some('"') if place != WordEnclosure::Bare => {
-                            return Err(self.problem("`\\\"` in backticks in quotation marks"));
+                            return Err(self.problem("`\\\"` in backticks in double quotes"));
                         }
                         _ => text.push('\\'),
                     }
@@ -140,23 +140,23 @@ impl LineReader<'_> {
                 _ => text.push(c),
             }
         }
-        let ground = match &self.ground {
+        let origin = match &self.origin {
             TextOrigin::From(base) if !has_escapes => TextOrigin::From(base + start),
             _ => TextOrigin::Within(self.span(start - 1, self.at)),
         };
         if !self.pending.is_empty() && text.contains('\n') {
             return Err(self.problem_at(start, "a newline in backticks before a here-document"));
         }
-        self.inner(&text, ground, self.dialect, ReachedBy::Substitution)
+        self.parse_nested(&text, origin, self.dialect, ReachedBy::Substitution)
     }
 
-    /// After `${`.
+    /// Parses after `${`.
     fn parameter(&mut self, start: usize, place: WordEnclosure) -> ReadResult<()> {
-        self.deeper()?;
+        self.enter_level()?;
         match self.peek() {
             Some('!') if self.peek_second() != Some('}') => {
                 self.bump();
-                self.doubt(start, "the name of the variable is in another variable");
+                self.doubt(start, "another variable holds the name of the variable");
             }
             Some('#')
                 if !matches!(
@@ -173,8 +173,11 @@ impl LineReader<'_> {
                 let name = self.name();
                 let is_assigned = self.peek() == Some('=')
                     || self.peek() == Some(':') && self.peek_second() == Some('=');
-                if is_assigned && super::leads_elsewhere(&name) {
-                    self.doubt(start, "it assigns to a variable that leads programs elsewhere");
+                if is_assigned && super::can_redirect_program(&name) {
+                    self.doubt(
+                        start,
+                        "it assigns a variable that can make a program run another one",
+                    );
                 }
             }
             Some(c) if c.is_ascii_digit() => {
@@ -183,9 +186,9 @@ impl LineReader<'_> {
                 }
             }
             Some(c) if "@*#?-$!".contains(c) => drop(self.bump()),
-            _ => return Err(self.problem_at(start, "a `${` that is not followed by a name")),
+            _ => return Err(self.problem_at(start, "a `${` without a name")),
         }
-        if self.take('[').it() {
+        if self.take('[').is_taken() {
             self.subscript(start, place)?;
         }
         self.operator(start)?;
@@ -194,15 +197,15 @@ impl LineReader<'_> {
         Ok(())
     }
 
-    /// Between `[` and `]`, which is arithmetic unless it is a plain number.
+    /// Parses between `[` and `]`: arithmetic, unless it is a plain number.
     fn subscript(&mut self, start: usize, place: WordEnclosure) -> ReadResult<()> {
         let mut raws = Vec::new();
         loop {
             match self.peek() {
-                None => return Err(self.problem_at(start, "a subscript that nothing closes")),
+                None => return Err(self.problem_at(start, "unclosed subscript")),
                 Some(']') => break,
                 Some('\'' | '"' | '\\' | '[' | '{' | '}' | '<' | '>') => {
-                    return Err(self.problem("a subscript that shells may read differently"));
+                    return Err(self.problem("a subscript that shells may parse differently"));
                 }
                 Some('$') => self.dollar(place, &mut raws)?,
                 Some('`') => self.backtick(place)?,
@@ -217,35 +220,38 @@ impl LineReader<'_> {
         let is_plain = raws.iter().all(|raw| matches!(raw, RawChar::Bare(c) if c.is_ascii_digit()))
             && !raws.is_empty();
         if !is_plain && raws != [RawChar::Bare('@')] && raws != [RawChar::Bare('*')] {
-            self.doubt(start, "a subscript is arithmetic, which evaluates what variables hold");
+            self.doubt(start, "a subscript is arithmetic, which evaluates the values of variables");
         }
         Ok(())
     }
 
-    /// What is done with the value.
+    /// Parses the operator of a parameter expansion.
     fn operator(&mut self, start: usize) -> ReadResult<()> {
         match (self.peek(), self.peek_second()) {
             (Some('}'), _) => Ok(()),
             (Some('@'), _) => {
-                self.doubt(start, "a value may be run as a prompt");
+                self.doubt(start, "a value may be expanded as a prompt, which runs commands");
                 Ok(())
             }
             (Some(':'), Some('-' | '=' | '?' | '+')) => Ok(()),
             (Some(':'), _) => {
-                self.doubt(start, "an offset is arithmetic, which evaluates what variables hold");
+                self.doubt(
+                    start,
+                    "an offset is arithmetic, which evaluates the values of variables",
+                );
                 Ok(())
             }
             (Some(c), _) if "-=?+#%/^,~*".contains(c) => Ok(()),
-            _ => Err(self.problem_at(start, "a `${` that cannot be read")),
+            _ => Err(self.problem_at(start, "a `${` that cannot be parsed")),
         }
     }
 
-    /// Up to the closing brace.
+    /// Parses up to the closing brace.
     fn parameter_word(&mut self, start: usize, place: WordEnclosure) -> ReadResult<()> {
         let mut raws = Vec::new();
         loop {
             match self.peek() {
-                None => return Err(self.problem_at(start, "a `${` that nothing closes")),
+                None => return Err(self.problem_at(start, "unclosed `${`")),
                 Some('}') => {
                     self.bump();
                     return Ok(());
@@ -260,7 +266,7 @@ impl LineReader<'_> {
                     }
                 }
                 Some('\'' | '"') if place != WordEnclosure::Bare => {
-                    return Err(self.problem("quotation marks in `${` in quotation marks"));
+                    return Err(self.problem("quotes in `${` in double quotes"));
                 }
                 Some('\'') => {
                     self.bump();

@@ -1,4 +1,4 @@
-//! Strings and arguments that a command runs in its turn, followed where they are literal.
+//! Follows the strings and arguments that a command runs, where they are literal.
 
 use super::input::with_input;
 use super::reader::{LineReader, ReadResult, TextOrigin};
@@ -7,7 +7,7 @@ use super::unwrap::base_name;
 use super::word::{UnknownWord, WordPiece};
 use super::{ReachedBy, ShellDialect, ShellWord, SimpleCommand};
 
-/// Builtins that take an argument for the name of a variable, of which a subscript is evaluated.
+/// Builtins that take the name of a variable as an argument and evaluate its subscript.
 const NAMING: &[&str] = &[
     "unset",
     "read",
@@ -22,13 +22,14 @@ const NAMING: &[&str] = &[
     "export",
     "readonly",
 ];
-/// What has `find` run a program.
+/// `find` actions that run a program.
 const RUNNING: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
-/// What a shell is told to obey from then on.
+/// Builtins that change the state of the shell.
 const CHANGING: &[&str] = &["compgen", "complete", "bind", "enable", "fc", "shopt"];
 
 impl LineReader<'_> {
-    /// Follows what `part` runs; `documents` here-documents are its own.
+    /// Follows the commands that `part` runs. The last `documents` pending here-documents belong to
+    /// it.
     pub(super) fn follow(&mut self, part: &SimpleCommand, documents: usize) -> ReadResult<()> {
         let words = part.words();
         let Some(program) = words.first().and_then(ShellWord::literal) else { return Ok(()) };
@@ -51,11 +52,11 @@ impl LineReader<'_> {
                 Ok(())
             }
             "let" => {
-                self.note(at, "arithmetic evaluates what variables hold");
+                self.note(at, "arithmetic evaluates the values of variables");
                 Ok(())
             }
             "hash" if words[1..].iter().any(|word| may_be_option(word, 'p')) => {
-                self.note(at, "it says by which program a name is meant");
+                self.note(at, "it changes the program that a name refers to");
                 Ok(())
             }
             "set"
@@ -64,11 +65,11 @@ impl LineReader<'_> {
                     .take_while(|word| !word.is("--"))
                     .any(|word| may_be_option(word, 'k') || word.is("keyword")) =>
             {
-                self.note(at, "it changes what later words mean");
+                self.note(at, "it changes the meaning of later words");
                 Ok(())
             }
             name if CHANGING.contains(&name) => {
-                self.note(at, "it changes what later words mean, or runs what it is given");
+                self.note(at, "it changes the meaning of later words, or runs its arguments");
                 Ok(())
             }
             name if NAMING.contains(&name) => self.named(name, &words[1..], part),
@@ -76,7 +77,7 @@ impl LineReader<'_> {
         }
     }
 
-    /// A string that is run, if it is known.
+    /// Follows a string that is run, if it is known.
     pub(super) fn string(
         &mut self,
         text: Option<String>,
@@ -85,13 +86,13 @@ impl LineReader<'_> {
         what: &str,
     ) -> ReadResult<()> {
         match text {
-            Some(text) => self.inner(
+            Some(text) => self.parse_nested(
                 &text,
                 TextOrigin::Within(part.span.clone()),
                 dialect,
                 ReachedBy::Followed,
             ),
-            None => self.unknown(part.span.clone(), what),
+            None => self.add_unknown(part.span.clone(), what),
         }
     }
 
@@ -99,12 +100,12 @@ impl LineReader<'_> {
         let words =
             if words.first().is_some_and(|word| word.is("--")) { &words[1..] } else { words };
         let text: Option<Vec<String>> = words.iter().map(ShellWord::literal).collect();
-        self.string(text.map(|words| words.join(" ")), part, self.dialect, "what eval runs")
+        self.string(text.map(|words| words.join(" ")), part, self.dialect, "the argument of eval")
     }
 
     fn sourced(&mut self, part: &SimpleCommand) -> ReadResult<()> {
         match part.words().get(1).map(|word| word.literal().filter(|file| !is_stream(file))) {
-            Some(None) => self.unknown(part.span.clone(), "what it reads from no plain file"),
+            Some(None) => self.add_unknown(part.span.clone(), "the content of the sourced file"),
             _ => Ok(()),
         }
     }
@@ -114,23 +115,25 @@ impl LineReader<'_> {
             if words.first().is_some_and(|word| word.is("--")) { &words[1..] } else { words };
         match words {
             [action, _, ..] if action.is("-") || action.is("-p") || action.is("-l") => Ok(()),
-            [action, _, ..] => self.string(action.literal(), part, self.dialect, "what trap runs"),
+            [action, _, ..] => {
+                self.string(action.literal(), part, self.dialect, "the action of trap")
+            }
             _ => Ok(()),
         }
     }
 
-    /// A value may be half a command, so that it is never certain what an alias comes to.
+    /// Follows an alias. Its value may be half a command, so an alias is always a doubt.
     fn alias(&mut self, words: &[ShellWord], part: &SimpleCommand) -> ReadResult<()> {
         for word in words.iter().filter(|word| word.literal().is_none_or(|text| text.contains('=')))
         {
-            self.note(word.span.start, "an alias changes what later words mean");
+            self.note(word.span.start, "an alias changes the meaning of later words");
             let value = word
                 .literal()
                 .and_then(|text| text.split_once('=').map(|(_, value)| value.to_owned()));
             let (parts, depth) = (self.found.parts.len(), self.depth);
-            match self.string(value, part, self.dialect, "what an alias stands for") {
-                // What cannot be read alone is no part; the doubt stands all the same. A script of
-                // bash's does not obey aliases, one of another shell's does.
+            match self.string(value, part, self.dialect, "the value of the alias") {
+                // A value that cannot be parsed alone adds no part; the doubt remains. A bash
+                // script ignores aliases, a script of another shell does not.
                 Err(_) if self.dialect == ShellDialect::Bash => {
                     self.found.parts.truncate(parts);
                     self.depth = depth;
@@ -141,14 +144,14 @@ impl LineReader<'_> {
         Ok(())
     }
 
-    /// Programs whose arguments are, or may hold, a line for a shell.
+    /// Follows programs whose arguments are, or may contain, a shell command.
     fn strings(&mut self, name: &str, part: &SimpleCommand) -> ReadResult<()> {
         let words = part.words();
         let option = words.iter().position(|word| word.is("-c") || word.is("--command"));
         match (name, option) {
             ("su" | "runuser" | "script", Some(at)) => {
                 let text = words.get(at + 1).and_then(ShellWord::literal);
-                self.string(text, part, ShellDialect::Posix, "what its shell runs")
+                self.string(text, part, ShellDialect::Posix, "the command for its shell")
             }
             ("watch", _) if words.get(1).is_some_and(|word| !word.prefix().starts_with('-')) => {
                 let text: Option<Vec<String>> = words[1..].iter().map(ShellWord::literal).collect();
@@ -156,14 +159,14 @@ impl LineReader<'_> {
                     text.map(|words| words.join(" ")),
                     part,
                     ShellDialect::Posix,
-                    "what watch runs",
+                    "the command of watch",
                 )
             }
-            _ => self.unknown(part.span.clone(), "what it runs"),
+            _ => self.add_unknown(part.span.clone(), "the program that it runs"),
         }
     }
 
-    /// `-exec` and its like.
+    /// Follows `-exec` and related actions.
     fn find(&mut self, part: &SimpleCommand) -> ReadResult<()> {
         let words = part.words();
         let mut at = 1;
@@ -176,7 +179,7 @@ impl LineReader<'_> {
             let may_run = is_open && (word.prefix().is_empty() || word.prefix().starts_with('-'))
                 || RUNNING.iter().any(|action| may_find(word, action));
             if may_run {
-                self.note(word.span.start, "find may be told by it to run something");
+                self.note(word.span.start, "it may be a find action that runs a program");
             }
             if !RUNNING.iter().any(|action| word.is(action)) {
                 at += 1;
@@ -198,7 +201,7 @@ impl LineReader<'_> {
                 let span = first.span.start
                     ..inner.last().map_or(first.span.end, |last| last.span.end.max(first.span.end));
                 let outer = std::mem::replace(&mut self.way, ReachedBy::Followed);
-                self.finish(super::simple::RawCommand {
+                self.finish_command(super::simple::RawCommand {
                     span,
                     words: inner,
                     ..Default::default()
@@ -217,11 +220,11 @@ impl LineReader<'_> {
             word.is("-v") || word.is("-R") || word.unknown().is_some() && word.prefix().is_empty()
         };
         if words.windows(2).any(|pair| may_be_option(&pair[0]) && may_be_subscript(&pair[1])) {
-            self.note(at, "whether a variable is set may evaluate a subscript");
+            self.note(at, "testing if a variable is set may evaluate a subscript");
         }
     }
 
-    /// Builtins that assign to what they name.
+    /// Follows builtins that assign to the variables in their arguments.
     fn named(&mut self, name: &str, words: &[ShellWord], part: &SimpleCommand) -> ReadResult<()> {
         let is_declaring = super::variables::DECLARING.contains(&name);
         for (index, word) in words.iter().enumerate() {
@@ -234,13 +237,13 @@ impl LineReader<'_> {
             if is_name && (before.contains('[') || is_open) {
                 self.note(
                     part.span.start,
-                    "a subscript is arithmetic, which evaluates what variables hold",
+                    "a subscript is arithmetic, which evaluates the values of variables",
                 );
             }
-            if is_name && super::leads_elsewhere(before) && !is_declaring {
+            if is_name && super::can_redirect_program(before) && !is_declaring {
                 self.note(
                     part.span.start,
-                    "it assigns to a variable that leads programs elsewhere",
+                    "it assigns a variable that can make a program run another one",
                 );
             }
             if prefix.starts_with('-')
@@ -248,15 +251,15 @@ impl LineReader<'_> {
             {
                 self.note(
                     part.span.start,
-                    "what is assigned is evaluated, or assigned to another variable",
+                    "the assigned value is evaluated, or assigned to another variable",
                 );
             }
-            // An array that is quoted is expanded all the same.
+            // bash expands a quoted array, too.
             if is_declaring && value.starts_with('(') {
-                self.unknown(part.span.clone(), "what is in the array")?;
+                self.add_unknown(part.span.clone(), "the content of the array")?;
             }
             if matches!(name, "mapfile" | "readarray") && may_be_option(word, 'C') {
-                self.unknown(part.span.clone(), "what it calls for each line")?;
+                self.add_unknown(part.span.clone(), "the callback for each line")?;
             }
         }
         let is_array = is_declaring
@@ -264,13 +267,13 @@ impl LineReader<'_> {
         if is_array
             && words.iter().any(|word| word.prefix().ends_with('=') && word.unknown().is_some())
         {
-            self.note(part.span.start, "what is assigned is expanded if it looks like an array");
+            self.note(part.span.start, "the assigned value is expanded if it looks like an array");
         }
         Ok(())
     }
 }
 
-/// Whether a word is, or may come to be, an option of one letter, alone or among others.
+/// True if a word is, or may expand to, a short option with this letter.
 fn may_be_option(word: &ShellWord, letter: char) -> bool {
     let prefix = word.prefix();
     let is_one =
@@ -278,7 +281,7 @@ fn may_be_option(word: &ShellWord, letter: char) -> bool {
     is_one || word.unknown().is_some() && (prefix.is_empty() || prefix.starts_with('-'))
 }
 
-/// Whether a pattern may find a file of this name.
+/// True if a glob may match this file name.
 fn may_find(word: &ShellWord, name: &str) -> bool {
     let is_known = |piece: &&WordPiece| matches!(piece, WordPiece::Char(_));
     let end: String = word

@@ -1,10 +1,10 @@
-//! What braces and patterns leave open in a word.
+//! Braces and globs in a word.
 
 use std::ops::Range;
 
 use super::word::{RawChar, UnknownWord, WordPiece};
 
-/// Marks what braces and patterns leave open.
+/// Replaces braces and globs with holes.
 pub(super) fn expanded(raws: &[RawChar]) -> Vec<WordPiece> {
     let mut pieces = Vec::with_capacity(raws.len());
     let mut at = 0;
@@ -30,7 +30,7 @@ pub(super) fn expanded(raws: &[RawChar]) -> Vec<WordPiece> {
     pieces
 }
 
-/// From the first brace to the last, if a shell might make several words of what is in between.
+/// Range from the first brace to the last, if a shell may expand it to several words.
 fn brace_expansion(raws: &[RawChar]) -> Option<Range<usize>> {
     let start = raws.iter().position(|raw| *raw == RawChar::Bare('{'))?;
     let end = raws.iter().rposition(|raw| *raw == RawChar::Bare('}')).filter(|end| *end > start)?;

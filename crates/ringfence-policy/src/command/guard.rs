@@ -1,8 +1,7 @@
-//! Guards: what the text of a command may not say.
+//! Rules on the text of command lines.
 //!
-//! They stand before the sandbox and never instead of it. A rule that shuts holds wherever it may
-//! come to apply, a rule that opens only where it certainly does, and a line that cannot be read
-//! is let through by neither.
+//! They run before the sandbox and never replace it. A deny rule applies if it may match, an allow
+//! rule only if it matches for certain. A line that cannot be parsed passes neither.
 
 use std::ops::Range;
 
@@ -11,7 +10,7 @@ use super::doubt::Reading;
 use super::pattern::{CommandPattern, MatchCertainty};
 use super::unwrap::system_name;
 use super::word::ShellWord;
-use super::{ParseProblem, ParsedLine, ShellDialect, SimpleCommand, leads_elsewhere};
+use super::{ParseProblem, ParsedLine, ShellDialect, SimpleCommand, can_redirect_program};
 use crate::grants::{CommandRules, Doubt, Origin};
 
 /// The programs of `@strict` in `allow-binaries`.
@@ -33,55 +32,55 @@ pub const STRICT_ARGUMENTS: &[&str] = &[
     "exec",
 ];
 
-/// The rule that refuses a line that cannot be read.
-pub const UNREADABLE: &str = "rules on commands need a line that can be read";
+/// Name of the rule that refuses a line that cannot be parsed.
+pub const UNREADABLE: &str = "command rules need a line that can be parsed";
 
-/// Why a command is not run.
+/// A refused command line, with the rule and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardRefusal {
-    /// Where in the line.
+    /// Position in the line.
     pub span: Range<usize>,
-    /// What stands there.
+    /// Text at that position.
     pub what: String,
     /// The rule: `deny git push:*`.
     pub rule: String,
-    /// Where the rule was written.
+    /// Position of the rule in its policy file.
     pub origin: Origin,
-    /// Why it applies.
+    /// Reason for which the rule applies.
     pub reason: String,
 }
 
-/// What one rule says of a line.
+/// Result of one rule for a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardRuling {
     /// The rule: `deny git push:*`.
     pub rule: String,
-    /// Where it was written.
+    /// Position of the rule in its policy file.
     pub origin: Origin,
-    /// What it refuses, if it does.
+    /// The refusal, if the rule refuses the line.
     pub refusal: Option<GuardRefusal>,
-    /// The refusal under `doubt = "refuse"`, if there is none without it.
+    /// The refusal under `doubt = "refuse"`, if the rule does not refuse otherwise.
     pub doubt: Option<GuardRefusal>,
 }
 
-/// One rule of those that guard.
+/// One rule on command text.
 #[derive(Clone, Copy)]
 enum GuardRule<'a> {
     Deny(&'a Origin),
-    /// All names at once.
+    /// All allowed programs together.
     Binaries(&'a [Origin]),
     Argument(&'a Origin),
     Anchor(&'a crate::grants::Anchor),
 }
 
 impl CommandRules {
-    /// Whether there is any rule that may refuse a command.
+    /// True if any rule may refuse a command.
     pub fn has_guards(&self) -> bool {
         self.guards().next().is_some()
     }
 
-    /// The first refusal, if there is one. A line that cannot be read is refused by all rules
-    /// alike, and by none of them in particular.
+    /// The first refusal, if any. A line that cannot be parsed is refused by all rules together,
+    /// with [`UNREADABLE`] as the rule.
     pub fn refusal(&self, line: Result<&ParsedLine, &ParseProblem>) -> Option<GuardRefusal> {
         let reading = self.reading(line);
         let refusal = self.guards().find_map(|guard| guard.refuses(line, reading.as_ref()))?;
@@ -92,8 +91,8 @@ impl CommandRules {
         })
     }
 
-    /// What each rule says.
-    pub fn rulings(&self, line: Result<&ParsedLine, &ParseProblem>) -> Vec<GuardRuling> {
+    /// The result of each rule.
+    pub fn rule_results(&self, line: Result<&ParsedLine, &ParseProblem>) -> Vec<GuardRuling> {
         let reading = self.reading(line);
         let ruling = |guard: GuardRule<'_>| {
             let refusal = guard.refuses(line, reading.as_ref());
@@ -107,20 +106,24 @@ impl CommandRules {
         self.guards().map(ruling).collect()
     }
 
-    /// The first refusal that `doubt = "warn"` turned into none.
+    /// The first refusal that `doubt = "warn"` suppresses.
     pub fn doubt(&self, line: Result<&ParsedLine, &ParseProblem>) -> Option<GuardRefusal> {
-        self.rulings(line).into_iter().find_map(|ruling| ruling.doubt)
+        self.rule_results(line).into_iter().find_map(|ruling| ruling.doubt)
     }
 
-    /// The same rules, with doubt refused.
-    pub fn strict(&self) -> Self {
+    /// The same rules with `doubt = "refuse"`.
+    pub fn with_doubt_refused(&self) -> Self {
         Self { doubt: Doubt::Refuse, ..self.clone() }
     }
 
-    /// Reads a line for a shell of this kind, as these rules need it.
+    /// Parses a line in the given dialect for these rules.
     ///
-    /// Takes syntax that only bash has for a doubt in a line for `sh`, where doubt does not refuse.
-    pub fn read(&self, text: &str, dialect: ShellDialect) -> Result<ParsedLine, ParseProblem> {
+    /// If a doubt does not refuse, bash syntax in a line for `sh` is a doubt, not an error.
+    pub fn parse_line(
+        &self,
+        text: &str,
+        dialect: ShellDialect,
+    ) -> Result<ParsedLine, ParseProblem> {
         let read = ParsedLine::parse_as(text, dialect);
         match read {
             Err(problem) if dialect == ShellDialect::Posix && self.is_lenient() => {
@@ -133,7 +136,8 @@ impl CommandRules {
         }
     }
 
-    /// True where doubt does not refuse. Every list but `deny` needs to know what a line says.
+    /// True if a doubt does not refuse. Only possible with `deny` alone: the other lists need to
+    /// know the whole line.
     fn is_lenient(&self) -> bool {
         let is_plain = self.allow_binaries.is_empty()
             && self.deny_arguments.is_empty()
@@ -186,20 +190,22 @@ impl GuardRule<'_> {
         let found = match line {
             Err(problem) => Some((
                 problem.position..problem.position,
-                format!("the line cannot be read: {}", problem.reason),
+                format!("the line cannot be parsed: {}", problem.reason),
             )),
             Ok(line) => match self {
                 GuardRule::Deny(origin) => {
                     let pattern = CommandPattern::parse(&origin.text);
-                    reading
-                        .map_or_else(|| denied(line, &pattern), |reading| reading.refused(&pattern))
+                    reading.map_or_else(
+                        || check_denied(line, &pattern),
+                        |reading| reading.check_pattern(&pattern),
+                    )
                 }
-                GuardRule::Binaries(allowed) => unlisted(line, allowed),
+                GuardRule::Binaries(allowed) => check_unlisted(line, allowed),
                 GuardRule::Argument(origin) => {
-                    each_argument(line, |word| arguments::held(word, &origin.text))
+                    each_argument(line, |word| arguments::check_contains(word, &origin.text))
                 }
                 GuardRule::Anchor(anchor) => {
-                    each_argument(line, |word| arguments::outside(word, &anchor.root))
+                    each_argument(line, |word| arguments::check_outside(word, &anchor.root))
                 }
             },
         };
@@ -213,29 +219,29 @@ impl GuardRule<'_> {
 
 type GuardMatch = Option<(Range<usize>, String)>;
 
-/// Whether a part may come to be what a pattern denies.
-fn denied(line: &ParsedLine, pattern: &CommandPattern) -> GuardMatch {
+/// Checks whether a part may match a deny pattern.
+fn check_denied(line: &ParsedLine, pattern: &CommandPattern) -> GuardMatch {
     let by_part = line.parts.iter().find_map(|part| {
         part.layers.iter().find_map(|layer| denied_words(part, &layer.words, pattern))
     });
     let by_text = || {
         pattern
             .matches_text(&line.text)
-            .then(|| (0..line.text.len(), "it reads like what is denied".to_owned()))
+            .then(|| (0..line.text.len(), "its text matches the pattern".to_owned()))
     };
-    // What a doubt is about may run what is written in a string.
+    // The construct with the doubt may run the content of a string.
     let by_doubt = || {
         let doubt = line.doubts.first().filter(|_| pattern.is_mentioned(&line.text))?;
         Some((
             doubt.position..doubt.position,
-            format!("it may run what is denied: {}", doubt.reason),
+            format!("it may run a denied command: {}", doubt.reason),
         ))
     };
     by_part.or_else(by_text).or_else(by_doubt)
 }
 
 fn denied_words(part: &SimpleCommand, words: &[ShellWord], pattern: &CommandPattern) -> GuardMatch {
-    // By whatever path it is called, it is the same program.
+    // A program called by path is the same program.
     let named = words.first().filter(|program| program.has_slash()).map(|program| {
         [program.after_slash()].into_iter().chain(words[1..].iter().cloned()).collect::<Vec<_>>()
     });
@@ -246,25 +252,25 @@ fn denied_words(part: &SimpleCommand, words: &[ShellWord], pattern: &CommandPatt
     let reason = match words.iter().find(|word| word.unknown().is_some()) {
         Some(word) if !pattern.matches(words, MatchCertainty::Surely) => {
             format!(
-                "{} is not known before it runs, and it may be what is denied",
-                super::word::named(word)
+                "{} is only known at run time and may be a denied command",
+                super::word::display_name(word)
             )
         }
-        _ => format!("`{}` is denied", super::word::shown(words)),
+        _ => format!("`{}` is denied", super::word::join_quoted(words)),
     };
     Some((part.span.clone(), reason))
 }
 
-/// Whether a program may run that is not listed.
-fn unlisted(line: &ParsedLine, allowed: &[Origin]) -> GuardMatch {
+/// Checks whether a program may run that is not listed.
+fn check_unlisted(line: &ParsedLine, allowed: &[Origin]) -> GuardMatch {
     let is_listed = |name: &str| allowed.iter().any(|origin| origin.text == name);
     for part in &line.parts {
         if let Some(assignment) =
-            part.assignments.iter().find(|assignment| leads_elsewhere(&assignment.name))
+            part.assignments.iter().find(|assignment| can_redirect_program(&assignment.name))
         {
             return Some((
                 assignment.span.clone(),
-                format!("`{}` can lead a program elsewhere", assignment.name),
+                format!("`{}` can make a program run another one", assignment.name),
             ));
         }
         for program in part.layers.iter().filter_map(|layer| layer.words.first()) {
@@ -272,25 +278,25 @@ fn unlisted(line: &ParsedLine, allowed: &[Origin]) -> GuardMatch {
                 None => {
                     return Some((
                         part.span.clone(),
-                        format!("{} is not known before it runs", super::word::named(program)),
+                        format!("{} is only known at run time", super::word::display_name(program)),
                     ));
                 }
                 Some(name) if is_listed(&name) || system_name(&name).is_some_and(is_listed) => {}
                 Some(name) => {
                     return Some((
                         part.span.clone(),
-                        format!("`{name}` is not one of the programs that may run"),
+                        format!("`{name}` is not listed in `allow-binaries`"),
                     ));
                 }
             }
         }
     }
     line.doubts.first().map(|doubt| {
-        (doubt.position..doubt.position, format!("it may run something else: {}", doubt.reason))
+        (doubt.position..doubt.position, format!("it may run another command: {}", doubt.reason))
     })
 }
 
-/// Asks about every argument, and every file to which a stream is led.
+/// Applies `ask` to every argument and every redirection target.
 fn each_argument(line: &ParsedLine, ask: impl Fn(&ShellWord) -> Option<String>) -> GuardMatch {
     line.parts.iter().find_map(|part| {
         let words = part.layers.first().map_or(&[][..], |layer| layer.words.as_slice());
@@ -300,10 +306,9 @@ fn each_argument(line: &ParsedLine, ask: impl Fn(&ShellWord) -> Option<String>) 
             .filter(|redirect| !redirect.operator.starts_with("<<"))
             .map(|redirect| &redirect.target);
         let files = files.filter(|file| !file.is("/dev/null"));
-        // A program of which nothing is known hides its arguments, too.
+        // An unknown program hides its arguments, too.
         let hidden = words.first().filter(|word| word.unknown().is_some());
-        let hidden =
-            hidden.map(|word| (word, format!("`{}` is not known before it runs", word.raw)));
+        let hidden = hidden.map(|word| (word, format!("`{}` is only known at run time", word.raw)));
         let held = words
             .iter()
             .skip(1)

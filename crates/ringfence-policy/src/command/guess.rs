@@ -1,7 +1,7 @@
-//! Values that a line gives to its own variables, put in where it uses them.
+//! Substitutes the variables that a line assigns itself.
 //!
-//! The result is a guess: it ignores the order of assignments and takes every value that a variable
-//! may have. A guess only ever adds lines that `deny` looks at. Rules that open never see one.
+//! The result is a guess: it ignores the order of assignments and tries every value that a variable
+//! may have. Guesses only add lines for `deny` to check. Allow rules never see them.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,16 @@ use super::unwrap::base_name;
 use super::word::{UnknownWord, WordPiece};
 use super::{ParsedLine, ShellWord, SimpleCommand, strings};
 
-/// The most lines that one line leads to.
+/// Maximum number of guessed lines per line.
 const MOST_LINES: usize = 200;
-/// How often a guess may lead to another one.
+/// Maximum number of rounds in which a guess leads to further guesses.
 const DEEPEST: usize = 4;
-/// The most combinations of values that are tried for one command.
+/// Maximum number of value combinations per command.
 const MOST_VARIANTS: usize = 32;
 /// Shells that run their standard input.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish"];
 
-/// The values of variables: a name, and the words that were assigned to it.
+/// Variables with the words assigned to them.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     bound: Vec<(String, Vec<String>)>,
@@ -48,7 +48,7 @@ impl Values {
         }
     }
 
-    /// Declarations, `read`, `printf -v` and positional parameters.
+    /// Records declarations, `read`, `printf -v` and positional parameters.
     fn learn_part(&mut self, part: &SimpleCommand, functions: &[String]) {
         let outer = part.layers.first().map_or(&[][..], |layer| layer.words.as_slice());
         for (name, value) in outer.iter().filter_map(|word| word.raw.split_once('=')) {
@@ -105,8 +105,8 @@ impl Values {
     }
 }
 
-/// Lines that `line` may come to run, with its own values put in.
-pub(super) fn lines(line: &ParsedLine) -> Vec<ParsedLine> {
+/// Lines that `line` may run, with its own variables substituted.
+pub(super) fn guess_lines(line: &ParsedLine) -> Vec<ParsedLine> {
     let mut values = Values::default();
     let mut guesses: Vec<ParsedLine> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -144,17 +144,17 @@ fn from_line(line: &ParsedLine, values: &Values) -> Vec<ParsedLine> {
         guesses.extend(
             strings::commands(part.words()).iter().filter_map(|text| ParsedLine::parse(text).ok()),
         );
-        guesses.extend(fed(part, values));
+        guesses.extend(here_string_lines(part, values));
     }
-    guesses.extend(piped(line, values));
+    guesses.extend(piped_lines(line, values));
     guesses
 }
 
-/// A command with the values of its variables.
+/// The command with its variables substituted, once per combination of values.
 fn filled(words: &[ShellWord], values: &Values) -> Vec<Vec<ShellWord>> {
     let mut variants: Vec<Vec<ShellWord>> = vec![Vec::new()];
     for word in words {
-        // Words of ringfence's own, such as `<input>`, stand for what no text shows.
+        // Placeholders such as `<input>` have no text to expand.
         let texts = if word.raw.starts_with('<') {
             vec![HOLE.to_string()]
         } else {
@@ -181,14 +181,14 @@ fn fields(text: &str) -> impl Iterator<Item = ShellWord> + '_ {
             let piece = |c: char| {
                 if c == HOLE { WordPiece::Hole(UnknownWord::Expansion) } else { WordPiece::Char(c) }
             };
-            let word = ShellWord::literal_of(&field.replace(HOLE, "…"), 0..0);
+            let word = ShellWord::from_literal(&field.replace(HOLE, "…"), 0..0);
             ShellWord { pieces: field.chars().map(piece).collect(), ..word }
         },
     )
 }
 
-/// A shell that reads a here-string whose text has variables in it.
-fn fed(part: &SimpleCommand, values: &Values) -> Vec<ParsedLine> {
+/// Lines of a shell that reads a here-string with variables.
+fn here_string_lines(part: &SimpleCommand, values: &Values) -> Vec<ParsedLine> {
     let is_shell = part
         .words()
         .first()
@@ -199,12 +199,12 @@ fn fed(part: &SimpleCommand, values: &Values) -> Vec<ParsedLine> {
     texts.filter_map(|text| ParsedLine::parse(&text.replace([SPLIT, HOLE], " ")).ok()).collect()
 }
 
-/// Text that a pipeline feeds to a shell or to `xargs`.
-fn piped(line: &ParsedLine, values: &Values) -> Vec<ParsedLine> {
+/// Lines that a pipeline feeds to a shell or to `xargs`.
+fn piped_lines(line: &ParsedLine, values: &Values) -> Vec<ParsedLine> {
     let mut guesses = Vec::new();
     for chain in output::pipelines(line) {
         for (at, part) in chain.iter().enumerate().skip(1) {
-            let Some(text) = output::of_pipeline(&chain[..at], values) else { continue };
+            let Some(text) = output::pipeline_output(&chain[..at], values) else { continue };
             let words = part.words();
             let Some(program) = words.first().and_then(ShellWord::literal) else { continue };
             if SHELLS.contains(&base_name(&program))
@@ -215,7 +215,7 @@ fn piped(line: &ParsedLine, values: &Values) -> Vec<ParsedLine> {
             if part.layers.len() > 1
                 && words.last().is_some_and(|word| word.unknown() == Some(UnknownWord::Input))
             {
-                let given = text.split_whitespace().map(|word| ShellWord::literal_of(word, 0..0));
+                let given = text.split_whitespace().map(|word| ShellWord::from_literal(word, 0..0));
                 let words = words[..words.len() - 1].iter().cloned().chain(given).collect();
                 guesses.extend(ParsedLine::from_words(words).ok());
             }

@@ -1,22 +1,22 @@
-//! Here-documents: their bodies begin after the line in which they are announced.
+//! Here-documents: the body begins after the line that declares it.
 
 use super::reader::{LineReader, NewlineWait, ReadResult, TakeResult, TextOrigin};
 use super::word::{RawChar, WordEnclosure};
 use super::{ReachedBy, ShellDialect, ShellWord};
 
-/// A here-document that was announced.
+/// A declared here-document whose body is not read yet.
 #[derive(Debug, Clone)]
 pub(super) struct PendingHeredoc {
     pub(super) delimiter: String,
     pub(super) body: HeredocBody,
     pub(super) tabs: HeredocTabs,
-    /// The shell that runs what is in it, if one does.
+    /// The shell that runs the body, if one does.
     pub(super) runs: Option<ShellDialect>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeredocBody {
-    /// The delimiter is quoted: as it stands.
+    /// Quoted delimiter: the body is literal.
     Literal,
     Expanded,
 }
@@ -24,24 +24,22 @@ pub(super) enum HeredocBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeredocTabs {
     Kept,
-    /// `<<-`: those at the start of a line are taken away.
+    /// `<<-`: leading tabs are removed.
     Stripped,
 }
 
 impl LineReader<'_> {
-    /// After `<<` or `<<-`: the delimiter.
+    /// Parses the delimiter after `<<` or `<<-`.
     pub(super) fn announce(&mut self, tabs: HeredocTabs) -> ReadResult<ShellWord> {
         self.skip_blanks()?;
         let start = self.at;
         let word =
             self.word()?.ok_or_else(|| self.problem("a here-document without a delimiter"))?;
         let delimiter = word.literal().ok_or_else(|| {
-            self.problem_at(start, "the delimiter of a here-document is not plain")
+            self.problem_at(start, "a here-document delimiter that is not a plain word")
         })?;
         if delimiter.contains('\n') || self.text[start..self.at].contains("\\\n") {
-            return Err(
-                self.problem_at(start, "the delimiter of a here-document has a newline in it")
-            );
+            return Err(self.problem_at(start, "a here-document delimiter with a newline"));
         }
         let body = if word.quoting == super::word::QuoteKind::Bare {
             HeredocBody::Expanded
@@ -52,12 +50,12 @@ impl LineReader<'_> {
         Ok(word)
     }
 
-    /// Takes a newline, and the bodies that begin after it.
+    /// Consumes a newline and the bodies that begin after it.
     pub(super) fn newline(&mut self) -> ReadResult<TakeResult> {
         if self.take('\n') == TakeResult::Nothing {
             return Ok(TakeResult::Nothing);
         }
-        if self.outer_waits == NewlineWait::Somebody {
+        if self.outer_waits == NewlineWait::Pending {
             return Err(self.problem("a newline in a substitution before a here-document"));
         }
         for pending in std::mem::take(&mut self.pending) {
@@ -84,7 +82,7 @@ impl LineReader<'_> {
             if from >= self.text.len() {
                 return Err(self.problem_at(
                     start,
-                    format!("a here-document that `{}` does not end", pending.delimiter),
+                    format!("a here-document without its end `{}`", pending.delimiter),
                 ));
             }
             let mut line = self.raw_line();
@@ -103,7 +101,8 @@ impl LineReader<'_> {
             if line == pending.delimiter {
                 break from;
             }
-            // In a substitution bash takes this for the end, and for what closes the substitution.
+            // In a substitution bash accepts this as the end of the body, and then closes the
+            // substitution.
             if line.strip_prefix(pending.delimiter.as_str()).is_some_and(|rest| rest.contains(')'))
             {
                 return Err(self.problem_at(from, "a line that may end the here-document"));
@@ -121,17 +120,17 @@ impl LineReader<'_> {
         }
         match pending.runs {
             Some(_) if has_expansions => {
-                self.unknown(self.span(start, end), "what a shell reads from a here-document")
+                self.add_unknown(self.span(start, end), "the here-document for a shell")
             }
             Some(dialect) => {
                 let span = self.span(start, end);
-                self.inner(&body, TextOrigin::Within(span), dialect, ReachedBy::Followed)
+                self.parse_nested(&body, TextOrigin::Within(span), dialect, ReachedBy::Followed)
             }
             None => Ok(()),
         }
     }
 
-    /// A line without its newline, which is taken.
+    /// Consumes a line and returns it without its newline.
     fn raw_line(&mut self) -> String {
         let rest = self.rest();
         let length = rest.find('\n').unwrap_or(rest.len());
@@ -139,17 +138,17 @@ impl LineReader<'_> {
         rest[..length].to_owned()
     }
 
-    /// What is expanded in a body that ends at `end`.
+    /// Parses the expansions in a body that ends at `end`.
     fn expansions(&mut self, end: usize) -> ReadResult<()> {
         let mut raws: Vec<RawChar> = Vec::new();
         while self.at < end {
             let Some(c) = self.peek() else { break };
-            // A heredoc inside a body would have its own body there.
+            // A here-document inside a body would have its own body there.
             self.in_double(c, WordEnclosure::Document, &mut raws)?;
             raws.clear();
         }
         if self.at > end {
-            Err(self.problem_at(end, "a substitution that goes beyond its here-document"))
+            Err(self.problem_at(end, "a substitution that extends past its here-document"))
         } else {
             Ok(())
         }

@@ -1,17 +1,17 @@
-//! Arguments that come from a program's input, or from what it finds.
+//! Arguments that come from standard input (`xargs`) or from found files (`find`).
 
 use super::ShellWord;
 use super::options;
 use super::word::{UnknownWord, WordPiece};
 use super::wrappers::WrapperProgram;
 
-/// What `xargs` runs, whose own words end at `at`: arguments come from its input, at the end or
-/// where a sign stands for them.
+/// The command that `xargs` runs; its own words end at `at`. Arguments from input replace a
+/// placeholder or are appended.
 pub(super) fn from_input(words: &[ShellWord], at: usize, xargs: &WrapperProgram) -> Vec<ShellWord> {
     let span = words[0].span.clone();
     let input = || ShellWord::hole("<input>", span.clone(), UnknownWord::Input);
     if at >= words.len() {
-        return vec![ShellWord::literal_of("echo", span.clone()), input()];
+        return vec![ShellWord::from_literal("echo", span.clone()), input()];
     }
     let mut signs = vec!["{}".to_owned()];
     options::each(&words[..at], xargs.short, xargs.long, &mut |name, value| {
@@ -24,7 +24,7 @@ pub(super) fn from_input(words: &[ShellWord], at: usize, xargs: &WrapperProgram)
     words[at..].iter().map(replace).chain([input()]).collect()
 }
 
-/// A word in which `sign` stands for input.
+/// The word with each placeholder `sign` replaced by a hole for input.
 pub(super) fn with_input(word: &ShellWord, sign: &str) -> ShellWord {
     let sign: Vec<WordPiece> = sign.chars().map(WordPiece::Char).collect();
     let mut pieces = Vec::with_capacity(word.pieces.len());

@@ -2,21 +2,21 @@
 
 use super::reader::{LineReader, ReadResult, TakeResult, is_separator};
 
-/// Words that mean something where a command could begin.
+/// Reserved words at the start of a command.
 pub(super) const RESERVED: &[&str] = &[
     "if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac",
     "in", "select", "function", "coproc", "time", "{", "}", "!", "[[", "]]",
 ];
-/// Those of them that end a list.
+/// Reserved words that end a list.
 const CLOSING: &[&str] = &["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
 impl LineReader<'_> {
-    /// A list up to the end of the text.
+    /// Parses a list up to the end of the text.
     pub(super) fn list_until_end(&mut self) -> ReadResult<()> {
         self.list().map(drop)
     }
 
-    /// Commands one after the other, up to whatever cannot begin one; how many there were.
+    /// Parses commands in sequence, up to a token that cannot begin one. Returns their number.
     pub(super) fn list(&mut self) -> ReadResult<usize> {
         let mut count = 0;
         loop {
@@ -39,10 +39,10 @@ impl LineReader<'_> {
         }
     }
 
-    /// A list that must not be empty.
-    pub(super) fn list_of_some(&mut self) -> ReadResult<()> {
+    /// Parses a list that must not be empty.
+    pub(super) fn nonempty_list(&mut self) -> ReadResult<()> {
         match self.list()? {
-            0 => Err(self.problem("a list with no command in it")),
+            0 => Err(self.problem("an empty command list")),
             _ => Ok(()),
         }
     }
@@ -56,7 +56,7 @@ impl LineReader<'_> {
         }
     }
 
-    /// Whether no command can begin here.
+    /// True if no command can begin here.
     fn is_over(&mut self) -> bool {
         match self.peek() {
             None | Some(')' | ';') => true,
@@ -64,7 +64,7 @@ impl LineReader<'_> {
         }
     }
 
-    /// The reserved word that stands here, if one does.
+    /// The reserved word at this position, if any.
     pub(super) fn reserved(&mut self) -> Option<&'static str> {
         self.peek();
         let rest = self.rest();
@@ -72,7 +72,7 @@ impl LineReader<'_> {
         RESERVED.iter().find(|reserved| **reserved == word).copied()
     }
 
-    /// Takes a reserved word if it is next.
+    /// Consumes a reserved word if it is next.
     pub(super) fn take_reserved(&mut self, word: &str) -> TakeResult {
         if self.reserved() == Some(word) {
             self.at += word.len();
@@ -82,7 +82,7 @@ impl LineReader<'_> {
         }
     }
 
-    /// The reserved word that must stand here.
+    /// Consumes a reserved word, or fails.
     pub(super) fn expect_reserved(&mut self, word: &str) -> ReadResult<()> {
         match self.take_reserved(word) {
             TakeResult::It => Ok(()),
@@ -94,7 +94,7 @@ impl LineReader<'_> {
         self.pipeline()?;
         loop {
             self.skip_blanks()?;
-            if !self.take_all("&&").it() && !self.take_all("||").it() {
+            if !self.take_all("&&").is_taken() && !self.take_all("||").is_taken() {
                 return Ok(());
             }
             self.skip_newlines()?;
@@ -119,7 +119,7 @@ impl LineReader<'_> {
             }
             self.bump();
             if self.peek() == Some('&') {
-                self.bash_only("`|&`")?;
+                self.require_bash("`|&`")?;
                 self.bump();
             }
             self.skip_newlines()?;
@@ -127,9 +127,9 @@ impl LineReader<'_> {
         }
     }
 
-    /// The reserved word, which is not the program of that name.
+    /// Parses the reserved word `time`, which is not the program of that name.
     fn time(&mut self) -> ReadResult<()> {
-        self.bash_only("`time`")?;
+        self.require_bash("`time`")?;
         self.at += "time".len();
         for option in ["-p", "--"] {
             self.skip_blanks()?;

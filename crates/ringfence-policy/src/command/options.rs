@@ -1,40 +1,40 @@
-//! The options of wrappers, read as `getopt` reads them.
+//! Options of wrappers, parsed like `getopt`.
 
 use super::ShellWord;
 
-/// Where a wrapper's own words end.
+/// End of a wrapper's own arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WrapperArgs {
-    /// The rest begins at this word.
+    /// The wrapped command begins at this word.
     Until(usize),
-    /// It runs none of its arguments.
+    /// The wrapper runs none of its arguments.
     RunsNothing,
-    /// The word at this place could mean anything.
+    /// The word at this index is ambiguous.
     Unknown(usize),
 }
 
-/// What an option is: the sign after its name in a table.
+/// Kind of an option, from the sign after its name in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OptionArity {
-    /// No sign: nothing.
+    /// No sign: no value.
     Nothing,
-    /// `=`: a value.
+    /// `=`: a required value.
     Value,
-    /// `?`: a value only if it is attached.
+    /// `?`: an optional, attached value.
     Attached,
-    /// `!`: with it the wrapper runs none of its arguments.
+    /// `!`: the wrapper runs none of its arguments.
     Stops,
 }
 
-/// Skips the options in `words`, of which the first is the wrapper itself.
+/// Skips the options in `words`; the first word is the wrapper itself.
 ///
-/// `short` and `long` are its options: `k=s=v` and `kill-after= verbose`. One that is not listed
-/// is not known to take no value, so everything after it could be anything.
+/// `short` and `long` list its options: `k=s=v` and `kill-after= verbose`. An unlisted option may
+/// take a value, so everything after it is ambiguous.
 pub(super) fn skip(words: &[ShellWord], short: &str, long: &str) -> WrapperArgs {
     each(words, short, long, &mut |_, _| {})
 }
 
-/// The same, and `seen` is told each option that has a value.
+/// Like [`skip`], and passes each option with a value to `seen`.
 pub(super) fn each(
     words: &[ShellWord],
     short: &str,
@@ -70,7 +70,7 @@ pub(super) fn each(
     WrapperArgs::Until(at)
 }
 
-/// What the option takes of the words after it.
+/// Kind of a long option.
 fn long_option(name: &str, long: &str, seen: &mut dyn FnMut(&str, &str)) -> Option<OptionArity> {
     let (name, value) =
         name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
@@ -85,7 +85,7 @@ fn long_option(name: &str, long: &str, seen: &mut dyn FnMut(&str, &str)) -> Opti
     }
 }
 
-/// The same for several letters behind one hyphen; and the last of them.
+/// Kind of the last option in a group of letters after one hyphen, with its letter.
 fn short_options<'a>(
     letters: &'a str,
     short: &str,

@@ -1,29 +1,32 @@
-//! Output of commands that only print what they are told: `echo`, `printf`, `which`, `base64 -d`.
+//! Output of commands that only print their arguments or decode text: `echo`, `printf`, `which`,
+//! `base64 -d`.
 
 use super::expand_word::{self, HOLE, SPLIT};
 use super::guess::Values;
 use super::unwrap::base_name;
 use super::{ParsedLine, ReachedBy, ShellWord, SimpleCommand};
 
-/// Output of a line, if it is known.
-pub(super) fn of_line(text: &str, values: &Values) -> Option<String> {
+/// Output of a line, if known.
+pub(super) fn line_output(text: &str, values: &Values) -> Option<String> {
     let line = ParsedLine::parse(text).ok()?;
     let chains = pipelines(&line);
     let [chain] = chains.as_slice() else { return None };
-    of_pipeline(chain, values).map(|text| text.trim_end_matches('\n').to_owned())
+    pipeline_output(chain, values).map(|text| text.trim_end_matches('\n').to_owned())
 }
 
-/// The parts of a line that stand in its text, one list for each pipeline.
+/// The parts in the text of a line, one list per pipeline.
 pub(super) fn pipelines(line: &ParsedLine) -> Vec<Vec<&SimpleCommand>> {
     let mut chains: Vec<Vec<&SimpleCommand>> = Vec::new();
     let mut end = 0;
-    for part in
-        line.parts.iter().filter(|part| part.way != ReachedBy::Followed && !part.words().is_empty())
+    for part in line
+        .parts
+        .iter()
+        .filter(|part| part.reached_by != ReachedBy::Followed && !part.words().is_empty())
     {
         let between = line.text.get(end..part.span.start).map(str::trim);
         match chains.last_mut() {
             Some(chain) if matches!(between, Some("|" | "|&")) => chain.push(part),
-            // A substitution within the command before.
+            // A substitution inside the previous command.
             Some(_) if between.is_none() => continue,
             _ => chains.push(vec![part]),
         }
@@ -32,25 +35,25 @@ pub(super) fn pipelines(line: &ParsedLine) -> Vec<Vec<&SimpleCommand>> {
     chains
 }
 
-/// Output of a pipeline, if it is known.
-pub(super) fn of_pipeline(chain: &[&SimpleCommand], values: &Values) -> Option<String> {
+/// Output of a pipeline, if known.
+pub(super) fn pipeline_output(chain: &[&SimpleCommand], values: &Values) -> Option<String> {
     let (first, filters) = chain.split_first()?;
     let printed = printed(first, values)?;
-    filters.iter().try_fold(printed, |text, part| filtered(part, &text))
+    filters.iter().try_fold(printed, |text, part| filter_output(part, &text))
 }
 
 fn printed(part: &SimpleCommand, values: &Values) -> Option<String> {
     let words = part.words();
     let program = words.first()?.literal()?;
     if let Some(redirect) = part.redirects.iter().find(|redirect| redirect.operator == "<<<") {
-        return filtered(part, &known(&redirect.target, values)?);
+        return filter_output(part, &known_text(&redirect.target, values)?);
     }
     let arguments: Option<Vec<String>> =
-        words[1..].iter().map(|word| known(word, values)).collect();
+        words[1..].iter().map(|word| known_text(word, values)).collect();
     let arguments = arguments?;
     match base_name(&program) {
-        "echo" => Some(echoed(&arguments)),
-        "printf" => Some(formatted(&arguments)),
+        "echo" => Some(echo_output(&arguments)),
+        "printf" => Some(printf_output(&arguments)),
         "which" => arguments.into_iter().find(|argument| !argument.starts_with('-')),
         "command" | "type" | "hash"
             if arguments.first().is_some_and(|option| option.starts_with('-')) =>
@@ -61,8 +64,8 @@ fn printed(part: &SimpleCommand, values: &Values) -> Option<String> {
     }
 }
 
-/// The first text of a word in which everything is known.
-fn known(word: &ShellWord, values: &Values) -> Option<String> {
+/// The first fully known text of a word.
+fn known_text(word: &ShellWord, values: &Values) -> Option<String> {
     let texts = if word.unknown().is_none() {
         vec![word.literal()?]
     } else {
@@ -71,18 +74,18 @@ fn known(word: &ShellWord, values: &Values) -> Option<String> {
     texts.into_iter().find(|text| !text.contains(HOLE)).map(|text| text.replace(SPLIT, " "))
 }
 
-fn echoed(arguments: &[String]) -> String {
+fn echo_output(arguments: &[String]) -> String {
     let is_option = |word: &&String| {
         word.len() > 1 && word.starts_with('-') && word[1..].chars().all(|c| "neE".contains(c))
     };
     let options = arguments.iter().take_while(is_option).count();
     let text = arguments[options..].join(" ");
-    // Some shells decode escapes without being told.
+    // Some shells decode escapes without `-e`.
     unescaped(&text)
 }
 
-/// `printf` with `%s`, `%b` and escapes; the format is used again for arguments that are left.
-fn formatted(arguments: &[String]) -> String {
+/// Output of `printf` with `%s`, `%b` and escapes; reuses the format for the remaining arguments.
+fn printf_output(arguments: &[String]) -> String {
     let arguments = if arguments.first().is_some_and(|word| word == "--") {
         &arguments[1..]
     } else {
@@ -105,14 +108,14 @@ fn formatted(arguments: &[String]) -> String {
                 _ => text.push(c),
             }
         }
-        if given.len() == 0 || given.len() == before || text.len() > super::LONGEST {
+        if given.len() == 0 || given.len() == before || text.len() > super::MAX_LINE_BYTES {
             return text;
         }
     }
 }
 
-/// A filter that only decodes or turns around.
-fn filtered(part: &SimpleCommand, text: &str) -> Option<String> {
+/// Output of a filter that only decodes or reverses text.
+fn filter_output(part: &SimpleCommand, text: &str) -> Option<String> {
     let words: Option<Vec<String>> = part.words().iter().map(ShellWord::literal).collect();
     let words = words?;
     let has = |options: &[&str]| words[1..].iter().any(|word| options.contains(&word.as_str()));
@@ -126,13 +129,13 @@ fn filtered(part: &SimpleCommand, text: &str) -> Option<String> {
         ),
         "base64" | "openssl" if has(&["-d", "-D", "--decode", "-di", "-id"]) => base64(text),
         "xxd" if has(&["-r", "-rp", "-pr"]) => hexadecimal(text),
-        "tr" => translated(text, words.get(1)?, words.get(2)?),
+        "tr" => tr_output(text, words.get(1)?, words.get(2)?),
         _ => None,
     }
 }
 
-/// `tr A B` with ranges.
-fn translated(text: &str, from: &str, to: &str) -> Option<String> {
+/// Output of `tr A B` with ranges.
+fn tr_output(text: &str, from: &str, to: &str) -> Option<String> {
     let (from, to) = (set(from), set(to));
     let last = *to.last()?;
     let change = |c: char| {
@@ -154,7 +157,7 @@ fn set(text: &str) -> Vec<char> {
     set
 }
 
-/// Bytes of base64, if the text is one and its bytes are a text.
+/// Decodes base64, if the bytes are UTF-8.
 pub(super) fn base64(text: &str) -> Option<String> {
     let digit = |c: char| match c {
         'A'..='Z' => Some(u32::from(c) - 65),
@@ -177,7 +180,7 @@ pub(super) fn base64(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Bytes of hexadecimal digits, if they are a text.
+/// Decodes hexadecimal digits, if the bytes are UTF-8.
 pub(super) fn hexadecimal(text: &str) -> Option<String> {
     let digits: Vec<u8> = text
         .chars()
@@ -190,7 +193,7 @@ pub(super) fn hexadecimal(text: &str) -> Option<String> {
     .ok()
 }
 
-/// A text with `\xHH`, `\NNN`, `\n` and `\t` decoded.
+/// Decodes `\xHH`, `\NNN`, `\n` and `\t`.
 pub(super) fn unescaped(text: &str) -> String {
     let mut decoded = String::new();
     let mut rest = text;

@@ -1,49 +1,49 @@
-//! Patterns on commands: `npm run lint`, `npm run test:*`, `docker*`.
+//! Command patterns: `npm run lint`, `npm run test:*`, `docker*`.
 
 use super::ShellWord;
 use super::word::{UnknownWord, WordPiece};
 
-/// A pattern as a policy has it.
+/// A command pattern from a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandPattern {
     signs: Vec<PatternSign>,
-    /// Whether more words may follow: `x:*`.
+    /// True if more words may follow: `x:*`.
     is_prefix: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PatternSign {
     Char(char),
-    /// Between two words.
+    /// The gap between two words.
     Space,
-    /// `*`: anything.
+    /// `*`: any text.
     Star,
 }
 
-/// What a command is made of, for matching.
+/// Element of a command, for matching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandUnit {
     Char(char),
     Space,
     Hole,
-    /// A hole that is part of one word, whatever it holds.
+    /// A hole that stays within one word.
     Field,
-    /// Up to the next [`Unit::Join`] stands what may not be there at all.
+    /// Starts an optional section that ends at the next [`CommandUnit::Join`].
     Fork,
     Join,
 }
 
-/// How sure a match has to be.
+/// Required certainty of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MatchCertainty {
-    /// Whatever is not known, it matches: for what opens.
+    /// Matches for every value of the unknown parts: for allow rules.
     Surely,
-    /// It may come to match: for what shuts.
+    /// Matches for some value of the unknown parts: for deny rules.
     Possibly,
 }
 
 impl CommandPattern {
-    /// Reads a pattern. Blanks at the ends do not count, and several are one.
+    /// Parses a pattern. Trims whitespace at the ends and collapses it between words.
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
         let (text, is_prefix) =
@@ -61,18 +61,18 @@ impl CommandPattern {
         Self { signs, is_prefix }
     }
 
-    /// Whether it says nothing: such a pattern matches nothing.
+    /// True for an empty pattern, which matches nothing.
     pub fn is_empty(&self) -> bool {
         self.signs.is_empty()
     }
 
-    /// Whether the first word of it is plain, so that it names one program.
+    /// The first word, if it contains no `*` and so names one program.
     pub(super) fn program(&self) -> Option<String> {
         let first = self.signs.iter().take_while(|sign| **sign != PatternSign::Space);
         first.map(|sign| if let PatternSign::Char(c) = sign { Some(*c) } else { None }).collect()
     }
 
-    /// Whether all that is written in it stands somewhere in a text.
+    /// True if all literal pieces of the pattern occur in a text.
     pub(super) fn is_mentioned(&self, text: &str) -> bool {
         let known =
             |sign: &PatternSign| if let PatternSign::Char(c) = sign { Some(*c) } else { None };
@@ -86,7 +86,7 @@ impl CommandPattern {
     pub(super) fn matches(&self, words: &[ShellWord], certainty: MatchCertainty) -> bool {
         let may_vanish =
             |word: &ShellWord| certainty == MatchCertainty::Possibly && may_vanish(word);
-        // Those at the start take the blank behind them along, all others the one before.
+        // Optional words at the start include the space after them, all others the space before.
         let leading = words.iter().take_while(|word| may_vanish(word)).count();
         let units = words.iter().enumerate().flat_map(move |(at, word)| {
             let (fork, join) = if may_vanish(word) {
@@ -104,7 +104,7 @@ impl CommandPattern {
         self.matches_units(units, certainty)
     }
 
-    /// Whether it matches a text as it stands, blanks for blanks.
+    /// True if the pattern matches a raw text, split at whitespace.
     pub(super) fn matches_text(&self, text: &str) -> bool {
         let units = text.split_whitespace().enumerate().flat_map(|(at, word)| {
             let space = (at > 0).then_some(CommandUnit::Space);
@@ -128,7 +128,7 @@ impl CommandPattern {
     }
 }
 
-/// Whether a word may come to be none at all.
+/// True if a word may expand to no word at all.
 fn may_vanish(word: &ShellWord) -> bool {
     let is_open = |piece: &WordPiece| {
         matches!(
@@ -146,7 +146,7 @@ fn units_of(
 ) -> impl Iterator<Item = CommandUnit> + Clone {
     let (first, second) = match piece {
         WordPiece::Char(c) => (CommandUnit::Char(c), None),
-        // An absolute path, whosever home it is.
+        // A home directory is an absolute path.
         WordPiece::Hole(UnknownWord::Tilde) if certainty == MatchCertainty::Possibly => {
             (CommandUnit::Char('/'), Some(CommandUnit::Hole))
         }
@@ -155,7 +155,7 @@ fn units_of(
     [first].into_iter().chain(second)
 }
 
-/// Whether the signs, and `more` behind them, match the units.
+/// True if the signs, followed by `more`, match the units.
 fn has_match(
     signs: &[PatternSign],
     more: &[PatternSign],
@@ -165,7 +165,7 @@ fn has_match(
     let count = signs.len() + more.len();
     let sign =
         |at: usize| signs.get(at).or_else(|| more.get(at.wrapping_sub(signs.len()))).copied();
-    // Nearly all patterns differ from nearly all commands in their first characters.
+    // Fast path: most patterns differ from most commands in the first characters.
     let mut start = 0;
     loop {
         let (Some(known), Some(unit)) = (sign(start), units.clone().next()) else { break };
@@ -183,14 +183,14 @@ fn has_match(
     matches_rest(&(start..count).filter_map(sign).collect::<Vec<_>>(), units, certainty)
 }
 
-/// Position by position, all states at once.
+/// Runs the NFA: one unit at a time, all states at once.
 fn matches_rest(
     signs: &[PatternSign],
     units: impl Iterator<Item = CommandUnit>,
     certainty: MatchCertainty,
 ) -> bool {
     let count = signs.len();
-    // After the units so far, which of the signs may all have been used.
+    // `used[n]`: the units so far may have consumed the first `n` signs.
     let mut used = vec![false; count + 1];
     let mut next = used.clone();
     used[0] = true;
@@ -214,7 +214,7 @@ fn matches_rest(
                 next[at] = true;
             }
             match (unit, certainty) {
-                // A hole may be any text, the empty one, too.
+                // A hole may be any text, including the empty one.
                 (CommandUnit::Hole, MatchCertainty::Possibly) => next[at..].fill(true),
                 (CommandUnit::Field, MatchCertainty::Possibly) => {
                     let end = signs[at..]
@@ -236,7 +236,7 @@ fn matches_rest(
     used[count]
 }
 
-/// A star may stand for nothing.
+/// Advances over stars, which may match nothing.
 fn skip_stars(signs: &[PatternSign], used: &mut [bool]) {
     for at in 0..signs.len() {
         if used[at] && signs[at] == PatternSign::Star {
@@ -249,7 +249,7 @@ fn is_same(sign: PatternSign, unit: CommandUnit, certainty: MatchCertainty) -> b
     match (sign, unit) {
         (PatternSign::Char(a), CommandUnit::Char(b)) => a == b,
         (PatternSign::Space, CommandUnit::Space) => true,
-        // A blank within a word is no space between words, unless somebody is to be refused.
+        // Whitespace inside a word is no gap between words, except for a deny rule.
         (PatternSign::Space, CommandUnit::Char(c)) => {
             certainty == MatchCertainty::Possibly && c.is_whitespace()
         }

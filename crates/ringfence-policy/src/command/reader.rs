@@ -1,60 +1,60 @@
-//! A text, and how far it has been read.
+//! Cursor over the text of a line.
 //!
-//! Everything that looks at the next character goes through [`Reader::peek`], which takes away a
-//! backslash before a newline as a shell does, wherever it is not quoted.
+//! All lookahead goes through [`LineReader::peek`]. It removes an unquoted backslash before a
+//! newline, as a shell does.
 
 use std::ops::Range;
 
 use super::heredoc::PendingHeredoc;
 use super::simple::RawCommand;
-use super::{LONGEST, ParseProblem, ReachedBy, ShellDialect, SimpleCommand};
+use super::{MAX_LINE_BYTES, ParseProblem, ReachedBy, ShellDialect, SimpleCommand};
 use crate::display::is_hidden;
 
-/// How deep substitutions and strings in strings may go.
+/// Maximum depth of substitutions and nested strings.
 const DEEPEST: usize = 40;
-/// How many parts a line may have.
+/// Maximum number of parts per line.
 const MOST: usize = 10_000;
-/// How many doubts are told.
+/// Maximum number of recorded doubts.
 const MOST_DOUBTS: usize = 100;
 
-/// What was found so far, in this text and all that was read because of it.
+/// Results so far, from this text and all texts nested in it.
 #[derive(Debug, Default)]
 pub(super) struct ParseFindings {
     pub(super) parts: Vec<SimpleCommand>,
     pub(super) doubts: Vec<ParseProblem>,
     pub(super) functions: Vec<String>,
     pub(super) bindings: Vec<super::Binding>,
-    /// Bytes of strings that were read because something would run them.
+    /// Bytes of nested strings parsed so far.
     followed: usize,
 }
 
-/// Where in the line a text stands.
+/// Position of a text in the line.
 #[derive(Debug, Clone)]
 pub(super) enum TextOrigin {
-    /// From this byte on, as it is.
+    /// Starts at this byte, unchanged.
     From(usize),
-    /// Somewhere in here: quotes or escapes were taken away.
+    /// Lies in this range, with quotes or escapes removed.
     Within(Range<usize>),
 }
 
 pub(super) struct LineReader<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
-    pub(super) ground: TextOrigin,
+    pub(super) origin: TextOrigin,
     pub(super) dialect: ShellDialect,
     pub(super) way: ReachedBy,
     pub(super) depth: usize,
     pub(super) pending: Vec<PendingHeredoc>,
-    /// Whether a text around this one waits for the body of a here-document.
+    /// Set when an enclosing text waits for the body of a here-document.
     pub(super) outer_waits: NewlineWait,
     pub(super) found: &'a mut ParseFindings,
 }
 
-/// Whether somebody waits for a newline.
+/// Pending here-document of an enclosing text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NewlineWait {
-    Nobody,
-    Somebody,
+    None,
+    Pending,
 }
 
 pub(super) type ReadResult<T> = Result<T, ParseProblem>;
@@ -65,28 +65,28 @@ impl<'a> LineReader<'a> {
         dialect: ShellDialect,
         found: &'a mut ParseFindings,
     ) -> ReadResult<Self> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_LINE_BYTES {
             return Err(ParseProblem {
-                position: LONGEST,
-                reason: "the line is too long to be read".into(),
+                position: MAX_LINE_BYTES,
+                reason: "the line is too long to parse".into(),
             });
         }
         let reader = Self {
             text,
             at: 0,
-            ground: TextOrigin::From(0),
+            origin: TextOrigin::From(0),
             dialect,
             way: ReachedBy::Plain,
             depth: 0,
             pending: Vec::new(),
-            outer_waits: NewlineWait::Nobody,
+            outer_waits: NewlineWait::None,
             found,
         };
         reader.check_characters()?;
         Ok(reader)
     }
 
-    /// bash drops or misreads these wherever they stand.
+    /// Rejects characters that bash drops or misreads everywhere.
     fn check_characters(&self) -> ReadResult<()> {
         match self.text.find(['\0', '\u{1}', '\u{7f}']) {
             Some(at) => Err(self.problem_at(at, "a control character that shells drop or misread")),
@@ -94,11 +94,11 @@ impl<'a> LineReader<'a> {
         }
     }
 
-    /// Reads another text that would be run because of this one.
-    pub(super) fn inner(
+    /// Parses another text that this one would run.
+    pub(super) fn parse_nested(
         &mut self,
         text: &str,
-        ground: TextOrigin,
+        origin: TextOrigin,
         dialect: ShellDialect,
         way: ReachedBy,
     ) -> ReadResult<()> {
@@ -106,24 +106,24 @@ impl<'a> LineReader<'a> {
         let mut reader = LineReader {
             text,
             at: 0,
-            ground,
+            origin,
             dialect,
             way,
             depth: self.depth,
             pending: Vec::new(),
-            outer_waits: NewlineWait::Nobody,
+            outer_waits: NewlineWait::None,
             found: self.found,
         };
-        reader.deeper()?;
+        reader.enter_level()?;
         reader.check_characters()?;
-        if reader.found.followed > LONGEST {
-            return Err(reader.problem("the strings in it are too long to be read"));
+        if reader.found.followed > MAX_LINE_BYTES {
+            return Err(reader.problem("the nested strings are too long to parse"));
         }
-        reader.whole()
+        reader.parse_all()
     }
 
-    /// All of the text.
-    pub(super) fn whole(&mut self) -> ReadResult<()> {
+    /// Parses the whole text.
+    pub(super) fn parse_all(&mut self) -> ReadResult<()> {
         self.list_until_end()?;
         match self.peek() {
             None => self.no_heredoc_left(),
@@ -134,11 +134,11 @@ impl<'a> LineReader<'a> {
         }
     }
 
-    /// One level down; whoever comes back up subtracts one.
-    pub(super) fn deeper(&mut self) -> ReadResult<()> {
+    /// Enters one nesting level. The caller decrements `depth` when it leaves.
+    pub(super) fn enter_level(&mut self) -> ReadResult<()> {
         self.depth += 1;
         if self.depth > DEEPEST {
-            Err(self.problem("it is nested too deeply to be read"))
+            Err(self.problem("the line is nested too deeply to parse"))
         } else {
             Ok(())
         }
@@ -146,19 +146,19 @@ impl<'a> LineReader<'a> {
 
     pub(super) fn add(&mut self, part: SimpleCommand) -> ReadResult<()> {
         if self.found.parts.len() >= MOST {
-            return Err(self.problem("it has too many parts to be read"));
+            return Err(self.problem("the line has too many commands to parse"));
         }
         self.found.parts.push(part);
         Ok(())
     }
 
-    /// A doubt about what stands at a byte of this text.
+    /// Records a doubt at a byte of this text.
     pub(super) fn doubt(&mut self, at: usize, reason: &str) {
         self.note(self.span(at, at).start, reason);
     }
 
-    /// A doubt about what stands at a byte of the line. One is enough for every rule, so that not
-    /// all of very many are kept.
+    /// Records a doubt at a byte of the line. One doubt is enough for every rule, so the number is
+    /// capped.
     pub(super) fn note(&mut self, position: usize, reason: &str) {
         let doubt = ParseProblem { position, reason: reason.to_owned() };
         if self.found.doubts.len() < MOST_DOUBTS && !self.found.doubts.contains(&doubt) {
@@ -174,29 +174,31 @@ impl<'a> LineReader<'a> {
         ParseProblem { position: self.span(at, at).start, reason: reason.into() }
     }
 
-    /// For what bash has of its own: not every `sh` reads it alike.
-    pub(super) fn bash_only(&self, what: &str) -> ReadResult<()> {
+    /// Rejects bash-only syntax in the POSIX dialect.
+    pub(super) fn require_bash(&self, what: &str) -> ReadResult<()> {
         match self.dialect {
             ShellDialect::Bash => Ok(()),
-            ShellDialect::Posix => Err(self.problem(format!("not every sh reads {what} alike"))),
+            ShellDialect::Posix => {
+                Err(self.problem(format!("sh implementations parse {what} differently")))
+            }
         }
     }
 
-    /// Of this text, in the line.
+    /// Converts a range of this text into a span of the line.
     pub(super) fn span(&self, start: usize, end: usize) -> Range<usize> {
-        match &self.ground {
+        match &self.origin {
             TextOrigin::From(base) => base + start..base + end,
             TextOrigin::Within(span) => span.clone(),
         }
     }
 
-    /// What is left, as it stands.
+    /// The unread text.
     pub(super) fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
 
-    /// Takes away backslashes before newlines.
-    fn settle(&mut self) {
+    /// Skips backslashes before newlines.
+    fn skip_line_joins(&mut self) {
         while self.rest().starts_with("\\\n") {
             self.at += 2;
         }
@@ -204,30 +206,30 @@ impl<'a> LineReader<'a> {
 
     /// The next character.
     pub(super) fn peek(&mut self) -> Option<char> {
-        self.settle();
+        self.skip_line_joins();
         self.rest().chars().next()
     }
 
-    /// The one after it.
+    /// The character after the next one.
     pub(super) fn peek_second(&mut self) -> Option<char> {
         let first = self.peek()?;
         let rest = &self.rest()[first.len_utf8()..];
         rest.trim_start_matches("\\\n").chars().next()
     }
 
-    /// The next character as it stands.
+    /// The next character, without joining lines.
     pub(super) fn peek_raw(&self) -> Option<char> {
         self.rest().chars().next()
     }
 
-    /// Takes the next character.
+    /// Consumes the next character.
     pub(super) fn bump(&mut self) -> Option<char> {
         let c = self.peek()?;
         self.at += c.len_utf8();
         Some(c)
     }
 
-    /// Takes `c` if it is next.
+    /// Consumes `c` if it is next.
     pub(super) fn take(&mut self, c: char) -> TakeResult {
         if self.peek() == Some(c) {
             self.at += c.len_utf8();
@@ -237,7 +239,7 @@ impl<'a> LineReader<'a> {
         }
     }
 
-    /// Takes these characters if they are next.
+    /// Consumes these characters if they are next.
     pub(super) fn take_all(&mut self, characters: &str) -> TakeResult {
         let before = self.at;
         for c in characters.chars() {
@@ -249,7 +251,7 @@ impl<'a> LineReader<'a> {
         TakeResult::It
     }
 
-    /// Blanks and a comment.
+    /// Skips blanks and a comment.
     pub(super) fn skip_blanks(&mut self) -> ReadResult<()> {
         let mut is_word_start =
             self.at == 0 || !self.text[..self.at].ends_with(|c: char| !is_separator(c));
@@ -270,25 +272,25 @@ impl<'a> LineReader<'a> {
         Ok(())
     }
 
-    /// Refuses what does not show, or shows as a space and is none.
+    /// Rejects invisible characters and characters that only look like a space.
     pub(super) fn check_shown(&self, c: char) -> ReadResult<()> {
         match c {
             '\n' | '\t' | ' ' => Ok(()),
             _ if is_hidden(c) || c.is_whitespace() => Err(self.problem(format!(
-                "U+{:04X} does not show, or shows as a space and is none",
+                "U+{:04X} is invisible, or only looks like a space",
                 u32::from(c)
             ))),
             _ => Ok(()),
         }
     }
 
-    /// A command that was read to its end: what it runs is followed.
-    pub(super) fn finish(&mut self, simple: RawCommand) -> ReadResult<()> {
-        self.settle_part(simple)
+    /// Finishes a command and follows the commands that it runs.
+    pub(super) fn finish_command(&mut self, simple: RawCommand) -> ReadResult<()> {
+        self.add_part(simple)
     }
 }
 
-/// Whether something was taken.
+/// Result of a conditional read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TakeResult {
     It,
@@ -296,12 +298,12 @@ pub(super) enum TakeResult {
 }
 
 impl TakeResult {
-    pub(super) fn it(self) -> bool {
+    pub(super) fn is_taken(self) -> bool {
         self == TakeResult::It
     }
 }
 
-/// Whether a character ends a word and stands for itself between words.
+/// True if a character ends a word and is an operator between words.
 pub(super) fn is_separator(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>')
 }

@@ -1,26 +1,26 @@
-//! Whether a command of an agent's shell runs in the sandbox.
+//! Decides if a command of an agent's shell runs in the sandbox.
 
 use serde::{Deserialize, Serialize};
 
 use super::ParsedLine;
-use super::excluded::{Exclusion, excluded};
+use super::excluded::{Exclusion, check_exclusion};
 use crate::grants::Grants;
 
-/// The settings that decide, as `sandbox` of a `settings.json` has them.
+/// Settings for the decision, as in `sandbox` of a `settings.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SandboxSettings {
-    /// Whether there is a sandbox at all.
+    /// True if the sandbox is enabled.
     pub enabled: bool,
-    /// If given: the only systems on which there is one.
+    /// If set, the only platforms with a sandbox.
     pub enabled_platforms: Option<Vec<Platform>>,
-    /// Whether nothing runs where a sandbox cannot be made.
+    /// True if nothing runs when no sandbox can be created.
     pub fail_if_unavailable: bool,
-    /// Whether a command may ask to run without.
+    /// True if a command may request to run unsandboxed.
     pub allow_unsandboxed_commands: bool,
-    /// Whether what runs in the sandbox needs nobody's consent.
+    /// True if sandboxed commands need no consent of the user.
     pub auto_allow_bash_if_sandboxed: bool,
-    /// Commands that run outside: `npm run lint`, `npm run test:*`, `docker*`.
+    /// Commands that run outside the sandbox: `npm run lint`, `npm run test:*`, `docker*`.
     pub excluded_commands: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Default for SandboxSettings {
             enabled: true,
             enabled_platforms: None,
             fail_if_unavailable: true,
-            // Whoever is confined does not choose whether it is, unless a person says so.
+            // A confined agent must not disable its own sandbox unless the user permits it.
             allow_unsandboxed_commands: false,
             auto_allow_bash_if_sandboxed: true,
             excluded_commands: Vec::new(),
@@ -38,13 +38,13 @@ impl Default for SandboxSettings {
     }
 }
 
-/// A system, by the word of `enabledPlatforms`.
+/// A platform, named as in `enabledPlatforms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Platform {
     /// Linux.
     Linux,
-    /// Linux inside Windows.
+    /// Windows Subsystem for Linux.
     Wsl,
     /// macOS.
     Macos,
@@ -53,11 +53,11 @@ pub enum Platform {
 }
 
 impl Grants {
-    /// What the policy says about that.
+    /// The settings from the resolved policy.
     pub fn sandbox_settings(&self) -> SandboxSettings {
         SandboxSettings {
             enabled: self.is_confined(),
-            // Where the policy switches it off on this system, it is off.
+            // `enabled` already accounts for the platform.
             enabled_platforms: None,
             fail_if_unavailable: self.sandbox.fail_if_unavailable,
             allow_unsandboxed_commands: self.sandbox.allow_unsandboxed,
@@ -73,8 +73,8 @@ impl Grants {
 }
 
 impl Platform {
-    /// The system of this word.
-    pub fn of(word: &str) -> Option<Platform> {
+    /// Parses the name of a platform.
+    pub fn from_word(word: &str) -> Option<Platform> {
         Some(match word {
             "linux" => Platform::Linux,
             "wsl" => Platform::Wsl,
@@ -85,76 +85,76 @@ impl Platform {
     }
 }
 
-/// A command that an agent wants to run, and where.
+/// A command that an agent wants to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxQuery<'a> {
-    /// The line for the shell.
+    /// The shell command line.
     pub command: &'a str,
-    /// Whether it asks for no sandbox (`dangerouslyDisableSandbox`).
-    pub wish: SandboxWish,
-    /// The system.
+    /// Requested sandbox use (`dangerouslyDisableSandbox`).
+    pub request: SandboxWish,
+    /// The current platform.
     pub platform: Platform,
-    /// Whether a sandbox can be made here.
+    /// Availability of the sandbox on this host.
     pub ability: SandboxAbility,
 }
 
-/// What a command asks for.
+/// Requested sandbox use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SandboxWish {
-    /// Nothing.
+    /// No request.
     #[default]
     Default,
-    /// To run without a sandbox.
+    /// Run without a sandbox.
     Unsandboxed,
 }
 
-/// Whether a sandbox can be made.
+/// Availability of the sandbox on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxAbility {
-    /// Yes.
+    /// A sandbox can be created.
     Available,
-    /// No.
+    /// No sandbox can be created.
     Unavailable,
 }
 
-/// What is to be done with a command.
+/// Decision for a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SandboxChoice {
-    /// It runs in the sandbox.
+    /// Run in the sandbox.
     Sandboxed(RunConsent),
-    /// It runs outside.
+    /// Run outside the sandbox.
     Unsandboxed(UnsandboxedReason),
-    /// It does not run: there is no sandbox here, and there has to be one.
+    /// Do not run: a sandbox is required and not available.
     Refused,
 }
 
-/// Whether somebody has to agree.
+/// Need for the user's consent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunConsent {
-    /// Nobody: the sandbox confines it.
+    /// No consent needed: the sandbox confines the command.
     Given,
-    /// As for any command.
+    /// Consent needed, as for any command.
     Needed,
 }
 
-/// Why a command runs outside.
+/// Reason for which a command runs outside the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnsandboxedReason {
-    /// The sandbox is switched off.
+    /// The sandbox is disabled.
     Disabled,
-    /// It is not for this system.
+    /// The sandbox is not enabled on this platform.
     OtherPlatform,
-    /// It cannot be made here, and that is accepted.
+    /// The sandbox is not available, and the settings accept that.
     Unavailable,
-    /// The command asked for it, and may.
+    /// The command requested it, and the settings permit it.
     Asked,
-    /// There is no command.
+    /// The command line is empty.
     Empty,
-    /// Every part of it is excluded.
+    /// Every part of the command is excluded.
     Excluded,
 }
 
-/// Whether a command runs in the sandbox, outside, or not at all.
+/// Decides if a command runs in the sandbox, outside, or not at all.
 pub fn should_use_sandbox(settings: &SandboxSettings, wanted: SandboxQuery<'_>) -> SandboxChoice {
     use SandboxChoice::{Refused, Sandboxed, Unsandboxed as Outside};
     if !settings.enabled {
@@ -174,15 +174,16 @@ pub fn should_use_sandbox(settings: &SandboxSettings, wanted: SandboxQuery<'_>) 
             Outside(UnsandboxedReason::Unavailable)
         };
     }
-    if wanted.wish == SandboxWish::Unsandboxed && settings.allow_unsandboxed_commands {
+    if wanted.request == SandboxWish::Unsandboxed && settings.allow_unsandboxed_commands {
         return Outside(UnsandboxedReason::Asked);
     }
-    // A shell takes any other blank for the name of a program.
+    // A shell reads any other whitespace as the name of a program.
     if wanted.command.chars().all(|c| " \t\n".contains(c)) {
         return Outside(UnsandboxedReason::Empty);
     }
     let line = ParsedLine::parse(wanted.command);
-    if matches!(excluded(line.as_ref(), &settings.excluded_commands), Exclusion::Outside(_)) {
+    if matches!(check_exclusion(line.as_ref(), &settings.excluded_commands), Exclusion::Outside(_))
+    {
         return Outside(UnsandboxedReason::Excluded);
     }
     Sandboxed(if settings.auto_allow_bash_if_sandboxed {
@@ -198,7 +199,7 @@ mod tests {
 
     const WANTED: SandboxQuery<'_> = SandboxQuery {
         command: "docker ps",
-        wish: SandboxWish::Default,
+        request: SandboxWish::Default,
         platform: Platform::Linux,
         ability: SandboxAbility::Available,
     };
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_there_is_a_sandbox_comes_first() {
+    fn availability_of_sandbox_is_checked_first() {
         use SandboxChoice::{Refused, Sandboxed, Unsandboxed as Outside};
         check("{}", WANTED, Sandboxed(RunConsent::Given));
         check(r#"{"enabled": false}"#, WANTED, Outside(UnsandboxedReason::Disabled));
@@ -232,20 +233,20 @@ mod tests {
         check(r#"{"enabled": false}"#, unavailable, Outside(UnsandboxedReason::Disabled));
     }
 
-    /// Promise: P79
+    /// Promise: excluded-lines
     #[test]
-    fn a_command_switches_its_sandbox_off_only_where_it_may() {
+    fn unsandboxed_request_needs_permission() {
         use SandboxChoice::{Sandboxed, Unsandboxed as Outside};
-        let asking = SandboxQuery { wish: SandboxWish::Unsandboxed, ..WANTED };
+        let asking = SandboxQuery { request: SandboxWish::Unsandboxed, ..WANTED };
         check("{}", asking, Sandboxed(RunConsent::Given));
         check(r#"{"allowUnsandboxedCommands": false}"#, asking, Sandboxed(RunConsent::Given));
         check(r#"{"allowUnsandboxedCommands": true}"#, asking, Outside(UnsandboxedReason::Asked));
         check(r#"{"allowUnsandboxedCommands": true}"#, WANTED, Sandboxed(RunConsent::Given));
     }
 
-    /// Promise: P79
+    /// Promise: excluded-lines
     #[test]
-    fn what_is_excluded_runs_outside_and_nothing_beside_it() {
+    fn only_fully_excluded_lines_run_outside_sandbox() {
         use SandboxChoice::{Sandboxed, Unsandboxed as Outside};
         let settings =
             r#"{"excludedCommands": ["docker", "npm:*"], "autoAllowBashIfSandboxed": false}"#;

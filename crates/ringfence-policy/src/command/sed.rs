@@ -1,49 +1,49 @@
-//! Scripts of `sed`: the commands they run and the files they open.
+//! `sed` scripts: the commands they run and the files they open.
 //!
 //! `e` and the flag `e` of `s` run a program, `w` and `W` write a file, `r` and `R` read one. A
-//! script that is not understood for certain is a doubt.
+//! script that is not fully understood is a doubt.
 
 use super::reader::{LineReader, ReadResult};
 use super::simple::RawCommand;
 use super::{ReachedBy, Redirect, ShellDialect, ShellWord, SimpleCommand};
 
-/// An effect of a script beyond the text that it prints.
+/// Side effect of a script.
 #[derive(Debug, PartialEq, Eq)]
-enum Effect {
+enum SedEffect {
     /// `e COMMAND`.
     Runs(String),
-    /// `e` alone, and `s///e`: the text itself is run.
+    /// `e` alone, and `s///e`: sed runs its own text.
     RunsText,
     Reads(String),
     Writes(String),
 }
 
 impl LineReader<'_> {
-    /// Follows what a script of `sed` does.
+    /// Follows the effects of a `sed` script.
     pub(super) fn sed(&mut self, part: &SimpleCommand) -> ReadResult<()> {
         let at = part.span.start;
         let effects = script(&part.words()[1..]).and_then(|script| Script::new(&script).effects());
         let Some(effects) = effects else {
-            self.note(at, "sed may be told by its script to run something");
+            self.note(at, "the sed script may run a program");
             return Ok(());
         };
         for effect in effects {
             match effect {
-                Effect::Runs(command) => {
-                    self.string(Some(command), part, ShellDialect::Posix, "what sed runs")?
+                SedEffect::Runs(command) => {
+                    self.string(Some(command), part, ShellDialect::Posix, "the command of sed")?
                 }
-                Effect::RunsText => self.note(at, "sed runs the text that it reads"),
-                Effect::Reads(file) => self.opened(part, "<", &file)?,
-                Effect::Writes(file) => self.opened(part, ">", &file)?,
+                SedEffect::RunsText => self.note(at, "sed runs its input as a command"),
+                SedEffect::Reads(file) => self.opened(part, "<", &file)?,
+                SedEffect::Writes(file) => self.opened(part, ">", &file)?,
             }
         }
         Ok(())
     }
 
-    /// A file that a script opens counts as one to which a stream is led.
+    /// Records a file that a script opens as a redirection.
     fn opened(&mut self, part: &SimpleCommand, operator: &str, file: &str) -> ReadResult<()> {
         let span = part.span.clone();
-        let target = ShellWord::literal_of(file, span.clone());
+        let target = ShellWord::from_literal(file, span.clone());
         let redirect = Redirect {
             span: span.clone(),
             descriptor: String::new(),
@@ -51,21 +51,24 @@ impl LineReader<'_> {
             target,
         };
         let outer = std::mem::replace(&mut self.way, ReachedBy::Followed);
-        self.finish(RawCommand { span, redirects: vec![redirect], ..RawCommand::default() })?;
+        self.finish_command(RawCommand {
+            span,
+            redirects: vec![redirect],
+            ..RawCommand::default()
+        })?;
         self.way = outer;
         Ok(())
     }
 }
 
-/// The script among the arguments; `None` where it is not known. A file of `-f` is a script as that
-/// of a shell is, and is not looked into.
+/// The script in the arguments; `None` if unknown. A script file (`-f`) is not read, like a shell
+/// script.
 fn script(words: &[ShellWord]) -> Option<String> {
     let mut scripts: Vec<String> = Vec::new();
     let mut plain: Vec<String> = Vec::new();
     let (mut has_file, mut at) = (false, 0);
     while at < words.len() {
-        // A file that is named by a pattern is none of the options, unless it may begin with a
-        // dash.
+        // A file named by a glob is not an option, unless it may begin with a dash.
         let word = &words[at];
         let Some(text) = word.literal() else {
             if plain.is_empty() && scripts.is_empty() && !has_file
@@ -111,7 +114,7 @@ fn script(words: &[ShellWord]) -> Option<String> {
     Some(scripts.join("\n"))
 }
 
-/// Reads options of one letter; answers how many of the words behind them are theirs.
+/// Parses short options. Returns the number of following words that belong to them.
 fn letters(
     letters: &str,
     next: Option<&ShellWord>,
@@ -143,7 +146,7 @@ fn letters(
     Some(0)
 }
 
-/// A script while it is read.
+/// Cursor over a script.
 struct Script {
     text: Vec<char>,
     at: usize,
@@ -164,8 +167,8 @@ impl Script {
         }
     }
 
-    /// All effects in order; `None` where the script is not understood.
-    fn effects(mut self) -> Option<Vec<Effect>> {
+    /// All effects in order; `None` if the script is not understood.
+    fn effects(mut self) -> Option<Vec<SedEffect>> {
         let mut effects = Vec::new();
         loop {
             self.skip(|c| c.is_whitespace() || c == ';' || c == '{' || c == '}');
@@ -184,11 +187,11 @@ impl Script {
                 ':' | 'b' | 't' | 'T' | 'v' => self.skip(|c| c != '\n' && c != ';' && c != '}'),
                 'a' | 'i' | 'c' => self.appended(),
                 'e' => effects.push(match self.line() {
-                    command if command.is_empty() => Effect::RunsText,
-                    command => Effect::Runs(command),
+                    command if command.is_empty() => SedEffect::RunsText,
+                    command => SedEffect::Runs(command),
                 }),
-                'r' | 'R' => effects.push(Effect::Reads(self.line())),
-                'w' | 'W' => effects.push(Effect::Writes(self.line())),
+                'r' | 'R' => effects.push(SedEffect::Reads(self.line())),
+                'w' | 'W' => effects.push(SedEffect::Writes(self.line())),
                 's' => self.substitution(&mut effects)?,
                 'y' => {
                     let delimiter = self.delimiter()?;
@@ -200,7 +203,7 @@ impl Script {
         }
     }
 
-    /// `1`, `$`, `/re/I`, `\,re,`, `first~step`, `1,+3`.
+    /// Skips addresses: `1`, `$`, `/re/I`, `\,re,`, `first~step`, `1,+3`.
     fn addresses(&mut self) -> Option<()> {
         loop {
             match self.peek() {
@@ -231,7 +234,7 @@ impl Script {
         Some(delimiter)
     }
 
-    /// Up to and with a delimiter. One in brackets is read differently by implementations.
+    /// Skips up to and including a delimiter. Implementations differ on a delimiter in brackets.
     fn delimited(&mut self, delimiter: char) -> Option<()> {
         let mut in_brackets = false;
         loop {
@@ -247,10 +250,10 @@ impl Script {
         }
     }
 
-    fn substitution(&mut self, effects: &mut Vec<Effect>) -> Option<()> {
+    fn substitution(&mut self, effects: &mut Vec<SedEffect>) -> Option<()> {
         let delimiter = self.delimiter()?;
         self.delimited(delimiter)?;
-        // Brackets mean nothing in a replacement.
+        // Brackets have no meaning in a replacement.
         loop {
             let c = self.peek()?;
             self.at += 1;
@@ -265,11 +268,11 @@ impl Script {
                 Some(c) if c.is_ascii_digit() || "gpiImM".contains(c) => self.at += 1,
                 Some('e') => {
                     self.at += 1;
-                    effects.push(Effect::RunsText);
+                    effects.push(SedEffect::RunsText);
                 }
                 Some('w') => {
                     self.at += 1;
-                    effects.push(Effect::Writes(self.line()));
+                    effects.push(SedEffect::Writes(self.line()));
                     return Some(());
                 }
                 None | Some('\n' | ';' | '}' | ' ' | '\t' | '#') => return Some(()),
@@ -278,14 +281,14 @@ impl Script {
         }
     }
 
-    /// The rest of the line, without blanks around it.
+    /// Consumes the rest of the line, trimmed.
     fn line(&mut self) -> String {
         let start = self.at;
         self.skip(|c| c != '\n');
         self.text[start..self.at].iter().collect::<String>().trim().to_owned()
     }
 
-    /// The text of `a`, `i` and `c`: lines that end with a backslash go on.
+    /// Skips the text of `a`, `i` and `c`, which continues after a line that ends with a backslash.
     fn appended(&mut self) {
         while let Some(c) = self.peek() {
             self.at += 1;
@@ -303,7 +306,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(script: &str, expect: Option<&[Effect]>) {
+    fn check(script: &str, expect: Option<&[SedEffect]>) {
         assert_eq!(Script::new(script).effects().as_deref(), expect, "{script}");
     }
 
@@ -334,16 +337,16 @@ mod tests {
 
     #[test]
     fn commands_and_files_of_a_script_are_found() {
-        check("1e id", Some(&[Effect::Runs("id".into())]));
-        check("e", Some(&[Effect::RunsText]));
-        check("s/x/id/e", Some(&[Effect::RunsText]));
-        check("p;$!{e id\n}", Some(&[Effect::Runs("id".into())]));
-        check("s/x/y/gw /tmp/out", Some(&[Effect::Writes("/tmp/out".into())]));
+        check("1e id", Some(&[SedEffect::Runs("id".into())]));
+        check("e", Some(&[SedEffect::RunsText]));
+        check("s/x/id/e", Some(&[SedEffect::RunsText]));
+        check("p;$!{e id\n}", Some(&[SedEffect::Runs("id".into())]));
+        check("s/x/y/gw /tmp/out", Some(&[SedEffect::Writes("/tmp/out".into())]));
         check(
             "w /tmp/a\nr /tmp/b",
-            Some(&[Effect::Writes("/tmp/a".into()), Effect::Reads("/tmp/b".into())]),
+            Some(&[SedEffect::Writes("/tmp/a".into()), SedEffect::Reads("/tmp/b".into())]),
         );
-        check("/x/ , $ W f", Some(&[Effect::Writes("f".into())]));
+        check("/x/ , $ W f", Some(&[SedEffect::Writes("f".into())]));
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! What a shell is told to run: a string, a script, or its input.
+//! Shell invocations: the string, the script or the input that a shell runs.
 
 use super::reader::{LineReader, ReadResult};
-use super::{Redirect, ShellDialect, SimpleCommand};
+use super::{Redirect, ShellDialect, ShellWord, SimpleCommand};
 
-/// Whether a file is whatever somebody gives at that moment.
+/// True if the content of a file is only known at run time: a device, a pipe, `/proc`, or a path
+/// with `..`.
 pub(super) fn is_stream(file: &str) -> bool {
     let mut names = file.split('/').filter(|name| !matches!(*name, "" | "."));
     let is_of_kernel =
@@ -12,7 +13,7 @@ pub(super) fn is_stream(file: &str) -> bool {
 }
 
 impl LineReader<'_> {
-    /// A shell: what it is told to run, if that is known. `None` is one whose grammar is its own.
+    /// Follows a shell invocation. A `dialect` of `None` is a shell with its own grammar.
     pub(super) fn shell(
         &mut self,
         part: &SimpleCommand,
@@ -25,7 +26,7 @@ impl LineReader<'_> {
         let mut source = ShellTextSource::Script;
         while let Some(word) = words.get(at) {
             let Some(text) = word.literal() else {
-                return self.unknown(word.span.clone(), "what a shell is told to run");
+                return self.add_unknown(word.span.clone(), "the command of a shell");
             };
             if text == "--" || text == "-" {
                 at += 1;
@@ -40,7 +41,7 @@ impl LineReader<'_> {
                     "posix" => dialect = dialect.map(|_| ShellDialect::Posix),
                     "login" | "norc" | "noprofile" | "restricted" | "verbose" | "noediting" => {}
                     "version" | "help" => return Ok(()),
-                    _ => return self.unknown(word.span.clone(), "what a shell is told to run"),
+                    _ => return self.add_unknown(word.span.clone(), "the command of a shell"),
                 }
                 continue;
             }
@@ -50,11 +51,13 @@ impl LineReader<'_> {
                     's' if source == ShellTextSource::Script => source = ShellTextSource::Input,
                     'o' => {
                         if words.get(at).is_none_or(|word| word.literal().is_none()) {
-                            return self.unknown(part.span.clone(), "what a shell is told to run");
+                            return self.add_unknown(part.span.clone(), "the command of a shell");
                         }
                         if words[at].is("keyword") {
-                            return self
-                                .unknown(part.span.clone(), "what a shell reads by other rules");
+                            return self.add_unknown(
+                                part.span.clone(),
+                                "the command of a shell with other parsing options",
+                            );
                         }
                         if words[at].is("posix") {
                             dialect = dialect.map(|_| ShellDialect::Posix);
@@ -62,19 +65,31 @@ impl LineReader<'_> {
                         at += 1;
                     }
                     'O' | 'k' => {
-                        return self
-                            .unknown(word.span.clone(), "what a shell reads by other rules");
+                        return self.add_unknown(
+                            word.span.clone(),
+                            "the command of a shell with other parsing options",
+                        );
                     }
                     _ if letter.is_ascii_alphabetic() => {}
-                    _ => return self.unknown(word.span.clone(), "what a shell is told to run"),
+                    _ => return self.add_unknown(word.span.clone(), "the command of a shell"),
                 }
             }
         }
-        let first = words.get(at);
+        self.shell_text(part, documents, dialect, (source, words.get(at)))
+    }
+
+    /// Follows the text that a shell runs, once its options are read.
+    fn shell_text(
+        &mut self,
+        part: &SimpleCommand,
+        documents: usize,
+        dialect: Option<ShellDialect>,
+        (source, first): (ShellTextSource, Option<&ShellWord>),
+    ) -> ReadResult<()> {
         match (source, first, dialect) {
             (ShellTextSource::Words, None, _) => Ok(()),
             (ShellTextSource::Words, Some(word), Some(dialect)) => {
-                self.string(word.literal(), part, dialect, "what a shell is told to run")
+                self.string(word.literal(), part, dialect, "the command of a shell")
             }
             (ShellTextSource::Script, Some(word), _)
                 if word.literal().is_some_and(|file| !is_stream(&file)) =>
@@ -83,13 +98,13 @@ impl LineReader<'_> {
             }
             (ShellTextSource::Input, ..) | (ShellTextSource::Script, None, _) => match dialect {
                 Some(dialect) => self.shell_input(part, documents, dialect),
-                None => self.unknown(part.span.clone(), "what a shell reads from its input"),
+                None => self.add_unknown(part.span.clone(), "the input of a shell"),
             },
-            _ => self.unknown(part.span.clone(), "what a shell is told to run"),
+            _ => self.add_unknown(part.span.clone(), "the command of a shell"),
         }
     }
 
-    /// What a shell reads: a here-string or a here-document, or what nobody knows.
+    /// Follows the input of a shell: a here-string or a here-document; anything else is unknown.
     fn shell_input(
         &mut self,
         part: &SimpleCommand,
@@ -103,7 +118,7 @@ impl LineReader<'_> {
         let inputs: Vec<_> = part.redirects.iter().filter(is_input).collect();
         match inputs.as_slice() {
             [redirect] if redirect.descriptor.is_empty() && redirect.operator == "<<<" => {
-                self.string(redirect.target.literal(), part, dialect, "what a shell reads")
+                self.string(redirect.target.literal(), part, dialect, "the here-string of a shell")
             }
             [redirect]
                 if redirect.descriptor.is_empty()
@@ -116,14 +131,14 @@ impl LineReader<'_> {
                 }
                 Ok(())
             }
-            _ => self.unknown(part.span.clone(), "what a shell reads from its input"),
+            _ => self.add_unknown(part.span.clone(), "the input of a shell"),
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ShellTextSource {
-    /// A file that is named, or else the input.
+    /// A named file, or else standard input.
     Script,
     /// `-c`.
     Words,

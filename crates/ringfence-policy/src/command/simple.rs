@@ -10,19 +10,19 @@ use super::variables;
 use super::word::QuoteKind;
 use super::{Assignment, Redirect, ShellWord};
 
-/// A simple command as it stands.
+/// A simple command as written.
 #[derive(Debug, Default)]
 pub(super) struct RawCommand {
     pub(super) span: Range<usize>,
     pub(super) assignments: Vec<Assignment>,
     pub(super) words: Vec<ShellWord>,
     pub(super) redirects: Vec<Redirect>,
-    /// How many of the here-documents that wait for their bodies are its own.
+    /// Number of the pending here-documents that belong to this command.
     pub(super) documents: usize,
 }
 
 impl LineReader<'_> {
-    /// A simple command, or a function whose name stands here.
+    /// Parses a simple command or a function definition.
     pub(super) fn simple_or_function(&mut self) -> ReadResult<()> {
         let mut simple = RawCommand::default();
         self.peek();
@@ -30,7 +30,7 @@ impl LineReader<'_> {
         let mut end = start;
         loop {
             self.skip_blanks()?;
-            if self.redirect(None, &mut simple)?.it() {
+            if self.redirect(None, &mut simple)?.is_taken() {
                 end = self.at;
                 continue;
             }
@@ -38,7 +38,7 @@ impl LineReader<'_> {
             let Some(word) = self.word()? else { break };
             if is_descriptor(&word) && matches!(self.peek(), Some('<' | '>')) {
                 if word.bare.starts_with('{') {
-                    self.bash_only("`{name}>`")?;
+                    self.require_bash("`{name}>`")?;
                 }
                 self.redirect(Some(from), &mut simple)?;
             } else if self.peek() == Some('(') && !word.bare.ends_with('=') {
@@ -49,7 +49,9 @@ impl LineReader<'_> {
                     return self.function(&word);
                 }
                 return Err(self.problem("unexpected `(`"));
-            } else if simple.words.is_empty() && self.assignment(&word, from, &mut simple)?.it() {
+            } else if simple.words.is_empty()
+                && self.assignment(&word, from, &mut simple)?.is_taken()
+            {
             } else {
                 self.argument(word, from, &mut simple)?;
             }
@@ -72,10 +74,10 @@ impl LineReader<'_> {
             });
         }
         simple.span = self.span(start, end);
-        self.finish(simple)
+        self.finish_command(simple)
     }
 
-    /// At the parenthesis after a name.
+    /// Parses at the parenthesis after a function name.
     fn function(&mut self, name: &ShellWord) -> ReadResult<()> {
         self.bump();
         self.skip_blanks()?;
@@ -84,7 +86,7 @@ impl LineReader<'_> {
             |name: &str| name.chars().all(|c| c.is_alphanumeric() || "_-.:+@%,^/".contains(c));
         match name.literal().filter(|name| is_plain(name)) {
             Some(plain)
-                if name.quoting == QuoteKind::Bare && !is_reserved && self.take(')').it() =>
+                if name.quoting == QuoteKind::Bare && !is_reserved && self.take(')').is_taken() =>
             {
                 self.function_body(plain)
             }
@@ -92,7 +94,7 @@ impl LineReader<'_> {
         }
     }
 
-    /// An argument, or the program.
+    /// Adds the program or an argument.
     fn argument(
         &mut self,
         word: ShellWord,
@@ -126,7 +128,7 @@ impl LineReader<'_> {
         Ok(())
     }
 
-    /// Takes `word` as an assignment if it is one.
+    /// Consumes `word` as an assignment if it is one.
     fn assignment(
         &mut self,
         word: &ShellWord,
@@ -140,20 +142,23 @@ impl LineReader<'_> {
         }
         let mut rest = &word.bare[name.len()..];
         if rest.starts_with('[') {
-            self.bash_only("a subscript")?;
+            self.require_bash("a subscript")?;
             let Some((subscript, after)) = rest[1..].split_once(']') else {
-                return Err(self.problem_at(from, "a subscript that shells may read differently"));
+                return Err(self.problem_at(from, "a subscript that shells may parse differently"));
             };
             if !subscript.chars().all(|c| c.is_ascii_digit()) || subscript.is_empty() {
-                self.doubt(from, "a subscript is arithmetic, which evaluates what variables hold");
+                self.doubt(
+                    from,
+                    "a subscript is arithmetic, which evaluates the values of variables",
+                );
             }
             if !after.starts_with(['=', '+']) || subscript.contains('[') {
-                return Err(self.problem_at(from, "a subscript that shells may read differently"));
+                return Err(self.problem_at(from, "a subscript that shells may parse differently"));
             }
             rest = after;
         }
         if rest.starts_with("+=") {
-            self.bash_only("`+=`")?;
+            self.require_bash("`+=`")?;
         } else if !rest.starts_with('=') {
             return Ok(TakeResult::Nothing);
         }
@@ -162,15 +167,15 @@ impl LineReader<'_> {
             if !matches!(rest, "=" | "+=") || !word.is_plain(&word.bare) {
                 return Err(self.problem("unexpected `(`"));
             }
-            self.bash_only("an array")?;
-            // Behind a redirection and another assignment it is none.
+            self.require_bash("an array")?;
+            // bash does not read an array after a redirection and another assignment.
             if !simple.redirects.is_empty() {
-                return Err(self.problem("an array behind a redirection"));
+                return Err(self.problem("an array after a redirection"));
             }
             raws = Some(self.array()?);
         }
         if variables::NUMBERS.contains(&name.as_str()) {
-            self.doubt(from, "what is assigned to a number of bash's own is evaluated");
+            self.doubt(from, "bash evaluates a value assigned to one of its numeric variables");
         }
         let value =
             || word.raw.split_once('=').map_or_else(String::new, |(_, value)| value.to_owned());
@@ -182,7 +187,7 @@ impl LineReader<'_> {
         Ok(TakeResult::It)
     }
 
-    /// At the parenthesis of `x=(…)`.
+    /// Parses at the parenthesis of `x=(…)`.
     fn array(&mut self) -> ReadResult<Vec<String>> {
         self.bump();
         let mut raws = Vec::new();
@@ -194,15 +199,15 @@ impl LineReader<'_> {
             self.skip_newlines()?;
             let from = self.at;
             match self.word()? {
-                // Bash takes all that follows for the subscript, blanks and parentheses too, until
-                // a bracket closes it.
+                // bash reads everything up to the closing bracket as the subscript, including
+                // blanks and parentheses.
                 Some(word) if word.bare.starts_with('[') && !word.bare.contains(']') => {
-                    return Err(self.problem("a subscript in an array that nothing closes"));
+                    return Err(self.problem("unclosed subscript in an array"));
                 }
                 Some(word) if word.bare.starts_with('[') && word.raw.contains('=') => {
                     self.doubt(
                         from,
-                        "a subscript is arithmetic, which evaluates what variables hold",
+                        "a subscript is arithmetic, which evaluates the values of variables",
                     );
                 }
                 Some(word) => raws.push(word.raw),
@@ -213,18 +218,18 @@ impl LineReader<'_> {
             }
         }
         if self.take(')') == TakeResult::Nothing {
-            return Err(self.problem("an array that nothing closes"));
+            return Err(self.problem("unclosed array"));
         }
-        // What follows at once would be part of the same word.
+        // Text directly after the array would be part of the same word.
         match self.peek() {
             Some(c) if !is_separator(c) || c == '(' || c == '<' || c == '>' => {
-                Err(self.problem("an array with something behind it"))
+                Err(self.problem("text directly after an array"))
             }
             _ => Ok(raws),
         }
     }
 
-    /// Takes a redirection if one is next; `from` is where its descriptor stands.
+    /// Consumes a redirection if one is next; `from` is the position of its fd.
     pub(super) fn redirect(
         &mut self,
         from: Option<usize>,
@@ -245,17 +250,18 @@ impl LineReader<'_> {
             }
             _ => {
                 self.skip_blanks()?;
-                self.word()?.ok_or_else(|| self.problem("a redirection that leads nowhere"))?
+                self.word()?.ok_or_else(|| self.problem("a redirection without a target"))?
             }
         };
-        // A hyphen that closes a descriptor is a word of its own for bash, whatever follows.
+        // For bash, a hyphen that closes an fd is a separate word, regardless of the next
+        // character.
         if operator.ends_with('&') && target.prefix().starts_with('-') && !target.is_plain("-") {
-            return Err(self.problem("a redirection that shells may read differently"));
+            return Err(self.problem("a redirection that shells may parse differently"));
         }
         if self.peek() == Some('(')
             || is_descriptor(&target) && matches!(self.peek(), Some('<' | '>'))
         {
-            return Err(self.problem("a redirection that leads nowhere"));
+            return Err(self.problem("a redirection without a target"));
         }
         let is_bash = match operator {
             "&>" | "&>>" | "<<<" => true,
@@ -265,7 +271,7 @@ impl LineReader<'_> {
             _ => false,
         };
         if is_bash {
-            self.bash_only(&format!("`{operator}`"))?;
+            self.require_bash(&format!("`{operator}`"))?;
         }
         simple.redirects.push(Redirect {
             span: self.span(from, self.at),
@@ -283,11 +289,11 @@ impl LineReader<'_> {
         {
             return Ok(None);
         }
-        // The longer ones first.
+        // Longest first.
         const OPERATORS: &[&str] =
             &["<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">", "&>>", "&>"];
         let before = self.at;
-        let found = OPERATORS.iter().find(|operator| self.take_all(operator).it()).copied();
+        let found = OPERATORS.iter().find(|operator| self.take_all(operator).is_taken()).copied();
         self.at = before;
         Ok(found)
     }
@@ -297,7 +303,7 @@ fn is_name(name: &str) -> bool {
     name.starts_with(is_name_start) && name.chars().all(|c| is_name_start(c) || c.is_ascii_digit())
 }
 
-/// Whether a word before a redirection says which descriptor is meant.
+/// True if a word before a redirection is an fd: a number or `{name}`.
 fn is_descriptor(word: &ShellWord) -> bool {
     let text = word.bare.as_str();
     let is_number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());

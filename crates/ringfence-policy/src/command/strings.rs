@@ -1,21 +1,21 @@
-//! Commands in the code of other languages, where they are written as strings.
+//! Shell commands in string literals of other languages.
 
 use super::ShellWord;
 use super::unwrap::base_name;
 
-/// Programs that are given code as an argument.
+/// Interpreters that take code as an argument.
 const INTERPRETERS: &[&str] = &[
     "python", "pypy", "perl", "ruby", "node", "nodejs", "bun", "deno", "php", "lua", "awk", "gawk",
     "mawk",
 ];
-/// Words without which code starts no program.
+/// Words that code needs to start a program.
 const STARTING: &[&str] =
     &["system", "exec", "spawn", "popen", "subprocess", "Popen", "check_output", "`", "| getline"];
 
 /// Lines that the code in an interpreter's arguments may run.
 ///
-/// Only strings that stand in the code as they are. A language has many ways to put one together,
-/// and no rule on text is a wall against them.
+/// Finds only complete string literals. A language has many ways to build a string, and a text rule
+/// cannot stop them.
 pub(super) fn commands(words: &[ShellWord]) -> Vec<String> {
     let Some(program) = words.first().and_then(ShellWord::literal) else { return Vec::new() };
     let name = base_name(&program).trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -36,7 +36,7 @@ pub(super) fn commands(words: &[ShellWord]) -> Vec<String> {
         .collect()
 }
 
-/// The strings of a code.
+/// The string literals in the code.
 fn quoted(code: &str) -> Vec<String> {
     let mut strings = Vec::new();
     let mut rest = code;

@@ -1,4 +1,4 @@
-//! What is left of a command when assignments and wrappers are taken away, one after the other.
+//! Removes assignments and wrappers from a command, one after the other.
 
 use std::ops::Range;
 
@@ -10,15 +10,15 @@ use super::word::{self, UnknownWord};
 use super::wrappers::{WRAPPERS, WrapperManner, WrapperProgram};
 use super::{Assignment, ReachedBy, ShellWord, SimpleCommand, UnwrappedCommand};
 
-/// How many wrappers may stand one inside the other.
+/// Maximum number of nested wrappers.
 const DEEPEST: usize = 32;
-/// How many words there may be in all layers of a command that has a wrapper.
+/// Maximum number of words in all layers of a wrapped command.
 const MOST_WORDS: usize = 200_000;
-/// Where the system has its programs.
+/// System directories of programs.
 const DIRECTORIES: &[&str] =
     &["/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/usr/local/sbin/"];
 
-/// The name of a program that is called by name, or by its path in a directory of the system.
+/// Name of a program called by name, or by its path in a system directory.
 pub(super) fn system_name(program: &str) -> Option<&str> {
     let name =
         DIRECTORIES.iter().find_map(|directory| program.strip_prefix(directory)).unwrap_or(program);
@@ -30,19 +30,19 @@ pub(super) fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// What is inside a wrapper.
+/// Content of a wrapper.
 enum WrapperContent {
-    /// It is none, or it runs nothing.
+    /// No wrapper, or a wrapper that runs nothing.
     Nothing,
-    /// This, and what was assigned on the way.
+    /// The wrapped command, and the assignments in front of it.
     Command(UnwrappedCommand, Vec<Assignment>),
-    /// Something that cannot be known.
+    /// An unknown command.
     Unknown(Range<usize>),
 }
 
 impl LineReader<'_> {
-    /// Makes a part of a command that was read, and follows what it runs.
-    pub(super) fn settle_part(&mut self, simple: RawCommand) -> ReadResult<()> {
+    /// Adds a parsed command as a part and follows the commands that it runs.
+    pub(super) fn add_part(&mut self, simple: RawCommand) -> ReadResult<()> {
         let RawCommand { span, mut assignments, words, redirects, documents } = simple;
         let mut layers = vec![UnwrappedCommand { wrapper: String::new(), words, is_plain: true }];
         let mut unknown = None;
@@ -61,23 +61,23 @@ impl LineReader<'_> {
             if layers.len() > DEEPEST
                 || layers.iter().map(|layer| layer.words.len()).sum::<usize>() > MOST_WORDS
             {
-                return Err(self.problem("too many wrappers one inside the other"));
+                return Err(self.problem("too many nested wrappers"));
             }
         }
-        let mut part = SimpleCommand { span, assignments, layers, redirects, way: self.way };
+        let mut part = SimpleCommand { span, assignments, layers, redirects, reached_by: self.way };
         part.assignments.extend(declared(part.words()));
         self.add(part.clone())?;
         if let Some(span) = unknown {
-            return self.unknown(span, "what its wrapper runs");
+            return self.add_unknown(span, "the command of its wrapper");
         }
-        self.deeper()?;
+        self.enter_level()?;
         self.follow(&part, documents)?;
         self.depth -= 1;
         Ok(())
     }
 
-    /// A part of which nothing is known but that it may be there.
-    pub(super) fn unknown(&mut self, span: Range<usize>, what: &str) -> ReadResult<()> {
+    /// Adds a placeholder part for a command that is not known.
+    pub(super) fn add_unknown(&mut self, span: Range<usize>, what: &str) -> ReadResult<()> {
         let word = ShellWord::hole(format!("<{what}>"), span.clone(), UnknownWord::Input);
         let layers =
             vec![UnwrappedCommand { wrapper: String::new(), words: vec![word], is_plain: false }];
@@ -86,12 +86,12 @@ impl LineReader<'_> {
             assignments: Vec::new(),
             layers,
             redirects: Vec::new(),
-            way: ReachedBy::Followed,
+            reached_by: ReachedBy::Followed,
         })
     }
 }
 
-/// What `export NAME=value` and its like assign.
+/// Assignments of `export NAME=value` and similar builtins.
 fn declared(words: &[ShellWord]) -> Vec<Assignment> {
     let is_declaring = words
         .first()
@@ -101,7 +101,7 @@ fn declared(words: &[ShellWord]) -> Vec<Assignment> {
     arguments.iter().filter_map(assigned).collect()
 }
 
-/// `NAME=value` as an argument.
+/// Parses an argument `NAME=value`.
 fn assigned(word: &ShellWord) -> Option<Assignment> {
     let prefix = word.prefix();
     let (name, _) = prefix.split_once('=')?;
@@ -117,7 +117,7 @@ fn inside(layer: &UnwrappedCommand) -> WrapperContent {
     let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == base_name(&program)) else {
         return WrapperContent::Nothing;
     };
-    // What comes before the options.
+    // Arguments before the options.
     let first = usize::from(
         wrapper.name == "setarch"
             && words.get(1).and_then(ShellWord::literal).is_some_and(|word| !word.starts_with('-')),
@@ -134,7 +134,7 @@ fn inside(layer: &UnwrappedCommand) -> WrapperContent {
             at += 1;
         }
         while let Some(assignment) = words.get(at).and_then(assigned) {
-            // A value that is not known may be several words, of which the second is the program.
+            // An unknown value may expand to several words, and the second would be the program.
             if words[at].literal().is_none() {
                 return WrapperContent::Unknown(words[at].span.clone());
             }
@@ -165,12 +165,12 @@ fn inside(layer: &UnwrappedCommand) -> WrapperContent {
     } else {
         words[at..].to_vec()
     };
-    let wrapper = word::shown(&words[..at]);
+    let wrapper = word::join_quoted(&words[..at]);
     WrapperContent::Command(UnwrappedCommand { wrapper, words: inner, is_plain }, assignments)
 }
 
-/// Whether this can be what a wrapper wants before the program: some versions of `chrt` want no
-/// priority, and what is no number is the program already.
+/// True if this can be the argument that a wrapper takes before the program. Some versions of
+/// `chrt` take no priority, so a word that is no number is already the program.
 fn is_argument(wrapper: &WrapperProgram, text: &str) -> bool {
     wrapper.name != "chrt" || text.chars().all(|c| c.is_ascii_digit())
 }

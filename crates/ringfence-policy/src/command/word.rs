@@ -1,4 +1,4 @@
-//! Words: what is known of them before they are expanded.
+//! Words of a command, and their content before expansion.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use super::reader::{LineReader, ReadResult, is_separator};
 /// One word of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellWord {
-    /// Where it stands in the line.
+    /// Position in the line.
     pub span: Range<usize>,
-    /// As it is written.
+    /// The word as written.
     pub raw: String,
-    /// What it is made of, quotes taken away.
+    /// The content without quotes.
     pub(super) pieces: Vec<WordPiece>,
-    /// The characters at its start that no quotation mark or backslash protects.
+    /// The unquoted characters at its start.
     pub(super) bare: String,
     pub(super) quoting: QuoteKind,
 }
@@ -23,24 +23,24 @@ pub struct ShellWord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WordPiece {
     Char(char),
-    /// Not known before the command runs.
+    /// Unknown before the command runs.
     Hole(UnknownWord),
 }
 
-/// Why a part of a word is not known.
+/// Reason for which a part of a word is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownWord {
-    /// A variable or the output of a command: any text, and any number of words.
+    /// A variable or the output of a command: any text, in any number of words.
     Expansion,
-    /// A pattern: the names of files, without a slash.
+    /// A glob: file names without a slash.
     Glob,
-    /// Somebody's home directory.
+    /// A home directory.
     Tilde,
     /// One of several words: `{a,b}`.
     Brace,
-    /// What another program reads and hands on.
+    /// Input of another program.
     Input,
-    /// Digits, perhaps with a minus in front, or nothing: `$?`, `$((1 + 2))`.
+    /// Digits with an optional minus sign, or nothing: `$?`, `$((1 + 2))`.
     Number,
 }
 
@@ -50,33 +50,33 @@ pub(super) enum QuoteKind {
     Some,
 }
 
-/// A character while its word is still being read.
+/// A character of a word that is still being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RawChar {
     Bare(char),
     Quoted(char),
     Hole(UnknownWord),
-    /// Quotation marks with nothing in them: the word is there.
+    /// Empty quotes: the word exists.
     Nothing,
 }
 
-/// Around what is read.
+/// Construct around the current text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WordEnclosure {
     Bare,
     Double,
-    /// The body of a here-document: as in double quotes, but those are characters.
+    /// The body of a here-document: like double quotes, but `"` is an ordinary character.
     Document,
 }
 
 impl ShellWord {
-    /// A word of which every character is known.
-    pub(super) fn literal_of(text: &str, span: Range<usize>) -> Self {
+    /// A fully known word.
+    pub(super) fn from_literal(text: &str, span: Range<usize>) -> Self {
         let pieces = text.chars().map(WordPiece::Char).collect();
         Self { span, raw: text.to_owned(), pieces, bare: String::new(), quoting: QuoteKind::Some }
     }
 
-    /// A word of which nothing is known; `raw` is what is shown for it.
+    /// A fully unknown word; `raw` is its display text.
     pub(super) fn hole(raw: impl Into<String>, span: Range<usize>, why: UnknownWord) -> Self {
         Self {
             span,
@@ -87,7 +87,7 @@ impl ShellWord {
         }
     }
 
-    /// What it is, if that is known before the command runs.
+    /// The text, if known before the command runs.
     pub fn literal(&self) -> Option<String> {
         let known = |piece: &WordPiece| match piece {
             WordPiece::Char(c) => Some(*c),
@@ -96,7 +96,7 @@ impl ShellWord {
         self.pieces.iter().map(known).collect()
     }
 
-    /// What it begins with, as far as that is known.
+    /// The known text at the start.
     pub fn prefix(&self) -> String {
         let known = |piece: &WordPiece| match piece {
             WordPiece::Char(c) => Some(*c),
@@ -105,7 +105,7 @@ impl ShellWord {
         self.pieces.iter().map_while(known).collect()
     }
 
-    /// The first reason for which it is not known.
+    /// The first reason for which the word is unknown.
     pub fn unknown(&self) -> Option<UnknownWord> {
         self.pieces.iter().find_map(|piece| match piece {
             WordPiece::Char(_) => None,
@@ -113,19 +113,19 @@ impl ShellWord {
         })
     }
 
-    /// True if the shell makes exactly one word of it: all of it stands in one pair of double
-    /// quotes, and it is no list of arguments.
+    /// True if the shell makes exactly one word of it: the whole word is in one pair of double
+    /// quotes, and is no argument list.
     pub(super) fn is_one_field(&self) -> bool {
         let inside = self.raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"'));
         inside.is_some_and(|inside| !inside.contains(['"', '@', '\\']))
     }
 
-    /// Whether a slash is written in it.
+    /// True if the word contains a written slash.
     pub(super) fn has_slash(&self) -> bool {
         self.pieces.contains(&WordPiece::Char('/'))
     }
 
-    /// What comes after the last slash that is written in it.
+    /// The part after the last written slash.
     pub(super) fn after_slash(&self) -> Self {
         let start = self
             .pieces
@@ -135,12 +135,12 @@ impl ShellWord {
         Self { pieces: self.pieces[start..].to_vec(), ..self.clone() }
     }
 
-    /// Whether it is exactly this, unquoted.
+    /// True if the word is exactly this text, unquoted.
     pub(super) fn is_plain(&self, text: &str) -> bool {
         self.quoting == QuoteKind::Bare && self.unknown().is_none() && self.bare == text
     }
 
-    /// Whether it is exactly this, quoted or not.
+    /// True if the word is exactly this text, quoted or not.
     pub(super) fn is(&self, text: &str) -> bool {
         let mut characters = text.chars();
         self.pieces
@@ -150,20 +150,20 @@ impl ShellWord {
     }
 }
 
-/// A sentence's subject for a word that is not known: the word, or what ringfence says for it.
-pub(super) fn named(word: &ShellWord) -> String {
+/// Display name of an unknown word: the word itself, or its placeholder.
+pub(super) fn display_name(word: &ShellWord) -> String {
     match word.raw.strip_prefix('<').and_then(|raw| raw.strip_suffix('>')) {
         Some(what) if what.contains(' ') => what.to_owned(),
         _ => format!("`{}`", word.raw),
     }
 }
 
-/// Words as somebody would write them.
-pub(super) fn shown(words: &[ShellWord]) -> String {
+/// Joins words, quoted for a shell.
+pub(super) fn join_quoted(words: &[ShellWord]) -> String {
     words.iter().map(|word| word.raw.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a tilde here stands for a home, as it does in what looks like an assignment.
+/// True if a tilde here expands to a home directory, as after `=` or `:` in an assignment.
 fn is_after_sign(raws: &[RawChar]) -> bool {
     match raws.last() {
         Some(RawChar::Bare('=')) => raws.len() > 1,
@@ -172,7 +172,7 @@ fn is_after_sign(raws: &[RawChar]) -> bool {
     }
 }
 
-/// Writes a word so that a shell reads just this.
+/// Appends a word, quoted for a shell.
 pub(super) fn quote(word: &str, into: &mut String) {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -185,16 +185,16 @@ pub(super) fn quote(word: &str, into: &mut String) {
 }
 
 impl LineReader<'_> {
-    /// The word that begins here, if one does.
+    /// Parses the word that begins here, if any.
     pub(super) fn word(&mut self) -> ReadResult<Option<ShellWord>> {
         let mut raws = Vec::new();
         self.peek();
         let start = self.at;
         while self.piece(&mut raws)? {}
-        Ok((!raws.is_empty()).then(|| self.word_of(raws, start)))
+        Ok((!raws.is_empty()).then(|| self.build_word(raws, start)))
     }
 
-    pub(super) fn word_of(&self, raws: Vec<RawChar>, start: usize) -> ShellWord {
+    pub(super) fn build_word(&self, raws: Vec<RawChar>, start: usize) -> ShellWord {
         let bare = raws
             .iter()
             .map_while(|raw| match raw {
@@ -208,7 +208,7 @@ impl LineReader<'_> {
         ShellWord { span: self.span(start, self.at), raw, pieces: expanded(&raws), bare, quoting }
     }
 
-    /// Reads one piece of a word; false where it ends.
+    /// Parses one piece of a word; returns false at its end.
     pub(super) fn piece(&mut self, raws: &mut Vec<RawChar>) -> ReadResult<bool> {
         let Some(c) = self.peek() else { return Ok(false) };
         match c {
@@ -255,10 +255,10 @@ impl LineReader<'_> {
         Ok(true)
     }
 
-    /// After the first quotation mark.
+    /// Parses after the opening single quote.
     pub(super) fn single_quoted(&mut self, raws: &mut Vec<RawChar>) -> ReadResult<()> {
         let Some(length) = self.rest().find('\'') else {
-            return Err(self.problem("a quotation mark that nothing closes"));
+            return Err(self.problem("unclosed quote"));
         };
         raws.push(RawChar::Nothing);
         raws.extend(self.rest()[..length].chars().map(RawChar::Quoted));
@@ -266,12 +266,12 @@ impl LineReader<'_> {
         Ok(())
     }
 
-    /// After the first quotation mark.
+    /// Parses after the opening double quote.
     pub(super) fn double_quoted(&mut self, raws: &mut Vec<RawChar>) -> ReadResult<()> {
         let start = self.at;
         loop {
             match self.peek() {
-                None => return Err(self.problem_at(start, "a quotation mark that nothing closes")),
+                None => return Err(self.problem_at(start, "unclosed quote")),
                 Some('"') => {
                     self.at += 1;
                     return Ok(());
@@ -281,7 +281,7 @@ impl LineReader<'_> {
         }
     }
 
-    /// One piece where double quotes hold.
+    /// Parses one piece inside double quotes.
     pub(super) fn in_double(
         &mut self,
         c: char,

@@ -1,29 +1,29 @@
-//! Programs that run another one, which they are given as arguments.
+//! Wrappers: programs that run the program in their arguments.
 
-/// A program that runs its arguments.
+/// A wrapper program.
 #[derive(Debug)]
 pub(super) struct WrapperProgram {
     pub(super) name: &'static str,
-    /// Its options; see [`options`](super::options).
+    /// Options; see [`options`](super::options).
     pub(super) short: &'static str,
     pub(super) long: &'static str,
-    /// How many arguments come before the program.
+    /// Number of arguments before the program.
     pub(super) arguments: usize,
     pub(super) manner: WrapperManner,
 }
 
-/// How a wrapper runs what it is given.
+/// Effect of a wrapper on the program it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WrapperManner {
-    /// As the shell would have: the same program, with the same rights.
+    /// None: the same program with the same privileges.
     Same,
-    /// The same, and `NAME=value` may stand before it.
+    /// As `Same`, with optional `NAME=value` before the program.
     Assigning,
-    /// With other rights, or among other files: whoever excludes a program does not mean this.
+    /// Other privileges or another root directory: an exclusion of a program does not cover this.
     Elsewhere,
-    /// The same, and `NAME=value` may stand before it.
+    /// As `Elsewhere`, with optional `NAME=value` before the program.
     ElsewhereAssigning,
-    /// With more arguments, which come from its input.
+    /// Extra arguments from standard input.
     Input,
 }
 
@@ -37,8 +37,8 @@ const fn w(
     WrapperProgram { name, short, long, arguments, manner }
 }
 
-/// What is known. One that is missing is a program like any other, which has to be allowed by
-/// its own name; for a list of what is denied it is a hole.
+/// The known wrappers. Any other program is an ordinary program: an allow list must name it, and a
+/// deny list does not see through it.
 pub(super) const WRAPPERS: &[WrapperProgram] = &[
     w(
         "env",

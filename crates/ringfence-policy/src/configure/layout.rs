@@ -1,38 +1,42 @@
-//! Changing a document without disturbing what is around.
+//! Edits a TOML document and keeps its layout.
 
 use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
 
-/// The text with plain line ends, and whether all of its own were those of DOS.
-pub(super) fn plain(text: &str) -> (String, bool) {
+/// The text with LF line ends, and whether all line ends were CRLF.
+pub(super) fn normalize_line_ends(text: &str) -> (String, bool) {
     let is_dos =
         text.contains("\r\n") && text.matches('\n').count() == text.matches("\r\n").count();
     (if is_dos { text.replace("\r\n", "\n") } else { text.to_owned() }, is_dos)
 }
 
-/// What is edited has plain line ends, and gets its own back.
+/// Edits the text with LF line ends and restores the original ones.
 pub(super) fn edit(
     text: &str,
     change: impl FnOnce(&mut DocumentMut) -> Option<()>,
 ) -> Option<String> {
-    let (plain, is_dos) = plain(text);
+    let (plain, is_dos) = normalize_line_ends(text);
     let mut document: DocumentMut = plain.parse().ok()?;
     change(&mut document)?;
     let edited = document.to_string();
     Some(if is_dos { edited.replace('\n', "\r\n") } else { edited })
 }
 
-/// What stands under this name.
+/// The item with this name.
 pub(super) fn find<'a>(item: &'a Item, key: &[String]) -> Option<&'a Item> {
     key.iter()
         .try_fold(item, |item, name| item.as_table_like()?.get(name))
         .filter(|item| !item.is_none())
 }
 
-/// Sets a value; comments on the line of the old one stay.
-pub(super) fn put(document: &mut DocumentMut, key: &[String], mut value: Value) -> Option<()> {
+/// Sets a value; comments on the line of the old value stay.
+pub(super) fn set_value(
+    document: &mut DocumentMut,
+    key: &[String],
+    mut value: Value,
+) -> Option<()> {
     let (name, sections) = key.split_last()?;
     if let Some(section) = sections.first().filter(|section| !document.contains_key(section)) {
-        // A comment at the end of the file stays before what comes behind it.
+        // A comment at the end of the file stays before the new table.
         let mut before = document.trailing().as_str().unwrap_or_default().to_owned();
         if !before.is_empty() && !before.ends_with('\n') {
             before.push('\n');
@@ -62,8 +66,8 @@ pub(super) fn put(document: &mut DocumentMut, key: &[String], mut value: Value) 
     Some(())
 }
 
-/// Takes a setting away; comments above it stay where they were.
-pub(super) fn take(document: &mut DocumentMut, key: &[String]) -> Option<()> {
+/// Removes a setting; comments above it stay in place.
+pub(super) fn remove_value(document: &mut DocumentMut, key: &[String]) -> Option<()> {
     let (name, sections) = key.split_last()?;
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for section in sections {
@@ -72,7 +76,7 @@ pub(super) fn take(document: &mut DocumentMut, key: &[String]) -> Option<()> {
     let names: Vec<String> = table.iter().map(|(name, _)| name.to_owned()).collect();
     let at = names.iter().position(|known| known == name)?;
     let above = comments(table.key(name)?);
-    // An array of tables has nothing above it that could be kept so.
+    // An array of tables has no lines above it to keep.
     if !matches!(table.get(name)?, Item::Value(_)) {
         return None;
     }
@@ -97,13 +101,13 @@ pub(super) fn take(document: &mut DocumentMut, key: &[String]) -> Option<()> {
     Some(())
 }
 
-/// The lines above a key, if there is a comment among them.
+/// The lines above a key, if they contain a comment.
 fn comments(key: &Key) -> String {
     let prefix = key.leaf_decor().prefix().and_then(|raw| raw.as_str()).unwrap_or_default();
     if prefix.contains('#') { prefix.to_owned() } else { String::new() }
 }
 
-/// Puts comments behind a table: before the next one, or at the end of the file.
+/// Puts comments after a table: before the next one, or at the end of the file.
 fn leave_behind(document: &mut DocumentMut, sections: &[String], above: &str) {
     let position = |item: &Item| item.as_table().and_then(Table::position);
     let own = sections.first().and_then(|section| document.get(section)).and_then(position);

@@ -9,7 +9,7 @@ fn document<'a>(text: Option<&'a str>, file: &'a AbsPath) -> PolicyDocument<'a> 
 fn check_set(text: Option<&str>, key: &str, value: &str, expect: &str) {
     let set = document(text, &path("/u")).set(&SettingKey::parse(key).unwrap(), value);
     assert_eq!(set.as_ref().map(|text| text.as_deref()), Ok(Some(expect)), "{key} {value}");
-    // Once is enough.
+    // A second edit changes nothing.
     assert_eq!(
         document(Some(expect), &path("/u")).set(&SettingKey::parse(key).unwrap(), value),
         Ok(None),
@@ -28,12 +28,12 @@ fn check_error(text: &str, key: &str, value: &str, says: &str) {
     let error = SettingKey::parse(key)
         .and_then(|key| document(Some(text), &path("/u")).set(&key, value))
         .unwrap_err();
-    let said = format!("{error}; {}", error.hint().unwrap_or_default());
-    assert!(said.contains(says), "{key} {value}: {said}");
+    let message = format!("{error}; {}", error.hint().unwrap_or_default());
+    assert!(message.contains(says), "{key} {value}: {message}");
 }
 
 #[test]
-fn a_setting_is_put_where_it_belongs() {
+fn setting_is_inserted_in_its_section() {
     check_set(None, "sandbox.enabled", "true", "version = 1\n\n[sandbox]\nenabled = true\n");
     check_set(None, "mode", "read-only", "version = 1\nmode = \"read-only\"\n");
     check_set(None, "limits.wall", "5m", "version = 1\n\n[limits]\nwall = \"5m\"\n");
@@ -59,9 +59,9 @@ fn a_setting_is_put_where_it_belongs() {
     check_set(None, "tools.allowed", "[]", "version = 1\n\n[tools]\nallowed = []\n");
 }
 
-/// Promise: P97
+/// Promise: configure
 #[test]
-fn everything_else_stays_as_it_was() {
+fn setting_change_keeps_rest_of_file() {
     let text = "# mine\nversion = 1 # one\n\n# why not\n[sandbox] # s\n  enabled = false   # for now\n# end of it\n\n[limits]\nwall = 5\n# last";
     check_set(Some(text), "sandbox.enabled", "true", &text.replace("= false ", "= true "));
     check_set(
@@ -99,7 +99,7 @@ fn everything_else_stays_as_it_was() {
 }
 
 #[test]
-fn a_setting_is_taken_away_and_comments_stay() {
+fn unset_removes_setting_and_keeps_comments() {
     let text = "version = 1\n# a\nmode = \"read-only\" # b\n# c\nask = \"never\"\n\n[sandbox]\n# d\nenabled = true\n\n[limits]\nwall = 5\n";
     check_unset(
         text,
@@ -124,7 +124,7 @@ fn a_setting_is_taken_away_and_comments_stay() {
 }
 
 #[test]
-fn what_is_wrong_is_said_of_what_was_typed() {
+fn invalid_value_error_names_typed_text() {
     let empty = "version = 1\n";
     check_error(
         empty,
@@ -136,8 +136,8 @@ fn what_is_wrong_is_said_of_what_was_typed() {
     check_error(empty, "enabled", "true", "did you mean `sandbox.enabled`?");
     check_error(empty, "sandbox", "true", "`sandbox` is a section, with enabled, ");
     check_error(empty, "sandbox.enabled.x", "true", "unknown key");
-    check_error(empty, "version", "2", "is what it is");
-    check_error(empty, "secrets", "[]", "write it into the file");
+    check_error(empty, "version", "2", "cannot be changed");
+    check_error(empty, "secrets", "[]", "edit the file");
     check_error(empty, "", "x", "unknown key");
     check_error(
         empty,
@@ -153,14 +153,14 @@ fn what_is_wrong_is_said_of_what_was_typed() {
         empty,
         "filesystem.deny",
         "[{ path = \"x\", locked = true }]",
-        "managed policy only",
+        "only allowed in the managed policy",
     );
     check_error(empty, "network.allow", "[\"http://x\"]", "is no host");
     check_error("version = 1\nmdoe = 1\n", "mode", "read-only", "/u:2:1: unknown key `mdoe`");
 }
 
 #[test]
-fn what_a_file_says_is_shown_as_it_would_be_typed() {
+fn settings_are_shown_as_typed() {
     let text = "version = 1\nmode = \"read-only\" # x\n[filesystem]\ndeny = [ 'a', \"b\" ] # y\n[environment]\nset = { A = \"b c\" }\n";
     let file = path("/u");
     let document = document(Some(text), &file);

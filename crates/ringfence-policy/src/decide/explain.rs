@@ -1,4 +1,4 @@
-//! A decision in words.
+//! Decisions about paths as text.
 
 use serde::Serialize;
 
@@ -11,12 +11,12 @@ use crate::grants::{Effect, Source};
 pub struct ExplainLine {
     /// `verdict`, `rule`, `from`, `why` or `change`.
     pub label: &'static str,
-    /// The text.
+    /// The text of the line.
     pub text: String,
 }
 
 impl Decision {
-    /// What was decided, by which rule, from where, and how to change it.
+    /// The decision, the rule, its origin, and a way to change it.
     pub fn explain(&self) -> Vec<ExplainLine> {
         let mut lines = vec![ExplainLine { label: "verdict", text: self.sentence() }];
         if let Some(because) = &self.rule {
@@ -27,29 +27,29 @@ impl Decision {
                 lines.push(ExplainLine { label: "why", text: reason.to_owned() });
             }
         }
-        if let Some(text) = self.change() {
+        if let Some(text) = self.change_hint() {
             lines.push(ExplainLine { label: "change", text });
         }
         lines
     }
 
     fn sentence(&self) -> String {
-        let wish = match self.access {
+        let verb = match self.access {
             Access::Read => "reading",
             Access::Write => "writing",
             Access::Execute => "running",
         };
         let verdict = match self.verdict {
             Verdict::Allowed => "is allowed",
-            Verdict::Absent => "finds nothing: no rule opens it",
+            Verdict::Absent => "fails: no rule opens the path, so it looks absent",
             Verdict::Denied => "is denied",
             Verdict::ReadOnly => "is denied: it is read-only",
         };
-        format!("{wish} {} {verdict}", self.path)
+        format!("{verb} {} {verdict}", self.path)
     }
 
-    /// How a person could change the answer; `None` where it is yes.
-    pub fn change(&self) -> Option<String> {
+    /// A way for the user to change the decision; `None` if the access is allowed.
+    pub fn change_hint(&self) -> Option<String> {
         if self.verdict == Verdict::Allowed {
             return None;
         }
@@ -61,16 +61,19 @@ impl Decision {
         };
         let origin = because.origin();
         if because.is_locked() && origin.source == Source::BuiltIn {
-            return Some("nothing opens it: it is ringfence's own".into());
+            return Some("no rule can open it: it belongs to ringfence".into());
         }
         if because.is_locked() {
-            return Some(format!("the rule is locked: ask whoever keeps {}", origin.place()));
+            return Some(format!(
+                "the rule is locked: ask the administrator to change {}",
+                origin.place()
+            ));
         }
         if self.access == Access::Write
             && matches!(because, DecidingRule::Pattern(_))
-            && builtin::git_protect(&self.path).is_some()
+            && builtin::git_protect_entry(&self.path).is_some()
         {
-            return Some("no rule opens what git obeys: change it outside the sandbox (harmless settings pass by themselves)".into());
+            return Some("no rule opens git settings that run programs: change them outside the sandbox (harmless settings are writable)".into());
         }
         Some(match (because, &origin.source) {
             (DecidingRule::Pattern(_), Source::BuiltIn) => {
@@ -79,11 +82,9 @@ impl Decision {
             (DecidingRule::Pattern(_), _) => {
                 format!("{grant}, or add it to `except` in {}", origin.place())
             }
-            (DecidingRule::Rule(_), Source::Tools) => format!(
-                "give the agent the tools that write: `{}`, {}",
-                origin.text,
-                origin.place()
-            ),
+            (DecidingRule::Rule(_), Source::Tools) => {
+                format!("give the agent the writing tools: `{}`, {}", origin.text, origin.place())
+            }
             (DecidingRule::Rule(_), Source::Mode) => format!("{grant}, or --mode workspace-write"),
             (DecidingRule::Rule(rule), Source::Managed | Source::User | Source::Project)
                 if !rule.opens() =>
@@ -98,7 +99,7 @@ impl Decision {
     }
 }
 
-/// A path as one word for a shell: a command chose it, and the user may paste it.
+/// A path, quoted for a shell: a command chose it, and the user may paste it.
 fn shell_word(path: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:@%+,~".contains(c);
     if path.chars().all(is_plain) {
@@ -121,7 +122,7 @@ mod tests {
     use super::shell_word;
 
     #[test]
-    fn proposed_commands_hold_one_word_for_a_path() {
+    fn path_in_proposed_command_is_one_shell_word() {
         assert_eq!(shell_word("/home/me/a-b_c.txt"), "/home/me/a-b_c.txt");
         assert_eq!(shell_word("/x;touch y;#"), "'/x;touch y;#'");
         assert_eq!(shell_word("/it's"), r"'/it'\''s'");

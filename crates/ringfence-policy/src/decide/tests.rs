@@ -1,10 +1,10 @@
 use super::*;
 use crate::testing::{grants, grants_with_builtins, path};
 
-/// `access path` against the answer: `yes`, `absent`, `denied` or `read-only`.
+/// Checks `access path` against `yes`, `absent`, `denied` or `read-only`.
 #[track_caller]
-fn check_in(grants: &Grants, wish: &str, expect: &str) {
-    let (access, target) = wish.split_once(' ').unwrap();
+fn check_in(grants: &Grants, request: &str, expect: &str) {
+    let (access, target) = request.split_once(' ').unwrap();
     let access = match access {
         "read" => Access::Read,
         "write" => Access::Write,
@@ -20,8 +20,8 @@ fn check_in(grants: &Grants, wish: &str, expect: &str) {
             Verdict::Denied => "denied",
             Verdict::ReadOnly => "read-only",
         };
-        assert_eq!(answer, expect, "{wish}: {:?}", decision.rule);
-        // The order of merging must not matter.
+        assert_eq!(answer, expect, "{request}: {:?}", decision.rule);
+        // The merge order must not change the result.
         grants.rules.reverse();
         grants.patterns.reverse();
         grants.exceptions.reverse();
@@ -29,13 +29,13 @@ fn check_in(grants: &Grants, wish: &str, expect: &str) {
 }
 
 #[track_caller]
-fn check(rules: &str, wish: &str, expect: &str) {
-    check_in(&grants(rules), wish, expect);
+fn check(rules: &str, request: &str, expect: &str) {
+    check_in(&grants(rules), request, expect);
 }
 
 #[track_caller]
-fn check_built_in(rules: &str, wish: &str, expect: &str) {
-    check_in(&grants_with_builtins(rules), wish, expect);
+fn check_built_in(rules: &str, request: &str, expect: &str) {
+    check_in(&grants_with_builtins(rules), request, expect);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn patterns_beat_directories() {
 }
 
 #[test]
-fn a_person_opens_by_naming_that_very_path() {
+fn user_opens_denied_path_by_exact_name() {
     let base = "mode write /p\nbuiltin deny .env\nbuiltin deny *secret*\n";
     check(base, "read /p/.env", "denied");
     check(&format!("{base}flag read /p/.env"), "read /p/.env", "yes");
@@ -116,7 +116,7 @@ fn a_person_opens_by_naming_that_very_path() {
 }
 
 #[test]
-fn a_project_does_not_open_what_others_shut() {
+fn project_rule_does_not_open_others_denials() {
     check("mode write /p\nbuiltin deny .env\nproject except .env", "read /p/.env", "denied");
     check("mode write /p\nuser deny .env\nproject except .env", "read /p/.env", "denied");
     check("mode write /p\nproject deny .env\nproject except .env", "read /p/.env", "yes");
@@ -134,7 +134,7 @@ fn a_project_does_not_open_what_others_shut() {
 }
 
 #[test]
-fn built_in_denies_yield_to_people_only() {
+fn only_user_rules_override_built_in_denies() {
     let base = "builtin deny /h/.ssh\nuser read /h\n";
     check(base, "read /h/.ssh/id", "denied");
     check(base, "read /h/x", "yes");
@@ -159,7 +159,7 @@ fn built_in_denies_yield_to_people_only() {
 }
 
 #[test]
-fn locked_stays_shut() {
+fn locked_deny_is_never_overridden() {
     check("managed locked-deny /a\nflag read /a", "read /a", "denied");
     check("managed locked-deny /a\nsession write /a/b", "read /a/b", "denied");
     check("user locked-deny /a\nflag read /a/b", "read /a/b", "yes");
@@ -178,7 +178,7 @@ fn locked_stays_shut() {
 }
 
 #[test]
-fn the_built_in_rules_mean_what_they_promise() {
+fn built_in_rules_give_documented_verdicts() {
     for denied in [
         "/p/.env",
         "/p/a/.ENV.local",
@@ -262,7 +262,7 @@ fn exception_for_a_kind_of_file_opens_no_directory_of_that_name() {
 }
 
 #[test]
-fn git_is_usable_but_runs_nothing_new() {
+fn git_directory_is_writable_except_hooks_and_config() {
     for writable in [
         "/p/.git/index",
         "/p/.git/objects/aa/bb",
@@ -295,7 +295,7 @@ fn git_is_usable_but_runs_nothing_new() {
 }
 
 #[test]
-fn full_access_and_disabled_hold_nothing_back() {
+fn full_access_and_disabled_sandbox_allow_everything() {
     let mut grants = grants_with_builtins("");
     grants.mode = Mode::FullAccess;
     check_in(&grants, "read /home/me/.ssh/id", "yes");
@@ -307,7 +307,7 @@ fn full_access_and_disabled_hold_nothing_back() {
 }
 
 #[test]
-fn the_catching_pattern_is_named() {
+fn pattern_for_returns_matching_pattern() {
     let grants = grants_with_builtins("user except keep.pem");
     let text = |target: &str| {
         grants.pattern_for(&path(target)).map(|pattern| pattern.glob.text().to_owned())
@@ -328,13 +328,13 @@ fn check_explained(rules: &str, target: &str, access: Access, expect: &[&str]) {
 }
 
 #[test]
-fn explanations_say_how_to_change_it() {
+fn explanation_names_a_way_to_change_decision() {
     check_explained(
         "",
         "/q/x",
         Access::Read,
         &[
-            "verdict: reading /q/x finds nothing: no rule opens it",
+            "verdict: reading /q/x fails: no rule opens the path, so it looks absent",
             "change: ringfence run --read /q/x, or for good: ringfence allow read /q/x",
         ],
     );
@@ -369,7 +369,7 @@ fn explanations_say_how_to_change_it() {
             "verdict: running /p/x is denied",
             "rule: deny /p/x",
             "from: managed policy",
-            "change: the rule is locked: ask whoever keeps managed policy",
+            "change: the rule is locked: ask the administrator to change managed policy",
         ],
     );
     check_explained(
@@ -381,13 +381,13 @@ fn explanations_say_how_to_change_it() {
 }
 
 #[test]
-fn what_is_built_in_holds_in_any_case() {
+fn built_in_rules_ignore_case() {
     check_built_in("", "write /p/.VSCODE/tasks.json", "read-only");
     check_built_in("", "write /p/.Mcp.json", "read-only");
     check_built_in("", "write /p/.GIT/config", "read-only");
     check_built_in("", "read /home/me/.SSH/id", "denied");
     check_built_in("flag read /home/me/.SSH", "read /home/me/.SSH/id", "yes");
-    // A person who protects a file means that one.
+    // A protect rule of the user is case-sensitive.
     check("user write /a\nuser protect /a/README", "write /a/readme", "yes");
     check("user read /a", "read /A", "absent");
 }

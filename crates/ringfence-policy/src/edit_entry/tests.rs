@@ -10,7 +10,7 @@ fn file() -> AbsPath {
     path("/home/me/.config/ringfence/policy.toml")
 }
 
-/// `text` with `/data/x` to be read; written with `|` at the start of each line.
+/// `text` with `/data/x` added to `read`; each line begins with `|`.
 #[track_caller]
 fn check(text: &str, expect: &str) {
     let lines = |text: &str| {
@@ -23,13 +23,13 @@ fn check(text: &str, expect: &str) {
     let amended = edit_policy_entry(Some(&text), &file(), &permit).unwrap().unwrap();
     assert_eq!(amended, expect, "\n{amended}");
     assert_eq!(edit_policy_entry(Some(&amended), &file(), &permit), Ok(None), "once is enough");
-    // The same with the line ends of another system.
+    // The same with CRLF line ends.
     let dos = |text: &str| text.replace('\n', "\r\n");
     assert_eq!(edit_policy_entry(Some(&dos(&text)), &file(), &permit).unwrap(), Some(dos(&expect)));
 }
 
 #[test]
-fn a_file_that_is_not_there_is_begun() {
+fn missing_file_is_created_with_entry() {
     let read = permit("/home/me/.ssh/id", Access::Read).unwrap();
     let text = edit_policy_entry(None, &file(), &read).unwrap().unwrap();
     assert_eq!(text, "version = 1\n\n[filesystem]\nread = [\"~/.ssh/id\"]\n");
@@ -42,7 +42,7 @@ fn a_file_that_is_not_there_is_begun() {
 }
 
 #[test]
-fn a_section_comes_behind_what_is_there() {
+fn new_section_is_appended_to_file() {
     check("version = 1", "version = 1\n|\n[filesystem]\nread = [\"/data/x\"]");
     check(
         "version = 1 # mine\n# the end",
@@ -55,7 +55,7 @@ fn a_section_comes_behind_what_is_there() {
 }
 
 #[test]
-fn a_list_comes_behind_the_others() {
+fn new_list_is_appended_to_section() {
     check(
         "version = 1\n[filesystem] # mine\n# why\ndeny = [\"*.sqlite\"] # no\n\n# net\n[network]\nmode = \"none\"",
         "version = 1\n[filesystem] # mine\n# why\ndeny = [\"*.sqlite\"] # no\nread = [\"/data/x\"]\n|\n# net\n[network]\nmode = \"none\"",
@@ -71,7 +71,7 @@ fn a_list_comes_behind_the_others() {
 }
 
 #[test]
-fn an_entry_comes_behind_the_others_of_its_list() {
+fn new_entry_is_appended_to_list() {
     let section = |list: &str| format!("version = 1\n[filesystem]\n{list}\ndeny = [\"b\"] # b");
     for (before, after) in [
         ("read = [] # r", "read = [\"/data/x\"] # r"),
@@ -104,17 +104,17 @@ fn an_entry_comes_behind_the_others_of_its_list() {
 }
 
 #[test]
-fn a_table_for_each_entry_is_one_more() {
+fn array_of_tables_gets_one_more_table() {
     check(
         "version = 1\n[[filesystem.read]] # one\npath = \"a\" # p\nreason = \"r\"\n\n[audit]",
         "version = 1\n[[filesystem.read]] # one\npath = \"a\" # p\nreason = \"r\"\n|\n[[filesystem.read]]\npath = \"/data/x\"\n|\n[audit]",
     );
 }
 
-/// Numbers that are the same everywhere.
-struct Dice(u64);
+/// A deterministic random number generator.
+struct EntryRng(u64);
 
-impl Dice {
+impl EntryRng {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -126,8 +126,8 @@ impl Dice {
     }
 }
 
-/// A list of entries with comments, each of which is `#N`.
-fn any_list(dice: &mut Dice, number: &mut usize) -> String {
+/// A list of entries with comments, each of them `#N`.
+fn any_list(dice: &mut EntryRng, number: &mut usize) -> String {
     let mut list = String::from("[");
     let count = dice.roll(4);
     for at in 0..count {
@@ -147,10 +147,10 @@ fn any_list(dice: &mut Dice, number: &mut usize) -> String {
     list + dice.pick(&["", " ", "\n", " #N tail, with \"]\"\n  ", "\n#N é ] [filesystem]\n"]) + "]"
 }
 
-/// A policy file in which no two comments are the same.
-fn any_file(dice: &mut Dice) -> String {
+/// A policy file with unique comments.
+fn any_file(dice: &mut EntryRng) -> String {
     let mut number = 0;
-    let comment = |dice: &mut Dice| dice.pick(&["", " #N behind = \"x\"", "\t#N"]).to_owned();
+    let comment = |dice: &mut EntryRng| dice.pick(&["", " #N behind = \"x\"", "\t#N"]).to_owned();
     let mut text =
         dice.pick(&["", "#N top\n", "\n\n"]).to_owned() + "version = 1" + &comment(dice) + "\n";
     let inline = dice.roll(5);
@@ -190,8 +190,8 @@ fn any_file(dice: &mut Dice) -> String {
     parts.enumerate().fold(first, |text, (number, part)| format!("{text}#c{number}.{part}"))
 }
 
-/// Each comment with what stands before it on its line. Behind the end
-/// of a list it is about all of it.
+/// Each comment with the text before it on its line. A comment after the end of a list is about the
+/// whole list.
 fn comments(text: &str) -> Vec<(String, String)> {
     let marks =
         |line: &str| line.find("#c").map(|at| (line[..at].to_owned(), line[at..].to_owned()));
@@ -202,10 +202,10 @@ fn comments(text: &str) -> Vec<(String, String)> {
     text.lines().filter_map(marks).map(|(before, comment)| (plain(before), comment)).collect()
 }
 
-/// Promise: P45
+/// Promise: policy-file-kept
 #[test]
-fn whatever_the_file_nothing_else_changes() {
-    let mut dice = Dice(4);
+fn adding_entry_changes_nothing_else_in_any_file() {
+    let mut dice = EntryRng(4);
     let mut tried = 0;
     for _ in 0..10_000 {
         let text = any_file(&mut dice);
@@ -220,7 +220,7 @@ fn whatever_the_file_nothing_else_changes() {
         let solid = |text: &str| {
             text.chars().filter(|c| !c.is_whitespace() && *c != ',').collect::<String>()
         };
-        // Each character is there in its order: all that was done is to put something between.
+        // All characters are there in their order: the edit only inserted text.
         let (before, after) = (solid(&text), solid(&amended));
         let mut rest = after.chars();
         assert!(
@@ -231,7 +231,7 @@ fn whatever_the_file_nothing_else_changes() {
             after.len() <= before.len() + "[filesystem]write=[]\"~/xy\"".len(),
             "from\n{text}\nto\n{amended}"
         );
-        // A comment stays behind what it is about.
+        // A comment stays after its entry.
         assert_eq!(comments(&text), comments(&amended), "from\n{text}\nto\n{amended}");
         assert_eq!(edit_policy_entry(Some(&amended), &file(), &permit), Ok(None));
     }
@@ -239,7 +239,7 @@ fn whatever_the_file_nothing_else_changes() {
 }
 
 #[test]
-fn a_file_that_is_wrong_is_told_where() {
+fn invalid_file_error_has_position() {
     let permit = permit("/data/x", Access::Read).unwrap();
     let place = |text: &str| {
         edit_policy_entry(Some(text), &file(), &permit)
@@ -254,14 +254,14 @@ fn a_file_that_is_wrong_is_told_where() {
     assert_eq!(place("version = 1\n[filesystem]\nread = 'x'").unwrap_err().0, "policy-wrong-type");
 }
 
-/// Promise: P44
+/// Promise: permanent-grant
 #[test]
-fn an_entry_means_the_very_path_or_is_none() {
+fn entry_means_exactly_its_path_or_is_none() {
     let text = |target: &str| {
         permit(target, Access::Execute).map(|permit| (permit.key(), permit.text().to_owned()))
     };
     assert_eq!(text("/home/me/x"), Some(("read", "~/x".into())));
-    // Not from the project: that would be another path in the next.
+    // Not relative to the project: that would be another path in the next project.
     assert_eq!(text("/home/me/p/.env"), Some(("read", "~/p/.env".into())));
     assert_eq!(text("/home/me/~/x \"'\\y"), Some(("read", "~/~/x \"'\\y".into())));
     assert_eq!(text("/data/$"), Some(("read", "/data/$".into())));
@@ -282,7 +282,7 @@ fn an_entry_means_the_very_path_or_is_none() {
 }
 
 #[test]
-fn a_host_is_added_to_those_that_are_allowed() {
+fn host_entry_is_added_to_network_allow() {
     let permit = PolicyEntryEdit::host(&HostRule::parse("A.org:443").unwrap());
     let text = "version = 1\n\n[network] # n\nallow = [\n  \"b.org\", # b\n]\n\n[[secrets]]\nenv = \"T\"\nhosts = [\"b.org\"]\nheader = \"X\"\n";
     let amended = edit_policy_entry(Some(text), &file(), &permit).unwrap().unwrap();

@@ -1,27 +1,27 @@
-//! Variables that pass if their value holds no secret: certificates, registries and mirrors.
+//! Variables that pass if their value contains no secret: certificates, registries and mirrors.
 
 use super::name_matches;
 use crate::builtin::ENV_DENY;
 use crate::environment::{EnvDecision, EnvReason};
 use crate::grants::EnvironmentRules;
 use crate::public_value::{
-    are_public_urls, is_host, is_public_url, looks_random, shown_url, shown_urls,
+    are_public_urls, is_host, is_public_url, looks_random, redact_url, redact_urls,
 };
 
-/// The values with which a variable passes.
+/// Condition on the value of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueCheck {
-    /// The path of a file that holds certificates and nothing else. Only the host can tell.
+    /// The path of a file with only certificates. Only the host can check it.
     Certificates,
-    /// An address without user, password or token.
+    /// A URL without user, password or token.
     Url,
-    /// Such addresses between white space, each with a name before it (`team=https://…`) or not.
+    /// Such URLs separated by whitespace, each with an optional name (`team=https://…`).
     Urls,
-    /// Host names between white space or commas.
+    /// Host names separated by whitespace or commas.
     Hosts,
-    /// Addresses, `direct` and `off`, between `,` and `|`.
+    /// URLs, `direct` and `off`, separated by `,` and `|`.
     GoProxy,
-    /// Patterns of Go modules between commas.
+    /// Patterns of Go modules, separated by commas.
     GoModules,
 }
 
@@ -61,23 +61,23 @@ const CHECKED: &[(&str, ValueCheck)] = &[
 ];
 
 impl ValueCheck {
-    /// The value as it can be shown: addresses lose user, password and what may be a token.
-    pub fn shown(self, value: &str) -> Option<String> {
+    /// The value without secrets: URLs lose user, password and possible tokens.
+    pub fn redact(self, value: &str) -> Option<String> {
         match self {
-            ValueCheck::Url => shown_url(value),
-            ValueCheck::Urls => shown_urls(value, &[], |_| false),
+            ValueCheck::Url => redact_url(value),
+            ValueCheck::Urls => redact_urls(value, &[], |_| false),
             ValueCheck::GoProxy => {
-                shown_urls(value, &[',', '|'], |word| ["direct", "off"].contains(&word))
+                redact_urls(value, &[',', '|'], |word| ["direct", "off"].contains(&word))
             }
             ValueCheck::Certificates | ValueCheck::Hosts | ValueCheck::GoModules => {
-                self.holds(value).then(|| value.to_owned())
+                self.accepts(value).then(|| value.to_owned())
             }
         }
     }
 
-    /// True if the value can be shown. The file of [`ValueCheck::Certificates`] has to be read
-    /// beside.
-    pub fn holds(self, value: &str) -> bool {
+    /// True if the value contains no secret. The caller must also read the file of
+    /// [`ValueCheck::Certificates`].
+    pub fn accepts(self, value: &str) -> bool {
         let items = |separators: &[char]| {
             value
                 .split(|c: char| c.is_whitespace() || separators.contains(&c))
@@ -113,7 +113,7 @@ impl ValueCheck {
 }
 
 impl EnvironmentRules {
-    /// The check by which `name` passes although no list lets it; `None` if other rules decide.
+    /// The check by which `name` passes although no list allows it; `None` if other rules decide.
     pub fn value_check(&self, name: &str) -> Option<ValueCheck> {
         match self.decide(name) {
             EnvDecision::Filtered { because: EnvReason::Unlisted } => {}
@@ -131,8 +131,9 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, value: &str, expect: bool) {
-        let passes =
-            EnvironmentRules::built_in().value_check(name).is_some_and(|check| check.holds(value));
+        let passes = EnvironmentRules::built_in()
+            .value_check(name)
+            .is_some_and(|check| check.accepts(value));
         assert_eq!(passes, expect, "{name}={value}");
     }
 

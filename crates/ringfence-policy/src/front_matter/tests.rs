@@ -8,7 +8,7 @@ fn read(head: &str) -> Result<FrontMatter, String> {
         .map_err(|error| error.to_string())
 }
 
-/// A value in short: texts as they are, `[a|b]`, `{k=v}`, `raw:…`.
+/// A value in short form: plain text, `[a|b]`, `{k=v}`, `raw:…`.
 fn short(kind: &FrontMatterKind) -> String {
     match kind {
         FrontMatterKind::Nothing => "nothing".into(),
@@ -64,7 +64,7 @@ fn values_are_texts_lists_and_maps() {
 }
 
 #[test]
-fn what_nobody_relies_on_is_its_text() {
+fn unparsable_value_of_other_key_is_kept_raw() {
     let wild = r#"Use this agent when: (1) you "must"; <example>user: "x"\nassistant: 'y'</example> - [a, {b"#;
     check(
         &format!("description: {wild}\ntools: Read"),
@@ -81,10 +81,10 @@ fn what_nobody_relies_on_is_its_text() {
     );
 }
 
-/// Promise: P95
+/// Promise: agent-definitions
 #[test]
-fn what_could_be_read_in_two_ways_is_an_error_with_its_place() {
-    check_error("tools: *", "2:8: what begins with `*`");
+fn ambiguous_strict_value_is_error_with_position() {
+    check_error("tools: *", "2:8: a value that begins with `*`");
     check_error("model: x\ntools: &a Read", "3:8:");
     check_error("tools: {a: b}", "2:8:");
     check_error("tools: [Read, [Edit]]", "2:15:");
@@ -95,20 +95,20 @@ fn what_could_be_read_in_two_ways_is_an_error_with_its_place() {
     check_error("tools: \"\\x41\"", "2:8:");
     check_error("tools: 'Read' Edit", "2:8:");
     check_error("tools: Read\nEdit", "3:1:");
-    check_error("tools: Read\n- Edit", "3:1: an item of a list behind a text");
-    check_error("tools: Read # x\n  Edit", "3:3: nothing goes on");
+    check_error("tools: Read\n- Edit", "3:1: a list item after a text");
+    check_error("tools: Read # x\n  Edit", "3:3: a value cannot continue");
     check_error("tools:\n  - Read\n Edit", "4:2:");
     check_error("tools:\n  - Read\n  Edit", "4:3:");
     check_error("tools:\n  - - Read", "3:5:");
-    check_error("tools:\n\t- Read", "3:1: a tab");
+    check_error("tools:\n\t- Read", "3:1: indented with a tab");
     check_error("command: a: b", "2:11: a colon");
-    check_error("tools: Read\nmodel: x\ntools: Edit", "4:1: `tools` stands in line 2 already");
-    check_error("tools: Read\n\"tools\": Edit", "3:1: `tools` stands");
+    check_error("tools: Read\nmodel: x\ntools: Edit", "4:1: `tools` is already set in line 2");
+    check_error("tools: Read\n\"tools\": Edit", "3:1: `tools` is already set");
     check_error("command: >2\n  x", "2:11:");
 }
 
 #[test]
-fn a_head_stands_between_two_fences() {
+fn front_matter_needs_two_fences() {
     let fail =
         |text: &str| FrontMatter::parse(text, &path("/a.md"), STRICT).unwrap_err().to_string();
     assert!(fail("").contains("does not begin"));

@@ -1,14 +1,14 @@
-//! Values of keys, strictly.
+//! Strict parser for values.
 
 use super::{
     FrontMatterFault, FrontMatterKind, FrontMatterRow, FrontMatterRules, FrontMatterValue, entries,
     is_item,
 };
 
-/// Deeper maps than this are nobody's.
+/// Maximum nesting depth. No real file is deeper.
 const DEEPEST: u32 = 8;
 
-/// What stands behind a colon, and in the rows below that belong to it.
+/// Parses the text after a colon, and the rows below that belong to it.
 pub(super) fn read(
     first: FrontMatterRow<'_>,
     below: &[FrontMatterRow<'_>],
@@ -17,7 +17,7 @@ pub(super) fn read(
     if let Some(row) = below.iter().find(|row| {
         row.text.trim_start_matches(' ').starts_with('\t') && !row.text.trim().is_empty()
     }) {
-        return Err((row.at(), "a tab stands here: indent with blanks".into()));
+        return Err((row.at(), "indented with a tab: use spaces".into()));
     }
     let at = first.at();
     let kind = match first.text.chars().next() {
@@ -28,7 +28,7 @@ pub(super) fn read(
         Some(c) if "&*!%@`{}],?".contains(c) || is_item(first.text) => {
             return Err((
                 at,
-                format!("what begins with `{c}` is not read here: write it in quotation marks"),
+                format!("a value that begins with `{c}` is not supported: put it in quotes"),
             ));
         }
         Some(_) => FrontMatterKind::Text(plain(first, below)?),
@@ -36,7 +36,7 @@ pub(super) fn read(
     Ok(FrontMatterValue { at, kind })
 }
 
-/// A list or a map in the rows below.
+/// Parses a list or a map in the rows below.
 fn nested(
     first: FrontMatterRow<'_>,
     below: &[FrontMatterRow<'_>],
@@ -51,14 +51,14 @@ fn nested(
     if let Some(row) = rows.iter().find(|row| row.indent() < indent) {
         return Err((
             row.from(row.indent()).at(),
-            "this is indented less than what stands above it".into(),
+            "this line is indented less than the lines above".into(),
         ));
     }
     let rows: Vec<FrontMatterRow<'_>> = rows.iter().map(|row| row.from(indent)).collect();
     let kind = if is_item(rows[0].text) {
         FrontMatterKind::List(items(&rows)?)
     } else if depth >= DEEPEST {
-        return Err((rows[0].at(), "this is nested too deeply".into()));
+        return Err((rows[0].at(), "this value is nested too deeply".into()));
     } else {
         FrontMatterKind::Map(entries(&rows, FrontMatterRules { strict: &[], depth: depth + 1 })?)
     };
@@ -71,14 +71,14 @@ fn items(rows: &[FrontMatterRow<'_>]) -> Result<Vec<FrontMatterValue>, FrontMatt
     while next < rows.len() {
         let row = rows[next];
         if !is_item(row.text) {
-            return Err((row.at(), "an item such as `- value` was expected here".into()));
+            return Err((row.at(), "expected an item such as `- value`".into()));
         }
         let more = rows[next + 1..].iter().take_while(|row| row.text.starts_with(' ')).count();
         let behind = row.text[1..].len() - row.text[1..].trim_start().len();
         let value = row.from(1 + behind);
         let item = read(value, &rows[next + 1..=next + more], DEEPEST)?;
         if !matches!(item.kind, FrontMatterKind::Text(_)) {
-            return Err((value.at(), "an item is a text".into()));
+            return Err((value.at(), "an item must be a text".into()));
         }
         items.push(item);
         next += more + 1;
@@ -86,7 +86,7 @@ fn items(rows: &[FrontMatterRow<'_>]) -> Result<Vec<FrontMatterValue>, FrontMatt
     Ok(items)
 }
 
-/// A text without quotation marks, up to a comment; further rows are joined by a blank.
+/// Parses an unquoted text up to a comment; joins further rows with a space.
 fn plain(
     first: FrontMatterRow<'_>,
     below: &[FrontMatterRow<'_>],
@@ -101,27 +101,24 @@ fn plain(
             continue;
         }
         if is_over {
-            return Err((row.at(), "nothing goes on behind a comment".into()));
+            return Err((row.at(), "a value cannot continue after a comment".into()));
         }
         let comment = row.text.find(" #");
         is_over = comment.is_some();
         let text = row.text[..comment.unwrap_or(row.text.len())].trim_end();
         if let Some(colon) = text.find(": ").or_else(|| text.ends_with(':').then(|| text.len() - 1))
         {
-            return Err((
-                row.from(colon).at(),
-                "a colon in a text: write the text in quotation marks".into(),
-            ));
+            return Err((row.from(colon).at(), "a colon in a text: put the text in quotes".into()));
         }
         if is_item(text) {
-            return Err((row.at(), "an item of a list behind a text".into()));
+            return Err((row.at(), "a list item after a text".into()));
         }
         words.extend(Some(text).filter(|text| !text.is_empty()));
     }
     Ok(words.join(" "))
 }
 
-/// `|` keeps the ends of lines, `>` makes blanks of them.
+/// Parses a block text: `|` keeps line breaks, `>` turns them into spaces.
 fn block(
     first: FrontMatterRow<'_>,
     below: &[FrontMatterRow<'_>],
@@ -137,12 +134,12 @@ fn block(
     let indent =
         below.iter().find(|row| !row.text.trim().is_empty()).map_or(0, FrontMatterRow::indent);
     if indent == 0 && below.iter().any(|row| !row.text.trim().is_empty()) {
-        return Err((first.at(), "the text in the lines below has to be indented".into()));
+        return Err((first.at(), "the text in the lines below must be indented".into()));
     }
     let mut lines = Vec::new();
     for row in below {
         if !row.text.trim().is_empty() && row.indent() < indent {
-            return Err((row.at(), "this is indented less than what stands above it".into()));
+            return Err((row.at(), "this line is indented less than the lines above".into()));
         }
         lines.push(row.text.get(indent..).unwrap_or_default());
     }
@@ -150,18 +147,18 @@ fn block(
     Ok(text.trim_end().to_owned())
 }
 
-/// A text in quotation marks, which may go on over several rows.
+/// Parses a quoted text, which may span several rows.
 fn quoted(
     first: FrontMatterRow<'_>,
     below: &[FrontMatterRow<'_>],
 ) -> Result<String, FrontMatterFault> {
     let joined = join(first, below);
     let (text, rest) = string(&joined).ok_or_else(|| {
-        (first.at(), "this text is not closed, or has an escape that is not known".to_owned())
+        (first.at(), "this text is not closed, or has an unknown escape".to_owned())
     })?;
     nothing_behind(rest)
         .map(|()| text)
-        .ok_or_else(|| (first.at(), "something stands behind the closing quotation mark".into()))
+        .ok_or_else(|| (first.at(), "unexpected text after the closing quote".into()))
 }
 
 fn join(first: FrontMatterRow<'_>, below: &[FrontMatterRow<'_>]) -> String {
@@ -173,19 +170,19 @@ fn nothing_behind(rest: &str) -> Option<()> {
     (rest.trim().is_empty() || rest.starts_with(" #")).then_some(())
 }
 
-/// The text in quotation marks that `text` begins with, and what stands behind it.
+/// The quoted text at the start of `text`, and the rest after it.
 fn string(text: &str) -> Option<(String, &str)> {
     let quote = text.chars().next()?;
-    let mut said = String::new();
+    let mut text_value = String::new();
     let mut chars = text.char_indices().skip(1).peekable();
     while let Some((i, c)) = chars.next() {
         match c {
             '\'' if quote == '\'' && chars.peek().is_some_and(|(_, next)| *next == '\'') => {
                 chars.next();
-                said.push('\'');
+                text_value.push('\'');
             }
-            c if c == quote => return Some((said, &text[i + 1..])),
-            '\\' if quote == '"' => said.push(match chars.next()?.1 {
+            c if c == quote => return Some((text_value, &text[i + 1..])),
+            '\\' if quote == '"' => text_value.push(match chars.next()?.1 {
                 'n' => '\n',
                 't' => '\t',
                 'r' => '\r',
@@ -193,13 +190,13 @@ fn string(text: &str) -> Option<(String, &str)> {
                 c @ ('"' | '\\' | '/' | ' ') => c,
                 _ => return None,
             }),
-            c => said.push(c),
+            c => text_value.push(c),
         }
     }
     None
 }
 
-/// `[a, "b"]`, texts alone, over one row or several.
+/// Parses `[a, "b"]` with only texts, on one row or several.
 fn flow(
     first: FrontMatterRow<'_>,
     below: &[FrontMatterRow<'_>],
@@ -223,7 +220,7 @@ fn flow(
                 return if is_end {
                     Ok(items)
                 } else {
-                    Err((behind.at(), "something stands behind the end of the list".into()))
+                    Err((behind.at(), "unexpected text after the end of the list".into()))
                 };
             }
             Some(',') if is_after_item => (is_after_item, row) = (false, row.from(1)),
@@ -231,16 +228,13 @@ fn flow(
                 return Err((
                     row.at(),
                     format!(
-                        "`{c}` was not expected in a list: write texts in quotation marks, and commas between them"
+                        "`{c}` is unexpected in a list: put texts in quotes, separated by commas"
                     ),
                 ));
             }
             Some('"' | '\'') => {
                 let (text, rest) = string(row.text).ok_or_else(|| {
-                    (
-                        row.at(),
-                        "this text is not closed, or has an escape that is not known".to_owned(),
-                    )
+                    (row.at(), "this text is not closed, or has an unknown escape".to_owned())
                 })?;
                 items.push(FrontMatterValue { at: row.at(), kind: FrontMatterKind::Text(text) });
                 (is_after_item, row) = (true, row.from(row.text.len() - rest.len()));
@@ -252,10 +246,7 @@ fn flow(
                     .unwrap_or(row.text.len());
                 let text = row.text[..end].trim_end();
                 if text.contains(": ") || text.ends_with(':') {
-                    return Err((
-                        row.at(),
-                        "a colon in a text: write the text in quotation marks".into(),
-                    ));
+                    return Err((row.at(), "a colon in a text: put the text in quotes".into()));
                 }
                 items.push(FrontMatterValue {
                     at: row.at(),

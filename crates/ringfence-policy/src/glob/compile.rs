@@ -1,4 +1,4 @@
-//! From the text of a glob to segments.
+//! Compiles the text of a glob into segments.
 
 use super::segment::{GlobSegment, GlobToken};
 use super::{GlobCase, GlobError};
@@ -7,10 +7,10 @@ use crate::path::AbsPath;
 const LONGEST: usize = 4096;
 const MOST_ALTERNATIVES: usize = 1000;
 
-/// From here on `*.{rs,py,…}` is kept as one segment instead of being written out.
+/// Number of endings from which `*.{rs,py,…}` stays one segment and is not expanded.
 const MANY_ENDINGS: usize = 7;
 
-/// A character and its byte position in what was written, which is short.
+/// A character and its byte offset in the text, which is short.
 type PlacedChar = (u16, char);
 
 pub(super) fn compile(
@@ -32,7 +32,7 @@ pub(super) fn compile(
     expanded.iter().map(|alternative| segments(alternative, anchor, case)).collect()
 }
 
-/// Writes out the braces, outermost first.
+/// Expands braces, outermost first.
 fn expand(text: &[PlacedChar]) -> Result<Vec<Vec<PlacedChar>>, GlobError> {
     let Some(open) = find_open_brace(text)? else {
         return Ok(vec![text.to_vec()]);
@@ -74,7 +74,7 @@ fn find_open_brace(text: &[PlacedChar]) -> Result<Option<usize>, GlobError> {
     Ok(None)
 }
 
-/// The brace that closes the one at `open`, and the commas that belong to it.
+/// The brace that closes the one at `open`, and its commas.
 fn find_close_brace(text: &[PlacedChar], open: usize) -> Result<(usize, Vec<usize>), GlobError> {
     let mut depth = 0;
     let mut commas = Vec::new();
@@ -93,7 +93,7 @@ fn find_close_brace(text: &[PlacedChar], open: usize) -> Result<(usize, Vec<usiz
     Err(GlobError::UnclosedBrace { at: usize::from(text[open].0) })
 }
 
-/// The `]` that closes the class at `open`; one in first place is a member.
+/// The `]` that closes the class at `open`; a `]` in first position is a member.
 fn class_end(text: &[PlacedChar], open: usize) -> Result<usize, GlobError> {
     let mut i = open + 1;
     if matches!(text.get(i), Some((_, '!' | '^'))) {
@@ -169,7 +169,7 @@ fn last_component(text: &[PlacedChar]) -> &[PlacedChar] {
     text.rsplit(|&(_, c)| c == '/').next().unwrap_or_default()
 }
 
-/// `*.{rs,py}`: plain characters, then a choice of plain endings.
+/// Parses `*.{rs,py}`: plain characters, then a choice of plain endings.
 fn endings(part: &[PlacedChar], case: GlobCase) -> Option<GlobSegment> {
     let (&(_, '}'), inner) = part.split_last()? else { return None };
     let open = inner.iter().position(|&(_, c)| c == '{')?;
@@ -179,7 +179,7 @@ fn endings(part: &[PlacedChar], case: GlobCase) -> Option<GlobSegment> {
     (simple && stem != b"**").then_some(GlobSegment::Endings { stem, endings, case })
 }
 
-/// The component as folded bytes, if it is ASCII with no wildcard but single `*`.
+/// The component as folded bytes, if it is ASCII and its only wildcard is a single `*`.
 fn plain(part: &[PlacedChar], case: GlobCase) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(part.len());
     for &(_, c) in part {

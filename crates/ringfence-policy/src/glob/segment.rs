@@ -1,36 +1,36 @@
-//! Matching one component, and a row of components.
+//! Matches one component, and a sequence of components.
 
 use super::{GlobCase, NameMatch};
 
 /// One component of a glob.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum GlobSegment {
-    /// `**`: any number of components, also none.
+    /// `**`: any number of components, including none.
     AnyDepth,
-    /// A component of the anchor: its very bytes, whatever characters they are.
+    /// A component of the anchor: matches its exact bytes.
     Exact(Vec<u8>),
-    /// ASCII characters and `*`, which is nearly all there is: matched byte by byte.
+    /// ASCII characters and `*`, the most common case: matched byte by byte.
     Plain {
-        /// Folded where the case does not matter.
+        /// Folded if case is ignored.
         bytes: Vec<u8>,
-        /// Whether upper and lower case are the same.
+        /// Case sensitivity.
         case: GlobCase,
     },
-    /// Plain characters, then one of many endings: written out, a list of file types would
-    /// be most of the work of compiling a policy.
+    /// Plain characters, then one of many endings. Expanded, a list of file types would dominate
+    /// the compile time of a policy.
     Endings {
         /// As in `Plain`.
         stem: Vec<u8>,
-        /// Separated by commas.
+        /// Endings, separated by commas.
         endings: Vec<u8>,
-        /// Whether upper and lower case are the same.
+        /// Case sensitivity.
         case: GlobCase,
     },
-    /// A component with more in it.
+    /// A component with other wildcards.
     Name {
-        /// What it is made of.
+        /// Pieces of the component.
         tokens: Vec<GlobToken>,
-        /// Whether upper and lower case are the same.
+        /// Case sensitivity.
         case: GlobCase,
     },
 }
@@ -38,7 +38,7 @@ pub(crate) enum GlobSegment {
 /// One piece of a component.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum GlobToken {
-    /// This character, folded where the case does not matter.
+    /// This character, folded if case is ignored.
     Char(char),
     /// `?`
     One,
@@ -53,7 +53,7 @@ pub(crate) enum GlobToken {
     },
 }
 
-/// The last component of a glob, as far as it can be looked up instead of matched.
+/// Shape of the last component, for lookup instead of matching.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NameShape {
     /// Exactly this, folded.
@@ -62,16 +62,17 @@ pub(crate) enum NameShape {
     Prefix(Vec<u8>),
     /// Ends with this, folded.
     Suffix(Vec<u8>),
-    /// Holds this, folded.
+    /// Contains this, folded.
     Contains(Vec<u8>),
-    /// Has to be matched.
+    /// Needs matching.
     Other,
     /// Every name.
     Anything,
 }
 
 impl GlobCase {
-    /// `c` for comparing. One character stays one: what lowers to several keeps the first.
+    /// Folds `c` for comparison. One character stays one: a multi-character lower case keeps the
+    /// first.
     pub(crate) fn fold(self, c: char) -> char {
         match self {
             GlobCase::Sensitive => c,
@@ -104,12 +105,12 @@ impl GlobSegment {
     }
 }
 
-/// Whether the whole row of components matches.
+/// True if the whole sequence of components matches.
 ///
-/// Going back to the last `**` only is enough: an earlier one could not do better with
-/// fewer components, so the work is the product of both lengths at most.
+/// Backtracking to the last `**` is enough: an earlier one could not do better with fewer
+/// components. The cost is at most the product of both lengths.
 pub(crate) fn match_path(segments: &[GlobSegment], parts: &[&[u8]]) -> bool {
-    // Most globs say no to most names; the directories need not be looked at then.
+    // Most globs reject most names, and then the directories do not matter.
     match (segments, parts) {
         ([GlobSegment::AnyDepth, last], [.., name]) if *last != GlobSegment::AnyDepth => {
             return last.matches(name);
@@ -122,7 +123,7 @@ pub(crate) fn match_path(segments: &[GlobSegment], parts: &[&[u8]]) -> bool {
     while p < parts.len() {
         match segments.get(s) {
             Some(GlobSegment::AnyDepth) => {
-                // A trailing `**` stands for what is below, not for the directory itself.
+                // A trailing `**` matches paths below the directory, not the directory itself.
                 if s + 1 == segments.len() {
                     return true;
                 }
@@ -149,7 +150,7 @@ pub(crate) fn match_path(segments: &[GlobSegment], parts: &[&[u8]]) -> bool {
     s == segments.len()
 }
 
-/// What the last component says about a path that ends with it.
+/// Matches the last component of a path.
 pub(crate) fn match_name(segments: &[GlobSegment], name: &[u8]) -> NameMatch {
     match segments {
         [GlobSegment::AnyDepth] => NameMatch::Yes,
@@ -159,7 +160,7 @@ pub(crate) fn match_name(segments: &[GlobSegment], name: &[u8]) -> NameMatch {
     }
 }
 
-/// `*` and characters against bytes.
+/// Matches characters and `*` against bytes.
 fn match_plain(pattern: &[u8], name: &[u8], fold: impl Fn(u8) -> u8) -> bool {
     let same = |pattern: &[u8], name: &[u8]| {
         pattern.iter().zip(name).all(|(&want, &have)| want == fold(have))
@@ -175,7 +176,7 @@ fn match_plain(pattern: &[u8], name: &[u8], fold: impl Fn(u8) -> u8) -> bool {
     {
         return false;
     }
-    // Between the ends the leftmost place of each piece is as good as any other.
+    // Between the ends, the leftmost match of each piece is always sufficient.
     let mut rest = &name[head.len()..name.len() - tail.len()];
     pattern[first..=last].split(|&byte| byte == b'*').filter(|piece| !piece.is_empty()).all(
         |piece| {
@@ -193,7 +194,7 @@ fn match_endings(stem: &[u8], endings: &[u8], name: &[u8]) -> bool {
         .any(|rest| match_plain(stem, rest, |byte| byte))
 }
 
-/// The name in lower case; bytes that are no character stay as they are.
+/// The name in lower case; invalid bytes stay unchanged.
 fn fold_name(name: &[u8]) -> Vec<u8> {
     let mut folded = Vec::with_capacity(name.len());
     let mut at = 0;
@@ -245,7 +246,7 @@ fn match_tokens(tokens: &[GlobToken], name: &[u8], case: GlobCase) -> bool {
 }
 
 impl GlobToken {
-    /// `None` is a byte that is no character: only wildcards take it.
+    /// `None` is an invalid byte: only wildcards match it.
     fn matches(&self, c: Option<char>, case: GlobCase) -> bool {
         match (self, c) {
             (GlobToken::One | GlobToken::Star, _) => true,
@@ -289,7 +290,7 @@ fn decode(bytes: &[u8]) -> (Option<char>, usize) {
 }
 
 impl NameShape {
-    pub(crate) fn of(last: Option<&GlobSegment>) -> Self {
+    pub(crate) fn from_segment(last: Option<&GlobSegment>) -> Self {
         let bytes = match last {
             None | Some(GlobSegment::AnyDepth) => return NameShape::Anything,
             Some(GlobSegment::Name { .. } | GlobSegment::Endings { .. }) => {

@@ -42,7 +42,7 @@ fn check_fault(text: &str, expect: GlobError) {
 }
 
 #[test]
-fn a_name_matches_at_any_depth() {
+fn name_without_slash_matches_at_any_depth() {
     check(".env", "/.env", true);
     check(".env", "/p/a/b/.env", true);
     check(".env", "/p/a/.env.local", false);
@@ -59,7 +59,7 @@ fn a_name_matches_at_any_depth() {
 }
 
 #[test]
-fn slashes_anchor() {
+fn glob_with_slash_is_anchored() {
     check("src/*.rs", "/p/src/a.rs", true);
     check("src/*.rs", "/q/src/a.rs", false);
     check("./notes", "/p/notes", true);
@@ -133,7 +133,7 @@ fn case_can_be_ignored() {
 }
 
 #[test]
-fn a_directory_covers_what_is_below() {
+fn matched_directory_covers_paths_below() {
     check_covers("secrets", "/p/secrets/a/b", true);
     check_covers("secrets", "/p/secrets", true);
     check_covers("secrets", "/p/secrets2/a", false);
@@ -142,7 +142,7 @@ fn a_directory_covers_what_is_below() {
 }
 
 #[test]
-fn the_name_alone_says_enough_to_skip_most_files() {
+fn last_component_alone_rules_out_most_files() {
     check_name("*.pem", b"a.pem", NameMatch::Yes);
     check_name("*.pem", b"a.txt", NameMatch::No);
     check_name("**/.git/hooks", b"hooks", NameMatch::Perhaps);
@@ -166,7 +166,7 @@ fn names_that_are_not_utf8_still_match_wildcards() {
 }
 
 #[test]
-fn faults_have_positions() {
+fn glob_errors_have_positions() {
     check_fault("", GlobError::Empty);
     check_fault("/", GlobError::Empty);
     check_fault("a[bc", GlobError::UnclosedClass { at: 1 });

@@ -27,11 +27,14 @@ pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
         Some("workspace-write") => Mode::WorkspaceWrite,
         Some("danger-full-access") => Mode::FullAccess,
         Some(other) => {
-            imported.not_carried("sandbox_mode", format!("`{other}` is no mode; read-only holds"));
+            imported.not_carried(
+                "sandbox_mode",
+                format!("`{other}` is no mode; the import uses read-only"),
+            );
             Mode::ReadOnly
         }
         None => {
-            imported.changed("sandbox_mode", "not set: read-only, as there");
+            imported.changed("sandbox_mode", "not set: read-only, as in the other tool");
             Mode::ReadOnly
         }
     };
@@ -42,7 +45,7 @@ pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
         mode,
     )?;
     if mode != Mode::FullAccess {
-        imported.changed("sandbox_mode", "the whole disk is readable there; here it is the project, the system and the toolchains");
+        imported.changed("sandbox_mode", "the other tool reads the whole disk; ringfence reads the project, the system and the toolchains");
     }
     for key in ["approval_policy", "shell_environment_policy"] {
         if top.has(key) {
@@ -63,7 +66,7 @@ fn workspace_write(
     for key in excludes {
         if section.bool(key)?.is_some() {
             imported.changed(
-                section.full(key),
+                section.full_key(key),
                 "/tmp is private to the sandbox and writable, and TMPDIR points there",
             );
         }
@@ -79,7 +82,7 @@ fn workspace_write(
         if network || !roots.is_empty() {
             imported.not_carried(
                 "sandbox_workspace_write",
-                "holds in the mode workspace-write only, there as well",
+                "only applies in the mode workspace-write, as in the other tool",
             );
         }
         return Ok(());
@@ -90,8 +93,8 @@ fn workspace_write(
     for root in roots {
         if Glob::is_glob(root) {
             imported.not_carried(
-                section.full("writable_roots"),
-                format!("`{root}` holds characters of a glob; name a directory above it"),
+                section.full_key("writable_roots"),
+                format!("`{root}` contains glob characters; name a parent directory"),
             );
         } else {
             imported.policy.filesystem.write.push(PathEntry::from(root));

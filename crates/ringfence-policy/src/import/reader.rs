@@ -1,10 +1,10 @@
-//! Typed access to a foreign document, with the place of what is wrong in it.
+//! Typed access to a foreign document, with positions for errors.
 
 use serde_json::{Map, Value};
 
 use super::ImportError;
 
-/// A table of the document with its path from the top.
+/// A table of the document with its path from the top level.
 #[derive(Clone, Copy)]
 pub(super) struct ImportReader<'a> {
     text: &'a str,
@@ -12,10 +12,10 @@ pub(super) struct ImportReader<'a> {
     path: &'a str,
 }
 
-/// JSON with comments and trailing commas.
+/// Parses JSON with comments and trailing commas.
 pub(super) fn json(text: &str) -> Result<Value, ImportError> {
-    // What editors of these files write, and no more: a typing error is to be found, not guessed
-    // at.
+    // Accepts only the extensions that editors of these files write: a typing error must be
+    // reported.
     let options = jsonc_parser::ParseOptions {
         allow_comments: true,
         allow_trailing_commas: true,
@@ -43,7 +43,7 @@ pub(super) fn number(n: usize) -> u32 {
 }
 
 impl<'a> ImportReader<'a> {
-    /// The top of the document.
+    /// The top-level table of the document.
     pub(super) fn top(text: &'a str, value: &'a Value) -> Result<Self, ImportError> {
         match value {
             Value::Object(table) => Ok(Self { text, table: Some(table), path: "" }),
@@ -62,7 +62,7 @@ impl<'a> ImportReader<'a> {
     }
 
     /// The key with its path.
-    pub(super) fn full(&self, key: &str) -> String {
+    pub(super) fn full_key(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
@@ -70,14 +70,14 @@ impl<'a> ImportReader<'a> {
         self.get(key).is_some()
     }
 
-    /// The table at `key`, which stands at `path`; empty where there is none.
+    /// The table at `key`, with the full path `path`; empty if missing.
     pub(super) fn table(&self, key: &str, path: &'a str) -> Result<ImportReader<'a>, ImportError> {
         match self.get(key) {
             None => Ok(ImportReader { text: self.text, table: None, path }),
             Some(Value::Object(table)) => {
                 Ok(ImportReader { text: self.text, table: Some(table), path })
             }
-            Some(_) => Err(self.wrong(key, "a table")),
+            Some(_) => Err(self.type_error(key, "a table")),
         }
     }
 
@@ -85,7 +85,7 @@ impl<'a> ImportReader<'a> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
-            Some(_) => Err(self.wrong(key, "true or false")),
+            Some(_) => Err(self.type_error(key, "true or false")),
         }
     }
 
@@ -93,12 +93,12 @@ impl<'a> ImportReader<'a> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::String(value)) => Ok(Some(value)),
-            Some(_) => Err(self.wrong(key, "a text")),
+            Some(_) => Err(self.type_error(key, "a text")),
         }
     }
 
     pub(super) fn strings(&self, key: &str) -> Result<Vec<&'a str>, ImportError> {
-        let wrong = || self.wrong(key, "a list of texts");
+        let wrong = || self.type_error(key, "a list of texts");
         match self.get(key) {
             None => Ok(Vec::new()),
             Some(Value::Array(items)) => {
@@ -111,17 +111,17 @@ impl<'a> ImportReader<'a> {
     /// The keys that are not among `known`.
     pub(super) fn unknown(&self, known: &[&str]) -> Vec<String> {
         let keys = self.table.into_iter().flat_map(Map::keys);
-        keys.filter(|key| !known.contains(&key.as_str())).map(|key| self.full(key)).collect()
+        keys.filter(|key| !known.contains(&key.as_str())).map(|key| self.full_key(key)).collect()
     }
 
-    fn wrong(&self, key: &str, expected: &'static str) -> ImportError {
-        let key = self.full(key);
+    fn type_error(&self, key: &str, expected: &'static str) -> ImportError {
+        let key = self.full_key(key);
         let (line, column) = locate(self.text, &key);
         ImportError::WrongType { key, expected, line, column }
     }
 }
 
-/// Where a dotted key stands: each part is looked for behind the one before.
+/// Position of a dotted key: searches each part after the previous one.
 fn locate(text: &str, key: &str) -> (u32, u32) {
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! `sandbox.json`: lists append to the defaults, the default black list stays, the
-//! network is always off, and a malformed file means the defaults.
+//! `sandbox.json`: lists append to the defaults, the default black list stays, the network is
+//! always off, and a malformed file means the defaults.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(super) fn import(text: &str) -> ImportedPolicy {
             defaults.note(
                 ImportNoteKind::Warning,
                 "",
-                format!("the file is malformed ({error}), so the defaults hold"),
+                format!("the file is malformed ({error}), so the defaults apply"),
             );
             defaults
         }
@@ -33,7 +33,7 @@ fn defaults() -> ImportedPolicy {
     );
     imported.changed(
         "policy.filesystem.blacklist",
-        "/etc/passwd is made for the sandbox's own user instead of denied",
+        "/etc/passwd is not denied: the sandbox has its own, with only its own user",
     );
     imported
 }
@@ -91,7 +91,7 @@ fn read(text: &str) -> Result<ImportedPolicy, ImportError> {
     Ok(imported)
 }
 
-/// The black list goes before the white list there, at any depth.
+/// In `sandbox.json` the black list overrides the white list at any depth.
 fn add_white(imported: &mut ImportedPolicy, entry: &str, black: &[&str]) {
     const KEY: &str = "policy.filesystem.whitelist";
     let below = |black: &&&str| {
@@ -101,7 +101,7 @@ fn add_white(imported: &mut ImportedPolicy, entry: &str, black: &[&str]) {
     if let Some(black) = black.iter().find(below) {
         imported.not_carried(
             KEY,
-            format!("`{entry}` lies in `{black}` of the black list, which goes before"),
+            format!("`{entry}` lies in `{black}` of the black list, which takes precedence"),
         );
     } else if crate::glob::Glob::is_glob(entry.trim_end_matches("/**")) {
         imported.not_carried(KEY, format!("`{entry}` is a glob; name the directory"));

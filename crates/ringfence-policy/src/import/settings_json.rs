@@ -1,5 +1,5 @@
-//! `settings.json` (`sandbox.*` and `permissions`), and the settings file of srt, which
-//! has the same tables at the top.
+//! `settings.json` (`sandbox.*` and `permissions`), and the settings file of srt, which has the
+//! same tables at the top level.
 
 use super::reader::{self, ImportReader};
 use super::{ImportError, ImportedPolicy};
@@ -16,7 +16,7 @@ pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
     let sandbox = top.table("sandbox", "sandbox")?;
     imported.policy.sandbox.enabled = sandbox.bool("enabled")?;
     if imported.policy.sandbox.enabled.is_none() {
-        imported.changed("sandbox.enabled", "not set: off there, on here");
+        imported.changed("sandbox.enabled", "not set: off in the other tool, on in ringfence");
     }
     switches(&mut imported, sandbox)?;
     network(&mut imported, sandbox.table("network", "sandbox.network")?)?;
@@ -36,7 +36,7 @@ pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
     Ok(imported)
 }
 
-/// The settings file of srt.
+/// Imports the settings file of srt.
 pub(super) fn import_srt(text: &str) -> Result<ImportedPolicy, ImportError> {
     let value = reader::json(text)?;
     let mut imported = ImportedPolicy::new();
@@ -54,7 +54,7 @@ fn switches(imported: &mut ImportedPolicy, sandbox: ImportReader<'_>) -> Result<
     if sandbox.bool("failIfUnavailable")? == Some(false) {
         imported.changed(
             "sandbox.failIfUnavailable",
-            "commands run unconfined where no sandbox can be made at all; a rule that cannot be enforced still refuses",
+            "commands run unconfined if no sandbox can be created; a single rule that cannot be enforced still refuses",
         );
     }
     let carried = &mut imported.policy.sandbox;
@@ -62,9 +62,10 @@ fn switches(imported: &mut ImportedPolicy, sandbox: ImportReader<'_>) -> Result<
     carried.allow_unsandboxed_commands = sandbox.bool("allowUnsandboxedCommands")?;
     carried.auto_allow_bash_if_sandboxed = sandbox.bool("autoAllowBashIfSandboxed")?;
     let platforms = sandbox.strings("enabledPlatforms")?;
-    let known: Vec<Platform> = platforms.iter().filter_map(|word| Platform::of(word)).collect();
+    let known: Vec<Platform> =
+        platforms.iter().filter_map(|word| Platform::from_word(word)).collect();
     if known.len() < platforms.len() {
-        imported.not_carried("sandbox.enabledPlatforms", "a system among them is not known");
+        imported.not_carried("sandbox.enabledPlatforms", "one of the platforms is unknown");
     }
     imported.policy.sandbox.enabled_platforms = (!platforms.is_empty()).then_some(known);
     Ok(())
@@ -73,15 +74,15 @@ fn switches(imported: &mut ImportedPolicy, sandbox: ImportReader<'_>) -> Result<
 fn network(imported: &mut ImportedPolicy, network: ImportReader<'_>) -> Result<(), ImportError> {
     imported.policy.network.mode = Some(NetworkMode::AllowList);
     for domain in network.strings("allowedDomains")? {
-        add_domain(imported, &network.full("allowedDomains"), domain, SettingsList::Allow);
+        add_domain(imported, &network.full_key("allowedDomains"), domain, SettingsList::Allow);
     }
     for domain in network.strings("deniedDomains")? {
-        add_domain(imported, &network.full("deniedDomains"), domain, SettingsList::Deny);
+        add_domain(imported, &network.full_key("deniedDomains"), domain, SettingsList::Deny);
     }
     if network.bool("allowLocalBinding")?.is_some() {
         imported.changed(
-            network.full("allowLocalBinding"),
-            "servers inside always work on loopback; list a port in `bind` to reach it from the host",
+            network.full_key("allowLocalBinding"),
+            "servers in the sandbox can always use its loopback; list a port in `bind` to reach it from the host",
         );
     }
     for socket in network.strings("allowUnixSockets")? {
@@ -89,15 +90,15 @@ fn network(imported: &mut ImportedPolicy, network: ImportReader<'_>) -> Result<(
     }
     if network.bool("allowAllUnixSockets")? == Some(true) {
         imported.not_carried(
-            network.full("allowAllUnixSockets"),
+            network.full_key("allowAllUnixSockets"),
             "sockets are opened by path: list them in `unix-sockets`",
         );
     }
     for key in ["httpProxyPort", "socksProxyPort"] {
         if network.has(key) {
             imported.not_carried(
-                network.full(key),
-                "connections are filtered without a proxy of yours",
+                network.full_key(key),
+                "ringfence filters connections without a custom proxy",
             );
         }
     }
@@ -113,7 +114,7 @@ fn network(imported: &mut ImportedPolicy, network: ImportReader<'_>) -> Result<(
     Ok(())
 }
 
-/// A list on which nothing stands opens nothing, there and here.
+/// An empty list opens nothing, in both formats.
 fn settle_network(imported: &mut ImportedPolicy) {
     let network = &mut imported.policy.network;
     if network.mode == Some(NetworkMode::AllowList)
@@ -156,7 +157,7 @@ fn add_domain(imported: &mut ImportedPolicy, key: &str, domain: &str, list: Sett
             network.localhost = Some(ports);
             imported.changed(
                 key,
-                format!("`{domain}` is the host's own loopback, which `localhost` opens by port"),
+                format!("`{domain}` is the host's loopback, which `localhost` opens by port"),
             );
         }
         (Ok(_), SettingsList::Allow) => network.allow.push(domain.to_owned()),
@@ -164,7 +165,7 @@ fn add_domain(imported: &mut ImportedPolicy, key: &str, domain: &str, list: Sett
     }
 }
 
-/// Whether it means the machine itself.
+/// True if the rule means the local machine.
 fn is_own(rule: &HostRule) -> bool {
     match &rule.subject {
         HostPattern::Name(name) | HostPattern::Below(name) => name.is_localhost(),
@@ -172,8 +173,8 @@ fn is_own(rule: &HostRule) -> bool {
     }
 }
 
-/// Reads: everything, then `denyRead`, then `allowRead`. Writes: nothing, then
-/// `allowWrite`, then `denyWrite`, which always wins.
+/// Reads: everything, then `denyRead`, then `allowRead`. Writes: nothing, then `allowWrite`, then
+/// `denyWrite`, which always wins.
 fn filesystem(imported: &mut ImportedPolicy, files: ImportReader<'_>) -> Result<(), ImportError> {
     let deny_write: Vec<String> = files.strings("denyWrite")?.into_iter().map(file_entry).collect();
     for entry in files.strings("denyRead")? {
@@ -183,12 +184,12 @@ fn filesystem(imported: &mut ImportedPolicy, files: ImportReader<'_>) -> Result<
         add_read(imported, file_entry(entry));
     }
     for entry in files.strings("allowWrite")? {
-        add_write(imported, &files.full("allowWrite"), file_entry(entry), &deny_write);
+        add_write(imported, &files.full_key("allowWrite"), file_entry(entry), &deny_write);
     }
     imported.policy.filesystem.protect.extend(deny_write.into_iter().map(PathEntry::Text));
     imported.changed(
-        files.full("denyRead"),
-        "everything else is readable there; here it is the project, the system and the toolchains",
+        files.full_key("denyRead"),
+        "the other tool reads everything else; ringfence reads the project, the system and the toolchains",
     );
     imported.unknown(files.unknown(&["denyRead", "allowRead", "allowWrite", "denyWrite"]));
     Ok(())
@@ -205,7 +206,8 @@ fn add_write(imported: &mut ImportedPolicy, key: &str, entry: String, deny_write
         entry.strip_prefix(deny).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     if let Some(deny) = deny_write.iter().find(below) {
-        imported.not_carried(key, format!("`{entry}` lies in `{deny}`, which always wins there"));
+        imported
+            .not_carried(key, format!("`{entry}` lies in `{deny}`, which always takes precedence"));
     } else if is_glob(&entry) {
         imported.not_carried(
             key,
@@ -220,8 +222,8 @@ fn is_glob(entry: &str) -> bool {
     Glob::is_glob(entry.trim_end_matches("/**"))
 }
 
-/// A path of `sandbox.filesystem`: what is relative is relative to the project, also a
-/// bare name, which would be a name at any depth here.
+/// Converts a path of `sandbox.filesystem`. A relative path is relative to the project, also a bare
+/// name, which ringfence would match at any depth.
 fn file_entry(text: &str) -> String {
     match text {
         _ if text.starts_with("//") => text[1..].to_owned(),
@@ -236,8 +238,8 @@ fn file_entry(text: &str) -> String {
     }
 }
 
-/// A path of a permission rule: `//x` is absolute, `/x` and `./x` are the project's, and
-/// a bare name is a name at any depth, as here.
+/// Converts a path of a permission rule: `//x` is absolute, `/x` and `./x` are relative to the
+/// project, and a bare name matches at any depth, as in ringfence.
 fn rule_entry(text: &str) -> String {
     match text.strip_prefix('/') {
         Some(rest) if rest.starts_with('/') => rest.to_owned(),
@@ -259,10 +261,7 @@ fn permissions(
         allow_rule(imported, rule, &deny_write);
     }
     for rule in permissions.strings("ask")? {
-        imported.not_carried(
-            "permissions.ask",
-            format!("`{rule}`: who is asked is the caller's business"),
-        );
+        imported.not_carried("permissions.ask", format!("`{rule}`: prompts are up to the caller"));
     }
     for directory in permissions.strings("additionalDirectories")? {
         add_write(
@@ -276,7 +275,7 @@ fn permissions(
     Ok(())
 }
 
-/// `Tool(spec)`, or a tool alone.
+/// Splits `Tool(spec)`; a tool alone has no spec.
 fn split_rule(rule: &str) -> (&str, Option<&str>) {
     match rule.strip_suffix(')').and_then(|rule| rule.split_once('(')) {
         Some((tool, spec)) => (tool, Some(spec)),
@@ -284,7 +283,7 @@ fn split_rule(rule: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The path of a rule about writing.
+/// The path of a rule about writing, if it is one.
 fn writing(rule: &str) -> Option<String> {
     match split_rule(rule) {
         ("Edit" | "Write" | "MultiEdit" | "NotebookEdit", Some(path)) => Some(rule_entry(path)),
@@ -310,7 +309,8 @@ fn deny_rule(imported: &mut ImportedPolicy, rule: &str) {
     }
 }
 
-/// The pattern of `Bash(..)`: a blank and a star at the end are more words or none, as with `:*`.
+/// Converts the pattern of `Bash(..)`: a space and a star at the end mean any further words, like
+/// `:*`.
 fn command_pattern(line: &str) -> String {
     line.strip_suffix(" *").map_or_else(|| line.to_owned(), |words| format!("{words}:*"))
 }
@@ -334,7 +334,7 @@ fn allow_rule(imported: &mut ImportedPolicy, rule: &str, deny_write: &[String]) 
     }
 }
 
-/// A grant is a path, so a bare name is the one in the project.
+/// A grant is a path, so a bare name is anchored to the project.
 fn anchored(path: String) -> String {
     file_entry(&path)
 }

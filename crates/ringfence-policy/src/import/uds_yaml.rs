@@ -1,4 +1,4 @@
-//! `.uds/config.yaml`: the part below `sandbox:`.
+//! `.uds/config.yaml`: the section `sandbox:`.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
         let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
-        // The place stands in front of the message there, too.
+        // The message of the parser already begins with the position.
         let message =
             first.split_once(&format!("column {column}: ")).map_or(first, |(_, message)| message);
         ImportError::Malformed {
@@ -32,12 +32,12 @@ pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
     let tools = sandbox.table("tools", "sandbox.tools")?;
     match tools.bool("enforce-agent-permissions")? {
         Some(false) => imported.not_carried(
-            tools.full("enforce-agent-permissions"),
+            tools.full_key("enforce-agent-permissions"),
             "disallowed tools are always enforced",
         ),
         Some(true) => imported.changed(
-            tools.full("enforce-agent-permissions"),
-            "always so; list an agent's disallowed tools in `tools.disallowed`",
+            tools.full_key("enforce-agent-permissions"),
+            "always on; list an agent's disallowed tools in `tools.disallowed`",
         ),
         None => {}
     }
@@ -55,7 +55,7 @@ pub(super) fn import(text: &str) -> Result<ImportedPolicy, ImportError> {
 fn filesystem(imported: &mut ImportedPolicy, files: ImportReader<'_>) -> Result<(), ImportError> {
     if let Some(root) = files.string("root")?.filter(|root| !matches!(*root, "." | "./")) {
         imported.not_carried(
-            files.full("root"),
+            files.full_key("root"),
             format!("start in that directory: `ringfence run -C {root}`"),
         );
     }
@@ -69,7 +69,7 @@ fn filesystem(imported: &mut ImportedPolicy, files: ImportReader<'_>) -> Result<
     Ok(())
 }
 
-/// `.aws/` is a name at any depth there, and would be a path here.
+/// In this format `.aws/` is a name at any depth; in ringfence it would be a path.
 fn name_or_path(pattern: &str) -> &str {
     match pattern.strip_suffix('/') {
         Some(name) if !name.contains('/') && !name.starts_with(['~', '$']) && !name.is_empty() => {
@@ -85,11 +85,12 @@ fn environment(
 ) -> Result<(), ImportError> {
     let block = variables.strings("block")?;
     for name in variables.strings("allow")? {
-        // Blocking is asked first there; here a name that a person allows goes first.
+        // In this format `block` is checked first; in ringfence a variable that the user names
+        // passes.
         if block.iter().any(|glob| name_matches(glob, name)) {
             imported.not_carried(
-                variables.full("allow"),
-                format!("`{name}` is also in `block`, which goes before"),
+                variables.full_key("allow"),
+                format!("`{name}` is also in `block`, which takes precedence"),
             );
         } else {
             imported.policy.environment.allow.push(name.to_owned());
@@ -98,17 +99,19 @@ fn environment(
     imported.policy.environment.deny.extend(block.iter().map(|name| (*name).to_owned()));
     if variables.bool("filter-secrets")? == Some(false) {
         imported.not_carried(
-            variables.full("filter-secrets"),
+            variables.full_key("filter-secrets"),
             "secrets are always filtered; name a variable in `allow` to pass it",
         );
     }
-    imported
-        .changed("sandbox.environment", "a variable that no list has does not pass; there it does");
+    imported.changed(
+        "sandbox.environment",
+        "ringfence does not pass a variable that is in no list; the other tool does",
+    );
     imported.unknown(variables.unknown(&["filter-secrets", "allow", "block"]));
     Ok(())
 }
 
-/// Without a word: nothing external, but localhost and git.
+/// Default: nothing external, but localhost and git.
 fn network(imported: &mut ImportedPolicy, network: ImportReader<'_>) -> Result<(), ImportError> {
     let external = network.bool("allow-external")?.unwrap_or(false);
     let localhost = network.bool("allow-localhost")?.unwrap_or(true);

@@ -1,7 +1,7 @@
-//! Entries of an import that would open what is built in to be shut.
+//! Import entries that would open a built-in denial.
 //!
-//! A person opens such a path by naming it to ringfence. A file of another tool names it without
-//! knowing what ringfence keeps shut, and may come with a repository.
+//! The user opens such a path by naming it to ringfence. A file of another tool names it without
+//! knowledge of the built-in rules, and may come with a repository.
 
 use super::ImportedPolicy;
 use crate::builtin::{
@@ -13,8 +13,8 @@ use crate::path::AbsPath;
 use crate::policy::PathEntry;
 
 impl ImportedPolicy {
-    /// Leaves out what would open a built-in deny, or make a built-in protect writable, and notes
-    /// it.
+    /// Removes entries that would open a built-in denial or make a protected path writable, with a
+    /// note.
     pub(super) fn without_opened_denies(mut self) -> Self {
         let files = &mut self.policy.filesystem;
         let mut dropped: Vec<(&str, String, String)> = Vec::new();
@@ -27,14 +27,14 @@ impl ImportedPolicy {
                 reason.is_none()
             });
         };
-        sift("read", &mut files.read, &withheld);
+        sift("read", &mut files.read, &reason_to_withhold);
         sift("write", &mut files.write, &|text| {
-            withheld(text).or_else(|| protected(text).map(by_rule))
+            reason_to_withhold(text).or_else(|| protected(text).map(by_rule))
         });
         sift("except", &mut files.except, &lifts);
         for (key, entry, reason) in dropped {
             let why = format!(
-                "`{entry}` is not opened: {reason}; only you can open it, in your own policy"
+                "`{entry}` is not opened: {reason}; only the user can open it, in the user policy"
             );
             self.not_carried(format!("filesystem.{key}"), why);
         }
@@ -43,23 +43,22 @@ impl ImportedPolicy {
 }
 
 fn by_rule(rule: &str) -> String {
-    format!("the built-in rule `{rule}` shuts it")
+    format!("the built-in rule `{rule}` denies it")
 }
 
-/// The reason to leave out a path.
-fn withheld(text: &str) -> Option<String> {
+/// The reason to remove a path, if any.
+fn reason_to_withhold(text: &str) -> Option<String> {
     let is_unknown = text.starts_with('$') && Written::below_home(text).is_none();
     let unknown = || {
-        is_unknown
-            .then(|| "its variable may stand for a path that a built-in rule shuts".to_owned())
+        is_unknown.then(|| "its variable may hold a path that a built-in rule denies".to_owned())
     };
     denied(text).map(by_rule).or_else(unknown)
 }
 
-/// The built-in rule that denies a path as it is written. Where the home directory is, an import
-/// does not know, so paths below it are looked for at any depth.
+/// The built-in rule that denies a path as written. An import does not know the home directory, so
+/// it matches paths below it at any depth.
 fn denied(text: &str) -> Option<&'static str> {
-    let path = Written::of(text).whole;
+    let path = Written::from_text(text).whole;
     let parts = components(&path);
     let by_path = |entry: &&BuiltinEntry| match entry.text.strip_prefix("~/") {
         Some(below) => {
@@ -75,7 +74,7 @@ fn denied(text: &str) -> Option<&'static str> {
     found.or_else(|| denied_by_name(&path))
 }
 
-/// The built-in pattern that denies a path, or a directory on the way to it.
+/// The built-in pattern that denies a path or one of its parents.
 fn denied_by_name(path: &AbsPath) -> Option<&'static str> {
     let parts = components(path);
     let matches = |entry: &&BuiltinEntry, parts: &[&[u8]]| {
@@ -97,9 +96,9 @@ fn denied_by_name(path: &AbsPath) -> Option<&'static str> {
         })
 }
 
-/// The built-in rule that keeps a path from being written.
+/// The built-in rule that makes a path read-only.
 fn protected(text: &str) -> Option<&'static str> {
-    let whole = Written::of(text).whole;
+    let whole = Written::from_text(text).whole;
     let parts = components(&whole);
     (1..=parts.len()).find_map(|depth| {
         let setting =
@@ -113,8 +112,9 @@ fn protected(text: &str) -> Option<&'static str> {
     })
 }
 
-/// The reason to leave out an exception: it holds for every pattern, also below a directory of that
-/// name, so it would lift built-in ones. Those for single names that are built in themselves stay.
+/// The reason to remove an exception: it applies to every pattern, also below a directory of that
+/// name, so it would cancel built-in patterns. Exceptions for single names that are built in as
+/// well stay.
 fn lifts(text: &str) -> Option<String> {
     let last = text.rsplit('/').next().unwrap_or(text);
     let path = AbsPath::root().join(last);
@@ -124,21 +124,21 @@ fn lifts(text: &str) -> Option<String> {
     };
     let is_plain = !last.is_empty() && !Glob::is_glob(last);
     let stays = is_plain && PATTERN_EXCEPTIONS.iter().any(is_built_in);
-    (!stays).then(|| "an exception would lift built-in patterns as well".to_owned())
+    (!stays).then(|| "an exception would also override built-in patterns".to_owned())
 }
 
 fn glob(text: &str) -> Option<Glob> {
     Glob::new(text, None, GlobCase::Insensitive).ok()
 }
 
-/// A path as it is written, without the host to look it up on.
+/// A path as written, not resolved on the host.
 struct Written {
-    /// With the home directory, or the value of a variable, as the root.
+    /// The path with the home directory, or the value of a variable, as its root.
     whole: AbsPath,
 }
 
 impl Written {
-    fn of(text: &str) -> Self {
+    fn from_text(text: &str) -> Self {
         let text = text.trim_end_matches("/**");
         let without_variable = if text.starts_with('$') {
             text.split_once('/').map_or("", |(_, rest)| rest)
@@ -149,7 +149,7 @@ impl Written {
         Self { whole: AbsPath::root().join(below.trim_start_matches('/')) }
     }
 
-    /// The path below the home directory, if the text names that.
+    /// The path below the home directory, if the text is one.
     fn below_home(text: &str) -> Option<String> {
         const DIRECTORIES: &[(&str, &str)] = &[
             ("~", ""),
@@ -171,10 +171,10 @@ impl Written {
 
 #[cfg(test)]
 mod tests {
-    use super::{denied, lifts, protected, withheld};
+    use super::{denied, lifts, protected, reason_to_withhold};
 
     #[test]
-    fn paths_that_are_built_in_to_be_denied_are_known_however_they_are_written() {
+    fn built_in_denied_paths_are_found_in_any_spelling() {
         for text in [
             "~/.ssh",
             "~/.ssh/config",
@@ -217,9 +217,11 @@ mod tests {
             "~/.sshx",
             "$HOME/x",
         ] {
-            assert_eq!(withheld(text), None, "{text}");
+            assert_eq!(reason_to_withhold(text), None, "{text}");
         }
-        assert!(withheld("$GNUPGHOME/x").is_some() && withheld("$DATA").is_some());
+        assert!(
+            reason_to_withhold("$GNUPGHOME/x").is_some() && reason_to_withhold("$DATA").is_some()
+        );
         for text in [".git/hooks", "./.claude", "/x/.vscode/tasks.json", "~/p/.Git/config"] {
             assert!(protected(text).is_some(), "{text}");
         }
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_that_would_lift_a_built_in_pattern_are_known() {
+    fn exceptions_overriding_built_in_patterns_are_found() {
         for text in [
             "**/.env",
             ".env",

@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStringExt;
 use super::*;
 use crate::testing::{grants, grants_with_builtins};
 
-/// A small deterministic generator: failures repeat.
-struct Dice(u64);
+/// A deterministic random number generator: failures repeat.
+struct NameRng(u64);
 
-impl Dice {
+impl NameRng {
     fn roll(&mut self, below: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -49,11 +49,11 @@ impl Dice {
 
 #[track_caller]
 fn check(grants: &Grants, name: &str, expect: bool) {
-    assert_eq!(NameIndex::new(grants).interesting(OsStr::new(name)), expect, "{name}");
+    assert_eq!(NameIndex::new(grants).may_match(OsStr::new(name)), expect, "{name}");
 }
 
 #[test]
-fn what_a_pattern_or_rule_could_concern_is_interesting() {
+fn names_in_patterns_and_rules_are_interesting() {
     let grants = grants_with_builtins(
         "user deny /p/only/This\nuser deny [ab]?c\nuser protect **/x/{one,two}",
     );
@@ -78,11 +78,11 @@ fn what_a_pattern_or_rule_could_concern_is_interesting() {
 }
 
 #[test]
-fn no_name_that_matches_is_ever_missed() {
+fn name_index_has_no_false_negatives() {
     let more = "user deny *é*\nuser deny [a-c]*.pem\nuser protect {x,.git}*\nuser deny /p/K\nproject deny **/a/?ey";
     let grants = grants_with_builtins(more);
     let index = NameIndex::new(&grants);
-    let mut dice = Dice(42);
+    let mut dice = NameRng(42);
     let mut hits = 0;
     for _ in 0..50_000 {
         let name = dice.name();
@@ -90,7 +90,7 @@ fn no_name_that_matches_is_ever_missed() {
             grants.patterns.iter().any(|pattern| pattern.glob.matches_name(&name) != NameMatch::No);
         if by_pattern {
             hits += 1;
-            assert!(index.interesting(&name), "{name:?}");
+            assert!(index.may_match(&name), "{name:?}");
         }
     }
     assert!((10_000..49_000).contains(&hits), "the generator should give both kinds: {hits}");

@@ -1,4 +1,4 @@
-//! A decision about a host in words.
+//! Decisions about hosts as text.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::rule::{HostPattern, HostRule};
 use super::rules::NetworkMode;
 use crate::grants::{Origin, Source};
 
-/// Beginning of the sentence about a name that leads to a guarded address.
+/// Start of the sentence about a name that resolves to a guarded address. Audit logs contain it.
 const STANDS_FOR: &str = "it stands for ";
 
 impl HostDecision {
@@ -25,15 +25,15 @@ impl HostDecision {
         }
     }
 
-    /// Whether it may be done.
+    /// True if the access is allowed.
     pub fn is_open(&self) -> bool {
-        self.way.is_some()
+        self.route.is_some()
     }
 
-    /// The deciding rule as it is written: `deny *.example.org`, `network.mode = none`; `None`
-    /// where no rule speaks of it.
+    /// The deciding rule as written: `deny *.example.org`, `network.mode = none`; `None` if no rule
+    /// matches.
     pub fn rule(&self) -> Option<String> {
-        match &self.ground {
+        match &self.reason {
             HostReason::Mode { mode, .. } => Some(format!("network.mode = {}", mode.word())),
             HostReason::Allow(listed) => Some(format!("allow {}", listed.origin.text)),
             HostReason::Deny(listed) => Some(format!("deny {}", listed.origin.text)),
@@ -42,9 +42,9 @@ impl HostDecision {
         }
     }
 
-    /// Where the deciding rule was written.
+    /// Position of the deciding rule.
     pub fn origin(&self) -> Option<&Origin> {
-        match &self.ground {
+        match &self.reason {
             HostReason::Mode { origin, .. } => origin.as_ref(),
             HostReason::Allow(listed) | HostReason::Deny(listed) => Some(&listed.origin),
             HostReason::Localhost(origin) | HostReason::Locked(origin) => Some(origin),
@@ -52,34 +52,49 @@ impl HostDecision {
         }
     }
 
-    /// Why, in a sentence.
+    /// The reason, as a sentence.
     pub fn why(&self) -> String {
-        match &self.ground {
-            HostReason::Mode { mode: NetworkMode::Full, .. } => "the network is the host's own: every host can be reached".into(),
-            HostReason::Mode { .. } => "the network is shut".into(),
-            HostReason::Allow(_) | HostReason::Localhost(_) => match self.way {
-                Some(ConnectRoute::Checked(RouteCheck::Tls)) => "it is listed, and TLS has to name it".into(),
-                Some(ConnectRoute::Checked(RouteCheck::Http)) => "it is listed, and each request has to name it".into(),
+        match &self.reason {
+            HostReason::Mode { mode: NetworkMode::Full, .. } => {
+                "the sandbox uses the network of the host: every host is reachable".into()
+            }
+            HostReason::Mode { .. } => "the sandbox has no network".into(),
+            HostReason::Allow(_) | HostReason::Localhost(_) => match self.route {
+                Some(ConnectRoute::Checked(RouteCheck::Tls)) => {
+                    "it is listed, and the TLS connection must name it".into()
+                }
+                Some(ConnectRoute::Checked(RouteCheck::Http)) => {
+                    "it is listed, and each HTTP request must name it".into()
+                }
                 Some(ConnectRoute::Direct) | None => "it is listed".into(),
             },
-            HostReason::Deny(_) => "it is denied, whatever else allows it".into(),
-            HostReason::Unlisted => "no entry of `allow` speaks of it".into(),
-            HostReason::Locked(_) => "no entry of `allow` speaks of it, and only the managed policy adds one".into(),
-            HostReason::Guarded { address, what } => format!("{STANDS_FOR}{address} ({what}), which has to be allowed itself"),
-            HostReason::Own => "the sandbox has a loopback of its own: its own servers answer there, the host's do not".into(),
+            HostReason::Deny(_) => "it is denied, which overrides `allow`".into(),
+            HostReason::Unlisted => "no entry of `allow` matches".into(),
+            HostReason::Locked(_) => {
+                "no entry of `allow` matches, and only the managed policy may add one".into()
+            }
+            HostReason::Guarded { address, what } => {
+                format!("{STANDS_FOR}{address} ({what}), which must be allowed by address")
+            }
+            HostReason::Own => {
+                "the sandbox has its own loopback: servers of the host are not reachable there"
+                    .into()
+            }
         }
     }
 
-    /// The address in a sentence that [`Passage::why`] made of a guarded address, as logs keep it.
+    /// The address in a sentence of [`HostDecision::why`] about a guarded address, as found in
+    /// logs.
     pub fn guarded_address(why: &str) -> Option<IpAddr> {
         why.strip_prefix(STANDS_FOR)?.split_once(' ')?.0.parse().ok()
     }
 
-    /// The entry of `allow` that would open it; `None` where it is open, or no entry would.
+    /// The entry of `allow` that would allow the access; `None` if it is allowed, or no entry would
+    /// help.
     pub fn remedy(&self) -> Option<HostRule> {
-        let one = |address| HostPattern::Range(IpRange::of(address));
+        let one = |address| HostPattern::Range(IpRange::single(address));
         let is_managed = self.origin().is_some_and(|origin| origin.source == Source::Managed);
-        let subject = match (&self.ground, &self.host) {
+        let subject = match (&self.reason, &self.host) {
             _ if self.is_open() || is_managed => return None,
             (HostReason::Guarded { address, .. }, _) => one(*address),
             (HostReason::Unlisted | HostReason::Mode { .. }, HostTarget::Name(name))
@@ -97,8 +112,8 @@ impl HostDecision {
         Some(HostRule { subject, port: self.port })
     }
 
-    /// How a person could change the answer; `None` where it is yes.
-    pub fn change(&self) -> Option<String> {
+    /// A way for the user to change the decision; `None` if the access is allowed.
+    pub fn change_hint(&self) -> Option<String> {
         const FILE: &str = "~/.config/ringfence/policy.toml";
         if self.is_open() {
             return None;
@@ -109,9 +124,9 @@ impl HostDecision {
             ));
         }
         if let Some(origin) = self.origin().filter(|origin| origin.source == Source::Managed) {
-            return Some(format!("ask whoever keeps {}", origin.place()));
+            return Some(format!("ask the administrator to change {}", origin.place()));
         }
-        Some(match (&self.ground, self.port) {
+        Some(match (&self.reason, self.port) {
             (HostReason::Deny(listed), _) if listed.origin.source == Source::Flag => {
                 "leave out `--deny-host`".into()
             }
@@ -128,12 +143,12 @@ impl HostDecision {
     }
 }
 
-/// What was decided about whom.
+/// The request and its verdict.
 impl fmt::Display for HostDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.is_open() { "is allowed" } else { "is denied" };
-        let wish = if self.port.is_some() { "connecting to" } else { "looking up" };
-        write!(f, "{wish} {} {verdict}", self.target())
+        let verb = if self.port.is_some() { "connecting to" } else { "looking up" };
+        write!(f, "{verb} {} {verdict}", self.target())
     }
 }
 
@@ -142,17 +157,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guarded_address_is_found_in_the_sentence_about_it() {
+    fn guarded_address_is_parsed_from_its_message() {
         for address in ["10.9.8.7", "fd00::1"] {
             let address: IpAddr = address.parse().unwrap();
-            let ground = HostReason::Guarded { address, what: "private" };
-            let passage = HostDecision {
+            let reason = HostReason::Guarded { address, what: "private" };
+            let decision = HostDecision {
                 host: HostTarget::new("a.org").unwrap(),
                 port: Some(443),
-                way: None,
-                ground,
+                route: None,
+                reason,
             };
-            assert_eq!(HostDecision::guarded_address(&passage.why()), Some(address));
+            assert_eq!(HostDecision::guarded_address(&decision.why()), Some(address));
         }
         assert_eq!(HostDecision::guarded_address("network.mode = none"), None);
         assert_eq!(HostDecision::guarded_address("it stands for x (y)"), None);

@@ -1,16 +1,15 @@
-//! Addresses that lead to the machine itself, to its neighbours, or to nobody.
+//! Addresses of the machine itself, of its local network, and of reserved ranges.
 //!
-//! A name is allowed for what it stands for, a host of the internet. Whoever serves the name
-//! can have it stand for any address, so one that lies in here is reached only if it was
-//! allowed itself.
+//! A name is allowed because it is a host on the internet. Its DNS server can return any address,
+//! so an address in a guarded range is reachable only if a rule allows the address itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::range::IpRange;
 
-/// What the range is that `address` lies in, if such a range is guarded.
-pub fn guarded(address: IpAddr) -> Option<&'static str> {
-    guard(address).map(|guard| guard.what)
+/// Kind of the guarded range that contains `address`, if any.
+pub fn guarded_kind(address: IpAddr) -> Option<&'static str> {
+    guarded_range(address).map(|guard| guard.what)
 }
 
 /// A guarded range around an address.
@@ -20,75 +19,75 @@ pub(crate) struct GuardedRange {
     pub(crate) range: IpRange,
 }
 
-/// The narrowest guarded range that `address` lies in.
-pub(crate) fn guard(address: IpAddr) -> Option<GuardedRange> {
+/// The narrowest guarded range that contains `address`.
+pub(crate) fn guarded_range(address: IpAddr) -> Option<GuardedRange> {
     match address.to_canonical() {
         IpAddr::V4(address) => guard_v4(address),
         IpAddr::V6(address) => guard_v6(address),
     }
 }
 
-/// The addresses that a packet to `address` may end up at, itself among them: some IPv6
-/// addresses are wrapped around an IPv4 address, and routers unwrap it.
-pub(crate) fn meanings(address: IpAddr) -> impl Iterator<Item = IpAddr> {
+/// All addresses that a packet to `address` may reach, including itself: some IPv6 addresses embed
+/// an IPv4 address, and routers extract it.
+pub(crate) fn reachable_addresses(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     let address = address.to_canonical();
     let wrapped = match address {
         IpAddr::V4(_) => [None, None],
         IpAddr::V6(address) => {
-            wrapped(address).map(|wrapped| wrapped.map(|(address, _)| IpAddr::V4(address)))
+            embedded_v4(address).map(|wrapped| wrapped.map(|(address, _)| IpAddr::V4(address)))
         }
     };
     [Some(address)].into_iter().chain(wrapped).flatten()
 }
 
-/// Narrow ones before those around them.
+/// Narrow ranges before the ranges that contain them.
 const V4: &[(&str, Ipv4Addr, u8)] = &[
-    ("the metadata service of a cloud", Ipv4Addr::new(169, 254, 169, 254), 32),
-    ("the metadata service of a cloud", Ipv4Addr::new(169, 254, 169, 253), 32),
-    ("the metadata service of a cloud", Ipv4Addr::new(169, 254, 170, 2), 32),
-    ("the metadata service of a cloud", Ipv4Addr::new(169, 254, 170, 23), 32),
-    ("the metadata service of a cloud", Ipv4Addr::new(168, 63, 129, 16), 32),
-    ("the metadata service of a cloud", Ipv4Addr::new(100, 100, 100, 200), 32),
-    ("the metadata service of a cloud", Ipv4Addr::new(192, 0, 0, 192), 32),
+    ("cloud metadata service", Ipv4Addr::new(169, 254, 169, 254), 32),
+    ("cloud metadata service", Ipv4Addr::new(169, 254, 169, 253), 32),
+    ("cloud metadata service", Ipv4Addr::new(169, 254, 170, 2), 32),
+    ("cloud metadata service", Ipv4Addr::new(169, 254, 170, 23), 32),
+    ("cloud metadata service", Ipv4Addr::new(168, 63, 129, 16), 32),
+    ("cloud metadata service", Ipv4Addr::new(100, 100, 100, 200), 32),
+    ("cloud metadata service", Ipv4Addr::new(192, 0, 0, 192), 32),
     ("loopback", Ipv4Addr::new(127, 0, 0, 0), 8),
     ("private", Ipv4Addr::new(10, 0, 0, 0), 8),
     ("private", Ipv4Addr::new(172, 16, 0, 0), 12),
     ("private", Ipv4Addr::new(192, 168, 0, 0), 16),
-    ("shared by a provider's customers", Ipv4Addr::new(100, 64, 0, 0), 10),
+    ("carrier-grade NAT", Ipv4Addr::new(100, 64, 0, 0), 10),
     ("link-local", Ipv4Addr::new(169, 254, 0, 0), 16),
-    ("for protocols", Ipv4Addr::new(192, 0, 0, 0), 24),
+    ("protocol assignments", Ipv4Addr::new(192, 0, 0, 0), 24),
     ("for 6to4 relays", Ipv4Addr::new(192, 88, 99, 0), 24),
-    ("for documentation", Ipv4Addr::new(192, 0, 2, 0), 24),
-    ("for documentation", Ipv4Addr::new(198, 51, 100, 0), 24),
-    ("for documentation", Ipv4Addr::new(203, 0, 113, 0), 24),
-    ("for benchmarks", Ipv4Addr::new(198, 18, 0, 0), 15),
+    ("documentation", Ipv4Addr::new(192, 0, 2, 0), 24),
+    ("documentation", Ipv4Addr::new(198, 51, 100, 0), 24),
+    ("documentation", Ipv4Addr::new(203, 0, 113, 0), 24),
+    ("benchmarking", Ipv4Addr::new(198, 18, 0, 0), 15),
     ("multicast", Ipv4Addr::new(224, 0, 0, 0), 4),
     ("broadcast", Ipv4Addr::BROADCAST, 32),
     ("reserved", Ipv4Addr::new(240, 0, 0, 0), 4),
-    // All of it: Linux takes the first for itself, and others are nobody's.
+    // The whole range: Linux uses the first address for itself, and the others are unassigned.
     ("unspecified", Ipv4Addr::UNSPECIFIED, 8),
 ];
 
-/// Narrow ones before those around them.
+/// Narrow ranges before the ranges that contain them.
 const V6: &[(&str, Ipv6Addr, u8)] = &[
     ("unspecified", Ipv6Addr::UNSPECIFIED, 128),
     ("loopback", Ipv6Addr::LOCALHOST, 128),
-    ("the metadata service of a cloud", Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128),
-    ("the metadata service of a cloud", Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23), 128),
-    ("the metadata service of a cloud", Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128),
-    ("the metadata service of a cloud", Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42), 128),
+    ("cloud metadata service", Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128),
+    ("cloud metadata service", Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23), 128),
+    ("cloud metadata service", Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128),
+    ("cloud metadata service", Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42), 128),
     ("private", Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7),
     ("link-local", Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
     ("private", Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10),
     ("multicast", Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
-    ("for documentation", Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
-    ("for documentation", Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
-    ("for benchmarks", Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48),
-    ("for protocols", Ipv6Addr::new(0x2001, 0x10, 0, 0, 0, 0, 0, 0), 28),
+    ("documentation", Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+    ("documentation", Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+    ("benchmarking", Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48),
+    ("protocol assignments", Ipv6Addr::new(0x2001, 0x10, 0, 0, 0, 0, 0, 0), 28),
     ("discarded", Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64),
-    // Who translates these, and to which addresses, is known to the local network only.
-    ("translated by the local network", Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
-    ("for segment routing", Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16),
+    // Only the local network knows the translator and the resulting addresses.
+    ("local-use NAT64", Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
+    ("segment routing", Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16),
 ];
 
 fn guard_v4(address: Ipv4Addr) -> Option<GuardedRange> {
@@ -105,23 +104,29 @@ fn guard_v6(address: Ipv6Addr) -> Option<GuardedRange> {
         range.contains(IpAddr::V6(address)).then_some(GuardedRange { what, range })
     };
     V6.iter().find_map(found).or_else(|| {
-        wrapped(address).into_iter().flatten().find_map(|wrapped| guard_wrapped(address, wrapped))
+        embedded_v4(address)
+            .into_iter()
+            .flatten()
+            .find_map(|wrapped| guard_embedded(address, wrapped))
     })
 }
 
-/// As guarded as what it is wrapped around.
-fn guard_wrapped(
+/// The guarded range of an embedded IPv4 address.
+fn guard_embedded(
     address: Ipv6Addr,
     (inner, offset): (Ipv4Addr, Option<u8>),
 ) -> Option<GuardedRange> {
     let GuardedRange { what, range } = guard_v4(inner)?;
     let around = offset.and_then(|offset| IpRange::new(IpAddr::V6(address), offset + range.bits()));
-    Some(GuardedRange { what, range: around.unwrap_or_else(|| IpRange::of(IpAddr::V6(address))) })
+    Some(GuardedRange {
+        what,
+        range: around.unwrap_or_else(|| IpRange::single(IpAddr::V6(address))),
+    })
 }
 
-/// The IPv4 addresses in an IPv6 address, each with how many bits stand before it, where it is
-/// written as it is.
-fn wrapped(address: Ipv6Addr) -> [Option<(Ipv4Addr, Option<u8>)>; 2] {
+/// The IPv4 addresses in an IPv6 address, each with the number of bits before it if it is embedded
+/// unchanged.
+fn embedded_v4(address: Ipv6Addr) -> [Option<(Ipv4Addr, Option<u8>)>; 2] {
     let parts = address.segments();
     let at = |i: usize| Ipv4Addr::from(u32::from(parts[i]) << 16 | u32::from(parts[i + 1]));
     match parts {
@@ -131,7 +136,7 @@ fn wrapped(address: Ipv6Addr) -> [Option<(Ipv4Addr, Option<u8>)>; 2] {
         }
         // 6to4 (RFC 3056).
         [0x2002, ..] => [Some((at(1), Some(16))), None],
-        // Teredo (RFC 4380): the server, and the client with all bits turned.
+        // Teredo (RFC 4380): the server, and the client with all bits inverted.
         [0x2001, 0, ..] => {
             [Some((at(2), Some(32))), Some((Ipv4Addr::from(!u32::from(at(6))), None))]
         }
@@ -148,12 +153,15 @@ mod tests {
     #[track_caller]
     fn check(address: &str, expect: Option<&str>) {
         let address = address.parse().unwrap();
-        assert_eq!(guarded(address), expect, "{address}");
-        assert!(guard(address).is_none_or(|guard| guard.range.contains(address)), "{address}");
+        assert_eq!(guarded_kind(address), expect, "{address}");
+        assert!(
+            guarded_range(address).is_none_or(|guard| guard.range.contains(address)),
+            "{address}"
+        );
     }
 
     #[test]
-    fn what_is_near_is_guarded() {
+    fn local_and_private_addresses_are_guarded() {
         check("127.0.0.1", Some("loopback"));
         check("127.255.255.254", Some("loopback"));
         check("::1", Some("loopback"));
@@ -163,31 +171,31 @@ mod tests {
         check("172.32.0.0", None);
         check("192.168.1.1", Some("private"));
         check("fd12::1", Some("private"));
-        check("100.64.0.1", Some("shared by a provider's customers"));
+        check("100.64.0.1", Some("carrier-grade NAT"));
         check("100.128.0.1", None);
         check("169.254.1.1", Some("link-local"));
         check("fe80::1", Some("link-local"));
-        check("169.254.169.254", Some("the metadata service of a cloud"));
-        check("fd00:ec2::254", Some("the metadata service of a cloud"));
+        check("169.254.169.254", Some("cloud metadata service"));
+        check("fd00:ec2::254", Some("cloud metadata service"));
         check("0.0.0.0", Some("unspecified"));
         check("0.1.2.3", Some("unspecified"));
         check("::", Some("unspecified"));
     }
 
     #[test]
-    fn what_is_nobodys_is_guarded() {
+    fn reserved_addresses_are_guarded() {
         check("224.0.0.1", Some("multicast"));
         check("ff02::1", Some("multicast"));
         check("255.255.255.255", Some("broadcast"));
         check("240.0.0.1", Some("reserved"));
-        check("198.19.0.1", Some("for benchmarks"));
+        check("198.19.0.1", Some("benchmarking"));
         check("198.20.0.1", None);
-        check("192.0.2.1", Some("for documentation"));
-        check("2001:db8::1", Some("for documentation"));
+        check("192.0.2.1", Some("documentation"));
+        check("2001:db8::1", Some("documentation"));
     }
 
     #[test]
-    fn hosts_of_the_internet_are_not() {
+    fn public_addresses_are_not_guarded() {
         check("1.1.1.1", None);
         check("93.184.216.34", None);
         check("2606:4700:4700::1111", None);
@@ -195,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrapped_is_judged_by_what_it_is_wrapped_around() {
+    fn embedded_ipv4_address_decides_guard_of_ipv6() {
         check("64:ff9b::10.0.0.1", Some("private"));
         check("64:ff9b::8.8.8.8", None);
-        check("64:ff9b:1::8.8.8.8", Some("translated by the local network"));
+        check("64:ff9b:1::8.8.8.8", Some("local-use NAT64"));
         check("::10.0.0.1", Some("private"));
         check("::ffff:0:127.0.0.1", Some("loopback"));
         check("2002:7f00:1::1", Some("loopback"));
@@ -206,16 +214,16 @@ mod tests {
         check("2001:0:a00:1::", Some("private"));
         check("2001:0:808:808:0:0:80ff:fffe", Some("loopback"));
         check("2001:0:808:808:0:0:f7f7:f7f7", None);
-        check("2a00::5efe:169.254.169.254", Some("the metadata service of a cloud"));
-        let private = guard("64:ff9b::10.1.0.1".parse().unwrap()).unwrap();
+        check("2a00::5efe:169.254.169.254", Some("cloud metadata service"));
+        let private = guarded_range("64:ff9b::10.1.0.1".parse().unwrap()).unwrap();
         assert_eq!(private.range.to_string(), "64:ff9b::a00:0/104");
     }
 
     #[test]
-    fn narrow_ranges_stand_before_those_around_them() {
+    fn narrow_guarded_ranges_come_first() {
         let ranges = |list: Vec<IpAddr>| {
             list.into_iter()
-                .map(|address| guard(address).unwrap().range.first())
+                .map(|address| guarded_range(address).unwrap().range.first())
                 .collect::<Vec<_>>()
         };
         let v4: Vec<IpAddr> = V4.iter().map(|(_, first, _)| IpAddr::V4(*first)).collect();

@@ -1,4 +1,4 @@
-//! The name of a host in its one canonical form.
+//! Canonical host names.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,22 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use super::spelling;
 
-/// The name of a host: ASCII in lower case, without a dot at the end, and no address in
-/// whatever spelling.
+/// A host name: lower-case ASCII without a trailing dot. Never an IP address in any spelling.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostName(String);
 
-/// A name, or an address that was spelt in some way.
+/// A host name or an IP address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostTarget {
-    /// To be looked up.
+    /// A name to look up.
     Name(HostName),
-    /// Canonical: an IPv4 address that was wrapped into IPv6 is an IPv4 address.
+    /// Canonical: an IPv4-mapped IPv6 address is an IPv4 address.
     Address(IpAddr),
 }
 
-/// Why a text names no host.
+/// Reason for which a text is no host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum HostNameError {
@@ -30,26 +29,26 @@ pub enum HostNameError {
     Empty,
     #[error("it is longer than {} characters", HostName::LONGEST)]
     TooLong,
-    #[error("a part between two dots is longer than {} characters", HostName::LONGEST_LABEL)]
+    #[error("a label is longer than {} characters", HostName::LONGEST_LABEL)]
     LabelTooLong { position: usize },
-    #[error("a part between two dots is empty")]
+    #[error("a label between two dots is empty")]
     EmptyLabel { position: usize },
-    #[error("a part begins or ends with `-`")]
+    #[error("a label begins or ends with `-`")]
     Hyphen { position: usize },
-    #[error("it has {character:?}, which no name of a host has")]
+    #[error("{character:?} is not allowed in a host name")]
     Character { character: char, position: usize },
     #[error("it is not ASCII")]
     NotAscii { position: usize },
-    #[error("it has a zone (`%`), which speaks of one interface of one machine")]
+    #[error("it has a zone (`%`), which names an interface of one machine")]
     Zone { position: usize },
     #[error("it is the address {address}, not a name")]
     IsAddress { address: IpAddr },
-    #[error("it ends in a number as addresses do, and is none")]
+    #[error("it ends in a number like an address, but is no valid address")]
     NoAddress,
 }
 
 impl HostNameError {
-    /// The byte of the text at which it goes wrong, where that is one place.
+    /// Byte offset of the error in the text, if it has one position.
     pub fn position(&self) -> Option<usize> {
         match self {
             HostNameError::LabelTooLong { position }
@@ -65,20 +64,20 @@ impl HostNameError {
         }
     }
 
-    /// What to do about it.
+    /// A hint for the user.
     pub fn hint(&self) -> String {
         match self {
             HostNameError::Empty | HostNameError::EmptyLabel { .. } => {
                 "write a name such as `example.org`".into()
             }
             HostNameError::TooLong | HostNameError::LabelTooLong { .. } => {
-                "DNS knows no such name: check it for a slip".into()
+                "DNS does not allow such a name: check its spelling".into()
             }
             HostNameError::Hyphen { .. } | HostNameError::Character { .. } => {
-                "names have letters, digits, `-` and `_` in them, with dots between".into()
+                "write a name of letters, digits, `-` and `_`, separated by dots".into()
             }
-            HostNameError::NotAscii { .. } => "write the name as DNS has it, with `xn--`".into(),
-            HostNameError::Zone { .. } => "write the address without `%` and what follows".into(),
+            HostNameError::NotAscii { .. } => "write the name in its DNS form, with `xn--`".into(),
+            HostNameError::Zone { .. } => "write the address without `%` and the zone name".into(),
             HostNameError::IsAddress { address } => format!("write `{address}`"),
             HostNameError::NoAddress => {
                 "write four numbers from 0 to 255, such as `192.0.2.1`".into()
@@ -88,16 +87,16 @@ impl HostNameError {
 }
 
 impl HostName {
-    /// The most characters of a name.
+    /// Maximum length of a name, in characters.
     pub const LONGEST: usize = 253;
-    /// The most characters of a part between two dots.
+    /// Maximum length of a label, in characters.
     pub const LONGEST_LABEL: usize = 63;
 
-    /// The canonical form of `text`.
+    /// Parses `text` into its canonical form.
     ///
-    /// `Example.ORG.` is `example.org`. What is not ASCII is refused rather than converted: two
-    /// letters that look the same would be told apart by nobody who reads the policy. Labels
-    /// with `xn--` are names like any other. What `inet_aton` takes for an address is none.
+    /// `Example.ORG.` becomes `example.org`. Text that is not ASCII is rejected and not converted,
+    /// because the reader of a policy cannot tell similar letters apart. Labels with `xn--` are
+    /// ordinary labels. A text that `inet_aton` parses as an address is no name.
     pub fn new(text: &str) -> Result<Self, HostNameError> {
         if let Some(position) = text.find(|c: char| !c.is_ascii()) {
             return Err(HostNameError::NotAscii { position });
@@ -127,7 +126,7 @@ impl HostName {
         }
     }
 
-    /// As [`Name::new`], from bytes that came over a wire.
+    /// Like [`HostName::new`], from bytes of a network protocol.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, HostNameError> {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::new(text),
@@ -140,12 +139,12 @@ impl HostName {
         &self.0
     }
 
-    /// Whether it is a strict subdomain of `other`.
+    /// True if this name is a strict subdomain of `other`.
     pub fn is_below(&self, other: &HostName) -> bool {
         self.0.strip_suffix(other.as_str()).is_some_and(|rest| rest.ends_with('.'))
     }
 
-    /// Whether it means the machine that asks: `localhost`, and what is below it (RFC 6761).
+    /// True for the local machine: `localhost` and names below it (RFC 6761).
     pub fn is_localhost(&self) -> bool {
         self.0 == "localhost" || self.0.ends_with(".localhost")
     }
@@ -163,7 +162,7 @@ fn check_label(label: &str, position: usize) -> Result<(), HostNameError> {
     if label.len() > HostName::LONGEST_LABEL {
         return Err(HostNameError::LabelTooLong { position });
     }
-    // A name that begins with a hyphen is an option to whoever is given it as an argument.
+    // A program would parse an argument that begins with a hyphen as an option.
     if label.starts_with('-') || label.ends_with('-') {
         return Err(HostNameError::Hyphen { position });
     }
@@ -171,8 +170,8 @@ fn check_label(label: &str, position: usize) -> Result<(), HostNameError> {
 }
 
 impl HostTarget {
-    /// What `text` means to a program that connects there: a name, or an address in any form
-    /// that `inet_aton` or `inet_pton` takes, IPv6 also in brackets.
+    /// Parses `text` as a program that connects would: a name, or an address in any form that
+    /// `inet_aton` or `inet_pton` accepts, IPv6 also in brackets.
     pub fn new(text: &str) -> Result<Self, HostNameError> {
         let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Ok(address) = inner.unwrap_or(text).parse::<Ipv6Addr>() {
@@ -192,7 +191,7 @@ impl fmt::Display for HostName {
     }
 }
 
-/// As a rule on it is written.
+/// The form that rules use.
 impl fmt::Display for HostTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -230,12 +229,12 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expect: &str) {
-        let told = match HostTarget::new(text) {
+        let parsed = match HostTarget::new(text) {
             Ok(HostTarget::Name(name)) => format!("name {name}"),
             Ok(HostTarget::Address(address)) => format!("address {address}"),
             Err(error) => error.to_string(),
         };
-        assert_eq!(told, expect, "{text:?}");
+        assert_eq!(parsed, expect, "{text:?}");
     }
 
     #[test]
@@ -271,29 +270,29 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_host_is_refused() {
+    fn invalid_host_names_are_refused() {
         check("", "it is empty");
         check(".", "it is empty");
-        check("a..b", "a part between two dots is empty");
-        check(".a", "a part between two dots is empty");
-        check("a..", "a part between two dots is empty");
-        check("a\0.org", "it has '\\0', which no name of a host has");
-        check("a\r\n", "it has '\\r', which no name of a host has");
-        check("a b", "it has ' ', which no name of a host has");
-        check("[a]", "it has '[', which no name of a host has");
-        check("-oProxyCommand=x", "it has '=', which no name of a host has");
-        check("-a.org", "a part begins or ends with `-`");
-        check("xn--example-.org", "a part begins or ends with `-`");
-        check("fe80::1%eth0", "it has a zone (`%`), which speaks of one interface of one machine");
+        check("a..b", "a label between two dots is empty");
+        check(".a", "a label between two dots is empty");
+        check("a..", "a label between two dots is empty");
+        check("a\0.org", "'\\0' is not allowed in a host name");
+        check("a\r\n", "'\\r' is not allowed in a host name");
+        check("a b", "' ' is not allowed in a host name");
+        check("[a]", "'[' is not allowed in a host name");
+        check("-oProxyCommand=x", "'=' is not allowed in a host name");
+        check("-a.org", "a label begins or ends with `-`");
+        check("xn--example-.org", "a label begins or ends with `-`");
+        check("fe80::1%eth0", "it has a zone (`%`), which names an interface of one machine");
         check("b\u{fc}cher.example", "it is not ASCII");
         check("ex\u{430}mple.org", "it is not ASCII");
         check("127\u{3002}0.0.1", "it is not ASCII");
         for text in
             ["1.2.3.4.5", "256.1.1.1", "4294967296", "08.1.1.1", "a.1", "a.0x1", "0x", "1.0xg.0x"]
         {
-            check(text, "it ends in a number as addresses do, and is none");
+            check(text, "it ends in a number like an address, but is no valid address");
         }
-        check(&"a".repeat(64), "a part between two dots is longer than 63 characters");
+        check(&"a".repeat(64), "a label is longer than 63 characters");
         assert!(
             HostName::new(&"a.".repeat(127))
                 .is_ok_and(|name| name.as_str().len() == HostName::LONGEST)

@@ -1,9 +1,9 @@
-//! A range of addresses, written as CIDR.
+//! Address ranges in CIDR notation.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// All addresses that begin with the same bits; one address alone is a range, too.
+/// All addresses with a common prefix; a single address is a range, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IpRange {
     first: IpAddr,
@@ -11,9 +11,10 @@ pub struct IpRange {
 }
 
 impl IpRange {
-    /// The addresses that have the first `bits` bits of `address`; `None` if it has not as many.
+    /// The range of addresses that share the first `bits` bits of `address`; `None` if it has fewer
+    /// bits.
     ///
-    /// What lies within `::ffff:0:0/96` is IPv4 written in another way, and becomes that.
+    /// A range in `::ffff:0:0/96` becomes an IPv4 range.
     pub fn new(address: IpAddr, bits: u8) -> Option<Self> {
         if bits > width(address) {
             return None;
@@ -25,8 +26,8 @@ impl IpRange {
         Some(Self { first: masked(address, bits), bits })
     }
 
-    /// One address.
-    pub fn of(address: IpAddr) -> Self {
+    /// The range of one address.
+    pub fn single(address: IpAddr) -> Self {
         let address = address.to_canonical();
         Self { first: address, bits: width(address) }
     }
@@ -36,18 +37,18 @@ impl IpRange {
         self.first
     }
 
-    /// How many bits all have in common.
+    /// Length of the common prefix in bits.
     pub fn bits(&self) -> u8 {
         self.bits
     }
 
-    /// Whether `address` is one of them.
+    /// True if the range contains `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_ipv4() == self.first.is_ipv4() && masked(address, self.bits) == self.first
     }
 
-    /// Whether all of `other` are among them.
+    /// True if the range contains all of `other`.
     pub fn covers(&self, other: &IpRange) -> bool {
         other.bits >= self.bits && self.contains(other.first)
     }
@@ -70,7 +71,7 @@ fn masked(address: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-/// One address is written without its length.
+/// A single address has no prefix length.
 impl fmt::Display for IpRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.bits == width(self.first) {
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_begins_where_its_bits_do() {
+    fn range_clears_bits_after_prefix() {
         check("10.1.2.3", 8, "10.0.0.0/8");
         check("10.1.2.3", 32, "10.1.2.3");
         check("10.1.2.3", 0, "0.0.0.0/0");
@@ -105,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_addresses_of_their_kind() {
+    fn range_contains_addresses_of_its_family_only() {
         let ten = IpRange::new("10.0.0.0".parse().unwrap(), 8).unwrap();
         assert!(ten.contains("10.255.0.1".parse().unwrap()));
         assert!(ten.contains("::ffff:10.0.0.1".parse().unwrap()));
         assert!(!ten.contains("11.0.0.0".parse().unwrap()));
         let all = IpRange::new("::".parse().unwrap(), 0).unwrap();
         assert!(!all.contains("10.0.0.1".parse().unwrap()) && !all.covers(&ten));
-        let one = IpRange::of("10.0.0.1".parse().unwrap());
+        let one = IpRange::single("10.0.0.1".parse().unwrap());
         assert!(ten.covers(&one) && ten.covers(&ten) && !one.covers(&ten));
     }
 }

@@ -1,17 +1,17 @@
-//! The host of a project's remote, from what git has written down.
+//! Hosts of a project's git remotes.
 
 use super::name::HostTarget;
 use super::range::IpRange;
 use super::rule::{HostPattern, HostRule};
 
-/// What git needs to reach a remote: the port that is named, and those of https and ssh, since
-/// git is often told to use one for the other. Nothing for what is no host, such as a path or a
-/// helper program's address.
+/// The rules that git needs to reach a remote: the port in the URL, and the ports of https and ssh,
+/// because git is often configured to replace one with the other. Empty for a path or the address
+/// of a helper program.
 pub fn remote_rules(url: &str) -> Vec<HostRule> {
     let Some((host, own)) = host_and_port(url) else { return Vec::new() };
     let subject = match HostTarget::new(host) {
         Ok(HostTarget::Name(name)) if !name.is_localhost() => HostPattern::Name(name),
-        Ok(HostTarget::Address(address)) => HostPattern::Range(IpRange::of(address)),
+        Ok(HostTarget::Address(address)) => HostPattern::Range(IpRange::single(address)),
         Ok(HostTarget::Name(_)) | Err(_) => return Vec::new(),
     };
     let others = [HTTPS, SSH].into_iter().filter(|port| *port != own);
@@ -26,7 +26,7 @@ const HTTPS: u16 = 443;
 const SSH: u16 = 22;
 
 fn host_and_port(url: &str) -> Option<(&str, u16)> {
-    let Some((scheme, rest)) = url.split_once("://") else { return scp(url) };
+    let Some((scheme, rest)) = url.split_once("://") else { return parse_scp_url(url) };
     let usual = match scheme.to_ascii_lowercase().as_str() {
         "https" => HTTPS,
         "http" => 80,
@@ -37,8 +37,8 @@ fn host_and_port(url: &str) -> Option<(&str, u16)> {
     split_port(without_user(authority), usual)
 }
 
-/// `git@host:path`, `host:path`, `git@[host:2222]:path`: what has a colon before any slash.
-fn scp(url: &str) -> Option<(&str, u16)> {
+/// scp syntax: `git@host:path`, `host:path`, `git@[host:2222]:path`, with a colon before any slash.
+fn parse_scp_url(url: &str) -> Option<(&str, u16)> {
     let end = url.find('/').unwrap_or(url.len());
     let before = without_user(&url[..end]);
     if let Some(inner) = before.strip_prefix('[') {
@@ -51,7 +51,7 @@ fn scp(url: &str) -> Option<(&str, u16)> {
         };
     }
     let (host, path) = before.split_once(':')?;
-    // `helper::address` is a program's business.
+    // `helper::address` is the address of a helper program.
     (!path.starts_with(':')).then_some((host, SSH))
 }
 
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_write_a_remote() {
+    fn all_git_remote_syntaxes_are_parsed() {
         check("https://GitHub.com/me/x.git", "github.com:443 github.com:22");
         check(
             "https://me:token@git.example:8443/x",
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_opens_none() {
+    fn remote_without_host_opens_nothing() {
         for url in [
             "",
             "/srv/x.git",

@@ -1,37 +1,37 @@
-//! One entry of `allow` or `deny`, understood.
+//! Entries of `allow` and `deny`, parsed.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-use super::guarded::meanings;
+use super::guarded::reachable_addresses;
 use super::name::{HostName, HostNameError};
 use super::range::IpRange;
 
-/// Hosts and a port: `example.org`, `*.example.org`, `example.org:443`, `192.0.2.1`,
-/// `10.0.0.0/8:5432`, `[2001:db8::1]:443`.
+/// A host pattern with an optional port: `example.org`, `*.example.org`, `example.org:443`,
+/// `192.0.2.1`, `10.0.0.0/8:5432`, `[2001:db8::1]:443`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostRule {
-    /// Which hosts.
+    /// The hosts that the rule matches.
     pub subject: HostPattern,
-    /// The only port it speaks of; without one, it speaks of all.
+    /// The port that the rule matches; `None` matches all ports.
     pub port: Option<u16>,
 }
 
-/// The hosts a rule speaks of.
+/// Hosts that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostPattern {
-    /// That name and none below it.
+    /// Exactly this name.
     Name(HostName),
-    /// Every name below that one, not itself.
+    /// All subdomains of this name, without the name itself.
     Below(HostName),
-    /// Addresses.
+    /// A range of addresses.
     Range(IpRange),
 }
 
-/// Why an entry is no rule.
+/// Reason for which an entry is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum HostRuleError {
@@ -39,17 +39,17 @@ pub enum HostRuleError {
     Empty,
     #[error("it is a URL")]
     Url { host: String },
-    #[error("a path cannot be allowed, only a whole host")]
+    #[error("it has a path, but a rule applies to a whole host")]
     Path { host: String, position: usize },
-    #[error("it stands for every host")]
+    #[error("it matches every host")]
     Everything,
-    #[error("`*` stands only at the front, for what is below a name")]
+    #[error("`*` is only allowed as the first label")]
     Wildcard { position: usize },
     #[error("`{text}` is no port")]
     Port { text: String, position: usize },
-    #[error("`{text}` is no length of a range")]
+    #[error("`{text}` is no prefix length")]
     Length { text: String, position: usize, longest: u8 },
-    #[error("it begins in the middle of a range")]
+    #[error("the address has bits set after the prefix")]
     NotFirst { range: IpRange },
     #[error("`{text}` is no address")]
     Address { text: String, position: usize },
@@ -60,7 +60,7 @@ pub enum HostRuleError {
 }
 
 impl HostRuleError {
-    /// The byte of the text at which it goes wrong, where that is one place.
+    /// Byte offset of the error in the text, if it has one position.
     pub fn position(&self) -> Option<usize> {
         match self {
             HostRuleError::Wildcard { position }
@@ -79,7 +79,7 @@ impl HostRuleError {
         }
     }
 
-    /// What to do about it.
+    /// A hint for the user.
     pub fn hint(&self) -> String {
         match self {
             HostRuleError::Empty => {
@@ -90,17 +90,20 @@ impl HostRuleError {
                 format!("write the host alone: `{host}`")
             }
             HostRuleError::Everything => {
-                "for everything use `mode = \"full\"`, for nothing `mode = \"none\"`".into()
+                "to allow all hosts use `mode = \"full\"`, to allow none `mode = \"none\"`".into()
             }
             HostRuleError::Wildcard { .. } => {
-                "write `*.example.org` for all names below it, and `example.org` for itself".into()
+                "write `*.example.org` for all subdomains, and `example.org` for the domain itself"
+                    .into()
             }
             HostRuleError::Port { .. } => {
-                "write a port from 1 to 65535, or none for every port".into()
+                "write a port from 1 to 65535, or no port for all ports".into()
             }
-            HostRuleError::Length { longest, .. } => format!("write a length from 0 to {longest}"),
+            HostRuleError::Length { longest, .. } => {
+                format!("write a prefix length from 0 to {longest}")
+            }
             HostRuleError::NotFirst { range } => {
-                format!("write `{range}`, or the address without a length")
+                format!("write `{range}`, or the address without a prefix length")
             }
             HostRuleError::Address { .. } => {
                 "write an address such as `192.0.2.1` or `2001:db8::1`".into()
@@ -112,7 +115,7 @@ impl HostRuleError {
 }
 
 impl HostRule {
-    /// Reads an entry.
+    /// Parses an entry.
     pub fn parse(text: &str) -> Result<Self, HostRuleError> {
         if text.trim().is_empty() {
             return Err(HostRuleError::Empty);
@@ -126,25 +129,25 @@ impl HostRule {
             return Err(HostRuleError::Everything);
         }
         if let Some(slash) = text.find('/') {
-            return range_rule(text, slash);
+            return parse_range_rule(text, slash);
         }
         if text.starts_with('[') || text.matches(':').count() > 1 {
-            return v6_rule(text);
+            return parse_v6_rule(text);
         }
         let (host, port) = match text.split_once(':') {
-            Some((host, _)) => (host, Some(port_at(text, host.len() + 1)?)),
+            Some((host, _)) => (host, Some(parse_port(text, host.len() + 1)?)),
             None => (text, None),
         };
-        Ok(Self { subject: named(host)?, port })
+        Ok(Self { subject: parse_name_or_v4(host)?, port })
     }
 
-    /// Whether it speaks of `port`.
+    /// True if the rule matches `port`.
     pub fn has_port(&self, port: u16) -> bool {
         self.port.is_none_or(|own| own == port)
     }
 
-    /// Whether it speaks of this name, at whatever port.
-    pub fn names(&self, name: &HostName) -> bool {
+    /// True if the rule matches this name, on any port.
+    pub fn matches_name(&self, name: &HostName) -> bool {
         match &self.subject {
             HostPattern::Name(own) => own == name,
             HostPattern::Below(own) => name.is_below(own),
@@ -152,17 +155,17 @@ impl HostRule {
         }
     }
 
-    /// Whether it speaks of this address, at whatever port, as it stands.
-    pub fn holds(&self, address: IpAddr) -> bool {
+    /// True if the rule matches this address literally, on any port.
+    pub fn matches_address(&self, address: IpAddr) -> bool {
         matches!(&self.subject, HostPattern::Range(range) if range.contains(address))
     }
 
-    /// As [`HostRule::holds`], also of what the address is wrapped around.
-    pub fn catches(&self, address: IpAddr) -> bool {
-        meanings(address).any(|meaning| self.holds(meaning))
+    /// Like [`HostRule::matches_address`], and also checks IPv4 addresses embedded in the address.
+    pub fn matches_embedded_address(&self, address: IpAddr) -> bool {
+        reachable_addresses(address).any(|meaning| self.matches_address(meaning))
     }
 
-    /// Whether it speaks of all that `other` speaks of.
+    /// True if the rule matches everything that `other` matches.
     pub fn covers(&self, other: &HostRule) -> bool {
         let hosts = match (&self.subject, &other.subject) {
             (HostPattern::Name(own), HostPattern::Name(name)) => own == name,
@@ -176,9 +179,9 @@ impl HostRule {
         hosts && (self.port.is_none() || self.port == other.port)
     }
 
-    /// What both speak of, if there is anything. Names and ranges lie within each other or apart,
-    /// so that it is one rule.
-    pub fn meet(&self, other: &HostRule) -> Option<HostRule> {
+    /// The intersection of both rules, if not empty. Names and ranges are nested or disjoint, so
+    /// the result is one rule.
+    pub fn intersect(&self, other: &HostRule) -> Option<HostRule> {
         let port = match (self.port, other.port) {
             (Some(own), Some(port)) if own != port => return None,
             (own, port) => own.or(port),
@@ -191,8 +194,8 @@ impl HostRule {
     }
 }
 
-/// A name, what is below a name, or an IPv4 address.
-fn named(host: &str) -> Result<HostPattern, HostRuleError> {
+/// Parses a name, a `*.name` pattern, or an IPv4 address.
+fn parse_name_or_v4(host: &str) -> Result<HostPattern, HostRuleError> {
     let (inner, position) = match host.strip_prefix("*.") {
         Some(rest) => (rest, 2),
         None => (host, 0),
@@ -201,16 +204,16 @@ fn named(host: &str) -> Result<HostPattern, HostRuleError> {
         return Err(HostRuleError::Wildcard { position: position + at });
     }
     if let (0, Ok(address)) = (position, inner.parse::<Ipv4Addr>()) {
-        return Ok(HostPattern::Range(IpRange::of(address.into())));
+        return Ok(HostPattern::Range(IpRange::single(address.into())));
     }
     let name = HostName::new(inner).map_err(|problem| HostRuleError::Name { problem, position })?;
     Ok(if position == 0 { HostPattern::Name(name) } else { HostPattern::Below(name) })
 }
 
-/// `ADDRESS/BITS`, `ADDRESS/BITS:PORT`; the slash is where the address ends.
-fn range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
+/// Parses `ADDRESS/BITS` or `ADDRESS/BITS:PORT`; the address ends at `slash`.
+fn parse_range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
     let (host, behind) = (&text[..slash], &text[slash + 1..]);
-    let no_address = || match named(host) {
+    let no_address = || match parse_name_or_v4(host) {
         Ok(HostPattern::Name(_) | HostPattern::Below(_)) => {
             HostRuleError::Path { host: host.to_owned(), position: slash }
         }
@@ -219,10 +222,10 @@ fn range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
     let address: IpAddr = host.parse().map_err(|_| no_address())?;
     let longest = if address.is_ipv4() { 32 } else { 128 };
     let (length, port) = match behind.split_once(':') {
-        Some((length, _)) => (length, Some(port_at(text, slash + 1 + length.len() + 1)?)),
+        Some((length, _)) => (length, Some(parse_port(text, slash + 1 + length.len() + 1)?)),
         None => (behind, None),
     };
-    let bits = decimal(length).and_then(|bits| u8::try_from(bits).ok());
+    let bits = parse_decimal(length).and_then(|bits| u8::try_from(bits).ok());
     let range = bits.and_then(|bits| IpRange::new(address, bits));
     let range = range.ok_or_else(|| HostRuleError::Length {
         text: length.to_owned(),
@@ -235,8 +238,8 @@ fn range_rule(text: &str, slash: usize) -> Result<HostRule, HostRuleError> {
     Ok(HostRule { subject: HostPattern::Range(range), port })
 }
 
-/// `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:443`.
-fn v6_rule(text: &str) -> Result<HostRule, HostRuleError> {
+/// Parses `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:443`.
+fn parse_v6_rule(text: &str) -> Result<HostRule, HostRuleError> {
     let (host, position) = match text.strip_prefix('[') {
         Some(rest) => (rest.split(']').next().unwrap_or_default(), 1),
         None => (text, 0),
@@ -257,21 +260,22 @@ fn v6_rule(text: &str) -> Result<HostRule, HostRuleError> {
     let port = match text.get(end..) {
         _ if position == 0 => None,
         Some("") => None,
-        Some(rest) if rest.starts_with(':') => Some(port_at(text, end + 1)?),
+        Some(rest) if rest.starts_with(':') => Some(parse_port(text, end + 1)?),
         _ => return Err(HostRuleError::Address { text: text.to_owned(), position: 0 }),
     };
-    Ok(HostRule { subject: HostPattern::Range(IpRange::of(address.into())), port })
+    Ok(HostRule { subject: HostPattern::Range(IpRange::single(address.into())), port })
 }
 
-/// The port that stands at `position` to the end.
-fn port_at(text: &str, position: usize) -> Result<u16, HostRuleError> {
+/// Parses the port from `position` to the end.
+fn parse_port(text: &str, position: usize) -> Result<u16, HostRuleError> {
     let digits = text.get(position..).unwrap_or_default();
-    let port = decimal(digits).and_then(|port| u16::try_from(port).ok()).filter(|&port| port != 0);
+    let port =
+        parse_decimal(digits).and_then(|port| u16::try_from(port).ok()).filter(|&port| port != 0);
     port.ok_or_else(|| HostRuleError::Port { text: digits.to_owned(), position })
 }
 
-/// A number in the one spelling that everybody reads alike.
-fn decimal(text: &str) -> Option<u32> {
+/// Parses a decimal number without sign or leading zeros, which all programs read the same way.
+fn parse_decimal(text: &str) -> Option<u32> {
     let plain = text.len() <= 5
         && text.bytes().all(|byte| byte.is_ascii_digit())
         && (text == "0" || !text.starts_with('0'));

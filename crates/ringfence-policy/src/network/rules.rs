@@ -1,4 +1,4 @@
-//! What of the network is open, resolved over all layers.
+//! Network rules, resolved over all layers.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,44 +8,44 @@ use crate::error::{PolicyError, SourcePosition};
 use crate::grants::Origin;
 use crate::path::AbsPath;
 
-/// What of the network is open.
+/// Rules on network access.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NetworkRules {
-    /// Shut, by list, or the host's own.
+    /// Network access: none, only listed hosts, or the network of the host.
     pub mode: NetworkMode,
-    /// Who chose that; nobody where it is what holds without a choice.
+    /// The rule that sets the mode; `None` for the default.
     pub mode_origin: Option<Origin>,
-    /// What may be reached, the project's remotes among it where git may reach them.
+    /// Reachable hosts, including the project's remotes if `git` is set.
     pub allow: Vec<ListedHost>,
-    /// Beats `allow`.
+    /// Hosts that are never reachable; overrides `allow`.
     pub deny: Vec<ListedHost>,
-    /// Ports of the host's loopback that are reachable.
+    /// Reachable ports on the host's loopback.
     pub localhost: OpenPorts,
-    /// Whether the project's own remotes are reachable for git.
+    /// True if the git remotes of the project are reachable.
     pub git: bool,
-    /// Sockets of the host that are reachable.
+    /// Reachable Unix sockets of the host.
     pub unix_sockets: Vec<AbsPath>,
-    /// Ports that are published to the host's loopback.
+    /// Ports published on the host's loopback.
     pub bind: OpenPorts,
-    /// Whether what is said on a connection must fit the name it was allowed by.
+    /// Check of the host name in a connection.
     pub sni: SniCheck,
-    /// Whether programs are told of a proxy inside.
+    /// True if the proxy environment variables are set in the sandbox.
     pub proxy_variables: bool,
-    /// Values that stay outside and are put into requests on the way.
+    /// Secrets that stay outside the sandbox. ringfence inserts them into requests.
     pub secrets: Vec<SecretRule>,
-    /// Where the managed policy says that nobody else opens anything, if it does.
+    /// The managed rule that reserves opening hosts and ports to the managed policy, if set.
     pub locked: Option<Origin>,
 }
 
-/// The port of the proxy inside.
+/// Port of the proxy in the sandbox.
 pub const PROXY_PORT: u16 = 3128;
 
-/// Where, inside, those stand whom programs are to trust, where TLS is ended on the way.
+/// Path in the sandbox of the CA bundle for hosts whose TLS ringfence terminates.
 pub const CA_BUNDLE: &str = "/etc/ringfence/ca-bundle.crt";
 
-/// The variables by which programs are told of it: OpenSSL and Go, curl, git, Python's requests,
-/// pip, Node, cargo, Deno, Amazon's and Google's libraries, Nix.
-pub(crate) const TRUST: &[&str] = &[
+/// Environment variables that name a CA bundle: OpenSSL and Go, curl, git, Python's requests, pip,
+/// Node, cargo, Deno, the Amazon and Google SDKs, Nix.
+pub(crate) const CA_BUNDLE_VARIABLES: &[&str] = &[
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "GIT_SSL_CAINFO",
@@ -60,16 +60,16 @@ pub(crate) const TRUST: &[&str] = &[
 ];
 
 impl NetworkRules {
-    /// What programs are told of the ways out.
-    pub fn variables(&self) -> Vec<(String, String)> {
-        let trust = if self.ends_tls() { TRUST } else { &[] };
+    /// Environment variables for the proxy and the CA bundle.
+    pub fn environment_variables(&self) -> Vec<(String, String)> {
+        let trust = if self.terminates_tls() { CA_BUNDLE_VARIABLES } else { &[] };
         let trust = trust.iter().map(|name| ((*name).to_owned(), CA_BUNDLE.to_owned()));
-        trust.chain(self.of_the_proxy()).collect()
+        trust.chain(self.proxy_variables_for_env()).collect()
     }
 
-    /// What they are told of the proxy inside, if they are.
-    fn of_the_proxy(&self) -> Vec<(String, String)> {
-        if !(self.proxy_variables && self.has_a_border()) {
+    /// Environment variables for the proxy, if enabled.
+    fn proxy_variables_for_env(&self) -> Vec<(String, String)> {
+        if !(self.proxy_variables && self.needs_egress()) {
             return Vec::new();
         }
         let http = format!("http://127.0.0.1:{PROXY_PORT}");
@@ -80,7 +80,7 @@ impl NetworkRules {
             ("all_proxy", &all),
             ("no_proxy", &"localhost,127.0.0.1,::1".to_owned()),
         ];
-        // Programs look for either spelling; of the first one, many only for the small one.
+        // Programs read either spelling; many read `http_proxy` only in lower case.
         let both = each.iter().flat_map(|(name, value)| {
             [(*name).to_owned(), name.to_ascii_uppercase()].map(|name| (name, (*value).clone()))
         });
@@ -88,32 +88,32 @@ impl NetworkRules {
     }
 }
 
-/// A rule on hosts with the place it came from.
+/// A host rule with its origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedHost {
-    /// Which hosts.
+    /// The hosts.
     pub rule: HostRule,
-    /// Where it was written.
+    /// Position of the rule in its policy file.
     pub origin: Origin,
 }
 
-/// Shut, by list, or the host's own.
+/// Network access of the sandbox.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkMode {
-    /// Loopback between the sandbox's own processes only.
+    /// Only the loopback of the sandbox.
     #[default]
     None,
-    /// What `allow` lists.
+    /// Only the hosts in `allow`.
     AllowList,
-    /// The host's network.
+    /// The network of the host.
     Full,
 }
 
 impl NetworkMode {
-    /// The word for it in policies and messages.
+    /// The word in policies and messages.
     pub fn word(self) -> &'static str {
         match self {
             NetworkMode::None => "none",
@@ -123,22 +123,22 @@ impl NetworkMode {
     }
 }
 
-/// Whether what is said on a connection must fit the name it was allowed by.
+/// Check of the host name in a connection.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum SniCheck {
-    /// Of hosts that are allowed by name: TLS on port 443 and plain HTTP on port 80 must name
-    /// the host that was dialed.
+    /// For hosts allowed by name, TLS on port 443 and plain HTTP on port 80 must name the host that
+    /// was connected to.
     #[default]
     Check,
-    /// The connection is the program's own from the start.
+    /// No check: the program connects directly.
     Off,
 }
 
 impl SniCheck {
-    /// The word for it in policies and messages.
+    /// The word in policies and messages.
     pub fn word(self) -> &'static str {
         match self {
             SniCheck::Check => "check",
@@ -147,31 +147,31 @@ impl SniCheck {
     }
 }
 
-/// A value that stays outside.
+/// A secret that stays outside the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRule {
-    /// The variable that has it outside, and a placeholder inside.
+    /// The environment variable: the secret outside, a placeholder inside.
     pub env: String,
-    /// The hosts that get it, and nobody else.
+    /// The only hosts that receive the secret.
     pub hosts: Vec<HostRule>,
-    /// The header that it is put into.
+    /// The request header that carries the secret.
     pub header: String,
-    /// Whether the variable has a value outside; without one nothing is put in.
+    /// True if the variable is set outside; otherwise ringfence inserts nothing.
     pub is_set: bool,
-    /// Where it was written.
+    /// Position of the rule in its policy file.
     pub origin: Origin,
 }
 
 impl SecretRule {
-    /// What the variable has inside. It says what it is to whoever comes across it.
+    /// The placeholder value inside the sandbox. Its text explains itself.
     pub fn placeholder(&self) -> String {
         format!("ringfence-placeholder-{}", self.env)
     }
 
-    /// Whether requests to this host carry it. Where no port is named it is that of HTTPS: what
-    /// is said elsewhere need not be TLS, and the value is never sent in the clear.
+    /// True if requests to this host carry the secret. Without a port the rule means the HTTPS
+    /// port: other ports may not use TLS, and the secret is never sent in plain text.
     fn is_for(&self, name: &HostName, port: u16) -> bool {
-        self.hosts.iter().any(|rule| rule.names(name) && rule.port.unwrap_or(HTTPS) == port)
+        self.hosts.iter().any(|rule| rule.matches_name(name) && rule.port.unwrap_or(HTTPS) == port)
     }
 }
 
@@ -185,13 +185,13 @@ pub enum PortSelection {
     None,
     /// Every port.
     All,
-    /// These.
+    /// The listed ports.
     Some(Vec<u16>),
 }
 
 impl PortSelection {
-    /// Whether `port` is one of them.
-    pub fn has(&self, port: u16) -> bool {
+    /// True if the selection contains `port`.
+    pub fn contains(&self, port: u16) -> bool {
         match self {
             PortSelection::None => false,
             PortSelection::All => true,
@@ -200,34 +200,34 @@ impl PortSelection {
     }
 }
 
-/// Ports that are open, each with the place that says so.
+/// Open ports with their origins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenPorts {
-    /// In the order of the layers.
+    /// Entries in the order of the layers.
     pub entries: Vec<PortEntry>,
 }
 
 /// Ports that one layer opens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortEntry {
-    /// Which.
+    /// The ports.
     pub ports: PortSelection,
-    /// Where it was written.
+    /// Position of the rule in its policy file.
     pub origin: Origin,
 }
 
 impl OpenPorts {
-    /// Whether there is none.
+    /// True if no port is open.
     pub fn is_empty(&self) -> bool {
         self.entries.iter().all(|entry| entry.ports == PortSelection::None)
     }
 
-    /// What opens `port`, if something does.
-    pub fn opener(&self, port: u16) -> Option<&PortEntry> {
-        self.entries.iter().find(|entry| entry.ports.has(port))
+    /// The entry that opens `port`, if any.
+    pub fn find_opener(&self, port: u16) -> Option<&PortEntry> {
+        self.entries.iter().find(|entry| entry.ports.contains(port))
     }
 
-    /// All of them.
+    /// All open ports.
     pub fn ports(&self) -> PortSelection {
         let mut all: Vec<u16> = Vec::new();
         for entry in &self.entries {
@@ -244,16 +244,15 @@ impl OpenPorts {
 }
 
 impl NetworkRules {
-    /// Whether anything can cross the border of a network of its own, in or out: then somebody
-    /// has to stand there.
-    pub fn has_a_border(&self) -> bool {
+    /// True if traffic may enter or leave the sandbox's network namespace, so that ringfence must
+    /// run an egress server.
+    pub fn needs_egress(&self) -> bool {
         let ports = !self.localhost.is_empty() || !self.bind.is_empty();
         self.mode == NetworkMode::AllowList || (self.mode == NetworkMode::None && ports)
     }
 
-    /// Refuses a list that somebody has chosen and that has nobody on it. It is as good as no
-    /// network, and who wrote it meant something else. Where the list can grow, it is for others to
-    /// say whether that is so.
+    /// Refuses an explicit allow list without entries. It is the same as no network, and was
+    /// probably not intended. The caller decides if the list can still grow.
     pub fn refuse_empty_list(&self) -> Result<(), PolicyError> {
         let Some(origin) =
             self.mode_origin.as_ref().filter(|_| self.mode == NetworkMode::AllowList)
@@ -266,28 +265,28 @@ impl NetworkRules {
         if is_empty { Err(PolicyError::EmptyList { at }) } else { Ok(()) }
     }
 
-    /// As they hold where somebody is asked: a network that nobody spoke of is a list with
-    /// nothing on it. Whoever shuts it by name is not asked.
-    pub fn for_asking(&mut self) {
+    /// Prepares the rules for prompts: a network mode that no rule sets becomes an empty allow
+    /// list. An explicit `none` stays, and no prompt is shown.
+    pub fn prepare_for_prompts(&mut self) {
         if self.mode == NetworkMode::None && self.mode_origin.is_none() && self.locked.is_none() {
             self.mode = NetworkMode::AllowList;
         }
     }
 
-    /// As they would hold if nobody were asked.
-    pub fn unasked(&self) -> Self {
-        // A list that somebody has chosen says who.
+    /// The rules as they would be without prompts.
+    pub fn without_prompts(&self) -> Self {
+        // An allow list that a rule sets has an origin.
         let is_for_asking = self.mode == NetworkMode::AllowList && self.mode_origin.is_none();
         Self { mode: if is_for_asking { NetworkMode::None } else { self.mode }, ..self.clone() }
     }
 
-    /// The secrets that requests to this host are to carry.
+    /// The secrets that requests to this host carry.
     pub fn secrets_for(&self, name: &HostName, port: u16) -> impl Iterator<Item = &SecretRule> {
         self.secrets.iter().filter(move |secret| secret.is_set && secret.is_for(name, port))
     }
 
-    /// Whether TLS is ended on the way to some hosts, so that values can be put into requests.
-    pub fn ends_tls(&self) -> bool {
+    /// True if ringfence terminates TLS for some hosts to insert secrets.
+    pub fn terminates_tls(&self) -> bool {
         self.mode == NetworkMode::AllowList && self.secrets.iter().any(|secret| secret.is_set)
     }
 }

@@ -1,9 +1,9 @@
-//! The spellings of IPv4 addresses that programs take, beyond four decimal numbers.
+//! Spellings of IPv4 addresses that programs accept, beyond four decimal numbers.
 
 use std::net::Ipv4Addr;
 
-/// Whether resolvers take the text for an address: its last part is a number, decimal or in
-/// hexadecimal. No domain at the top is.
+/// True if resolvers parse the text as an address: its last label is a number, decimal or
+/// hexadecimal. No top-level domain is a number.
 pub(super) fn ends_in_a_number(text: &str) -> bool {
     let last = text.rsplit('.').next().unwrap_or(text);
     match last.strip_prefix("0x") {
@@ -12,8 +12,8 @@ pub(super) fn ends_in_a_number(text: &str) -> bool {
     }
 }
 
-/// What inet_aton(3) makes of it: one to four numbers, decimal, octal (`0…`) or hexadecimal
-/// (`0x…`), of which the last fills what is left.
+/// Parses like inet_aton(3): one to four numbers, decimal, octal (`0…`) or hexadecimal (`0x…`), of
+/// which the last fills the remaining bytes.
 pub(super) fn inet_aton(text: &str) -> Option<Ipv4Addr> {
     let numbers: Vec<u64> = text.split('.').map(number).collect::<Option<_>>()?;
     let (&last, parts) = numbers.split_last()?;
@@ -31,7 +31,7 @@ fn number(text: &str) -> Option<u64> {
         (None, Some(digits)) if !digits.is_empty() => (digits, 8),
         _ => (text, 10),
     };
-    // `from_str_radix` takes a sign.
+    // `from_str_radix` accepts a sign.
     digits
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric())

@@ -1,14 +1,14 @@
-//! What of a policy file the types cannot say.
+//! Checks of values that the types do not express.
 
 use crate::error::PolicyError;
 use crate::glob::{Glob, GlobCase};
 use crate::grants::Source;
 use crate::layer::PolicyLayer;
-use crate::network::{HostPattern, TRUST};
+use crate::network::{CA_BUNDLE_VARIABLES, HostPattern};
 use crate::path::AbsPath;
 use crate::policy::{Amount, PathEntry, PortChoice, SecretSection};
 
-/// Refuses the first value that means nothing.
+/// Rejects the first invalid value.
 pub(super) fn check(layer: &PolicyLayer) -> Result<(), PolicyError> {
     check_project(layer)?;
     let files = &layer.policy.filesystem;
@@ -33,8 +33,7 @@ pub(super) fn check(layer: &PolicyLayer) -> Result<(), PolicyError> {
     check_audit(layer)
 }
 
-/// Refuses `project` in files that are not the user's own for one project, and a value that is no
-/// path.
+/// Rejects `project` outside the user's own project files, and a value that is no path.
 fn check_project(layer: &PolicyLayer) -> Result<(), PolicyError> {
     let Some(project) = &layer.policy.project else { return Ok(()) };
     let is_plain =
@@ -42,21 +41,19 @@ fn check_project(layer: &PolicyLayer) -> Result<(), PolicyError> {
     let expected = match layer.source {
         Source::User if is_plain => return Ok(()),
         Source::User => "the absolute path of the project",
-        _ => {
-            "nothing here: only a file of the user's own is for one project, in ~/.config/ringfence/projects"
-        }
+        _ => "no `project` key in this file: it is only allowed in ~/.config/ringfence/projects",
     };
     Err(bad_text(layer, "project", "project", project, expected))
 }
 
 fn check_entry(layer: &PolicyLayer, key: &str, entry: &PathEntry) -> Result<(), PolicyError> {
     if entry.is_locked() && layer.source != Source::Managed {
-        return Err(PolicyError::LockedOutsideManaged { at: layer.place(key) });
+        return Err(PolicyError::LockedOutsideManaged { at: layer.position(key) });
     }
-    // Where the entry will be anchored does not matter for its form.
+    // The anchor does not affect the syntax of the entry.
     match Glob::new(entry.path(), Some(&AbsPath::root()), GlobCase::Sensitive) {
         Err(error) if Glob::is_glob(entry.path()) || entry.path().is_empty() => {
-            let mut at = layer.place(key);
+            let mut at = layer.position(key);
             if let (PathEntry::Text(text), Some(position)) = (entry, error.position()) {
                 let before = text.get(..position).map_or(0, |head| head.chars().count());
                 at.column = at.column.map(|column| column + 1 + u32::try_from(before).unwrap_or(0));
@@ -70,7 +67,7 @@ fn check_entry(layer: &PolicyLayer, key: &str, entry: &PathEntry) -> Result<(), 
 fn check_network(layer: &PolicyLayer) -> Result<(), PolicyError> {
     let network = &layer.policy.network;
     if network.locked.is_some() && layer.source != Source::Managed {
-        return Err(PolicyError::LockedOutsideManaged { at: layer.place("network.locked") });
+        return Err(PolicyError::LockedOutsideManaged { at: layer.position("network.locked") });
     }
     for (list, hosts) in [("allow", &network.allow), ("deny", &network.deny)] {
         for (i, text) in hosts.iter().enumerate() {
@@ -78,8 +75,7 @@ fn check_network(layer: &PolicyLayer) -> Result<(), PolicyError> {
             let rule = layer.host_rule(&key, text)?;
             let is_localhost = matches!(&rule.subject, HostPattern::Name(name) | HostPattern::Below(name) if name.is_localhost());
             if list == "allow" && is_localhost {
-                let expected =
-                    "`localhost = [PORT]` for the host's own; inside, loopback is always open";
+                let expected = "`localhost = [PORT]` for the host's loopback; the sandbox's own loopback is always open";
                 return Err(bad_text(layer, &key, "network.allow", text, expected));
             }
         }
@@ -108,16 +104,20 @@ fn check_secret(layer: &PolicyLayer, key: &str, secret: &SecretSection) -> Resul
         || !secret.env.chars().all(is_variable)
         || secret.env.starts_with(|c: char| c.is_ascii_digit())
     {
-        return bad("env", &secret.env, "the name of a variable, such as `GITHUB_TOKEN`");
+        return bad(
+            "env",
+            &secret.env,
+            "the name of an environment variable, such as `GITHUB_TOKEN`",
+        );
     }
     if is_for_programs(&secret.env) {
         return bad(
             "env",
             &secret.env,
-            "another variable: programs need this one as it is to start",
+            "another variable: programs need this one unchanged to start",
         );
     }
-    // What may stand in the name of a header: RFC 9110, 5.6.2.
+    // Characters of a header name: RFC 9110, 5.6.2.
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if secret.header.is_empty() || !secret.header.chars().all(is_token) {
         return bad("header", &secret.header, "the name of a header, such as `Authorization`");
@@ -126,11 +126,11 @@ fn check_secret(layer: &PolicyLayer, key: &str, secret: &SecretSection) -> Resul
         return bad(
             "header",
             &secret.header,
-            "another header: this one says where a request begins and ends, or whom it is for",
+            "another header: this one controls the framing or the target of a request",
         );
     }
     if secret.hosts.is_empty() {
-        return bad("hosts", "[]", "the hosts that get it, such as `[\"api.github.com\"]`");
+        return bad("hosts", "[]", "the hosts that receive it, such as `[\"api.github.com\"]`");
     }
     for (i, text) in secret.hosts.iter().enumerate() {
         let part = format!("hosts.{i}");
@@ -141,12 +141,12 @@ fn check_secret(layer: &PolicyLayer, key: &str, secret: &SecretSection) -> Resul
                     &format!("{key}.{part}"),
                     "secrets.hosts",
                     text,
-                    "a narrower name: this one is everybody's",
+                    "a narrower name: many parties share this one",
                 ));
             }
             HostPattern::Name(_) | HostPattern::Below(_) => {}
             HostPattern::Range(_) => {
-                let expected = "a name: only whoever has its certificate is to get the value";
+                let expected = "a host name: the value is only sent to a host with a certificate for that name";
                 return Err(bad_text(
                     layer,
                     &format!("{key}.{part}"),
@@ -160,7 +160,7 @@ fn check_secret(layer: &PolicyLayer, key: &str, secret: &SecretSection) -> Resul
     Ok(())
 }
 
-/// Variables that decide how programs start, or that ringfence sets itself.
+/// True for a variable that controls how programs start, or that ringfence sets itself.
 fn is_for_programs(name: &str) -> bool {
     const EXACT: &[&str] = &[
         "PATH", "HOME", "PWD", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "BASH_ENV",
@@ -169,11 +169,11 @@ fn is_for_programs(name: &str) -> bool {
     let is_begun = ["LD_", "LC_", "RINGFENCE"].iter().any(|begin| name.starts_with(begin));
     is_begun
         || EXACT.contains(&name)
-        || TRUST.contains(&name)
+        || CA_BUNDLE_VARIABLES.contains(&name)
         || name.to_ascii_lowercase().ends_with("_proxy")
 }
 
-/// Headers that a value must never be put into.
+/// Headers that must never carry a secret.
 const FRAMING: &[&str] = &[
     "Host",
     "Content-Length",
@@ -193,7 +193,7 @@ fn bad_text(
     expected: &'static str,
 ) -> PolicyError {
     PolicyError::BadValue {
-        at: layer.place(at),
+        at: layer.position(at),
         key: key.to_owned(),
         value: value.to_owned(),
         expected,
@@ -238,7 +238,7 @@ fn check_limits(layer: &PolicyLayer) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// Smaller files than this would fill a directory with names.
+/// Smaller files would fill the directory with names.
 const SMALLEST_FILE: u64 = 64 << 10;
 
 fn check_audit(layer: &PolicyLayer) -> Result<(), PolicyError> {
@@ -263,5 +263,5 @@ fn bad_amount(
         Amount::Number(number) => number.to_string(),
         Amount::Text(text) => text.clone(),
     };
-    PolicyError::BadValue { at: layer.place(key), key: key.to_owned(), value, expected }
+    PolicyError::BadValue { at: layer.position(key), key: key.to_owned(), value, expected }
 }

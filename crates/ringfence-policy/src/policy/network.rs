@@ -1,4 +1,4 @@
-//! `[network]` and `[[secrets]]` as they are written.
+//! The `[network]` and `[[secrets]]` sections of a policy file.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,45 +10,48 @@ use crate::network::SniCheck;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct NetworkSection {
-    /// Shut, by list, or the host's own.
+    /// Network access: none, only listed hosts, or the network of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<NetworkMode>,
-    /// `host`, `*.host` for all names below it, `host:port`, an address, a CIDR range.
+    /// Reachable hosts: `host`, `*.host` for all subdomains, `host:port`, an IP address or a CIDR
+    /// range.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
-    /// Beats `allow`.
+    /// Hosts that are never reachable; overrides `allow`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
-    /// The host's loopback: `true`, or a list of ports.
+    /// Reachable ports on the loopback interface of the host: `true` for all, or a list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub localhost: Option<PortChoice>,
-    /// Whether the project's own remotes are reachable for git.
+    /// `true` makes the git remotes of the project reachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub git: Option<bool>,
-    /// Sockets of the host that are reachable.
+    /// Unix sockets of the host that are reachable.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unix_sockets: Vec<String>,
-    /// What is published to the host's loopback: `true`, or a list of ports.
+    /// Ports of the sandbox to publish on the loopback interface of the host: `true` for all, or a
+    /// list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bind: Option<PortChoice>,
-    /// Whether TLS on port 443 and plain HTTP on port 80 must name the host they were opened to.
+    /// Check that TLS on port 443 (SNI) and plain HTTP on port 80 (`Host`) name the host that was
+    /// connected to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sni: Option<SniCheck>,
-    /// Whether `HTTP_PROXY` and its like are set, for programs that want a proxy.
+    /// `true` sets `HTTP_PROXY` and related variables, for programs that need a proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_variables: Option<bool>,
-    /// Whether nobody else opens hosts and ports; in the managed policy only.
+    /// `true` if no other policy file may open hosts or ports. Only allowed in the managed policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locked: Option<bool>,
 }
 
-/// Every port, none, or some.
+/// A choice of ports: all, none, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected true, false or a list of ports")]
 pub enum PortChoice {
-    /// Every port or none.
+    /// All ports (`true`) or none (`false`).
     All(bool),
-    /// These.
+    /// The listed ports.
     Some(Vec<u16>),
 }
 
@@ -63,15 +66,15 @@ impl From<&PortChoice> for PortSelection {
     }
 }
 
-/// `[[secrets]]`: inside, the variable has a placeholder; on the way to the hosts, and to nobody
-/// else, it is replaced by the value that the variable has outside.
+/// `[[secrets]]`: inside the sandbox the variable holds a placeholder. In requests to the listed
+/// hosts, and only there, ringfence replaces the placeholder with the real value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SecretSection {
-    /// The variable.
+    /// Name of the environment variable.
     pub env: String,
-    /// `host`, `*.host`, each also with a port.
+    /// Hosts that receive the value: `host` or `*.host`, optionally with a port.
     pub hosts: Vec<String>,
-    /// The header of a request that the value is put into.
+    /// Name of the request header that carries the value.
     pub header: String,
 }

@@ -36,13 +36,13 @@ fn directories_on_path_are_opened_no_wider_than_a_tool() {
 }
 
 #[test]
-fn patterns_hold_where_a_directory_on_path_stands_for_itself() {
+fn patterns_apply_in_plain_directories_on_path() {
     let facts = Facts {
         path_dirs: vec![path("/opt/x/bin"), path("/home/me/other/bin")],
         installations: [path("/opt/x")].into(),
         ..facts()
     };
-    let holds: Vec<bool> = path_rules(&facts, &[]).iter().map(Rule::patterns_hold).collect();
+    let holds: Vec<bool> = path_rules(&facts, &[]).iter().map(Rule::patterns_apply).collect();
     assert_eq!(holds, [false, true]);
 }
 
@@ -55,9 +55,8 @@ fn go_opens_its_programs_and_packages_and_no_sources() {
 }
 
 #[test]
-fn a_preset_applies_when_its_program_is_there() {
-    // Caches that hold no secret are opened one by one, whatever is on `PATH`; all others stay
-    // away.
+fn preset_applies_if_its_program_exists() {
+    // Caches without secrets are opened one by one, independent of `PATH`; all others stay closed.
     let always = roots(&rules(&facts()));
     let below: Vec<&str> =
         always.iter().filter_map(|root| root.strip_prefix("private /home/me/.cache/")).collect();

@@ -1,5 +1,5 @@
-//! Many openings become few: what is in an opened directory needs no rule of its own, and
-//! of several things in one directory the directory is opened.
+//! Reduces the number of proposed rules: a path in an opened directory needs no rule of its own,
+//! and several paths in one directory are replaced by the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,16 @@ use super::{ProposedRule, Proposer};
 use crate::grants::Effect;
 use crate::path::AbsPath;
 
-/// So many different things of one directory stand for the directory.
+/// Number of different paths in one directory that are replaced by the directory.
 pub(super) const SEVERAL: usize = 4;
 
-/// Folds openings until nothing can be folded any more; sorted by path.
-pub(super) fn fold(openings: Vec<ProposedRule>, judge: &Proposer<'_>) -> Vec<ProposedRule> {
+/// Folds rules until nothing changes; sorted by path.
+pub(super) fn fold(openings: Vec<ProposedRule>, proposer: &Proposer<'_>) -> Vec<ProposedRule> {
     let mut kept = merge(openings);
     let mut tried = BTreeSet::new();
     while let Some((directory, effect)) = crowded(&kept, &tried) {
         tried.insert((directory.clone(), is_write(&effect)));
-        if judge.may_be_opened_whole(&directory).is_err() {
+        if proposer.may_be_opened_whole(&directory).is_err() {
             continue;
         }
         let is_in = |opening: &ProposedRule| {
@@ -25,8 +25,8 @@ pub(super) fn fold(openings: Vec<ProposedRule>, judge: &Proposer<'_>) -> Vec<Pro
         let (inside, rest): (Vec<ProposedRule>, Vec<ProposedRule>) =
             kept.into_iter().partition(is_in);
         let things = inside.iter().map(|opening| opening.folded.unwrap_or(1)).sum();
-        let wishes = inside.iter().flat_map(|opening| opening.wishes.iter().copied()).collect();
-        kept = match judge.made(directory, effect, wishes, Some(things)) {
+        let accesses = inside.iter().flat_map(|opening| opening.accesses.iter().copied()).collect();
+        kept = match proposer.made(directory, effect, accesses, Some(things)) {
             Ok(whole) => merge(rest.into_iter().chain([whole]).collect()),
             Err(_) => rest.into_iter().chain(inside).collect(),
         };
@@ -35,7 +35,7 @@ pub(super) fn fold(openings: Vec<ProposedRule>, judge: &Proposer<'_>) -> Vec<Pro
     kept
 }
 
-/// The deepest directory, not tried yet, of which several things are to be opened alike.
+/// The deepest untried directory with several paths to open in the same way.
 fn crowded(
     openings: &[ProposedRule],
     tried: &BTreeSet<(AbsPath, bool)>,
@@ -56,11 +56,11 @@ fn crowded(
         .map(|((directory, _), (_, effect))| (directory, effect))
 }
 
-/// One opening for each root, the wider one, and none in a directory that is opened as widely.
+/// Keeps the wider rule for each root, and drops rules below a directory that is opened as widely.
 fn merge(openings: Vec<ProposedRule>) -> Vec<ProposedRule> {
     let mut kept: Vec<ProposedRule> = Vec::new();
     let mut sorted = openings;
-    // Outer and wider first: whatever they give is there when the others come.
+    // Outer and wider rules first, so that they cover the later ones.
     sorted.sort_by(|a, b| {
         a.root.cmp(&b.root).then_with(|| is_write(&b.effect).cmp(&is_write(&a.effect)))
     });
@@ -79,7 +79,7 @@ fn merge(openings: Vec<ProposedRule>) -> Vec<ProposedRule> {
                     }
                     (things, _) => things,
                 };
-                other.wishes.extend(opening.wishes);
+                other.accesses.extend(opening.accesses);
             }
             None => kept.push(opening),
         }

@@ -6,17 +6,17 @@ use crate::resolve::resolve;
 use crate::resolve::tests::facts;
 use crate::testing::path;
 
-/// A host on which nothing is but what is listed.
+/// A host with only the listed files.
 #[derive(Default)]
 struct Host {
-    /// What is there; a slash at the end makes a directory, a bar something odd.
+    /// Existing paths; a trailing slash marks a directory, a bar a special file.
     there: &'static [&'static str],
     projects: &'static [&'static str],
     links: &'static [(&'static str, &'static str)],
 }
 
 impl HostView for Host {
-    fn thing(&self, at: &AbsPath) -> HostFileKind {
+    fn file_kind(&self, at: &AbsPath) -> HostFileKind {
         let found = self.there.iter().find(|entry| path(entry.trim_end_matches(['/', '|'])) == *at);
         match found {
             Some(entry) if entry.ends_with('|') => HostFileKind::Other,
@@ -32,7 +32,7 @@ impl HostView for Host {
             None => HostFileKind::Nothing,
         }
     }
-    fn real(&self, at: &AbsPath) -> AbsPath {
+    fn resolve_links(&self, at: &AbsPath) -> AbsPath {
         self.links
             .iter()
             .find(|(link, _)| path(link) == *at)
@@ -64,8 +64,8 @@ fn user_layer(text: &str) -> Vec<PolicyLayer> {
     ]
 }
 
-/// `read PATH`, `write PATH` or `make PATH`; `~` is home.
-fn wish(text: &str) -> DeniedAccess {
+/// Parses `read PATH`, `write PATH` or `make PATH`; `~` is home.
+fn denied_access(text: &str) -> DeniedAccess {
     let (want, at) = text.split_once(' ').unwrap();
     let want = match want {
         "read" => AccessNeed::Read,
@@ -76,7 +76,7 @@ fn wish(text: &str) -> DeniedAccess {
     DeniedAccess { path: path(&at.replace('~', "/home/me")), want }
 }
 
-/// Openings as `effect text`, with how many things it was folded from and the project it is in.
+/// Rules as `effect text`, with the number of folded paths and the project.
 fn lines(proposal: &PolicyProposal) -> Vec<String> {
     let line = |opening: &ProposedRule| {
         let folded = opening.folded.map_or_else(String::new, |things| format!(" ({things})"));
@@ -87,13 +87,13 @@ fn lines(proposal: &PolicyProposal) -> Vec<String> {
     proposal.openings.iter().map(line).collect()
 }
 
-/// Proposes under the user's policy, and proves that what is proposed gives what was wanted
-/// and opens nothing that stays refused.
+/// Proposes rules under the user's policy, and checks that they allow the needed accesses and open
+/// nothing that stays denied.
 #[track_caller]
-fn proposed(host: &Host, user: &str, wishes: &[&str]) -> PolicyProposal {
-    let wishes: Vec<DeniedAccess> = wishes.iter().map(|text| wish(text)).collect();
+fn proposed(host: &Host, user: &str, accesses: &[&str]) -> PolicyProposal {
+    let accesses: Vec<DeniedAccess> = accesses.iter().map(|text| denied_access(text)).collect();
     let before = grants(user);
-    let proposal = propose(&before, &facts(), host, &wishes);
+    let proposal = propose(&before, &facts(), host, &accesses);
     let list = |effect: Effect| {
         let texts = proposal
             .openings
@@ -108,30 +108,30 @@ fn proposed(host: &Host, user: &str, wishes: &[&str]) -> PolicyProposal {
         user_layer(user).into_iter().chain(user_layer(&learned)).collect();
     let after = resolve(&layers, &Flags::none(path("/home/me/p")), &facts()).unwrap();
     assert_eq!(after.warnings, before.warnings, "{learned}");
-    for number in proposal.openings.iter().flat_map(|opening| &opening.wishes) {
-        let DeniedAccess { path, want } = &wishes[*number];
+    for number in proposal.openings.iter().flat_map(|opening| &opening.accesses) {
+        let DeniedAccess { path, want } = &accesses[*number];
         assert_eq!(after.verdict(path, want.access()), Verdict::Allowed, "{path} by {learned}");
     }
     for (number, _) in &proposal.left {
-        let DeniedAccess { path, want } = &wishes[*number];
+        let DeniedAccess { path, want } = &accesses[*number];
         let is_opened = before.verdict(path, want.access()) != Verdict::Allowed
             && after.verdict(path, want.access()) == Verdict::Allowed;
         assert!(!is_opened, "{path} by {learned}");
     }
     let mut all: Vec<usize> =
-        proposal.openings.iter().flat_map(|opening| opening.wishes.clone()).collect();
+        proposal.openings.iter().flat_map(|opening| opening.accesses.clone()).collect();
     all.extend(proposal.left.iter().map(|(number, _)| *number));
     all.sort_unstable();
-    assert_eq!(all, (0..wishes.len()).collect::<Vec<_>>(), "every wish is answered once");
+    assert_eq!(all, (0..accesses.len()).collect::<Vec<_>>(), "every access is decided once");
     proposal
 }
 
 #[track_caller]
-fn check(host: &Host, wishes: &[&str], expect: &[&str]) {
-    assert_eq!(lines(&proposed(host, "", wishes)), expect, "{wishes:?}");
+fn check(host: &Host, accesses: &[&str], expect: &[&str]) {
+    assert_eq!(lines(&proposed(host, "", accesses)), expect, "{accesses:?}");
 }
 
-/// That a wish stays refused, and why.
+/// Checks that an access stays denied, with the reason.
 #[track_caller]
 fn check_left(host: &Host, user: &str, text: &str, expect: &NotProposed) {
     let proposal = proposed(host, user, &[text]);
@@ -178,7 +178,7 @@ const DATA: Host = Host {
 };
 
 #[test]
-fn single_files_are_opened_one_by_one_as_a_person_would_write_them() {
+fn single_files_are_proposed_separately() {
     check(
         &DATA,
         &["read ~/notes", "read /opt/t/x", "read ~/d/a"],
@@ -190,7 +190,7 @@ fn single_files_are_opened_one_by_one_as_a_person_would_write_them() {
 }
 
 #[test]
-fn several_files_of_a_directory_are_the_directory() {
+fn several_files_in_directory_fold_into_directory() {
     check(
         &DATA,
         &["read ~/d/a", "read ~/d/b", "read ~/d/c"],
@@ -203,7 +203,7 @@ fn several_files_of_a_directory_are_the_directory() {
         &["read ~/d (5)"],
     );
     check(&DATA, &["read ~/d", "read ~/d/a", "read ~/d/b"], &["read ~/d"]);
-    // Reading several does not open the directory for writing.
+    // Reading several files does not open the directory for writing.
     check(
         &DATA,
         &["read ~/d/a", "read ~/d/b", "read ~/d/c", "read ~/d/e", "write ~/d/a"],
@@ -213,7 +213,7 @@ fn several_files_of_a_directory_are_the_directory() {
 }
 
 #[test]
-fn directories_fold_into_what_is_above_them() {
+fn directories_fold_into_their_parent() {
     let host = Host {
         there: &[
             "/home/me/m/a/1",
@@ -226,7 +226,7 @@ fn directories_fold_into_what_is_above_them() {
         ],
         ..Host::default()
     };
-    let wishes = [
+    let accesses = [
         "read ~/m/a",
         "read ~/m/b",
         "read ~/m/c",
@@ -235,21 +235,21 @@ fn directories_fold_into_what_is_above_them() {
         "read ~/m/d/3",
         "read ~/m/d/4",
     ];
-    check(&host, &wishes, &["read ~/m (7)"]);
+    check(&host, &accesses, &["read ~/m (7)"]);
 }
 
 #[test]
-fn what_is_to_be_made_needs_its_directory() {
+fn creating_file_needs_its_directory() {
     check(&DATA, &["make ~/d/new"], &["write ~/d"]);
     check(&DATA, &["make ~/d/new", "read ~/d/a"], &["write ~/d"]);
     check_left(&DATA, "", "make ~/new", &NotProposed::TooBroad(path("/home/me")));
-    // Opened alone, a file can be changed and not replaced.
+    // A file opened alone can be changed, but not replaced.
     let alone = proposed(&DATA, "[filesystem]\nwrite = [\"~/d/a\"]", &["make ~/d/a"]);
     assert_eq!(lines(&alone), ["write ~/d"]);
 }
 
 #[test]
-fn what_may_be_read_is_opened_for_writing_if_it_is_the_persons() {
+fn readable_user_file_may_be_proposed_for_writing() {
     let read =
         proposed(&DATA, "[filesystem]\nread = [\"~/d\"]", &["write ~/d/a", "make ~/d/s/new"]);
     assert_eq!(lines(&read), ["write ~/d/a", "write ~/d/s"]);
@@ -260,9 +260,9 @@ fn what_may_be_read_is_opened_for_writing_if_it_is_the_persons() {
     check_left(&DATA, "[tools]\ndisallowed = [\"Write\"]", "write ~/p/x", &NotProposed::ReadOnly);
 }
 
-/// Promise: P39
+/// Promise: learned-policy
 #[test]
-fn what_is_denied_on_purpose_is_never_proposed() {
+fn explicitly_denied_path_is_never_proposed() {
     let host = Host {
         there: &[
             "/home/me/.ssh/id",
@@ -279,7 +279,7 @@ fn what_is_denied_on_purpose_is_never_proposed() {
     check_on_purpose(&host, "read ~/.ssh/id", "~/.ssh");
     check_on_purpose(&host, "read ~/.ssh", "~/.ssh");
     check_on_purpose(&host, "read ~/p/.env", "**/.env");
-    // Nothing opens the directory, and naming the file would open it in spite of the pattern.
+    // No rule opens the directory, and naming the file would override the pattern.
     check_on_purpose(&host, "read ~/d/.env", "**/.env");
     check_on_purpose(&host, "write ~/d/.env", "**/.env");
     check_on_purpose(&host, "make ~/d/.env", "**/.env");
@@ -288,17 +288,17 @@ fn what_is_denied_on_purpose_is_never_proposed() {
     check_on_purpose(&host, "write ~/.bashrc", ".bashrc");
     check_on_purpose(&host, "write ~/p/.mcp.json", ".mcp.json");
     check_on_purpose(&host, "write ~/o/.git/config", "**/.git/config");
-    // By another name.
+    // Through a symlink.
     check_on_purpose(&host, "read ~/plain", "~/.ssh");
     check_on_purpose(&host, "read ~/d/link", "**/.env");
-    // Reading what starts a shell is harmless.
+    // Reading a shell startup file is harmless.
     check(&host, &["read ~/.bashrc"], &["read ~/.bashrc"]);
     let own = proposed(&host, "[filesystem]\ndeny = [\"~/d\"]", &["read ~/d/x"]);
     assert!(matches!(own.left.as_slice(), [(0, NotProposed::OnPurpose(_))]), "{own:?}");
 }
 
 #[test]
-fn a_denied_file_stays_shut_in_a_directory_that_is_opened_around_it() {
+fn denied_file_stays_denied_in_proposed_directory() {
     let host = Host {
         there: &["/home/me/d/.env", "/home/me/d/a", "/home/me/d/b", "/home/me/d/c", "/home/me/d/e"],
         ..Host::default()
@@ -311,9 +311,9 @@ fn a_denied_file_stays_shut_in_a_directory_that_is_opened_around_it() {
     assert_eq!((lines(&proposal), proposal.left.len()), (vec!["read ~/d (4)".to_owned()], 1));
 }
 
-/// Promise: P39
+/// Promise: learned-policy
 #[test]
-fn nothing_is_opened_that_holds_more_than_was_meant() {
+fn too_broad_directory_is_never_proposed() {
     let host = Host {
         there: &[
             "/home/me/.config/a",
@@ -355,9 +355,9 @@ fn nothing_is_opened_that_holds_more_than_was_meant() {
     check(&host, &config, &config);
 }
 
-/// Promise: P39
+/// Promise: learned-policy
 #[test]
-fn other_projects_are_not_opened_and_files_in_them_are_said_to_be() {
+fn other_projects_stay_closed_and_their_files_are_marked() {
     let host = Host {
         there: &[
             "/home/me/code/o/a",
@@ -378,7 +378,7 @@ fn other_projects_are_not_opened_and_files_in_them_are_said_to_be() {
 }
 
 #[test]
-fn what_no_policy_can_say_is_handed_back() {
+fn inexpressible_access_is_returned() {
     check_left(&DATA, "", "read /mnt/s", &NotProposed::NoFile);
     check_left(
         &Host { there: &["/run/u/bus|"], ..Host::default() },

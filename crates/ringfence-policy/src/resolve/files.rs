@@ -1,4 +1,4 @@
-//! The lists of `[filesystem]`, and the git directories outside the workspace.
+//! Lists of `[filesystem]`, and git directories outside the workspace.
 
 use crate::builtin;
 use crate::disguise::Disguises;
@@ -12,7 +12,7 @@ use crate::grants::{
 use crate::layer::PolicyLayer;
 use crate::path::AbsPath;
 
-/// What the lists of all layers say, with the built-in patterns in front.
+/// The lists of all layers, after the built-in patterns.
 pub(super) struct PathLists {
     pub(super) rules: Vec<Rule>,
     pub(super) patterns: Vec<NameRule>,
@@ -20,7 +20,7 @@ pub(super) struct PathLists {
     pub(super) disguises: Disguises,
 }
 
-/// One entry on its way into [`Lists`].
+/// An entry to add to [`PathLists`].
 struct WrittenEntry<'a> {
     entry: ExpandedEntry<'a>,
     origin: Origin,
@@ -37,11 +37,11 @@ pub(super) fn collect(
         rules: Vec::new(),
         patterns: builtin::patterns().collect(),
         exceptions: builtin::exceptions().collect(),
-        disguises: Disguises::of(layers),
+        disguises: Disguises::from_layers(layers),
     };
     for layer in layers {
         let files = &layer.policy.filesystem;
-        let anchor = layer.project(&facts.workspace);
+        let anchor = layer.base_directory(&facts.workspace);
         for (key, entries) in keyed([
             &files.read,
             &files.write,
@@ -57,7 +57,7 @@ pub(super) fn collect(
                         text: entry.path(),
                         key,
                         anchor: &anchor,
-                        at: layer.place(&full),
+                        at: layer.position(&full),
                     },
                     origin: Origin {
                         reason: entry.reason().map(str::to_owned),
@@ -82,7 +82,7 @@ pub(super) fn collect(
     Ok(lists)
 }
 
-/// The lists with their names.
+/// The lists with their keys.
 fn keyed<T>(lists: [&[T]; 6]) -> impl Iterator<Item = (&'static str, &[T])> {
     ["read", "write", "deny", "hide", "protect", "except"].into_iter().zip(lists)
 }
@@ -100,7 +100,7 @@ impl PathLists {
                 let root = entry.path(facts)?;
                 if origin.source == Source::Project && !root.is_within(&facts.workspace) {
                     warnings.push(format!(
-                        "{}`{}` is ignored: a project's file cannot open what is outside the project; \
+                        "{}`{}` is ignored: a project's file cannot open paths outside the project; \
                          put it into ~/.config/ringfence/policy.toml or use --{}",
                         entry.at, entry.text, entry.key
                     ));
@@ -121,14 +121,14 @@ impl PathLists {
                 if key == "hide" {
                     self.disguises.hide(&target);
                 }
-                self.shut(target, key, origin, locked);
+                self.add_restriction(target, key, origin, locked);
             }
         }
         Ok(())
     }
 
-    /// Adds a deny or protect. What is hidden is denied, and only looks different.
-    fn shut(&mut self, target: EntryTarget, key: &str, origin: Origin, locked: bool) {
+    /// Adds a deny or protect rule. A hidden path is denied, and only the error differs.
+    fn add_restriction(&mut self, target: EntryTarget, key: &str, origin: Origin, locked: bool) {
         match (target, key == "protect") {
             (EntryTarget::Path(root), true) => {
                 self.rules.push(Rule { root, effect: Effect::Protect, origin, locked })
@@ -149,11 +149,11 @@ impl PathLists {
     }
 }
 
-/// Opens the real git directories of a linked worktree or submodule, with the protects
-/// that `.git` has in a plain repository.
+/// Opens the real git directories of a linked worktree or submodule, with the protect rules that
+/// `.git` has in a plain repository.
 ///
-/// The directory need not be called `.git` (a worktree of a bare repository), so the
-/// built-in patterns do not reach all of it.
+/// The directory may have another name than `.git` (a worktree of a bare repository), so the
+/// built-in patterns do not cover all of it.
 pub(super) fn open_git(
     facts: &Facts,
     effect: Effect,
@@ -179,7 +179,7 @@ pub(super) fn open_git(
     for name in ["config.worktree", "commondir", "gitdir"] {
         protect(git.git_dir.join(name));
     }
-    // A file that points to the git directory: whoever changes it chooses another config.
+    // A file that points to the git directory: a change would select another config.
     protect(facts.workspace.join(".git"));
     for text in
         ["./modules/**/{hooks,config,config.worktree,commondir}", "./modules/**/info/attributes"]
@@ -200,8 +200,8 @@ pub(super) fn open_git(
     );
 }
 
-/// Warnings about rules that cannot have an effect.
-pub(super) fn without_effect(
+/// Warnings about rules without effect.
+pub(super) fn warn_without_effect(
     rules: &[Rule],
     patterns: &[NameRule],
     exceptions: &[NameException],
@@ -220,7 +220,7 @@ pub(super) fn without_effect(
         }
         if let Some(deny) = shut.iter().find(|deny| rule.root.is_within(&deny.root)) {
             warnings.push(format!(
-                "{}: `{}` has no effect: `{}` is denied, and only a person's own rule opens it",
+                "{}: `{}` has no effect: `{}` is denied, and only a rule of the user opens it",
                 rule.origin.place(),
                 rule.origin.text,
                 deny.origin.text
@@ -233,7 +233,7 @@ pub(super) fn without_effect(
     {
         if !has_own_pattern {
             warnings.push(format!(
-                "{}: `{}` in `except` has no effect: a project's file re-opens its own patterns only; \
+                "{}: `{}` in `except` has no effect: a project's file can only except its own patterns; \
                  put it into ~/.config/ringfence/policy.toml or use --except",
                 exception.origin.place(),
                 exception.origin.text
@@ -243,9 +243,9 @@ pub(super) fn without_effect(
     warnings
 }
 
-/// Warnings about grants of files whose own path a deny pattern catches: only a person's
-/// word counts against a pattern.
-pub(super) fn caught_by_patterns(grants: &Grants) -> Vec<String> {
+/// Warnings about grants of files that a deny pattern matches: only a rule of the user overrides a
+/// pattern.
+pub(super) fn warn_caught_by_patterns(grants: &Grants) -> Vec<String> {
     let by_file = |rule: &&Rule| {
         rule.opens() && matches!(rule.origin.source, Source::Project | Source::Managed)
     };
@@ -254,7 +254,7 @@ pub(super) fn caught_by_patterns(grants: &Grants) -> Vec<String> {
             .pattern_for(&rule.root)
             .filter(|pattern| pattern.effect == NameRuleEffect::Deny)?;
         Some(format!(
-            "{}: `{}` has no effect: `{}` denies it, and only a person's own rule opens it",
+            "{}: `{}` has no effect: `{}` denies it, and only a rule of the user opens it",
             rule.origin.place(),
             rule.origin.text,
             pattern.origin.text

@@ -1,8 +1,8 @@
 //! Hosts, ports and sockets over all layers.
 //!
-//! The managed and the person's files open, and so do flags. A project's file, whose author is
-//! not the user, opens nothing: it may deny, and where the person left the network open, it
-//! may name what of it is enough.
+//! The managed file, the user's file and flags open hosts. A project's file, whose author is not
+//! the user, opens nothing: it may deny, and if the user left the network open, it may restrict it
+//! to a list.
 
 mod ports;
 mod secrets;
@@ -16,20 +16,21 @@ use crate::expand::ExpandedEntry;
 use crate::facts::{Facts, Flags};
 use crate::grants::{EnvironmentRules, NetworkMode, NetworkRules, Origin, Source};
 use crate::layer::PolicyLayer;
-use crate::network::{HostPattern, HostRule, ListedHost, SniCheck, guarded, remote_rules};
+use crate::network::{HostPattern, HostRule, ListedHost, SniCheck, guarded_kind, remote_rules};
 use crate::path::AbsPath;
 
-/// What is asked of everybody who says something about the network.
+/// Inputs for all network settings.
 struct NetworkSettings<'a> {
     layers: &'a [PolicyLayer],
     flags: &'a Flags,
-    /// Whether the owner left all of it open, so that every list is less.
+    /// True if the user and the administrator left the network open, so that any list narrows it.
     is_open: bool,
-    /// Where it says that the managed policy alone opens.
+    /// The managed rule that reserves opening to the managed policy, if set.
     lock: Option<Origin>,
 }
 
-/// The rules, and what of the environment has to stay outside because of them.
+/// Resolves the network rules, and the environment variables that must stay outside because of
+/// them.
 pub(super) fn network(
     layers: &[PolicyLayer],
     flags: &Flags,
@@ -38,7 +39,7 @@ pub(super) fn network(
     environment: &mut EnvironmentRules,
     warnings: &mut Vec<String>,
 ) -> Result<NetworkRules, PolicyError> {
-    let asked = NetworkSettings {
+    let settings = NetworkSettings {
         layers,
         flags,
         is_open: owners_mode(layers) == NetworkMode::Full,
@@ -51,16 +52,16 @@ pub(super) fn network(
     {
         mode.flag("--allow-host", Some(NetworkMode::AllowList))?;
     }
-    let git = asked.git(warnings);
+    let git = settings.git(warnings);
     let mut rules = NetworkRules {
         mode: mode.value(),
         mode_origin: mode.origin(),
-        allow: asked.allow(warnings)?,
-        deny: asked.deny()?,
-        localhost: asked.ports(&ports::LOCALHOST, warnings)?,
+        allow: settings.allow(warnings)?,
+        deny: settings.deny()?,
+        localhost: settings.ports(&ports::LOCALHOST, warnings)?,
         git: git.is_some(),
         unix_sockets: unix_sockets(layers, facts, warnings)?,
-        bind: asked.ports(&ports::BIND, warnings)?,
+        bind: settings.ports(&ports::BIND, warnings)?,
         sni: sni.value(),
         proxy_variables: layers
             .iter()
@@ -68,13 +69,13 @@ pub(super) fn network(
             .next_back()
             .unwrap_or(false),
         secrets: Vec::new(),
-        locked: asked.lock.clone(),
+        locked: settings.lock.clone(),
     };
     rules
         .allow
         .extend(git.iter().flat_map(|origin| remotes(facts, origin, warnings)).collect::<Vec<_>>());
     if !mode.is_chosen() {
-        // A list without a mode is meant to be used. An empty list opens nothing.
+        // A list without a mode implies the allow-list mode. An empty list opens nothing.
         let opener = rules.allow.first().map(|listed| &listed.origin).or(git.as_ref());
         let opener = opener.or(rules
             .localhost
@@ -87,12 +88,12 @@ pub(super) fn network(
             rules.mode = NetworkMode::AllowList;
         }
     }
-    if asked.is_only_ignored(&rules) {
+    if settings.is_only_ignored(&rules) {
         rules.mode = NetworkMode::None;
     }
     if !flags.allow_host.is_empty() && rules.mode != NetworkMode::AllowList {
         warnings.push(format!(
-            "--allow-host has no effect: `network.mode = {}` holds",
+            "--allow-host has no effect: `network.mode = {}` is set",
             rules.mode.word()
         ));
     }
@@ -100,7 +101,7 @@ pub(super) fn network(
     Ok(rules)
 }
 
-/// What the administrator and the person choose, whatever a project's file says.
+/// The mode from the managed and the user's file, ignoring the project's file.
 fn owners_mode(layers: &[PolicyLayer]) -> NetworkMode {
     let mut mode = LayeredSetting::new("network.mode", NetworkMode::None);
     for layer in layers.iter().filter(|layer| layer.source != Source::Project) {
@@ -117,8 +118,8 @@ fn lock(layers: &[PolicyLayer]) -> Option<Origin> {
 }
 
 impl NetworkSettings<'_> {
-    /// Whether a project's file chose a list and all hosts on it were ignored, which was said: no
-    /// network is what is left of it.
+    /// True if a project's file chose a list whose hosts were all ignored with a warning: the
+    /// result is no network.
     fn is_only_ignored(&self, rules: &NetworkRules) -> bool {
         let is_projects =
             rules.mode_origin.as_ref().is_some_and(|origin| origin.source == Source::Project);
@@ -145,7 +146,7 @@ impl NetworkSettings<'_> {
                 if may {
                     allow.push(listed);
                 } else if !is_covered(&allow, &listed.rule) {
-                    let at = layer.place(&key);
+                    let at = layer.position(&key);
                     let why = if is_project {
                         "a project's file cannot open hosts; "
                     } else {
@@ -169,7 +170,7 @@ impl NetworkSettings<'_> {
         Ok(allow)
     }
 
-    /// Everybody may deny, and nobody takes it back.
+    /// Every layer may deny, and no layer removes a denial.
     fn deny(&self) -> Result<Vec<ListedHost>, PolicyError> {
         let of_layer = |layer| {
             let entries: &[String] = &layer_network(layer).deny;
@@ -182,29 +183,29 @@ impl NetworkSettings<'_> {
         self.layers.iter().flat_map(of_layer).chain(flags).collect()
     }
 
-    /// Who has opened the project's remotes to git, if they are open.
+    /// The rule that opens the project's remotes to git, if any.
     fn git(&self, warnings: &mut Vec<String>) -> Option<Origin> {
         let mut git: Option<Origin> = None;
         let mut shut = self.lock.is_some();
         for layer in self.layers {
-            let Some(wish) = layer.policy.network.git else { continue };
+            let Some(is_enabled) = layer.policy.network.git else { continue };
             let origin = layer.origin("network.git", "git = true");
             let may = match layer.source {
                 Source::Managed => {
-                    shut = !wish;
+                    shut = !is_enabled;
                     true
                 }
-                Source::Project => !wish || git.is_some() || self.is_open,
-                _ => !wish || !shut,
+                Source::Project => !is_enabled || git.is_some() || self.is_open,
+                _ => !is_enabled || !shut,
             };
             if may {
-                git = wish.then_some(git).map(|earlier| earlier.unwrap_or(origin));
+                git = is_enabled.then_some(git).map(|earlier| earlier.unwrap_or(origin));
             } else {
-                let place = layer.place("network.git");
+                let place = layer.position("network.git");
                 let who = if layer.source == Source::Project {
                     "a project's file cannot open hosts"
                 } else {
-                    "the managed policy has shut them"
+                    "the managed policy denies them"
                 };
                 warnings.push(format!("{place}`git = true` is ignored: {who}"));
             }
@@ -237,18 +238,18 @@ fn is_covered(allow: &[ListedHost], rule: &HostRule) -> bool {
     allow.iter().any(|listed| listed.rule.covers(rule))
 }
 
-/// The hosts of the project's remotes. Whoever brought the project may have written them, so an
-/// address among the neighbours is left to a person to allow.
+/// The hosts of the project's remotes. The author of the project may have set them, so only the
+/// user can allow an address in the local network.
 fn remotes(facts: &Facts, origin: &Origin, warnings: &mut Vec<String>) -> Vec<ListedHost> {
     let mut all: Vec<ListedHost> = Vec::new();
     for remote in &facts.remotes {
         for rule in remote_rules(&remote.url) {
             let what = match &rule.subject {
-                HostPattern::Range(range) => guarded(range.first()),
+                HostPattern::Range(range) => guarded_kind(range.first()),
                 HostPattern::Name(_) | HostPattern::Below(_) => None,
             };
             if let Some(what) = what {
-                warnings.push(format!("the remote `{}` at {rule} ({what}) is not opened; --allow-host {rule} does that", remote.name));
+                warnings.push(format!("the remote `{}` at {rule} ({what}) is not opened; to open it use --allow-host {rule}", remote.name));
             } else if !is_covered(&all, &rule) {
                 let origin =
                     Origin { text: format!("{rule} (remote {})", remote.name), ..origin.clone() };
@@ -266,9 +267,9 @@ fn unix_sockets(
 ) -> Result<Vec<AbsPath>, PolicyError> {
     let mut sockets = Vec::new();
     for layer in layers {
-        let anchor = layer.project(&facts.workspace);
+        let anchor = layer.base_directory(&facts.workspace);
         for (i, text) in layer.policy.network.unix_sockets.iter().enumerate() {
-            let at = layer.place(&format!("network.unix-sockets.{i}"));
+            let at = layer.position(&format!("network.unix-sockets.{i}"));
             let socket =
                 ExpandedEntry { text, key: "unix-sockets", anchor: &anchor, at: at.clone() }
                     .path(facts)?;

@@ -1,4 +1,4 @@
-//! Variables, commands, tools and limits over all layers.
+//! Environment variables, commands, tools and limits over all layers.
 
 use crate::command::{STRICT_ARGUMENTS, STRICT_BINARIES};
 use crate::environment::{looks_secret, name_matches};
@@ -14,8 +14,8 @@ use crate::policy::{Amount, EnvironmentProfile};
 
 pub(super) const USERS_FILE: &str = "put it into ~/.config/ringfence/policy.toml or use a flag";
 
-/// Variables that lead to programs of the host, or to passwords by other names.
-fn is_door(name: &str) -> bool {
+/// True for a variable that leads to programs of the host, or to passwords under other names.
+fn leads_to_host(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["DBUS_", "SSH_", "GPG_", "XDG_RUNTIME"].iter().any(|start| name.starts_with(start))
         || ["_SOCK", "_SOCKET", "_HOST", "DISPLAY", "PASS", "PWD_FILE"]
@@ -38,14 +38,14 @@ pub(super) fn environment(
         }
         rules.deny.extend(policy.deny.iter().cloned());
         for (i, name) in policy.allow.iter().enumerate() {
-            let place = layer.place(&format!("environment.allow.{i}"));
+            let place = layer.position(&format!("environment.allow.{i}"));
             if layer.source == Source::Project
-                && (looks_secret(name) || is_door(name) || name.contains(['*', '?', '[']))
+                && (looks_secret(name) || leads_to_host(name) || name.contains(['*', '?', '[']))
             {
-                warnings.push(format!("{place}`{name}` is ignored: it looks like a secret, or might match one; {USERS_FILE}"));
+                warnings.push(format!("{place}`{name}` is ignored: it looks like a secret, or may match one; {USERS_FILE}"));
             } else if managed_deny.iter().any(|deny| name_matches(deny, name)) {
                 warnings.push(format!("{place}`{name}` is ignored: the managed policy denies it"));
-            } else if layer.source.is_person() && !name.contains(['*', '?']) {
+            } else if layer.source.is_user_choice() && !name.contains(['*', '?']) {
                 rules.named.push(name.clone());
             } else {
                 rules.allow.push(name.clone());
@@ -56,8 +56,8 @@ pub(super) fn environment(
             Some(EnvironmentProfile::Default)
                 if layer.source == Source::Project && clean_by_owner =>
             {
-                let place = layer.place("environment.profile");
-                warnings.push(format!("{place}`profile = default` is ignored: a project's file cannot widen this; {USERS_FILE}"));
+                let place = layer.position("environment.profile");
+                warnings.push(format!("{place}`profile = default` is ignored: a project's file cannot widen it; {USERS_FILE}"));
             }
             Some(profile) => rules.clean = profile == EnvironmentProfile::Clean,
             None => {}
@@ -104,20 +104,20 @@ pub(super) fn commands(
                 rules.excluded.push(origin);
             } else if !holds(&rules.excluded, &origin) {
                 let (place, command) =
-                    (layer.place(&format!("commands.excluded.{i}")), origin.text);
+                    (layer.position(&format!("commands.excluded.{i}")), origin.text);
                 warnings.push(format!("{place}`{command}` is ignored: a project's file cannot exclude commands; {USERS_FILE}"));
             }
         }
         narrow_binaries(&mut rules.allow_binaries, layer, warnings);
         if let Some(text) = policy.anchor_arguments.as_ref().filter(|_| owner || !anchored_by_owner)
         {
-            let anchor: AbsPath = layer.project(&facts.workspace);
+            let anchor: AbsPath = layer.base_directory(&facts.workspace);
             let key = "commands.anchor-arguments";
             let root = ExpandedEntry {
                 text,
                 key: "anchor-arguments",
                 anchor: &anchor,
-                at: layer.place(key),
+                at: layer.position(key),
             }
             .path(facts)?;
             rules.anchor_arguments = Some(Anchor { root, origin: layer.origin(key, text) });
@@ -127,7 +127,7 @@ pub(super) fn commands(
     Ok(rules)
 }
 
-/// The entries of a list, each with its place; `@strict` stands for those of `strict`.
+/// The entries of a list with their origins; `@strict` expands to `strict`.
 fn origins(layer: &PolicyLayer, key: &str, texts: &[String], strict: &[&str]) -> Vec<Origin> {
     let mut origins = Vec::new();
     for (i, text) in texts.iter().enumerate() {
@@ -147,8 +147,8 @@ fn holds(origins: &[Origin], wanted: &Origin) -> bool {
     origins.iter().any(|origin| origin.text == wanted.text)
 }
 
-/// A later list narrows an earlier one. An empty result would mean that everything may
-/// run, so lists that have nothing in common leave the earlier one standing.
+/// A later list narrows an earlier one. An empty result would allow every program, so a list with
+/// nothing in common is ignored.
 fn narrow_binaries(binaries: &mut Vec<Origin>, layer: &PolicyLayer, warnings: &mut Vec<String>) {
     let wanted = origins(
         layer,
@@ -164,48 +164,48 @@ fn narrow_binaries(binaries: &mut Vec<Origin>, layer: &PolicyLayer, warnings: &m
     } else if binaries.iter().any(|binary| holds(&wanted, binary)) {
         binaries.retain(|binary| holds(&wanted, binary));
     } else {
-        let place = layer.place("commands.allow-binaries");
+        let place = layer.position("commands.allow-binaries");
         warnings.push(format!(
-            "{place}`allow-binaries` is ignored: it has nothing in common with the list above it"
+            "{place}`allow-binaries` is ignored: it has no entry in common with the earlier list"
         ));
     }
 }
 
-/// The user's numbers go within the managed ones, a project's within both.
+/// The user's limits stay within the managed ones, a project's within both.
 pub(super) fn limits(layers: &[PolicyLayer], flags: &Flags) -> Limits {
     let mut managed = Limits::default();
     let mut limits = Limits::default();
     for layer in layers {
-        let wish = written_limits(layer);
+        let written = written_limits(layer);
         match layer.source {
             Source::Managed => {
-                managed = each(managed, wish, |old, new| new.or(old));
+                managed = each(managed, written, |old, new| new.or(old));
                 limits = managed;
             }
-            Source::Project => limits = each(limits, wish, smaller),
-            _ => limits = each(each(limits, wish, |old, new| new.or(old)), managed, smaller),
+            Source::Project => limits = each(limits, written, smaller),
+            _ => limits = each(each(limits, written, |old, new| new.or(old)), managed, smaller),
         }
     }
     each(each(limits, flags.limits, |old, new| new.or(old)), managed, smaller)
 }
 
-/// What of the audit log is not one of few words.
+/// Resolves the settings of the audit log that are not keywords.
 pub(super) fn audit(
     layers: &[PolicyLayer],
     facts: &Facts,
     warnings: &mut Vec<String>,
 ) -> AuditRules {
-    let mut rules = AuditRules::default_in(&facts.state);
+    let mut rules = AuditRules::default_below(&facts.state);
     let mut is_managed = false;
     for layer in layers {
         let Some(bytes) = layer.policy.audit.rotate_size.as_ref().and_then(Amount::bytes) else {
             continue;
         };
-        let place = layer.place("audit.rotate-size");
+        let place = layer.position("audit.rotate-size");
         match layer.source {
             Source::Managed => is_managed = true,
             Source::Project => {
-                warnings.push(format!("{place}`audit.rotate-size` is ignored: the log is not the project's; {USERS_FILE}"));
+                warnings.push(format!("{place}`audit.rotate-size` is ignored: a project's file cannot change the log; {USERS_FILE}"));
                 continue;
             }
             _ if is_managed => {
@@ -250,7 +250,7 @@ fn each(a: Limits, b: Limits, join: fn(Option<u64>, Option<u64>) -> Option<u64>)
     }
 }
 
-/// The smaller of two ceilings; none is the largest.
+/// The smaller of two limits; `None` is unlimited.
 fn smaller(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.into_iter().chain(b).min()
 }

@@ -1,4 +1,4 @@
-//! Whether there is a sandbox, and who may do without.
+//! Use of the sandbox, and exceptions from it.
 
 use super::ResolvedSettings;
 use super::rest::USERS_FILE;
@@ -9,7 +9,7 @@ use crate::layer::PolicyLayer;
 use crate::policy::Amount;
 
 impl ResolvedSettings {
-    /// Whether there is one here, and what of it is left to whom.
+    /// Resolves if the sandbox is enabled here, and who may run without it.
     pub(super) fn sandbox(
         &self,
         layers: &[PolicyLayer],
@@ -20,15 +20,18 @@ impl ResolvedSettings {
         let switched_off = || {
             self.enabled.origin().unwrap_or_else(|| Origin::new(Source::BuiltIn, "sandbox.enabled"))
         };
-        // Whoever asks for one by a flag asks for it on this system.
-        let elsewhere =
-            if flags.enabled == Some(true) { None } else { not_here(layers, facts, warnings) };
+        // A flag that enables the sandbox also enables it on this platform.
+        let elsewhere = if flags.enabled == Some(true) {
+            None
+        } else {
+            platform_exclusion(layers, facts, warnings)
+        };
         let off = if self.enabled.value() { elsewhere } else { Some(switched_off()) };
         let mut hook_session = LayeredSetting::new("sandbox.hook-session", HookSession::default());
         for layer in layers {
             hook_session.offer(layer, layer.policy.sandbox.hook_session, warnings);
         }
-        // The shortest that a layer says: the user's own cannot outlast an administrator's.
+        // The shortest time of any layer wins: the user cannot exceed the administrator's value.
         let idle = layers
             .iter()
             .filter_map(|layer| {
@@ -47,9 +50,13 @@ impl ResolvedSettings {
     }
 }
 
-/// The list of systems that leaves this one out. The managed policy's goes before the user's; a
-/// project has no say.
-fn not_here(layers: &[PolicyLayer], facts: &Facts, warnings: &mut Vec<String>) -> Option<Origin> {
+/// The list of platforms that leaves this one out, if any. The managed list takes precedence over
+/// the user's; a project's list is ignored.
+fn platform_exclusion(
+    layers: &[PolicyLayer],
+    facts: &Facts,
+    warnings: &mut Vec<String>,
+) -> Option<Origin> {
     let key = "sandbox.enabled-platforms";
     let mut chosen: Option<&PolicyLayer> = None;
     for layer in layers.iter().filter(|layer| layer.policy.sandbox.enabled_platforms.is_some()) {
@@ -58,13 +65,13 @@ fn not_here(layers: &[PolicyLayer], facts: &Facts, warnings: &mut Vec<String>) -
         });
         if layer.source == Source::Project {
             warnings.push(format!(
-                "{}`{key}` is ignored: a project's file cannot widen this; {USERS_FILE}",
-                layer.place(key)
+                "{}`{key}` is ignored: a project's file cannot widen it; {USERS_FILE}",
+                layer.position(key)
             ));
         } else if is_managed {
             warnings.push(format!(
                 "{}`{key}` is ignored: the managed policy has chosen it",
-                layer.place(key)
+                layer.position(key)
             ));
         } else {
             chosen = Some(layer);

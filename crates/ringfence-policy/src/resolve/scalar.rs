@@ -1,4 +1,4 @@
-//! One setting over all layers.
+//! One single-valued setting over all layers.
 
 use crate::error::PolicyError;
 use crate::grants::{
@@ -8,17 +8,17 @@ use crate::layer::PolicyLayer;
 use crate::network::SniCheck;
 use crate::tracked::TrackedMode;
 
-/// A setting that is narrower or wider.
+/// A setting with an order from narrow to wide.
 pub(super) trait SettingWidth: Copy + PartialEq {
-    /// The wider, the larger.
+    /// Rank of the value: larger is wider.
     fn width(self) -> u8;
-    /// As it is written.
+    /// The word in the policy file.
     fn word(self) -> &'static str;
-    /// The widest that a project's file may choose.
+    /// The widest value that a project's file may choose.
     fn widest_for_projects() -> Self;
 }
 
-/// The value so far, and what bounds it.
+/// The current value and its bounds.
 #[derive(Debug, Clone)]
 pub(super) struct LayeredSetting<T> {
     key: &'static str,
@@ -28,10 +28,10 @@ pub(super) struct LayeredSetting<T> {
     origin: Option<Origin>,
 }
 
-/// Who has chosen the value so far.
+/// Layer that chose the current value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ChosenBy {
-    Nobody,
+    Default,
     Project,
     /// The administrator or the user.
     Owner,
@@ -39,7 +39,7 @@ enum ChosenBy {
 
 impl<T: SettingWidth> LayeredSetting<T> {
     pub(super) fn new(key: &'static str, default: T) -> Self {
-        Self { key, value: default, ceiling: None, chosen: ChosenBy::Nobody, origin: None }
+        Self { key, value: default, ceiling: None, chosen: ChosenBy::Default, origin: None }
     }
 
     pub(super) fn value(&self) -> T {
@@ -50,44 +50,45 @@ impl<T: SettingWidth> LayeredSetting<T> {
         self.ceiling
     }
 
-    /// Where the value was written; `None` while nobody has chosen.
+    /// Position of the value; `None` for the default.
     pub(super) fn origin(&self) -> Option<Origin> {
         self.origin.clone()
     }
 
-    /// Whether any layer or flag has chosen.
+    /// True if any layer or flag set the value.
     pub(super) fn is_chosen(&self) -> bool {
-        self.chosen != ChosenBy::Nobody
+        self.chosen != ChosenBy::Default
     }
 
     pub(super) fn offer(
         &mut self,
         layer: &PolicyLayer,
-        wish: Option<T>,
+        value: Option<T>,
         warnings: &mut Vec<String>,
     ) {
-        let Some(wish) = wish else { return };
-        let place = layer.place(self.key);
-        let (key, word) = (self.key, wish.word());
+        let Some(value) = value else { return };
+        let place = layer.position(self.key);
+        let (key, word) = (self.key, value.word());
         match layer.source {
             Source::Managed => {
-                self.ceiling = Some(wish);
+                self.ceiling = Some(value);
             }
             Source::Project => {
                 let mut widest = T::widest_for_projects();
                 if self.chosen == ChosenBy::Owner && self.value.width() < widest.width() {
                     widest = self.value;
                 }
-                if wish.width() > widest.width() {
+                if value.width() > widest.width() {
                     warnings.push(format!(
-                        "{place}`{key} = {word}` is ignored: a project's file cannot widen this; \
+                        "{place}`{key} = {word}` is ignored: a project's file cannot widen it; \
                          put it into ~/.config/ringfence/policy.toml or use a flag"
                     ));
                     return;
                 }
             }
             _ => {
-                if let Some(ceiling) = self.ceiling.filter(|ceiling| wish.width() > ceiling.width())
+                if let Some(ceiling) =
+                    self.ceiling.filter(|ceiling| value.width() > ceiling.width())
                 {
                     let ceiling = ceiling.word();
                     warnings.push(format!("{place}`{key} = {word}` is ignored: the managed policy allows `{ceiling}` at most"));
@@ -95,18 +96,18 @@ impl<T: SettingWidth> LayeredSetting<T> {
                 }
             }
         }
-        self.value = wish;
+        self.value = value;
         self.origin = Some(layer.origin(self.key, &format!("{key} = {word}")));
         self.chosen =
             if layer.source == Source::Project { ChosenBy::Project } else { ChosenBy::Owner };
     }
 
-    pub(super) fn flag(&mut self, flag: &'static str, wish: Option<T>) -> Result<(), PolicyError> {
-        let Some(wish) = wish else { return Ok(()) };
-        if let Some(ceiling) = self.ceiling.filter(|ceiling| wish.width() > ceiling.width()) {
+    pub(super) fn flag(&mut self, flag: &'static str, value: Option<T>) -> Result<(), PolicyError> {
+        let Some(value) = value else { return Ok(()) };
+        if let Some(ceiling) = self.ceiling.filter(|ceiling| value.width() > ceiling.width()) {
             return Err(PolicyError::BeyondCeiling { flag, ceiling: ceiling.word() });
         }
-        self.value = wish;
+        self.value = value;
         self.origin = Some(Origin::new(Source::Flag, flag));
         self.chosen = ChosenBy::Owner;
         Ok(())
@@ -158,7 +159,7 @@ impl SettingWidth for NetworkMode {
     }
 }
 
-/// The less is looked at, the wider.
+/// Fewer checks are wider.
 impl SettingWidth for SniCheck {
     fn width(self) -> u8 {
         self as u8
@@ -207,7 +208,7 @@ impl SettingWidth for OnError {
     }
 }
 
-/// The less is certain to be kept, the wider.
+/// Fewer syncs are wider.
 impl SettingWidth for Fsync {
     fn width(self) -> u8 {
         self as u8
@@ -240,7 +241,7 @@ impl SettingWidth for TrackedMode {
     }
 }
 
-/// The less is told, the wider.
+/// Fewer reports are wider.
 impl SettingWidth for Observe {
     fn width(self) -> u8 {
         self as u8
@@ -255,7 +256,7 @@ impl SettingWidth for Observe {
     }
 }
 
-/// Whoever asks may be told yes.
+/// A prompt is wider: the user may allow the access.
 impl SettingWidth for Asking {
     fn width(self) -> u8 {
         self as u8
@@ -270,7 +271,7 @@ impl SettingWidth for Asking {
     }
 }
 
-/// Whether commands are confined: `false` is the wide one.
+/// Confinement of commands: `false` is wider.
 impl SettingWidth for bool {
     fn width(self) -> u8 {
         u8::from(!self)
@@ -285,7 +286,7 @@ impl SettingWidth for bool {
     }
 }
 
-/// Something that is left to somebody: `true` is the wide one.
+/// A permission: `true` is wider.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PermissionSetting(pub(super) bool);
 

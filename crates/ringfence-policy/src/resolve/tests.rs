@@ -36,7 +36,7 @@ pub(crate) fn flags() -> Flags {
     Flags::none(path("/home/me/p"))
 }
 
-/// Layers written as `managed`, `user` and `project`, each with its text.
+/// Layers from `managed`, `user` and `project`, each with its text.
 pub(crate) fn with(texts: &[(&str, &str)]) -> Vec<PolicyLayer> {
     let source = |word: &str| match word {
         "managed" => Source::Managed,
@@ -51,13 +51,13 @@ pub(crate) fn grants(texts: &[(&str, &str)]) -> Grants {
     resolve(&with(texts), &flags(), &facts()).unwrap()
 }
 
-/// `read PATH` or `write PATH` against the verdict.
+/// Checks `read PATH` or `write PATH` against the verdict.
 #[track_caller]
-fn check(grants: &Grants, wish: &str, expect: Verdict) {
-    let (access, target) = wish.split_once(' ').unwrap();
+fn check(grants: &Grants, request: &str, expect: Verdict) {
+    let (access, target) = request.split_once(' ').unwrap();
     let access = if access == "write" { Access::Write } else { Access::Read };
     let decision = grants.decide(&path(target), access);
-    assert_eq!(decision.verdict, expect, "{wish}: {:?}", decision.rule);
+    assert_eq!(decision.verdict, expect, "{request}: {:?}", decision.rule);
 }
 
 #[track_caller]
@@ -72,7 +72,7 @@ pub(crate) fn check_warns(texts: &[(&str, &str)], expect: &str) -> Grants {
 }
 
 #[test]
-fn the_defaults() {
+fn default_grants_without_any_policy() {
     let grants = grants(&[]);
     assert_eq!(
         (grants.mode, grants.on_gap, grants.enabled),
@@ -92,7 +92,7 @@ fn the_defaults() {
 }
 
 #[test]
-fn modes_and_tools() {
+fn mode_and_tools_limit_write_access() {
     let read_only = grants(&[("user", "mode = \"read-only\"\n[filesystem]\nwrite = [\"~/out\"]")]);
     check(&read_only, "write /home/me/p/x", Verdict::ReadOnly);
     check(&read_only, "read /home/me/p/x", Verdict::Allowed);
@@ -136,7 +136,7 @@ fn entries_have_origins() {
 }
 
 #[test]
-fn relative_entries_belong_to_the_project_or_to_the_cwd() {
+fn relative_entries_resolve_to_project_or_cwd() {
     let mut facts = facts();
     facts.workspace = path("/home/me/p/sub");
     let layers = with(&[
@@ -205,7 +205,7 @@ fn managed_settings_are_ceilings() {
 }
 
 #[test]
-fn a_project_cannot_widen() {
+fn project_policy_cannot_widen_settings() {
     for setting in [
         "mode = \"full-access\"",
         "[sandbox]\nenabled = false",
@@ -253,7 +253,7 @@ fn a_project_cannot_widen() {
 }
 
 #[test]
-fn the_user_may_widen_and_flags_beat_files() {
+fn user_may_widen_and_flags_override_files() {
     let user = grants(&[(
         "user",
         "mode = \"full-access\"\non-gap = \"run\"\n[environment]\nallow = [\"GITHUB_TOKEN\", \"MY_*\"]",
@@ -282,7 +282,7 @@ fn the_user_may_widen_and_flags_beat_files() {
 }
 
 #[test]
-fn a_rule_under_a_built_in_deny_is_warned_about() {
+fn rule_below_built_in_deny_gives_a_warning() {
     let grants = check_warns(
         &[("managed", "[filesystem]\nread = [\"~/.ssh/config\"]")],
         "has no effect: `~/.ssh` is denied",
@@ -298,14 +298,14 @@ fn a_rule_under_a_built_in_deny_is_warned_about() {
 }
 
 #[test]
-fn a_broad_workspace_has_to_be_asked_for() {
+fn home_directory_as_workspace_needs_explicit_grant() {
     for workspace in ["/", "/home", "/home/me"] {
         let facts = Facts { workspace: path(workspace), ..facts() };
         let error = resolve(&[], &flags(), &facts).unwrap_err();
         assert_eq!(error.code(), "policy-workspace-too-broad", "{workspace}");
         assert!(error.hint().unwrap().contains("-C"));
         let named = Flags { write: vec![workspace.into()], ..flags() };
-        // The root is what a sandbox has of its own.
+        // The sandbox has its own root directory.
         assert_eq!(resolve(&[], &named, &facts).is_ok(), workspace != "/");
         let full = Flags { mode: Some(Mode::FullAccess), ..flags() };
         assert!(resolve(&[], &full, &facts).is_ok());
@@ -316,7 +316,7 @@ fn a_broad_workspace_has_to_be_asked_for() {
 }
 
 #[test]
-fn the_git_directory_of_a_worktree_is_open_but_runs_nothing() {
+fn worktree_git_directory_is_open_and_its_hooks_protected() {
     let git = GitLayout { git_dir: path("/repo/.git/worktrees/w"), common_dir: path("/repo/.git") };
     let grants = resolve(&[], &flags(), &Facts { git: Some(git), ..facts() }).unwrap();
     for open in
@@ -364,7 +364,7 @@ fn limits_and_binaries_only_narrow() {
     let binaries: Vec<_> =
         grants.commands.allow_binaries.iter().map(|origin| origin.text.as_str()).collect();
     assert_eq!(binaries, ["cat"]);
-    assert!(grants.warnings[0].contains("nothing in common"));
+    assert!(grants.warnings[0].contains("no entry in common"));
     let flagged = Flags {
         limits: crate::Limits { wall_ms: Some(5000), ..crate::Limits::default() },
         ..flags()
@@ -373,7 +373,7 @@ fn limits_and_binaries_only_narrow() {
 }
 
 #[test]
-fn a_session_grant_opens_and_protects() {
+fn session_grant_opens_path_with_built_in_protects() {
     let mut grants = grants(&[]);
     check(&grants, "write /data/x", Verdict::Absent);
     grants.grant_session(path("/data"), Effect::Write);
@@ -388,7 +388,7 @@ fn a_session_grant_opens_and_protects() {
 }
 
 #[test]
-fn a_flag_passes_no_variable_that_the_managed_policy_denies() {
+fn env_flag_does_not_override_managed_deny() {
     let layers = with(&[("managed", "[environment]\ndeny = [\"CORP_*\"]")]);
     let flags = Flags {
         env: vec![("CORP_KEY".into(), None), ("MY_KEY".into(), None)],
@@ -407,7 +407,7 @@ fn a_flag_passes_no_variable_that_the_managed_policy_denies() {
 }
 
 #[test]
-fn the_audit_log_is_kept_as_the_strictest_says() {
+fn strictest_layer_decides_audit_settings() {
     let plain = grants(&[]).audit;
     assert_eq!(
         (plain.fsync, plain.on_error, plain.rotate_bytes),
@@ -438,7 +438,7 @@ fn the_audit_log_is_kept_as_the_strictest_says() {
 }
 
 #[test]
-fn what_ringfence_remembers_is_shut_in_whatever_tree_it_lies() {
+fn state_directory_is_denied_in_any_opened_tree() {
     let state = "/home/me/.local/state/ringfence";
     check(&grants(&[]), &format!("read {state}/audit/head"), Verdict::Absent);
     for opened in ["~/.local", "~/.local/state/ringfence", "~/.local/state/ringfence/audit/head"] {
@@ -452,12 +452,12 @@ fn what_ringfence_remembers_is_shut_in_whatever_tree_it_lies() {
     check(&later, &format!("write {state}/audit/head"), Verdict::Denied);
     check(&later, "write /home/me/.local/state/other", Verdict::Allowed);
     let lines = later.decide(&path(state), Access::Read).explain();
-    assert_eq!(lines.last().unwrap().text, "nothing opens it: it is ringfence's own");
+    assert_eq!(lines.last().unwrap().text, "no rule can open it: it belongs to ringfence");
 }
 
-/// Promise: P96
+/// Promise: no-unconfined-run
 #[test]
-fn whether_there_is_a_sandbox_is_the_owners_to_say() {
+fn project_policy_cannot_disable_sandbox() {
     let settings = |layers: &[(&str, &str)], flags: &Flags| {
         let grants = resolve(&with(layers), flags, &facts()).unwrap();
         let settings = grants.sandbox_settings();
@@ -479,7 +479,7 @@ fn whether_there_is_a_sandbox_is_the_owners_to_say() {
         settings(&[("managed", managed), ("user", all)], &flags()),
         (true, true, false, false)
     );
-    // By a flag there is one, whatever is written; that there is none has to be allowed.
+    // A flag always enables the sandbox; disabling it needs permission.
     assert!(settings(&[("user", all)], &Flags { enabled: Some(true), ..flags() }).0);
     assert!(!settings(&[], &Flags { enabled: Some(false), ..flags() }).0);
     let against = resolve(
@@ -491,7 +491,7 @@ fn whether_there_is_a_sandbox_is_the_owners_to_say() {
 }
 
 #[test]
-fn a_sandbox_is_for_the_systems_that_are_listed() {
+fn sandbox_is_enabled_on_listed_platforms_only() {
     let is_there = |layers: &[(&str, &str)], flags: &Flags| {
         resolve(&with(layers), flags, &facts()).unwrap().enabled
     };
@@ -511,7 +511,7 @@ fn a_sandbox_is_for_the_systems_that_are_listed() {
 }
 
 #[test]
-fn projects_only_narrow_what_holds_for_tracked_files() {
+fn project_policy_only_narrows_tracked_mode() {
     let mode = |layers: &[(&str, &str)]| grants(layers).tracked.mode;
     let (open, deny) = ("[filesystem]\ntracked = \"open\"", "[filesystem]\ntracked = \"deny\"");
     assert_eq!(mode(&[]), TrackedMode::Open);

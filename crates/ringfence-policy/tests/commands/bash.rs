@@ -1,4 +1,5 @@
-//! What bash says to the table: it reads what we read, and runs no program that we did not see.
+//! Compares the table with bash: bash parses the same lines, and runs no program that the parser
+//! missed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,21 +14,21 @@ use ringfence_policy::command::{ParsedLine, ShellWord};
 use crate::lines::rows;
 use crate::property::lines;
 
-/// Programs that are really there, because they run others.
+/// Real programs, because they run others.
 const REAL: &[&str] =
     &["env", "timeout", "nice", "nohup", "stdbuf", "xargs", "setsid", "bash", "sh", "find", "cat"];
-/// What the shell has itself, and words of its grammar: no program stands for them.
+/// Builtins and reserved words of the shell: no program has these names.
 const SHELLS_OWN: &[&str] = &[
     "exec", "eval", "command", "builtin", "echo", "test", "time", "trap", "alias", "read",
     "printf", "export",
 ];
 
-/// A directory in which every program writes down that it was started.
-struct Stage {
+/// A directory in which every program records its start.
+struct BashFixture {
     directory: PathBuf,
 }
 
-impl Stage {
+impl BashFixture {
     fn new(name: &str, lines: &[String]) -> Self {
         let directory =
             std::env::temp_dir().join(format!("ringfence-commands-{name}-{}", std::process::id()));
@@ -51,7 +52,7 @@ impl Stage {
         stage
     }
 
-    /// A line of shell that writes a program and its arguments down, all at once.
+    /// A shell line that records a program and its arguments in one write.
     fn note(&self, name: &str, arguments: &str) -> String {
         format!(
             "printf '%s\\0' \"{name}\" \"{arguments}\" END >> {}/log;",
@@ -81,7 +82,7 @@ impl Stage {
     fn started(&self, line: &str) -> Vec<Vec<String>> {
         let log = self.directory.join("log");
         fs::write(&log, "").unwrap();
-        // What it leaves running holds its streams, too, and is waited for.
+        // Background processes keep the streams open, so this waits for them, too.
         self.shell().arg("-c").arg(line).output().unwrap();
         let text = String::from_utf8_lossy(&fs::read(&log).unwrap()).into_owned();
         let words = |entry: &str| {
@@ -91,14 +92,14 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for BashFixture {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Whether a line may be run in earnest: it names nothing outside the directory it runs in, finds
-/// no programs but ours, and comes to an end.
+/// True if a line is safe to run: it names nothing outside its directory, finds only the recorded
+/// programs, and terminates.
 fn is_harmless(line: &str) -> bool {
     const OTHER_PROGRAMS: &[&str] = &["env -i", "env - ", "exec -c", "command -p", "bash -l"];
     const ENDLESS: &[&str] = &[":|:", "while ", "until docker", "((;;))"];
@@ -110,7 +111,7 @@ fn is_harmless(line: &str) -> bool {
         && !has(ENDLESS)
 }
 
-/// Whether the parser saw that `started` would be started, or said that it cannot see.
+/// True if the parser found `started`, or reported a doubt.
 fn was_seen(line: &ParsedLine, started: &[String]) -> bool {
     let is_same = |words: &[ShellWord]| {
         let Some(program) = words.first().and_then(ShellWord::literal) else { return false };
@@ -126,10 +127,10 @@ fn was_seen(line: &ParsedLine, started: &[String]) -> bool {
     !line.doubts.is_empty() || layers().any(|layer| is_same(&layer.words) || is_open(&layer.words))
 }
 
-/// Promise: P77
+/// Promise: parsed-lines
 #[test]
-fn bash_reads_whatever_we_read() {
-    let stage = Stage::new("syntax", &[]);
+fn bash_accepts_every_parsed_line() {
+    let stage = BashFixture::new("syntax", &[]);
     let mut read = 0;
     for row in rows() {
         if ParsedLine::parse(&row.line).is_ok() {
@@ -141,10 +142,10 @@ fn bash_reads_whatever_we_read() {
     assert!(read > 250, "{read} lines");
 }
 
-/// Runs lines that we read; how many there were, and how many programs they started.
+/// Runs the parsed lines; returns the number of lines and of started programs.
 #[track_caller]
 fn all_are_seen(name: &str, lines: &[String]) -> (usize, usize) {
-    let stage = Stage::new(name, lines);
+    let stage = BashFixture::new(name, lines);
     let (mut ran, mut started) = (0, 0);
     let mut unseen = Vec::new();
     for text in lines {
@@ -161,18 +162,18 @@ fn all_are_seen(name: &str, lines: &[String]) -> (usize, usize) {
     (ran, started)
 }
 
-/// Promise: P77
+/// Promise: parsed-lines
 #[test]
-fn no_program_is_started_that_we_did_not_see() {
+fn bash_starts_no_program_unknown_to_parser() {
     let lines: Vec<String> =
         rows().into_iter().map(|row| row.line).filter(|line| is_harmless(line)).collect();
     let (ran, started) = all_are_seen("started", &lines);
     assert!(ran > 200 && started > 200, "{ran} lines started {started} programs");
 }
 
-/// Promise: P77
+/// Promise: parsed-lines
 #[test]
-fn nor_by_lines_that_are_made_up() {
+fn bash_starts_no_unknown_program_from_generated_lines() {
     let mut chance = TestRunner::deterministic();
     let made =
         std::iter::repeat_with(|| lines().new_tree(&mut chance).expect("a line").current().text);

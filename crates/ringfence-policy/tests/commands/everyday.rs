@@ -1,4 +1,4 @@
-//! Lines for rules on commands: also run end to end, by the tests of `ringfence-cli`.
+//! Lines for command rules; `ringfence-cli` also runs them end to end.
 
 /// Lines that agents type in real projects.
 pub(crate) const EVERYDAY: &[&str] = &[
@@ -81,7 +81,7 @@ EOF",
     r"bash -i",
 ];
 
-/// Ways to write `curl` so that a text search does not find it.
+/// Spellings of `curl` that a text search does not find.
 pub(crate) const DISGUISED: &[&str] = &[
     r"c\url http://x",
     r#""cu"rl http://x"#,

@@ -2,32 +2,32 @@
 
 const LINES: &str = include_str!("lines.txt");
 
-/// One row: verdicts, the line, what is read in it.
-pub(crate) struct Row {
-    /// Its place in the file.
+/// One row: verdicts, the line, and its parts.
+pub(crate) struct LineRow {
+    /// Line number in the file.
     pub(crate) number: usize,
-    /// What the rules say.
+    /// The verdicts of the rules.
     pub(crate) verdicts: &'static str,
-    /// As a shell gets it.
+    /// The line for a shell.
     pub(crate) line: String,
-    /// What is read in it.
+    /// The parsed parts.
     pub(crate) parts: &'static str,
 }
 
 /// The whole table.
-pub(crate) fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<LineRow> {
     let rows =
         LINES.lines().enumerate().filter(|(_, text)| !text.is_empty() && !text.starts_with("## "));
     rows.map(|(at, text)| {
         let mut columns = text.splitn(3, '\t');
         let mut column =
             || columns.next().unwrap_or_else(|| panic!("line {}: three columns", at + 1));
-        Row { number: at + 1, verdicts: column(), line: unescaped(column()), parts: column() }
+        LineRow { number: at + 1, verdicts: column(), line: unescaped(column()), parts: column() }
     })
     .collect()
 }
 
-/// `\n`, `\t`, `\r`, `\\` and `\u{…}`.
+/// Decodes `\n`, `\t`, `\r`, `\\` and `\u{…}`.
 fn unescaped(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;

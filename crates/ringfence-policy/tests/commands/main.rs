@@ -1,8 +1,7 @@
-//! Command lines, what is read in them, and what the rules say.
+//! Command lines, their parts, and the verdicts of the rules.
 //!
-//! The table in `lines.txt` is the truth that the parser is held to; bash is asked whether the
-//! table is true.
-// The crate is pure; these tests ask a real shell.
+//! The table in `lines.txt` is the reference for the parser; bash checks the table.
+// The crate is pure; these tests run a real shell.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bash;

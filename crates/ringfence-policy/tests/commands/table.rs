@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use crate::lines::rows;
 use ringfence_policy::command::{
-    Exclusion, ParseProblem, ParsedLine, ShellWord, SimpleCommand, excluded,
+    Exclusion, ParseProblem, ParsedLine, ShellWord, SimpleCommand, check_exclusion,
 };
 use ringfence_policy::{AbsPath, Anchor, CommandRules, Origin, Source};
 
-/// What `excluded` says in the table.
+/// The `excluded` list of the table.
 pub(crate) const EXCLUDED: &[&str] =
     &["docker*", "npm run lint", "npm run test:*", "sudo -u root docker:*"];
 const DENY: &[&str] = &["git push:*", "rm -rf*", "curl", "curl *"];
@@ -28,9 +28,9 @@ pub(crate) fn rules(deny: &[&str], strict: bool) -> CommandRules {
     rules
 }
 
-/// `x` runs outside, `d` is denied, `s` passes the strict list.
+/// `x` runs outside the sandbox, `d` is denied, `s` passes the strict list.
 fn verdicts(line: Result<&ParsedLine, &ParseProblem>) -> String {
-    let is_outside = matches!(excluded(line, EXCLUDED), Exclusion::Outside(_));
+    let is_outside = matches!(check_exclusion(line, EXCLUDED), Exclusion::Outside(_));
     let is_denied = rules(DENY, false).refusal(line).is_some();
     let is_strict = rules(&[], true).refusal(line).is_none();
     [(is_outside, 'x'), (is_denied, 'd'), (is_strict, 's')]
@@ -39,7 +39,7 @@ fn verdicts(line: Result<&ParsedLine, &ParseProblem>) -> String {
         .collect()
 }
 
-/// Parts as words, quoted where they are known and in angle brackets where they are not.
+/// Parts as words: quoted if known, in angle brackets if not.
 fn parts(line: Result<&ParsedLine, &ParseProblem>) -> String {
     match line {
         Err(problem) => format!("! {}: {}", problem.position, problem.reason),
@@ -58,7 +58,7 @@ fn part(part: &SimpleCommand) -> String {
     for assignment in &part.assignments {
         write!(text, "{}= ", assignment.name).unwrap();
     }
-    for wrapper in part.stripped() {
+    for wrapper in part.wrappers() {
         write!(text, "[{wrapper}] ").unwrap();
     }
     for word in part.words() {
@@ -82,7 +82,7 @@ fn shown(word: &ShellWord) -> String {
     }
 }
 
-/// Promise: P77
+/// Promise: parsed-lines
 #[test]
 fn every_line_has_the_parts_and_the_verdicts_of_the_table() {
     let rows = rows();
@@ -104,7 +104,7 @@ fn every_line_has_the_parts_and_the_verdicts_of_the_table() {
 }
 
 #[test]
-fn a_word_that_may_vanish_hides_nothing() {
+fn word_that_may_expand_to_nothing_hides_no_match() {
     let is_denied = |text: &str| {
         rules(&["npm publish"], false).refusal(ParsedLine::parse(text).as_ref()).is_some()
     };

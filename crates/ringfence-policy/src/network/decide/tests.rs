@@ -1,7 +1,7 @@
 use super::*;
 use crate::grants::Source;
 
-/// `allow a.org`, `deny b.org:443`, `localhost 3000`, `mode full`, `sni off`; a line each.
+/// Rules, one per line: `allow a.org`, `deny b.org:443`, `localhost 3000`, `mode full`, `sni off`.
 fn rules(lines: &str) -> NetworkRules {
     let mut rules = NetworkRules { mode: NetworkMode::AllowList, ..NetworkRules::default() };
     for (word, text) in lines.lines().filter_map(|line| line.trim().split_once(' ')) {
@@ -23,12 +23,12 @@ fn rules(lines: &str) -> NetworkRules {
     rules
 }
 
-/// `NAME`, `NAME:PORT`, `ADDRESS:PORT`, or `NAME ADDRESS:PORT`.
+/// Decides `NAME`, `NAME:PORT`, `ADDRESS:PORT`, or `NAME ADDRESS:PORT`.
 fn decide(rules: &NetworkRules, question: &str) -> HostDecision {
     let own = ["93.184.216.34".parse().unwrap()];
     if let Some((name, target)) = question.split_once(' ') {
         let target: std::net::SocketAddr = target.parse().unwrap();
-        return rules.address(
+        return rules.decide_address(
             target.ip(),
             target.port(),
             Some(&HostName::new(name).unwrap()),
@@ -36,32 +36,34 @@ fn decide(rules: &NetworkRules, question: &str) -> HostDecision {
         );
     }
     if let Ok(target) = question.parse::<std::net::SocketAddr>() {
-        return rules.address(target.ip(), target.port(), None, &own);
+        return rules.decide_address(target.ip(), target.port(), None, &own);
     }
     match question.split_once(':') {
-        Some((name, port)) => rules.name(&HostName::new(name).unwrap(), port.parse().unwrap()),
-        None => rules.lookup(&HostName::new(question).unwrap()),
+        Some((name, port)) => {
+            rules.decide_name(&HostName::new(name).unwrap(), port.parse().unwrap())
+        }
+        None => rules.decide_lookup(&HostName::new(question).unwrap()),
     }
 }
 
 #[track_caller]
 fn check(lines: &str, question: &str, expect: &str) {
-    let passage = decide(&rules(lines), question);
-    let way = match passage.way {
+    let decision = decide(&rules(lines), question);
+    let route = match decision.route {
         None => "shut",
         Some(ConnectRoute::Direct) => "direct",
         Some(ConnectRoute::Checked(RouteCheck::Tls)) => "tls",
         Some(ConnectRoute::Checked(RouteCheck::Http)) => "http",
     };
-    let ground = passage.rule().unwrap_or_else(|| match &passage.ground {
+    let reason = decision.rule().unwrap_or_else(|| match &decision.reason {
         HostReason::Guarded { what, .. } => format!("guarded {what}"),
         HostReason::Unlisted => "unlisted".into(),
         HostReason::Own => "own".into(),
         other => panic!("{other:?}"),
     });
-    assert_eq!(format!("{way} {ground}"), expect, "{question}");
-    assert_eq!(passage.is_open(), passage.change().is_none());
-    if let Some(remedy) = passage.remedy() {
+    assert_eq!(format!("{route} {reason}"), expect, "{question}");
+    assert_eq!(decision.is_open(), decision.change_hint().is_none());
+    if let Some(remedy) = decision.remedy() {
         let mut opened = rules(lines);
         opened.mode = NetworkMode::AllowList;
         opened.allow.push(ListedHost {
@@ -70,14 +72,14 @@ fn check(lines: &str, question: &str, expect: &str) {
         });
         let again = decide(&opened, question);
         assert!(
-            again.is_open() || matches!(again.ground, HostReason::Guarded { .. }),
+            again.is_open() || matches!(again.reason, HostReason::Guarded { .. }),
             "{question}: {again:?}"
         );
     }
 }
 
 #[test]
-fn an_empty_list_opens_nothing() {
+fn empty_allow_list_opens_nothing() {
     check("", "a.org", "shut unlisted");
     check("", "a.org:443", "shut unlisted");
     check("", "8.8.8.8:53", "shut unlisted");
@@ -88,7 +90,7 @@ fn an_empty_list_opens_nothing() {
 }
 
 #[test]
-fn names_by_themselves_and_below() {
+fn exact_names_and_subdomain_patterns() {
     check("allow a.org", "a.org", "direct allow a.org");
     check("allow a.org", "a.org:443", "tls allow a.org");
     check("allow a.org", "a.org:80", "http allow a.org");
@@ -119,19 +121,15 @@ fn deny_beats_allow() {
 }
 
 #[test]
-fn addresses_by_themselves() {
+fn address_rules_match_literal_addresses() {
     check("allow 1.2.3.4:443", "1.2.3.4:443", "direct allow 1.2.3.4:443");
     check("allow 1.2.3.4:443", "1.2.3.5:443", "shut unlisted");
     check("allow a.org", "1.2.3.4:443", "shut unlisted");
     check("allow 10.0.0.0/8", "10.1.2.3:5432", "direct allow 10.0.0.0/8");
     check("allow 0.0.0.0/0", "1.2.3.4:1", "direct allow 0.0.0.0/0");
     check("allow 0.0.0.0/0", "10.1.2.3:1", "shut guarded private");
-    check("allow 0.0.0.0/0", "169.254.169.254:80", "shut guarded the metadata service of a cloud");
-    check(
-        "allow 169.254.0.0/16",
-        "169.254.169.254:80",
-        "shut guarded the metadata service of a cloud",
-    );
+    check("allow 0.0.0.0/0", "169.254.169.254:80", "shut guarded cloud metadata service");
+    check("allow 169.254.0.0/16", "169.254.169.254:80", "shut guarded cloud metadata service");
     check("allow 169.254.169.254", "169.254.169.254:80", "direct allow 169.254.169.254");
     check("allow 0.0.0.0/0", "93.184.216.34:22", "shut guarded an address of this machine");
     check("allow 93.184.216.34", "93.184.216.34:22", "direct allow 93.184.216.34");
@@ -139,7 +137,7 @@ fn addresses_by_themselves() {
 }
 
 #[test]
-fn what_an_allowed_name_stands_for_is_looked_at() {
+fn allowed_name_does_not_open_guarded_address() {
     check("allow a.org", "a.org 1.2.3.4:443", "tls allow a.org");
     check("allow a.org", "a.org 10.0.0.1:443", "shut guarded private");
     check("allow a.org", "a.org 127.0.0.1:443", "shut guarded loopback");
@@ -147,7 +145,7 @@ fn what_an_allowed_name_stands_for_is_looked_at() {
     check(
         "allow a.org",
         "a.org [64:ff9b::169.254.169.254]:80",
-        "shut guarded the metadata service of a cloud",
+        "shut guarded cloud metadata service",
     );
     check("allow a.org", "a.org 93.184.216.34:443", "shut guarded an address of this machine");
     check("allow a.org\nallow 10.0.0.0/8", "a.org 10.0.0.1:443", "tls allow a.org");
@@ -158,7 +156,7 @@ fn what_an_allowed_name_stands_for_is_looked_at() {
 }
 
 #[test]
-fn the_hosts_loopback_is_reached_by_port() {
+fn host_loopback_is_reachable_by_listed_port_only() {
     check("", "localhost", "direct own");
     check("allow a.org", "localhost:3000", "shut own");
     check("localhost 3000", "localhost:3000", "direct 3000");
@@ -168,7 +166,7 @@ fn the_hosts_loopback_is_reached_by_port() {
     check("mode none\nlocalhost 3000", "[::1]:3000", "direct 3000");
     check("localhost 3000", "x.localhost 127.0.0.1:3000", "direct 3000");
     check("localhost 3000", "x.localhost 1.2.3.4:3000", "shut unlisted");
-    // Its own is meant, whatever an entry for names that lead there says.
+    // A loopback address means the sandbox's own loopback, even if an entry allows it for names.
     check("allow 127.0.0.1:3001", "127.0.0.1:3001", "shut own");
     check("localhost 3000\ndeny 127.0.0.1:3000", "127.0.0.1:3000", "shut deny 127.0.0.1:3000");
     check("localhost 3000\ndeny 127.0.0.1:3000", "127.9.9.9:3000", "shut deny 127.0.0.1:3000");
@@ -179,8 +177,9 @@ fn the_hosts_loopback_is_reached_by_port() {
 }
 
 #[test]
-fn a_refusal_says_what_would_change_it() {
-    let change = |lines: &str, question: &str| decide(&rules(lines), question).change().unwrap();
+fn host_denial_names_a_way_to_change_it() {
+    let change =
+        |lines: &str, question: &str| decide(&rules(lines), question).change_hint().unwrap();
     assert!(change("", "a.org:443").starts_with(
         "ringfence run --allow-host a.org:443, or for good: ringfence allow host a.org:443"
     ));
@@ -193,15 +192,18 @@ fn a_refusal_says_what_would_change_it() {
     );
     let origin = Origin::new(Source::Managed, "network.mode = none");
     let mut managed = NetworkRules { mode_origin: Some(origin.clone()), ..NetworkRules::default() };
-    assert_eq!(decide(&managed, "a.org:443").change().unwrap(), "ask whoever keeps managed policy");
+    assert_eq!(
+        decide(&managed, "a.org:443").change_hint().unwrap(),
+        "ask the administrator to change managed policy"
+    );
     assert_eq!(decide(&managed, "a.org:443").remedy(), None);
     (managed.mode, managed.locked) = (NetworkMode::AllowList, Some(origin));
     managed.allow = rules("allow a.org").allow;
     for question in ["b.org", "b.org:1", "8.8.8.8:1", "a.org 10.0.0.1:443", "localhost:1"] {
-        let passage = decide(&managed, question);
+        let decision = decide(&managed, question);
         assert_eq!(
-            (passage.remedy(), passage.change().unwrap().as_str()),
-            (None, "ask whoever keeps managed policy"),
+            (decision.remedy(), decision.change_hint().unwrap().as_str()),
+            (None, "ask the administrator to change managed policy"),
             "{question}"
         );
     }

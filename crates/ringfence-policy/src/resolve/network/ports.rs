@@ -1,4 +1,4 @@
-//! Ports that are open, over all layers.
+//! Open ports over all layers.
 
 use super::NetworkSettings;
 use crate::error::PolicyError;
@@ -34,8 +34,8 @@ pub(super) const BIND: PortSetting = PortSetting {
 };
 
 impl NetworkSettings<'_> {
-    /// What the managed policy sets is a ceiling, what the person's files say is chosen within
-    /// it, a project's file chooses within both, and flags add to that.
+    /// Resolves one setting: the managed policy sets a ceiling, the user's files choose within it,
+    /// a project's file chooses within both, and flags add to the result.
     pub(super) fn ports(
         &self,
         setting: &PortSetting,
@@ -45,10 +45,10 @@ impl NetworkSettings<'_> {
         let mut ceiling =
             if self.lock.is_some() { PortSelection::None } else { PortSelection::All };
         for layer in self.layers {
-            let Some(wish) = (setting.written)(layer).map(PortSelection::from) else { continue };
+            let Some(wanted) = (setting.written)(layer).map(PortSelection::from) else { continue };
             let (bound, whose) = match layer.source {
                 Source::Managed => {
-                    ceiling = wish.clone();
+                    ceiling = wanted.clone();
                     (PortSelection::All, "")
                 }
                 Source::Project if self.is_open => {
@@ -57,11 +57,13 @@ impl NetworkSettings<'_> {
                 Source::Project => (open.ports(), "a project's file cannot open"),
                 _ => (ceiling.clone(), "the managed policy does not open"),
             };
-            let within = both(&wish, &bound);
-            if within != wish {
-                let (place, name) = (layer.place(setting.key), setting.name);
-                warnings
-                    .push(format!("{place}`{name} = {}` is ignored for what {whose}", word(&wish)));
+            let within = both(&wanted, &bound);
+            if within != wanted {
+                let (place, name) = (layer.position(setting.key), setting.name);
+                warnings.push(format!(
+                    "{place}`{name} = {}` is ignored for ports that {whose}",
+                    word(&wanted)
+                ));
             }
             if within != open.ports() {
                 let origin =
@@ -70,7 +72,7 @@ impl NetworkSettings<'_> {
             }
         }
         for &port in (setting.flags)(self.flags) {
-            if !ceiling.has(port) {
+            if !ceiling.contains(port) {
                 return Err(PolicyError::BeyondCeiling {
                     flag: setting.flag,
                     ceiling: setting.key,
@@ -83,13 +85,14 @@ impl NetworkSettings<'_> {
     }
 }
 
-fn both(wish: &PortSelection, bound: &PortSelection) -> PortSelection {
-    match (wish, bound) {
+fn both(wanted: &PortSelection, bound: &PortSelection) -> PortSelection {
+    match (wanted, bound) {
         (PortSelection::None, _) | (_, PortSelection::None) => PortSelection::None,
         (all, PortSelection::All) => all.clone(),
         (PortSelection::All, some) => some.clone(),
-        (PortSelection::Some(wish), PortSelection::Some(bound)) => {
-            let both: Vec<u16> = wish.iter().copied().filter(|port| bound.contains(port)).collect();
+        (PortSelection::Some(wanted), PortSelection::Some(bound)) => {
+            let both: Vec<u16> =
+                wanted.iter().copied().filter(|port| bound.contains(port)).collect();
             if both.is_empty() { PortSelection::None } else { PortSelection::Some(both) }
         }
     }

@@ -1,4 +1,4 @@
-//! Values that stay outside.
+//! Secrets that stay outside the sandbox.
 
 use super::super::rest::USERS_FILE;
 use crate::error::PolicyError;
@@ -7,8 +7,8 @@ use crate::grants::{EnvironmentRules, NetworkMode, NetworkRules, Source};
 use crate::layer::PolicyLayer;
 use crate::network::SecretRule;
 
-/// The secrets of the administrator and the person: a project's file would have them sent to
-/// hosts of its own choice. None of their variables passes, whoever lets it.
+/// Resolves the secrets of the administrator and the user. A project's file is ignored: it could
+/// send them to its own hosts. None of their variables passes, even if another rule allows it.
 pub(super) fn secrets(
     layers: &[PolicyLayer],
     facts: &Facts,
@@ -21,7 +21,7 @@ pub(super) fn secrets(
         for (i, written) in layer.policy.secrets.iter().enumerate() {
             let key = format!("secrets.{i}");
             if layer.source == Source::Project {
-                let at = layer.place(&key);
+                let at = layer.position(&key);
                 warnings.push(format!(
                     "{at}`{}` is ignored: a project's file cannot send secrets; {USERS_FILE}",
                     written.env
@@ -37,17 +37,18 @@ pub(super) fn secrets(
                     .iter()
                     .any(|listed| listed.rule.covers(&host) || host.covers(&listed.rule));
                 if rules.mode == NetworkMode::AllowList && !is_open {
-                    // No error: whoever takes a host off the list means that it is shut.
+                    // A warning, not an error: the user may have removed the host from the list on
+                    // purpose.
                     warnings.push(format!(
-                        "{}`{text}` is to get a secret, and no entry of `allow` opens it",
-                        layer.place(&key)
+                        "{}`{text}` receives a secret, but no entry of `allow` opens it",
+                        layer.position(&key)
                     ));
                 }
                 hosts.push(host);
             }
             keep_out(&written.env, environment, warnings);
             let is_set = is_set(&written.env, facts).map_err(|problem| PolicyError::BadSecret {
-                at: layer.place(&format!("{key}.env")),
+                at: layer.position(&format!("{key}.env")),
                 env: written.env.clone(),
                 problem,
             })?;
@@ -66,13 +67,13 @@ pub(super) fn secrets(
     Ok(secrets)
 }
 
-/// Whether the variable has a value, which then can stand in a header: no line ends before it.
+/// True if the variable is set. Its value must be usable in a header: no line breaks.
 fn is_set(name: &str, facts: &Facts) -> Result<bool, &'static str> {
     match facts.variables.get(name).map(String::as_str).unwrap_or_default() {
         "" => Ok(false),
-        value if value.trim() != value => Err("it begins or ends with a blank"),
+        value if value.trim() != value => Err("it begins or ends with whitespace"),
         value if value.chars().any(|c| !(c.is_ascii_graphic() || c == ' ')) => {
-            Err("it has other characters than printable ASCII")
+            Err("it has characters other than printable ASCII")
         }
         _ => Ok(true),
     }

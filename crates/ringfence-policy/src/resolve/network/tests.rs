@@ -1,5 +1,5 @@
 use crate::error::PolicyError;
-use crate::facts::{Facts, Flags, Remote};
+use crate::facts::{Facts, Flags, GitRemote};
 use crate::grants::{Asking, Grants, NetworkMode, PortSelection};
 use crate::network::{CA_BUNDLE, HostName, ListedHost, SniCheck};
 use crate::resolve::resolve;
@@ -40,7 +40,7 @@ fn flagged(layers: &[(&str, &str)], edit: impl FnOnce(&mut Flags)) -> Result<Gra
 }
 
 #[test]
-fn a_list_without_a_mode_is_meant_to_be_used() {
+fn allow_list_without_mode_implies_allow_list_mode() {
     let listed = taken(&[("user", "allow = [\"a.org\"]")]);
     assert_eq!((listed.network.mode, listed.network.allow.len()), (NetworkMode::AllowList, 1));
     assert_eq!(listed.network.mode_origin.unwrap().line, Some(3));
@@ -50,7 +50,7 @@ fn a_list_without_a_mode_is_meant_to_be_used() {
     assert_eq!(taken(&[("user", "localhost = false")]).network.mode, NetworkMode::None);
     let empty = taken(&[("user", "mode = \"allow-list\"")]);
     assert_eq!((empty.network.mode, empty.network.allow.len()), (NetworkMode::AllowList, 0));
-    assert!(!empty.network.lookup(&HostName::new("a.org").unwrap()).is_open());
+    assert!(!empty.network.decide_lookup(&HostName::new("a.org").unwrap()).is_open());
     assert!(empty.network.refuse_empty_list().is_err());
     for more in ["allow = [\"a.org\"]", "localhost = [1]", "bind = [1]", "git = true"] {
         assert_eq!(
@@ -69,23 +69,23 @@ fn a_list_without_a_mode_is_meant_to_be_used() {
 }
 
 #[test]
-fn where_somebody_is_asked_a_network_that_nobody_spoke_of_is_an_empty_list() {
-    let asked = |layers: &[(&str, &str)]| {
+fn prompting_turns_unset_network_into_empty_allow_list() {
+    let prompting = |layers: &[(&str, &str)]| {
         flagged(layers, |flags| flags.ask = Some(Asking::Terminal)).unwrap().network
     };
-    let list = asked(&[]);
+    let list = prompting(&[]);
     assert_eq!(
         (list.mode, list.mode_origin.clone(), list.allow.len()),
         (NetworkMode::AllowList, None, 0)
     );
-    assert_eq!(list.unasked(), flagged(&[], |_| {}).unwrap().network);
-    assert_eq!(asked(&[("user", "[network]\nmode = \"none\"")]).mode, NetworkMode::None);
-    assert_eq!(asked(&[("managed", "[network]\nlocked = true")]).mode, NetworkMode::None);
-    assert_eq!(asked(&[("user", "[network]\nmode = \"full\"")]).mode, NetworkMode::Full);
+    assert_eq!(list.without_prompts(), flagged(&[], |_| {}).unwrap().network);
+    assert_eq!(prompting(&[("user", "[network]\nmode = \"none\"")]).mode, NetworkMode::None);
+    assert_eq!(prompting(&[("managed", "[network]\nlocked = true")]).mode, NetworkMode::None);
+    assert_eq!(prompting(&[("user", "[network]\nmode = \"full\"")]).mode, NetworkMode::Full);
 }
 
 #[test]
-fn a_project_opens_no_hosts() {
+fn project_policy_opens_no_hosts() {
     let rules = ignored(
         &[("project", "allow = [\"b.org\"]")],
         "policy.toml:3:10: `b.org` is ignored: a project's file cannot open hosts",
@@ -98,7 +98,7 @@ fn a_project_opens_no_hosts() {
     assert_eq!(texts(&rules.network.allow), ["*.a.org"]);
     let rules = ignored(
         &[("project", "localhost = true")],
-        "`localhost = true` is ignored for what a project's file cannot open",
+        "`localhost = true` is ignored for ports that a project's file cannot open",
     );
     assert_eq!(
         (rules.network.localhost.ports(), rules.network.mode),
@@ -119,7 +119,7 @@ fn a_project_opens_no_hosts() {
 }
 
 #[test]
-fn a_project_narrows() {
+fn project_policy_narrows_network() {
     let listed = taken(&[
         ("user", "allow = [\"*.a.org\"]"),
         ("project", "allow = [\"x.a.org:443\"]\ndeny = [\"y.a.org\"]"),
@@ -157,11 +157,11 @@ fn a_project_narrows() {
 }
 
 #[test]
-fn what_the_managed_policy_sets_is_a_ceiling() {
+fn managed_network_settings_are_ceilings() {
     let managed = ("managed", "localhost = [1, 2]\nbind = false\ngit = false\nsni = \"check\"");
     let rules = ignored(
         &[managed, ("user", "localhost = true\nbind = [1]\ngit = true\nsni = \"off\"")],
-        "`bind = [1]` is ignored for what the managed",
+        "`bind = [1]` is ignored for ports that the managed",
     );
     assert_eq!(
         (rules.network.localhost.ports(), rules.network.bind.ports()),
@@ -185,7 +185,7 @@ fn what_the_managed_policy_sets_is_a_ceiling() {
 }
 
 #[test]
-fn a_locked_list_is_added_to_by_nobody() {
+fn locked_host_list_cannot_be_extended() {
     let managed = ("managed", "locked = true\nallow = [\"*.corp\"]");
     let rules = ignored(
         &[managed, ("user", "allow = [\"a.corp\", \"a.org\"]\nlocalhost = [1]")],
@@ -195,9 +195,12 @@ fn a_locked_list_is_added_to_by_nobody() {
         (texts(&rules.network.allow), rules.network.localhost.is_empty()),
         (vec!["*.corp".to_owned()], true)
     );
-    let passage = rules.network.name(&HostName::new("a.org").unwrap(), 443);
-    assert_eq!((passage.is_open(), passage.remedy()), (false, None));
-    assert_eq!(passage.change().unwrap(), "ask whoever keeps /etc/ringfence/policy.toml:3");
+    let decision = rules.network.decide_name(&HostName::new("a.org").unwrap(), 443);
+    assert_eq!((decision.is_open(), decision.remedy()), (false, None));
+    assert_eq!(
+        decision.change_hint().unwrap(),
+        "ask the administrator to change /etc/ringfence/policy.toml:3"
+    );
     let layers = [("managed", "[network]\nlocked = true")];
     assert_eq!(
         flagged(&layers, |flags| flags.allow_host = vec!["a.org".into()]).unwrap_err().code(),
@@ -210,11 +213,11 @@ fn a_locked_list_is_added_to_by_nobody() {
         crate::grants::Source::User,
     )
     .unwrap_err();
-    assert_eq!(error.to_string(), "/f:3:10: `locked` is for the managed policy only");
+    assert_eq!(error.to_string(), "/f:3:10: `locked` is only allowed in the managed policy");
 }
 
 #[test]
-fn flags_add_and_are_refused_where_they_mean_nothing() {
+fn host_flags_add_rules_or_are_refused() {
     let layers = [("user", "[network]\nmode = \"none\"\nlocalhost = [1]")];
     let added = flagged(&layers, |flags| {
         flags.allow_host = vec!["a.org:443".into()];
@@ -243,12 +246,12 @@ fn flags_add_and_are_refused_where_they_mean_nothing() {
         (flags.net, flags.allow_host) = (Some(NetworkMode::Full), vec!["a.org".into()])
     })
     .unwrap();
-    assert_eq!(full.warnings, ["--allow-host has no effect: `network.mode = full` holds"]);
+    assert_eq!(full.warnings, ["--allow-host has no effect: `network.mode = full` is set"]);
 }
 
 #[test]
 fn remotes_are_opened_for_git() {
-    let remote = |name: &str, url: &str| Remote { name: name.into(), url: url.into() };
+    let remote = |name: &str, url: &str| GitRemote { name: name.into(), url: url.into() };
     let remotes = vec![
         remote("origin", "git@github.com:me/x"),
         remote("near", "ssh://10.0.0.1/x"),
@@ -271,7 +274,7 @@ fn remotes_are_opened_for_git() {
 }
 
 #[test]
-fn secrets_stay_outside_and_go_to_hosts_that_are_open() {
+fn secrets_stay_outside_and_reach_only_open_hosts() {
     const SECRET: &str = "[[secrets]]\nenv = \"GITHUB_TOKEN\"\nhosts = [\"api.github.com\"]\nheader = \"Authorization\"\n";
     let user = format!(
         "{SECRET}[network]\nallow = [\"*.github.com\"]\n[environment]\nallow = [\"GITHUB_TOKEN\"]\nset = {{ A = \"1\" }}"
@@ -282,7 +285,7 @@ fn secrets_stay_outside_and_go_to_hosts_that_are_open() {
     let (api, other) =
         (HostName::new("api.github.com").unwrap(), HostName::new("x.github.com").unwrap());
     assert_eq!(
-        (unset.network.secrets_for(&api, 443).count(), unset.network.ends_tls()),
+        (unset.network.secrets_for(&api, 443).count(), unset.network.terminates_tls()),
         (0, false)
     );
     let rules = resolve(&with(&[("user", &user)]), &flags(), &holding("ghp_1")).unwrap();
@@ -290,7 +293,7 @@ fn secrets_stay_outside_and_go_to_hosts_that_are_open() {
     assert_eq!(rules.environment.set["NODE_EXTRA_CA_CERTS"], CA_BUNDLE);
     let count = |name, port| rules.network.secrets_for(name, port).count();
     assert_eq!(
-        (count(&api, 443), count(&api, 80), count(&other, 443), rules.network.ends_tls()),
+        (count(&api, 443), count(&api, 80), count(&other, 443), rules.network.terminates_tls()),
         (1, 0, 0, true)
     );
     let unreachable = |network: &str| {
@@ -298,8 +301,13 @@ fn secrets_stay_outside_and_go_to_hosts_that_are_open() {
             .unwrap()
             .warnings
     };
-    let told = unreachable("[network]\nallow = [\"github.com\"]").join("\n");
-    assert!(told.ends_with("policy.toml:4:10: `api.github.com` is to get a secret, and no entry of `allow` opens it"), "{told}");
+    let warnings = unreachable("[network]\nallow = [\"github.com\"]").join("\n");
+    assert!(
+        warnings.ends_with(
+            "policy.toml:4:10: `api.github.com` receives a secret, but no entry of `allow` opens it"
+        ),
+        "{warnings}"
+    );
     assert!(unreachable("").is_empty() && unreachable("[network]\nmode = \"full\"").is_empty());
     let project = check_warns(
         &[("project", SECRET)],
@@ -309,7 +317,7 @@ fn secrets_stay_outside_and_go_to_hosts_that_are_open() {
 }
 
 #[test]
-fn a_value_that_cannot_stand_in_a_header_is_refused_and_not_shown() {
+fn secret_unusable_in_header_is_refused_and_not_shown() {
     const SECRETS: &str = "[[secrets]]\nenv = \"GITHUB_TOKEN\"\nhosts = [\"a.org:8443\"]\nheader = \"X-Key\"\n\
         [[secrets]]\nenv = \"GITHUB_TOKEN\"\nhosts = [\"b.org\"]\nheader = \"X-Key\"\n[network]\nallow = [\"a.org\", \"b.org\"]";
     let with_value = |value| resolve(&with(&[("user", SECRETS)]), &flags(), &holding(value));
@@ -317,7 +325,7 @@ fn a_value_that_cannot_stand_in_a_header_is_refused_and_not_shown() {
         let error = with_value(value).unwrap_err().to_string();
         assert!(
             error.contains(
-                "policy.toml:3:7: the value of `GITHUB_TOKEN` cannot stand in a header: it "
+                "policy.toml:3:7: the value of `GITHUB_TOKEN` cannot be used in a header: it "
             ),
             "{error}"
         );
