@@ -1,4 +1,4 @@
-//! Asking a person about what was refused.
+//! Questions to the user about a denial.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::Denial;
 
-/// What somebody may say to a refusal.
+/// An answer to a question about a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AskAnswer {
-    /// This one access goes through; the next is asked about again.
+    /// Allows this one access; the next one is asked about again.
     AllowOnce,
-    /// This and all later ones, as long as the sandbox lives.
+    /// Allows this and all later accesses, as long as the sandbox exists.
     AllowSession,
-    /// This and all later ones, in later sandboxes too: the person's policy file says so.
+    /// Allows this and all later accesses, also in later sandboxes: saved in the user's policy.
     AllowPermanent,
-    /// It stays refused.
+    /// Denies the access.
     Deny,
 }
 
 impl AskAnswer {
-    /// All of them, in the order in which they are offered.
+    /// All answers, in the order in which they are offered.
     pub const ALL: &'static [AskAnswer] = &[
         AskAnswer::AllowOnce,
         AskAnswer::AllowSession,
@@ -41,24 +41,24 @@ impl fmt::Display for AskAnswer {
     }
 }
 
-/// A question: whoever wants it waits for the answer.
+/// A question; the process that made the access waits for the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// What is about to be refused, to whom, and by which rule.
+    /// The access that is about to be denied, its process and the rule.
     pub denial: Denial,
-    /// What may be answered.
+    /// The possible answers.
     pub options: Vec<AskAnswer>,
 }
 
-/// Who is asked.
+/// Asks the user.
 ///
-/// What was wanted waits until this returns, so it must return: whoever gets no answer in
-/// time says [`Answer::Deny`]. Several threads may ask at once.
+/// The process that made the access waits until `ask` returns, so `ask` must return: without an
+/// answer in time, it returns [`AskAnswer::Deny`]. Several threads may call it at once.
 pub trait Asker: fmt::Debug + Send + Sync {
-    /// Asks. An answer that is not among the options counts as [`Answer::Deny`].
+    /// Asks a question. An answer that is not among the options counts as [`AskAnswer::Deny`].
     fn ask(&self, ask: &Ask) -> AskAnswer;
 
-    /// Hears what came of an answer that did more than let something through, or could not.
+    /// Reports the effect of an answer, if it did more than allow one access, or failed.
     fn note(&self, text: &str) {
         let _ = text;
     }

@@ -1,8 +1,7 @@
-//! The words that go in and come out: the same on the command line, in the library and on
-//! every wire (camelCase there).
+//! Request and outcome types, shared by the CLI, the library and all protocols (camelCase there).
 //!
-//! Three things never mix: a [`Denial`] (the sandbox refused something), a [`Gap`]
-//! (something asked for cannot be enforced here) and an error (ringfence itself failed).
+//! Three things are never mixed: a [`Denial`] (the sandbox denied an access), a [`Gap`] (a part of
+//! the policy cannot be enforced on this host) and an error (ringfence itself failed).
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +24,7 @@ pub use outcome::{
 };
 pub use permission::{Permission, PermissionKind, PermissionStatus, RequiresPermission};
 pub use sealed::SecretValue;
-pub use text::{base64, causes, is_hidden, quoted, typed, visible, whole};
+pub use text::{base64, causes, error_chain, escape_hidden, is_hidden, shell_quote, shell_word};
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -37,24 +36,24 @@ use ringfence_policy::AbsPath;
 pub struct CommandRequest {
     /// The program and its arguments; never empty.
     pub command: Vec<OsString>,
-    /// Where it starts.
+    /// The working directory.
     pub cwd: AbsPath,
-    /// Its variables, already filtered.
+    /// The environment variables, already filtered.
     pub variables: Vec<(OsString, OsString)>,
-    /// Where its input and output go.
+    /// The standard streams.
     pub stdio: StdioMode,
-    /// How long it may take.
+    /// The time limit.
     pub deadline: Option<Duration>,
 }
 
-/// Where a command's input and output go.
+/// The standard streams of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StdioMode {
-    /// To the caller's own descriptors.
+    /// The caller's own fds.
     Inherit,
-    /// Input is the caller's, output is kept up to this many bytes of each stream.
+    /// The caller's standard input; output is kept up to a limit.
     Capture {
-        /// Bytes kept of each stream.
+        /// The number of bytes kept of each stream.
         limit: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Commands of a shell that lives on from one to the next.
+//! Commands of a persistent shell.
 
 use std::time::Duration;
 
@@ -9,61 +9,61 @@ use crate::{
 /// A command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellCommand {
-    /// As it would be typed; several lines are one command as well.
+    /// The text as typed; several lines are one command.
     pub text: Vec<u8>,
-    /// What it reads from its standard input.
+    /// The standard input.
     pub input: StdinInput,
-    /// How long it may take.
+    /// The time limit.
     pub deadline: Option<Duration>,
-    /// How many bytes of each stream are kept.
+    /// The number of bytes kept of each stream.
     pub limit: usize,
-    /// Where its standard error goes.
+    /// The destination of standard error.
     pub errors: Errors,
 }
 
-/// Where the standard error of a command goes.
+/// The destination of a command's standard error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Errors {
-    /// Into a stream of its own.
+    /// A separate stream.
     #[default]
-    Apart,
-    /// Into standard output, so that both keep their order.
+    Separate,
+    /// Standard output, so that both keep their order.
     WithOutput,
 }
 
 impl ShellCommand {
-    /// Without input or limits of time.
+    /// Creates a command without input and without a time limit.
     pub fn new(text: impl Into<Vec<u8>>) -> Self {
         const LIMIT: usize = 1024 * 1024;
         Self {
             text: text.into(),
-            input: StdinInput::Nothing,
+            input: StdinInput::Empty,
             deadline: None,
             limit: LIMIT,
-            errors: Errors::Apart,
+            errors: Errors::Separate,
         }
     }
 }
 
-/// What a command reads from its standard input.
+/// The standard input of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum StdinInput {
-    /// Its end, at once.
+    /// Empty.
     #[default]
-    Nothing,
-    /// This, and then its end.
+    Empty,
+    /// These bytes.
     Given(Vec<u8>),
-    /// What somebody feeds it with while it runs.
-    Fed,
+    /// Bytes that the caller feeds while the command runs.
+    Streamed,
 }
 
 impl From<Vec<u8>> for StdinInput {
     fn from(bytes: Vec<u8>) -> Self {
-        if bytes.is_empty() { StdinInput::Nothing } else { StdinInput::Given(bytes) }
+        if bytes.is_empty() { StdinInput::Empty } else { StdinInput::Given(bytes) }
     }
 }
 
-/// One of a command's two.
+/// An output stream of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OutputStream {
     /// Standard output.
@@ -72,49 +72,49 @@ pub enum OutputStream {
     Err,
 }
 
-/// What became of a shell.
+/// The state of a shell after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShellState {
-    /// It waits for the next command.
-    LivesOn,
-    /// The command ended it, by `exit` or otherwise.
+    /// Waiting for the next command.
+    Alive,
+    /// Ended by the command, with `exit` or otherwise.
     Ended,
 }
 
-/// What became of a command line.
+/// The result of a shell command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShellCommandResult {
-    /// What it wrote to standard output.
+    /// The standard output.
     pub stdout: StreamOutput,
-    /// What it wrote to standard error.
+    /// The standard error.
     pub stderr: StreamOutput,
-    /// What those wrote, to either, that earlier commands of the shell have left running: all
-    /// since the command before this one.
+    /// The output of earlier commands' background processes, on either stream, since the previous
+    /// command.
     pub background: StreamOutput,
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// Whether the time limit, or somebody who did not want to wait, ended it.
+    /// True if the time limit ended it. False after an interrupt or an exceeded output limit.
     pub timed_out: bool,
-    /// The limits that it went beyond.
+    /// The limits that it exceeded.
     pub breaches: Vec<LimitBreach>,
-    /// How long it took.
+    /// The duration.
     pub duration: Duration,
-    /// What it used, as far as that is known.
+    /// The resource usage, as far as it is known.
     pub usage: ResourceUsage,
-    /// What was refused meanwhile, as much of it as anybody will read.
+    /// The denials, up to a maximum number.
     pub denials: Vec<Denial>,
-    /// How often something else was refused that is not among them.
+    /// The number of denials that are not listed.
     pub denials_dropped: u64,
-    /// What was about to be refused meanwhile, and went through because somebody said so.
+    /// Accesses that an answer allowed.
     pub granted: Vec<GrantedAccess>,
-    /// Who was connected to meanwhile, and how many more there were.
+    /// The connections, and the number of those not listed.
     pub connections: (Vec<ConnectionRecord>, u64),
-    /// What became of the shell.
+    /// The state of the shell.
     pub shell: ShellState,
 }
 
 impl ShellCommandResult {
-    /// The exit status as a shell would see it: 128 + the signal, 124 for the time limit.
+    /// Returns the exit status as a shell reports it: 128 + the signal, 124 for the time limit.
     pub fn exit_code(&self) -> i32 {
         if self.timed_out { ExitStatus::TIME_LIMIT } else { self.status.code() }
     }

@@ -1,4 +1,4 @@
-//! Files and hosts that a program tries by itself and runs without.
+//! Files and hosts that a program tries by itself and does not need.
 //!
 //! A shell reads `~/.profile`, npm reads `~/.npmrc`, curl reads `~/.curlrc`: each looks for its own
 //! settings at start-up and goes on without them. A denial of such a file is recorded, but it is
@@ -6,22 +6,22 @@
 //! program's access to the same file (`cat ~/.npmrc`) still counts. An access also counts if the
 //! command line names the file (`bash -c '. ~/.profile'`).
 //!
-//! A file that a program cannot do without is in no table: ssh ends with an error if it cannot open
-//! `~/.ssh/config`, as do Maven with `~/.m2/settings.xml` and Gradle with
-//! `~/.gradle/gradle.properties`, and kubectl has nothing to talk to without `~/.kube/config`.
+//! A file that a program needs is in no table: ssh fails if it cannot open `~/.ssh/config`, as do
+//! Maven with `~/.m2/settings.xml` and Gradle with `~/.gradle/gradle.properties`, and kubectl has
+//! no server without `~/.kube/config`.
 
 use std::path::Path;
 
 use crate::outcome::Operation;
 
-/// Program, words of which one stands in its command line, and its own files.
+/// Programs, words of which one must be in the command line, and the programs' own files.
 ///
 /// The program is the name of the executable without version (`python3.11` is `python`). Words are
-/// given where the executable is an interpreter. A file is the file and all below it; a `*` at its
-/// end stands for any rest of the name.
+/// given if the executable is an interpreter. A file also means everything below it; a trailing `*`
+/// matches any suffix.
 type OwnFiles = (&'static [&'static str], &'static [&'static str], &'static [&'static str]);
 
-/// Programs and the files that they read (or keep a history in) by themselves.
+/// Programs, and the files that they read (or keep a history in) by themselves.
 const OWN_FILES: &[OwnFiles] = &[
     // Shells.
     (
@@ -177,7 +177,7 @@ const OWN_FILES: &[OwnFiles] = &[
         &[],
         &["~/.my.cnf", "~/.mylogin.cnf", "~/.mysql_history", "/etc/my.cnf*", "/etc/mysql"],
     ),
-    // Containers: without settings, the daemon on this machine is used.
+    // Containers: without settings, the local daemon is used.
     (&["docker", "docker-compose", "docker-buildx"], &[], &["~/.docker"]),
     (&["podman", "buildah", "skopeo"], &[], &["~/.config/containers", "/etc/containers"]),
     (&["terraform", "tofu"], &[], &["~/.terraformrc", "~/.terraform.d", "~/.tofurc"]),
@@ -195,7 +195,7 @@ const OF_LIBRARIES: &[&str] = &[
     "~/.local/share/fonts",
 ];
 
-/// Names of a project's settings that tools look for in every directory above the project as well.
+/// Project settings that tools also look for in every directory above the project.
 const LOOKED_FOR_UPWARDS: &[&str] = &[
     ".git",
     ".hg",
@@ -264,8 +264,8 @@ const LOOKED_FOR_UPWARDS: &[&str] = &[
     ".envrc",
 ];
 
-/// Program, words of which one stands in its command line, and the hosts that it asks for updates
-/// or tells of its use, whatever it was started for.
+/// Programs, words of which one must be in the command line, and the hosts that they contact for
+/// updates or telemetry.
 const OWN_HOSTS: &[OwnFiles] = &[
     (&["node"], &["next*"], &["telemetry.nextjs.org"]),
     (&["node"], &["astro*"], &["telemetry.astro.build"]),
@@ -278,9 +278,8 @@ const OWN_HOSTS: &[OwnFiles] = &[
     (&["go"], &[], &["telemetry.go.dev"]),
 ];
 
-/// What npm does without any package from elsewhere: all that it asks the registry for is a newer
-/// npm.
-const NPM_ALONE: &[&str] = &[
+/// npm subcommands that need no package: they contact the registry only to look for a newer npm.
+const NPM_OFFLINE: &[&str] = &[
     "test",
     "t",
     "tst",
@@ -301,7 +300,7 @@ const NPM_ALONE: &[&str] = &[
     "explain",
 ];
 
-/// A denied access as it is known when it happens.
+/// A denied access.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
     /// The operation that was denied.
@@ -319,28 +318,28 @@ pub struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// True if the program tries this by itself and runs without it.
+    /// True if the program tries this by itself and does not need it.
     ///
-    /// `command_line` answers the arguments of the process, separated by NUL; it is called only
-    /// where the tables leave it open, and an empty answer means that the process is gone.
+    /// `command_line` returns the arguments of the process, separated by NUL. It is called only if
+    /// the tables do not decide alone; an empty result means that the process is gone.
     pub fn is_optional(&self, command_line: impl FnOnce() -> Vec<u8>) -> bool {
         let program = base_name(self.program);
         let name = without_version(program);
         match self.operation {
             Operation::Connect => {
-                let asks_for_newer_npm = name == "node" && self.target == "registry.npmjs.org";
+                let is_npm_update_check = name == "node" && self.target == "registry.npmjs.org";
                 let own: Vec<_> = OWN_HOSTS
                     .iter()
                     .filter(|(programs, _, hosts)| {
                         programs.contains(&name) && hosts.contains(&self.target)
                     })
                     .collect();
-                if !asks_for_newer_npm && own.is_empty() {
+                if !is_npm_update_check && own.is_empty() {
                     return false;
                 }
                 let line = CommandLine::new(command_line());
-                own.iter().any(|(_, words, _)| line.is_of(words))
-                    || (asks_for_newer_npm && line.is_npm_alone())
+                own.iter().any(|(_, words, _)| line.runs_any(words))
+                    || (is_npm_update_check && line.is_npm_offline())
             }
             Operation::Read | Operation::Write | Operation::Create | Operation::Rename => {
                 let own: Vec<_> = OWN_FILES
@@ -357,7 +356,7 @@ impl Attempt<'_> {
                 }
                 let line = CommandLine::new(command_line());
                 !line.names(self.target)
-                    && (general || own.iter().any(|(_, words, _)| line.is_of(words)))
+                    && (general || own.iter().any(|(_, words, _)| line.runs_any(words)))
             }
             Operation::Execute | Operation::Call | Operation::Command => false,
         }
@@ -379,8 +378,8 @@ impl Attempt<'_> {
         file.split('/').all(|wanted| parts.next().is_some_and(|part| matches(wanted, &part)))
     }
 
-    /// Settings that every program has by its own name, where no rule was written against them, and
-    /// those of libraries.
+    /// True for settings named after the program, unless a written rule denies them, and for those
+    /// of libraries.
     fn is_general(&self, name: &str) -> bool {
         let named = || {
             let own = [
@@ -398,7 +397,7 @@ impl Attempt<'_> {
         !self.explicit && !name.is_empty() && (self.is_one_of(OF_LIBRARIES) || named())
     }
 
-    /// A project's settings, in a directory above the project.
+    /// True for project settings in a directory above the project.
     fn is_looked_for_upwards(&self) -> bool {
         let above = self.workspace.ancestors().skip(1);
         let rest = above.filter_map(|above| Path::new(self.target).strip_prefix(above).ok()).next();
@@ -423,30 +422,30 @@ impl CommandLine {
         )
     }
 
-    /// True if no words are asked for, or one of them is the name of what runs.
-    fn is_of(&self, words: &[&str]) -> bool {
-        // A process may have given itself a title: `npm test` is then one argument.
+    /// True if `words` is empty, or one of them is the name of the program or script.
+    fn runs_any(&self, words: &[&str]) -> bool {
+        // A process may have set its own title: `npm test` is then one argument.
         let names =
             self.0.iter().take(8).flat_map(|argument| argument.split(' ').take(2)).map(base_name);
         words.is_empty()
             || names.into_iter().any(|name| words.iter().any(|word| matches(word, name)))
     }
 
-    /// True if it names a file: the access is the command's own, not the program's.
+    /// True if an argument names the file: then the access is the command's own.
     fn names(&self, target: &str) -> bool {
         let name = base_name(target);
         self.0.iter().skip(1).any(|argument| argument.contains(name))
     }
 
-    /// True for npm and a subcommand that needs no registry.
-    fn is_npm_alone(&self) -> bool {
+    /// True for npm with a subcommand that needs no registry.
+    fn is_npm_offline(&self) -> bool {
         let mut words =
             self.0.iter().flat_map(|argument| argument.split(' ')).filter(|word| !word.is_empty());
         let is_npm = |word: &str| matches!(base_name(word), "npm" | "npm-cli.js");
         words.any(is_npm)
             && words
                 .find(|word| !word.starts_with('-'))
-                .is_some_and(|word| NPM_ALONE.contains(&word))
+                .is_some_and(|word| NPM_OFFLINE.contains(&word))
     }
 }
 
@@ -454,13 +453,13 @@ fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// `python3.11` is `python`, `vim.basic` is `vim`, `gcc-12` is `gcc`.
+/// Maps `python3.11` to `python`, `vim.basic` to `vim`, `gcc-12` to `gcc`.
 fn without_version(name: &str) -> &str {
     let name = name.split('.').next().unwrap_or(name);
     name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-')
 }
 
-/// True if `name` has the form of `wanted`, in which each `*` stands for any text.
+/// True if `name` matches `wanted`, in which each `*` matches any text.
 fn matches(wanted: &str, name: &str) -> bool {
     let Some((first, rest)) = wanted.split_once('*') else { return wanted == name };
     let Some(mut left) = name.strip_prefix(first) else { return false };
@@ -534,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_other_programs_count() {
+    fn files_of_other_programs_are_not_optional() {
         check(false, "/usr/bin/cat", "cat x", "~/.npmrc");
         check(false, "/usr/bin/node", "node exfiltrate.js", "~/.npmrc");
         check(false, "/usr/bin/python3.11", "python3 exfiltrate.py", "~/.config/pip/pip.conf");
@@ -543,7 +542,7 @@ mod tests {
             attempt(Operation::Read, "/usr/bin/ssh", path, true)
                 .is_optional(|| b"ssh\0host".to_vec())
         };
-        assert!(!is_optional("/home/me/.ssh/config"), "the built-in rule on ~/.ssh is written");
+        assert!(!is_optional("/home/me/.ssh/config"), "the built-in rule on ~/.ssh is explicit");
         check(false, "/usr/bin/curl", "curl file:///x", "~/.ssh/id_rsa");
         check(false, "/usr/bin/python3.11", "python3 x.py", "~/notes.txt");
         check(false, "/usr/bin/python3.11", "python3 x.py", "~/code/other/package.json");
@@ -553,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_end_their_program_count() {
+    fn files_that_a_program_needs_are_not_optional() {
         check(
             false,
             "/usr/bin/java",
@@ -569,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_the_command_line_names_counts() {
+    fn file_named_in_the_command_line_is_not_optional() {
         check(false, "/usr/bin/bash", "bash -c .\u{a0}~/.profile", "~/.profile");
         check(false, "/usr/bin/curl", "curl -K /home/me/.curlrc", "~/.curlrc");
         check(false, "/usr/bin/vim.basic", "vim /home/me/.vimrc", "~/.vimrc");
@@ -577,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_rule_against_a_general_name_counts() {
+    fn explicitly_denied_general_file_is_not_optional() {
         let denied = |program, target| {
             attempt(Operation::Read, program, target, true).is_optional(|| b"x".to_vec())
         };
@@ -587,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_check_for_updates_is_optional_among_hosts() {
+    fn only_an_update_check_is_optional_among_hosts() {
         check(true, "/usr/bin/node", "npm test", "registry.npmjs.org");
         check(true, "/usr/bin/node", "node /usr/bin/npm --silent run build", "registry.npmjs.org");
         check(false, "/usr/bin/node", "npm install", "registry.npmjs.org");
@@ -598,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_stand_for_any_text() {
+    fn star_matches_any_text() {
         for (wanted, name, expect) in [
             ("a*", "a", true),
             ("a*", "ab", true),

@@ -1,4 +1,4 @@
-//! What became of a command.
+//! The outcome of a command.
 
 use std::fmt;
 
@@ -7,132 +7,132 @@ use serde::{Deserialize, Serialize};
 
 use crate::AskAnswer;
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// What was written to standard output.
+    /// The standard output.
     pub stdout: StreamOutput,
-    /// What was written to standard error.
+    /// The standard error.
     pub stderr: StreamOutput,
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// What was refused, as much of it as anybody will read.
+    /// The denials, up to a maximum number.
     pub denials: Vec<Denial>,
-    /// How often something else was refused that is not among them.
+    /// The number of denials that are not listed.
     pub denials_dropped: u64,
-    /// What was about to be refused, and went through because somebody said so.
+    /// Accesses that an answer allowed.
     #[serde(default)]
     pub granted: Vec<GrantedAccess>,
-    /// What went through, where the policy wants to know.
+    /// The allowed accesses, if the policy asks for them.
     pub observed: Option<ObservedAccesses>,
-    /// Whom it was connected to, or would have been had they answered.
+    /// The connections, including those that failed.
     #[serde(default)]
     pub connections: Vec<ConnectionRecord>,
-    /// How many other connections there were.
+    /// The number of connections that are not listed.
     #[serde(default)]
     pub connections_dropped: u64,
-    /// Whether the time limit ended it.
+    /// True if the time limit ended the command.
     pub timed_out: bool,
-    /// The limits that it went beyond.
+    /// The limits that the command exceeded.
     #[serde(default)]
     pub breaches: Vec<LimitBreach>,
-    /// How long it took.
+    /// The duration in milliseconds.
     pub duration_ms: u64,
-    /// What it used.
+    /// The resource usage.
     pub usage: ResourceUsage,
-    /// The steps that were enforced, in words.
+    /// The enforcement steps, as text.
     pub enforced: Vec<String>,
-    /// What was asked for and could not be enforced.
+    /// The parts of the policy that could not be enforced.
     pub gaps: Vec<Gap>,
-    /// What was moved away before anyone could stumble over it.
+    /// Files that were moved away because they could have run on the host.
     pub quarantined: Vec<QuarantinedFile>,
-    /// Why it was not started, if a rule on its text refused it; the rule is among the denials.
+    /// The reason why the command was not started, if a command rule refused it (see `denials`).
     #[serde(default)]
     pub refusal: Option<CommandRefusal>,
 }
 
-/// Why a command was not started.
+/// The reason why a command was not started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandRefusal {
-    /// A sentence for people.
+    /// A sentence for the user.
     pub reason: String,
-    /// Where in the line it stands that was refused, in characters from 0.
+    /// The position of the refused part in the line, in characters from 0.
     pub position: usize,
-    /// How many characters it has.
+    /// The length of the refused part, in characters.
     pub length: usize,
 }
 
-/// Something the command planted that would have run on the host.
+/// A file that the command created and that could have run on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QuarantinedFile {
-    /// Where it stood.
+    /// The original path.
     pub path: String,
-    /// Where it is now.
+    /// The current path.
     pub moved_to: String,
-    /// Why it was moved.
+    /// The reason.
     pub reason: String,
 }
 
 impl Outcome {
-    /// The exit status as a shell would see it: 128 + the signal, 124 for the time limit.
+    /// Returns the exit status as a shell reports it: 128 + the signal, 124 for the time limit.
     pub fn exit_code(&self) -> i32 {
         if self.timed_out { ExitStatus::TIME_LIMIT } else { self.status.code() }
     }
 
-    /// Whether the sandbox stood in the way: the command failed and something was refused,
-    /// or an explicit rule was hit.
-    pub fn blocked(&self) -> bool {
+    /// True if the sandbox blocked the command: it failed and an access was denied, or an explicit
+    /// rule denied an access.
+    pub fn is_blocked(&self) -> bool {
         self.blocked_by().is_some()
     }
 
-    /// The denial that stood in the way: the first of an explicit rule, or else the first of a
-    /// command that failed. A denial that programs do without never does.
+    /// Returns the denial that blocked the command: the first by an explicit rule, or else, if the
+    /// command failed, the first. Ignores denials that programs tolerate.
     pub fn blocked_by(&self) -> Option<&Denial> {
-        let mut counting = self.denials.iter().filter(|denial| !denial.is_done_without());
+        let mut counting = self.denials.iter().filter(|denial| !denial.is_tolerated());
         let explicit = counting.clone().find(|denial| denial.explicit);
         explicit.or_else(|| counting.find(|_| self.exit_code() != 0))
     }
 }
 
-/// Bytes of one stream: the first and the last that were written.
+/// The first and the last bytes of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StreamOutput {
-    /// What was kept, from the start.
+    /// The first bytes.
     pub head: Vec<u8>,
-    /// What was kept, from the end, where not all could be.
+    /// The last bytes, if the stream is longer than the limit.
     pub tail: Vec<u8>,
-    /// How many bytes between the two were dropped.
+    /// The number of bytes dropped in between.
     pub dropped: u64,
 }
 
 impl StreamOutput {
-    /// All that was kept.
+    /// Returns all kept bytes.
     pub fn bytes(&self) -> Vec<u8> {
         [self.head.as_slice(), self.tail.as_slice()].concat()
     }
 }
 
-/// How a command ended.
+/// The exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ExitStatus {
-    /// With this status.
+    /// Exited with this status.
     Exited(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Killed(i32),
 }
 
 impl ExitStatus {
-    /// What a shell sees of a command that its time limit ended.
+    /// The exit code for a time limit.
     pub(crate) const TIME_LIMIT: i32 = 124;
-    /// What a shell sees of a command that was not started because it may not be.
+    /// The exit code for a command that a rule refused to start.
     pub const REFUSED: i32 = 126;
 
-    /// What a shell sees of it.
+    /// Returns the exit code as a shell reports it.
     pub(crate) fn code(self) -> i32 {
         match self {
             ExitStatus::Exited(code) => code,
@@ -141,7 +141,7 @@ impl ExitStatus {
     }
 }
 
-/// What a command used.
+/// The resource usage of a command.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -151,118 +151,118 @@ pub struct ResourceUsage {
     pub user_us: u64,
     /// CPU time in the kernel, in microseconds.
     pub system_us: u64,
-    /// The most memory one process had, in kilobytes.
+    /// The maximum resident set of a process, in kilobytes.
     pub max_rss_kb: u64,
 }
 
-/// A limit that a command went beyond.
+/// A limit that a command exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitBreach {
-    /// Which.
+    /// The limit.
     #[schemars(with = "String")]
     pub limit: Limit,
-    /// How much there may be: milliseconds, bytes or pieces.
+    /// The configured maximum: milliseconds, bytes or a count.
     pub configured: u64,
-    /// How much there was when it was noticed.
+    /// The usage when the breach was detected.
     pub observed: u64,
 }
 
 impl fmt::Display for LimitBreach {
-    /// A sentence for people.
+    /// Formats a sentence for the user.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, configured, observed } = *self;
         write!(
             f,
             "the limit `{limit}` of {} was reached: {}",
-            limit.show(configured),
-            limit.show(observed)
+            limit.format_amount(configured),
+            limit.format_amount(observed)
         )
     }
 }
 
-/// Something the sandbox refused.
+/// An access that the sandbox denied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
-    /// What was tried.
+    /// The attempted operation.
     pub operation: Operation,
-    /// On what: a full path, or host and port.
+    /// The target: an absolute path, or host and port.
     pub target: String,
-    /// The rule that refused.
+    /// The rule that denied it.
     pub rule: String,
-    /// Where the rule was written.
+    /// The origin of the rule.
     pub origin: String,
-    /// Whether a written rule refused, not the mere absence of one.
+    /// True if an explicit rule denied it; false if no rule allowed it.
     pub explicit: bool,
-    /// The process that tried, as the host numbers it; 0 where it is not known.
+    /// The process id on the host; 0 if unknown.
     pub pid: u32,
-    /// Its program; empty where it is not known.
+    /// The program of the process; empty if unknown.
     pub program: String,
-    /// When, in milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub time_ms: u64,
-    /// How ringfence knows.
+    /// The component that detected the denial.
     pub evidence: DenialEvidence,
-    /// How often the same was tried.
+    /// The number of attempts.
     pub count: u64,
-    /// True if the program tries this by itself and runs without it: its own start-up file, or
-    /// its check for a newer version. Such a denial is not why a command failed.
+    /// True if the program tries this by itself and does not need it: its own start-up file, or its
+    /// check for a newer version. Such a denial is not why a command failed.
     #[serde(default)]
     pub optional: bool,
 }
 
 impl Denial {
-    /// The rule where there is none.
-    pub const NOTHING_OPENS_IT: &str = "nothing opens it";
-    /// The rule where a directory must stay where it is, whatever the policy says of it.
-    pub const KEEPS_ITS_NAME: &str = "a directory that git obeys keeps its name";
-    /// The same of one with a denied or protected file in it.
-    pub const HOLDS_DENIED: &str = "what holds something denied or protected keeps its name";
-    /// The same of a link.
-    pub const LINK_STAYS: &str = "a link with a denied or protected name keeps it";
-    /// The rule where something was to come to lie above a denied or protected name.
-    pub const IN_THE_WAY: &str =
+    /// The rule text if no rule allows the access.
+    pub const NO_RULE_ALLOWS: &str = "nothing opens it";
+    /// The rule text for a directory that must not be renamed, whatever the policy allows.
+    pub const GIT_DIRECTORY_IS_FIXED: &str = "a directory that git obeys keeps its name";
+    /// The same, for a directory that contains a denied or protected file.
+    pub const CONTAINS_DENIED: &str = "what holds something denied or protected keeps its name";
+    /// The same, for a link.
+    pub const LINK_IS_FIXED: &str = "a link with a denied or protected name keeps it";
+    /// The rule text for a new entry above a denied or protected name.
+    pub const ABOVE_DENIED: &str =
         "it would lie above what is denied or protected, or where git obeys it";
-    /// The rule where git would take the name for one of its own.
-    pub const GIT_WOULD_OBEY: &str = "git would obey it";
-    /// The rule where a mount of the sandbox stands on the name.
-    pub const OPENED_BY_ITSELF: &str = "what is opened by itself keeps its name";
-    /// The rule where a socket of the host is covered.
+    /// The rule text for a name that git would use as its own.
+    pub const GIT_RESERVED_NAME: &str = "git would obey it";
+    /// The rule text for a name that is a mount point of the sandbox.
+    pub const IS_MOUNT_POINT: &str = "what is opened by itself keeps its name";
+    /// The rule text for a masked socket of the host.
     pub const HOST_SOCKET: &str = "no rule opens this socket of the host";
-    /// The rule where a path is open and what it leads to is not.
-    pub const ANOTHER_NAME: &str = "another name of something denied";
-    /// The rule where a write would also change a file outside, which is a hard link of it.
-    pub const NAMES_OUTSIDE: &str =
+    /// The rule text for an allowed path that leads to a denied one.
+    pub const ALIAS_OF_DENIED: &str = "another name of something denied";
+    /// The rule text for a write that would also change a file outside, through a hard link.
+    pub const HARD_LINK_OUTSIDE: &str =
         "the file has another name (a hard link) outside the writable trees";
-    /// The rule where a directory was to ignore case.
-    pub const IGNORES_CASE: &str =
+    /// The rule text for a directory that was to ignore case.
+    pub const CASEFOLD_DIRECTORY: &str =
         "rules compare names by case, so no directory is made to ignore it";
-    /// Those of them that follow from how a sandbox is made: no rule about the path says so.
-    pub const OF_THE_SANDBOX: &[&str] = &[
-        Self::KEEPS_ITS_NAME,
-        Self::HOLDS_DENIED,
-        Self::LINK_STAYS,
-        Self::IN_THE_WAY,
-        Self::GIT_WOULD_OBEY,
-        Self::OPENED_BY_ITSELF,
+    /// The rule texts that follow from the sandbox itself: no rule about the path can change them.
+    pub const SANDBOX_RULES: &[&str] = &[
+        Self::GIT_DIRECTORY_IS_FIXED,
+        Self::CONTAINS_DENIED,
+        Self::LINK_IS_FIXED,
+        Self::ABOVE_DENIED,
+        Self::GIT_RESERVED_NAME,
+        Self::IS_MOUNT_POINT,
         Self::HOST_SOCKET,
-        Self::ANOTHER_NAME,
-        Self::NAMES_OUTSIDE,
-        Self::IGNORES_CASE,
+        Self::ALIAS_OF_DENIED,
+        Self::HARD_LINK_OUTSIDE,
+        Self::CASEFOLD_DIRECTORY,
     ];
 
-    /// The rule of a policy that lets nobody out.
-    pub const NETWORK_SHUT: &'static str = "network.mode = none";
+    /// The rule text of a policy without network access.
+    pub const NETWORK_NONE: &'static str = "network.mode = none";
 
-    /// What a decision says of a refusal: the rule, where it was written, and whether a written
-    /// rule refused or the mere absence of one.
-    pub fn because(decision: &Decision) -> (String, String, bool) {
+    /// Returns the rule, its origin, and true if the rule is explicit, for the denial that follows
+    /// from a decision.
+    pub fn rule_from_decision(decision: &Decision) -> (String, String, bool) {
         let (rule, origin) = match &decision.rule {
             Some(because) => (because.origin().text.clone(), because.origin().to_string()),
             None if decision.verdict == Verdict::Absent => {
-                (Self::NOTHING_OPENS_IT.to_owned(), "built in".to_owned())
+                (Self::NO_RULE_ALLOWS.to_owned(), "built in".to_owned())
             }
-            None => (Self::ANOTHER_NAME.to_owned(), "built in".to_owned()),
+            None => (Self::ALIAS_OF_DENIED.to_owned(), "built in".to_owned()),
         };
         let is_opener =
             |because: &DecidingRule| matches!(because, DecidingRule::Rule(rule) if rule.opens());
@@ -271,36 +271,35 @@ impl Denial {
         (rule, origin, explicit)
     }
 
-    /// `refused by **/.env (built in)`, or that nothing opens it; what others have written goes
-    /// through `shown`.
-    pub fn refused_by(&self, shown: impl Fn(&str) -> String) -> String {
-        if self.rule == Self::NOTHING_OPENS_IT {
+    /// Returns `refused by **/.env (built in)`, or that no rule allows it. `shown` escapes
+    /// untrusted text.
+    pub fn describe_rule(&self, shown: impl Fn(&str) -> String) -> String {
+        if self.rule == Self::NO_RULE_ALLOWS {
             return self.rule.clone();
         }
         format!("refused by {} ({})", shown(&self.rule), shown(&self.origin))
     }
 
-    /// Position in a list that begins with the likely reason of a failure: hosts, then files, then
-    /// caches and state that no rule lets a program keep, then what programs do without.
+    /// Returns the rank in a report that lists likely causes of a failure first: hosts, then files,
+    /// then caches and state without a rule, then accesses that programs tolerate.
     pub fn report_order(&self) -> u8 {
         match self.operation {
-            _ if self.is_done_without() => 3,
+            _ if self.is_tolerated() => 3,
             Operation::Connect | Operation::Call | Operation::Command => 0,
             Operation::Create | Operation::Write | Operation::Rename if !self.explicit => 2,
             _ => 1,
         }
     }
 
-    /// Whether programs try this and do without: that it was refused says nothing about why
-    /// a command failed.
-    pub fn is_done_without(&self) -> bool {
+    /// True if programs tolerate this denial: it is not why a command failed.
+    pub fn is_tolerated(&self) -> bool {
         use Operation::{Create, Read, Write};
         let has_part = |part: &str| self.target.split('/').any(|name| name == part);
         match self.operation {
             _ if self.optional => true,
-            // Runtimes ask the kernel there how large the machine is.
-            Read => self.rule == Self::NOTHING_OPENS_IT && self.target.starts_with("/sys/"),
-            // Python's compiled modules, and cargo's locks of caches that nobody else uses.
+            // Runtimes read the machine's size there.
+            Read => self.rule == Self::NO_RULE_ALLOWS && self.target.starts_with("/sys/"),
+            // Python's compiled modules, and cargo's locks of private caches.
             Create | Write if !self.explicit => {
                 ["__pycache__", ".package-cache", ".package-cache-mutate", ".global-cache"]
                     .into_iter()
@@ -311,79 +310,79 @@ impl Denial {
     }
 }
 
-/// Something that went through because somebody said so.
+/// An access that an answer allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantedAccess {
-    /// What would have been refused; its count is how often this answer let it through.
+    /// The denial that the answer prevented; its count is the number of allowed accesses.
     pub denial: Denial,
-    /// What was said.
+    /// The answer.
     pub answer: AskAnswer,
 }
 
-/// What went through.
+/// The allowed accesses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedAccesses {
-    /// Each thing once, in the order in which it first happened.
+    /// Each access once, in the order of its first occurrence.
     pub allowed: Vec<Allowance>,
-    /// How many accesses are not among them: there is an end to what is kept.
+    /// The number of accesses that are not listed.
     pub dropped: u64,
 }
 
-/// Something the sandbox let through.
+/// An access that the sandbox allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Allowance {
-    /// What was done.
+    /// The operation.
     pub operation: Operation,
-    /// With what: the real path, or host and port.
+    /// The target: the real path, or host and port.
     pub target: String,
     /// The rule that allows it.
     pub rule: String,
-    /// Where the rule was written.
+    /// The origin of the rule.
     pub origin: String,
-    /// The process that did it first, as the host numbers it.
+    /// The id of the first process, on the host.
     pub pid: u32,
-    /// Its program.
+    /// The program of the process.
     pub program: String,
-    /// When first, in milliseconds since 1970.
+    /// The time of the first access, in milliseconds since 1970.
     pub time_ms: u64,
-    /// How often.
+    /// The number of accesses.
     pub count: u64,
 }
 
-/// A connection that the policy, or somebody who was asked, let through.
+/// A connection that the policy or an answer allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectionRecord {
-    /// Host and port, by the name that was looked up.
+    /// Host and port, with the name that was resolved.
     pub target: String,
-    /// The address and port that it led to; `None` where nobody was reached.
+    /// The address and port; `None` if the connection failed.
     pub address: Option<String>,
     /// The rule that allows it.
     pub rule: String,
-    /// Where the rule was written.
+    /// The origin of the rule.
     pub origin: String,
-    /// The process that connected first, as the host numbers it.
+    /// The id of the first process, on the host.
     pub pid: u32,
-    /// Its program.
+    /// The program of the process.
     pub program: String,
-    /// When first, in milliseconds since 1970.
+    /// The time of the first connection, in milliseconds since 1970.
     pub time_ms: u64,
-    /// Bytes that went out, where they are counted: on connections that are looked at on the way.
+    /// The number of bytes sent, if counted: only on connections through the proxy.
     pub sent: Option<u64>,
-    /// Bytes that came in, where they are counted.
+    /// The number of bytes received, if counted.
     pub received: Option<u64>,
-    /// Why nobody was reached, if nobody was.
+    /// The error, if the connection failed.
     pub failed: Option<String>,
-    /// The variables whose values were put into what was sent.
+    /// The environment variables whose values were inserted into requests.
     pub secrets: Vec<String>,
-    /// How often; 0 of one that was told of before and has ended since.
+    /// The number of connections; 0 for the end of one that was reported before.
     pub count: u64,
 }
 
-/// What was tried.
+/// An operation on a file, a host or a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
@@ -391,17 +390,17 @@ pub enum Operation {
     Read,
     /// Open for writing.
     Write,
-    /// Make a new name.
+    /// Create a file, directory or link.
     Create,
-    /// Give something another name.
+    /// Rename.
     Rename,
-    /// Start a program.
+    /// Run a program.
     Execute,
-    /// Reach a host.
+    /// Connect to a host.
     Connect,
-    /// Make a system call that no command needs, or call a tool that was taken away.
+    /// Make a syscall that is not allowed, or call a denied tool.
     Call,
-    /// Be started at all: the text of the command is refused.
+    /// Start the command: a rule refuses its text.
     Command,
 }
 
@@ -418,7 +417,7 @@ impl Operation {
         Operation::Command,
     ];
 
-    /// Its word on every wire.
+    /// Returns the word used in all protocols.
     pub fn word(self) -> &'static str {
         match self {
             Operation::Read => "read",
@@ -433,51 +432,51 @@ impl Operation {
     }
 }
 
-/// How ringfence knows of a denial.
+/// The component that detected a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DenialEvidence {
-    /// The kernel asked, and ringfence refused.
+    /// The kernel asked, and ringfence denied.
     Kernel,
-    /// The proxy refused.
+    /// The proxy denied.
     Proxy,
-    /// The text of the command was read before it was started.
+    /// A command rule, before the command started.
     Guard,
-    /// The command failed, its standard error names the path beside an error of the operating
-    /// system, and the policy shuts that path. Where the kernel tells, nothing is guessed.
+    /// The command failed, its standard error names the path next to an errno text, and the policy
+    /// denies that path. Used only if the kernel does not report denials.
     Guessed,
-    /// A tool of ringfence's own refused, by what the kernel had opened for it.
+    /// A ringfence tool denied, after the kernel had opened the file.
     Tool,
 }
 
-/// Something asked for that cannot be enforced here.
+/// A part of the policy that cannot be enforced on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
-    /// What was asked for, as a stable word.
+    /// The affected setting, as a stable word.
     pub what: String,
-    /// Why it cannot be had.
+    /// The reason.
     pub why: String,
-    /// What helps.
+    /// The fix.
     pub hint: String,
-    /// What it takes away.
+    /// The kind of loss.
     pub loss: GapKind,
 }
 
 impl Gap {
-    /// Whether nothing runs because of it, unless the policy accepts it.
-    pub fn refuses(&self) -> bool {
+    /// True if nothing runs because of it, unless the policy accepts it.
+    pub fn refuses_run(&self) -> bool {
         self.loss == GapKind::Enforcement
     }
 }
 
-/// What a gap takes away.
+/// The kind of loss that a gap causes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GapKind {
-    /// Something that the policy asks for does not hold.
+    /// A part of the policy is not enforced.
     Enforcement,
-    /// All of it holds, but not everything that is refused is told of. It is said, and stops
-    /// nobody: a command is as confined as ever.
-    Telling,
+    /// Everything is enforced, but not every denial is reported. This is reported and never refuses
+    /// a run.
+    Reporting,
 }

@@ -1,54 +1,53 @@
-//! What was refused, as a question to whoever called: they may ask a person, and come again.
+//! A denial as a question to the caller, who may ask the user and try again.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{Ask, AskAnswer};
 use crate::outcome::{Denial, Operation};
-use crate::text::visible;
+use crate::text::escape_hidden;
 
-/// `{"status": "requires_permission", "permission": …}`: a command came to where a person
-/// has to say something.
+/// `{"status": "requires_permission", "permission": …}`: a command needs the user's decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequiresPermission {
-    /// Always the same word.
+    /// The constant status.
     pub status: PermissionStatus,
-    /// What for.
+    /// The permission.
     pub permission: Permission,
 }
 
-/// The word by which callers know it.
+/// The status word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PermissionStatus {
-    /// Nothing goes on without an answer.
+    /// The command needs an answer to continue.
     RequiresPermission,
 }
 
-/// What somebody is to say yes or no to.
+/// A permission that the user can grant or deny.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Permission {
-    /// What kind of thing it is.
+    /// The kind.
     #[serde(rename = "type")]
     pub kind: PermissionKind,
-    /// On what: the path, or host and port, exactly.
+    /// The exact path, or host and port.
     pub resource: String,
-    /// A sentence for people, in which everything shows that a terminal would obey.
+    /// A sentence for the user; control characters are escaped.
     pub reason: String,
-    /// What may be answered.
+    /// The possible answers.
     pub options: Vec<AskAnswer>,
 }
 
-/// What kind of permission is asked for.
+/// The kind of a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PermissionKind {
-    /// To something that the sandbox keeps shut.
+    /// Access to something that the sandbox denies.
     SandboxAccess,
 }
 
 impl Permission {
-    /// What is asked about a refusal; `None` where nothing but no could be said.
-    pub fn of(denial: &Denial, options: &[AskAnswer]) -> Option<Self> {
+    /// Creates the question about a denial; `None` if it can only be denied.
+    pub fn from_denial(denial: &Denial, options: &[AskAnswer]) -> Option<Self> {
         let can_be_allowed = options.iter().any(|answer| *answer != AskAnswer::Deny);
         can_be_allowed.then(|| Self {
             kind: PermissionKind::SandboxAccess,
@@ -58,37 +57,40 @@ impl Permission {
         })
     }
 
-    /// As callers of the library and of the wires get it.
-    pub fn required(self) -> RequiresPermission {
+    /// Wraps the permission for callers of the library and the protocols.
+    pub fn into_response(self) -> RequiresPermission {
         RequiresPermission { status: PermissionStatus::RequiresPermission, permission: self }
     }
 }
 
 impl Ask {
-    /// The question, for whoever asks it elsewhere; `None` where nothing but no could be said.
+    /// Returns the permission to ask for elsewhere; `None` if the access can only be denied.
     pub fn permission(&self) -> Option<Permission> {
-        Permission::of(&self.denial, &self.options)
+        Permission::from_denial(&self.denial, &self.options)
     }
 }
 
 /// `/usr/bin/cat wants to read /p/.env: refused by **/.env (built in)`.
 fn reason(denial: &Denial) -> String {
-    let who =
-        if denial.program.is_empty() { "a program".to_owned() } else { visible(&denial.program) };
+    let program = if denial.program.is_empty() {
+        "a program".to_owned()
+    } else {
+        escape_hidden(&denial.program)
+    };
     format!(
-        "{who} wants to {} {}: {}",
-        denial.operation.wish(),
-        visible(&denial.target),
-        denial.refused_by(visible)
+        "{program} wants to {} {}: {}",
+        denial.operation.verb_phrase(),
+        escape_hidden(&denial.target),
+        denial.describe_rule(escape_hidden)
     )
 }
 
 impl Operation {
-    /// What is wanted, as a verb before its object.
-    pub fn wish(self) -> &'static str {
+    /// Returns the verb phrase for a question, before its object.
+    pub fn verb_phrase(self) -> &'static str {
         match self {
             Operation::Read => "read",
-            // Whoever may write a file may read it.
+            // Write permission includes read permission.
             Operation::Write => "read and write",
             Operation::Create => "make",
             Operation::Rename => "rename",
@@ -122,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_the_documented_ones() {
+    fn json_is_as_documented() {
         let ask =
             Ask { denial: denial("/p/.env", "/usr/bin/cat"), options: AskAnswer::ALL.to_vec() };
-        let text = serde_json::to_string(&ask.permission().unwrap().required()).unwrap();
+        let text = serde_json::to_string(&ask.permission().unwrap().into_response()).unwrap();
         let expect = r#"{"status":"requires_permission","permission":{"type":"sandbox_access","resource":"/p/.env","reason":"/usr/bin/cat wants to read /p/.env: refused by **/.env (built in)","options":["allow_once","allow_session","allow_permanent","deny"]}}"#;
         assert_eq!(text, expect);
         assert_eq!(
@@ -135,32 +137,34 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_but_no_can_be_said_nothing_is_asked() {
-        assert_eq!(Permission::of(&denial("/x", ""), &[AskAnswer::Deny]), None);
-        assert_eq!(Permission::of(&denial("/x", ""), &[]), None);
+    fn denial_without_another_option_is_not_asked_about() {
+        assert_eq!(Permission::from_denial(&denial("/x", ""), &[AskAnswer::Deny]), None);
+        assert_eq!(Permission::from_denial(&denial("/x", ""), &[]), None);
         let once =
-            Permission::of(&denial("/x", ""), &[AskAnswer::AllowOnce, AskAnswer::Deny]).unwrap();
+            Permission::from_denial(&denial("/x", ""), &[AskAnswer::AllowOnce, AskAnswer::Deny])
+                .unwrap();
         assert_eq!(once.options, [AskAnswer::AllowOnce, AskAnswer::Deny]);
         assert!(once.reason.starts_with("a program wants to read /x"), "{}", once.reason);
     }
 
     #[test]
-    fn where_there_is_no_rule_none_is_named() {
-        let shut = Denial { rule: Denial::NOTHING_OPENS_IT.into(), ..denial("/x", "/usr/bin/cat") };
-        let asked = Permission::of(&shut, AskAnswer::ALL).unwrap();
+    fn missing_rule_is_not_named() {
+        let shut = Denial { rule: Denial::NO_RULE_ALLOWS.into(), ..denial("/x", "/usr/bin/cat") };
+        let asked = Permission::from_denial(&shut, AskAnswer::ALL).unwrap();
         assert_eq!(asked.reason, "/usr/bin/cat wants to read /x: nothing opens it");
     }
 
-    /// Promise: P43
+    /// Promise: question-text
     #[test]
-    fn hostile_names_stay_names() {
+    fn hostile_names_are_escaped() {
         let name =
             "/p/\u{1b}]0;x\u{7}\",\"options\":[\"deny\"]}\n\u{202e}vne.\u{200b}\u{fe0f}\u{a0}\\n";
-        let permission = Permission::of(&denial(name, "/bin/\u{9b}2Jx"), AskAnswer::ALL).unwrap();
+        let permission =
+            Permission::from_denial(&denial(name, "/bin/\u{9b}2Jx"), AskAnswer::ALL).unwrap();
         let text = serde_json::to_string(&permission).unwrap();
         assert_eq!(text.lines().count(), 1);
         let read: Permission = serde_json::from_str(&text).unwrap();
-        // Exact for programs, and for people without anything that does not show.
+        // The resource is exact; the reason has no hidden characters.
         assert_eq!((read.resource.as_str(), read.options.len()), (name, 4));
         assert!(!read.reason.chars().any(crate::is_hidden), "{}", read.reason);
         assert!(read.reason.contains(r"\u{202e}vne.\u{200b}\u{fe0f}\u{a0}\\n"), "{}", read.reason);

@@ -1,19 +1,19 @@
-//! A text that nobody is to see.
+//! A secret text.
 
 use std::fmt;
 
-/// A value that stays with whoever serves a sandbox: it is shown nowhere, and there is no way to
-/// write it into a record, a plan or an answer by accident.
+/// A secret value of the process that serves a sandbox. `Debug` does not show it, and it is not
+/// serializable, so it cannot get into a record, a plan or an answer by accident.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretValue(String);
 
 impl SecretValue {
-    /// Seals it.
+    /// Wraps a secret.
     pub fn new(value: String) -> Self {
         Self(value)
     }
 
-    /// The value itself, for the one place that it is meant for.
+    /// Returns the secret, for its one legitimate use.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -28,7 +28,7 @@ impl fmt::Debug for SecretValue {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_is_not_shown() {
+    fn debug_output_does_not_show_the_secret() {
         let sealed = super::SecretValue::new("s3cret".into());
         assert_eq!((format!("{sealed:?}").as_str(), sealed.reveal()), ("Sealed(..)", "s3cret"));
     }

@@ -1,12 +1,12 @@
-//! Text that comes from somebody else, and text for somebody else to read or type.
+//! Escapes untrusted text, and formats text for the user.
 
 use std::error::Error;
 
 pub use ringfence_policy::is_hidden;
 
-/// `text` in which every character shows: what does not, and every blank but the plain one, is
-/// spelt out, and so is the sign that begins such a spelling. No two texts come to the same.
-pub fn visible(text: &str) -> String {
+/// Escapes every character that does not show, every blank except the space, and the backslash.
+/// Different texts have different results.
+pub fn escape_hidden(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -20,33 +20,32 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// One word of a shell, whatever is in it.
-pub fn quoted(text: &str) -> String {
+/// Quotes a text as one shell word.
+pub fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The same as one would type it: between marks only where a shell or a reader would take it for
-/// something else.
-pub fn typed(text: &str) -> String {
+/// Quotes a text as one shell word, only if a shell or a reader could misread it.
+pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| (c.is_alphanumeric() && !is_hidden(c)) || "_-./:=@%+,".contains(c);
-    // To one shell `=name` is where that program is.
+    // zsh expands `=name` to the path of that program.
     let is_word = !text.is_empty() && !text.starts_with('=') && text.chars().all(is_plain);
-    if is_word { text.to_owned() } else { quoted(text) }
+    if is_word { text.to_owned() } else { shell_quote(text) }
 }
 
-/// An error and everything that lies behind it, nearest first.
-pub fn whole(error: &dyn Error) -> String {
+/// Formats an error and all its causes, nearest first.
+pub fn error_chain(error: &dyn Error) -> String {
     causes(error).into_iter().fold(error.to_string(), |whole, cause| format!("{whole}: {cause}"))
 }
 
-/// What lies behind an error, nearest first.
+/// Returns the causes of an error, nearest first.
 pub fn causes(error: &dyn Error) -> Vec<String> {
     std::iter::successors(error.source(), |error| (*error).source())
         .map(ToString::to_string)
         .collect()
 }
 
-/// Bytes as text of the usual alphabet, for what need not be UTF-8.
+/// Encodes bytes as base64.
 pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -71,9 +70,9 @@ mod tests {
     }
 
     #[test]
-    fn a_word_stays_one() {
+    fn plain_word_stays_unquoted() {
         for plain in ["npm", "/a/b.c", "--x=a,b", "h:443", "é", "50%", "me@host"] {
-            assert_eq!(typed(plain), plain);
+            assert_eq!(shell_word(plain), plain);
         }
         for (word, expect) in [
             ("a b", "'a b'"),
@@ -87,13 +86,16 @@ mod tests {
             ("=ls", "'=ls'"),
             ("a\u{3164}", "'a\u{3164}'"),
         ] {
-            assert_eq!((typed(word), quoted(word)), (expect.to_owned(), expect.to_owned()));
+            assert_eq!(
+                (shell_word(word), shell_quote(word)),
+                (expect.to_owned(), expect.to_owned())
+            );
         }
-        assert_eq!(quoted("plain"), "'plain'");
+        assert_eq!(shell_quote("plain"), "'plain'");
     }
 
     #[test]
-    fn an_error_is_told_with_what_lies_behind_it() {
+    fn error_is_formatted_with_its_causes() {
         #[derive(Debug)]
         struct Layer(&'static str, Option<Box<Layer>>);
         impl std::fmt::Display for Layer {
@@ -107,16 +109,16 @@ mod tests {
             }
         }
         let bottom = Layer("c", None);
-        assert_eq!((whole(&bottom), causes(&bottom)), ("c".to_owned(), Vec::new()));
+        assert_eq!((error_chain(&bottom), causes(&bottom)), ("c".to_owned(), Vec::new()));
         let top = Layer("a", Some(Box::new(Layer("b", Some(Box::new(bottom))))));
         assert_eq!(
-            (whole(&top), causes(&top)),
+            (error_chain(&top), causes(&top)),
             ("a: b: c".to_owned(), vec!["b".to_owned(), "c".to_owned()])
         );
     }
 
     #[test]
-    fn base64_is_the_usual_one() {
+    fn base64_matches_the_standard() {
         check(b"", "");
         check(b"f", "Zg==");
         check(b"fo", "Zm8=");
@@ -125,20 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn whatever_does_not_show_is_spelt_out() {
-        assert_eq!(visible("/a b/é漢😀\u{301}"), "/a b/é漢😀\u{301}");
-        assert_eq!(visible("\u{1b}[2J\r\n\t\u{9b}"), r"\u{1b}[2J\u{d}\u{a}\u{9}\u{9b}");
+    fn hidden_characters_are_escaped() {
+        assert_eq!(escape_hidden("/a b/é漢😀\u{301}"), "/a b/é漢😀\u{301}");
+        assert_eq!(escape_hidden("\u{1b}[2J\r\n\t\u{9b}"), r"\u{1b}[2J\u{d}\u{a}\u{9}\u{9b}");
         assert_eq!(
-            visible("x\u{202e}y\u{200b}\u{fe0f}\u{3164}\u{e0100}"),
+            escape_hidden("x\u{202e}y\u{200b}\u{fe0f}\u{3164}\u{e0100}"),
             r"x\u{202e}y\u{200b}\u{fe0f}\u{3164}\u{e0100}"
         );
-        assert_eq!(visible("\u{a0}\u{2003}\u{3000}"), r"\u{a0}\u{2003}\u{3000}");
-        // What looks like a spelling is none.
-        assert_eq!(visible(r"\u{202e}"), r"\\u{202e}");
+        assert_eq!(escape_hidden("\u{a0}\u{2003}\u{3000}"), r"\u{a0}\u{2003}\u{3000}");
+        // Text that looks like an escape is escaped itself.
+        assert_eq!(escape_hidden(r"\u{202e}"), r"\\u{202e}");
     }
 
     #[test]
-    fn letters_are_seen_and_commands_to_the_terminal_are_not() {
+    fn letters_are_visible_and_control_characters_are_hidden() {
         assert!("aé漢😀 ~/\u{301}".chars().all(|c| !is_hidden(c)));
         assert!(
             "\0\n\r\t\u{1b}\u{7f}\u{85}\u{9b}\u{200e}\u{202e}\u{2066}\u{2028}\u{feff}\u{e0041}"
