@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What cannot be reached outside the own domain (ABI 6).
+/// Objects outside the own domain that cannot be reached (ABI 6).
 pub mod scope {
     /// Abstract unix sockets.
     pub const ABSTRACT_UNIX_SOCKET: u64 = 1;
@@ -18,29 +18,29 @@ struct LandlockAttr {
     scoped: u64,
 }
 
-/// The version of Landlock of this kernel; an error where there is none.
+/// The Landlock ABI version of this kernel; an error without Landlock.
 pub fn abi() -> io::Result<u32> {
     const VERSION: u32 = 1;
     let none: *const LandlockAttr = std::ptr::null();
-    // SAFETY: a null pointer with size zero is how the version is asked for.
+    // SAFETY: a null pointer with size zero asks for the version.
     super::check_long(unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, none, 0usize, VERSION)
     })
     .map(|abi| abi as u32)
 }
 
-/// A rule set that takes away what `scoped` names, and nothing else.
-pub fn scopes(scoped: u64) -> io::Result<OwnedFd> {
+/// Creates a rule set that restricts `scoped` and nothing else.
+pub fn create_scope_ruleset(scoped: u64) -> io::Result<OwnedFd> {
     let attributes = LandlockAttr { handled_fs: 0, handled_net: 0, scoped };
-    // SAFETY: the structure is the kernel's layout, live, and its size is passed beside it.
+    // SAFETY: the structure is live, in the kernel's layout, and its size is passed along.
     let fd = super::check_long(unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, &attributes, size_of::<LandlockAttr>(), 0)
     })?;
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the fd is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Confines this thread and what it starts. Needs `no_new_privs`.
+/// Confines this thread and its children. Needs `no_new_privs`.
 pub fn restrict_self(rules: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no pointer.
     super::check_long(unsafe {

@@ -1,8 +1,7 @@
 //! System calls that no safe crate offers, one function each.
 //!
-//! This is the only crate with `unsafe`. A function here makes one call, turns
-//! its result into `io::Result` and decides nothing. What rustix offers safely
-//! is called from rustix, not from here.
+//! This is the only crate with `unsafe`. A function here makes one call, turns its result into
+//! `io::Result` and decides nothing. Calls that rustix offers are made through rustix.
 
 #![cfg(target_os = "linux")]
 
@@ -20,12 +19,12 @@ mod trace;
 
 use std::io;
 
-/// The result of a call that answers -1 and sets `errno`.
+/// Result of a call that returns -1 and sets `errno`.
 fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// The same for `syscall(2)`, which answers in a long.
+/// The same for `syscall(2)`, which returns a long.
 fn check_long(result: libc::c_long) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }

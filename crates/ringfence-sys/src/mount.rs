@@ -15,7 +15,7 @@ pub const NO_EXEC: u64 = 0x8;
 /// `MOUNT_ATTR_NOSYMFOLLOW`.
 pub const NO_SYMLINKS: u64 = 0x20_0000;
 
-/// Whether a change reaches the mounts below.
+/// Scope of a mount change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountRecursion {
     /// This mount only.
@@ -32,31 +32,41 @@ struct MountAttr {
     userns: u64,
 }
 
-/// `mount_setattr(2)`, Linux 5.12: sets flags on the mount at `path` below `dir`
-/// (an empty path means `dir` itself) and makes it private.
+/// `mount_setattr(2)`, Linux 5.12: sets flags on the mount at `path` below `dir` (an empty path
+/// means `dir` itself) and makes it private.
 pub fn set_attributes(
     dir: BorrowedFd<'_>,
     path: &CStr,
     reach: MountRecursion,
     set: u64,
 ) -> io::Result<()> {
-    change(dir, path, reach, &MountAttr { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 })
+    mount_setattr(
+        dir,
+        path,
+        reach,
+        &MountAttr { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 },
+    )
 }
 
-/// The same, taking flags off the mount itself.
+/// Clears flags of the mount itself.
 pub fn clear_attributes(dir: BorrowedFd<'_>, clear: u64) -> io::Result<()> {
-    change(dir, c"", MountRecursion::One, &MountAttr { set: 0, clear, propagation: 0, userns: 0 })
+    mount_setattr(
+        dir,
+        c"",
+        MountRecursion::One,
+        &MountAttr { set: 0, clear, propagation: 0, userns: 0 },
+    )
 }
 
-fn change(
+fn mount_setattr(
     dir: BorrowedFd<'_>,
     path: &CStr,
     reach: MountRecursion,
     attributes: &MountAttr,
 ) -> io::Result<()> {
     let recursive = if reach == MountRecursion::Below { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: `path` is NUL-terminated, `attributes` is the kernel's layout and its
-    // size is passed beside it; the call only reads both.
+    // SAFETY: `path` is NUL-terminated, `attributes` is in the kernel's layout and its size is
+    // passed along; the call only reads both.
     super::check_long(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -70,15 +80,15 @@ fn change(
     .map(drop)
 }
 
-/// `pivot_root(".", ".")`: the current directory becomes the root, the old root
-/// is stacked on top of it and is to be unmounted next (see pivot_root(2), notes).
+/// `pivot_root(".", ".")`: the current directory becomes the root. The old root is stacked on top
+/// of it and has to be unmounted next (see pivot_root(2), notes).
 pub fn pivot_here() -> io::Result<()> {
     // SAFETY: both arguments are NUL-terminated literals.
     super::check_long(unsafe { libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()) })
         .map(drop)
 }
 
-/// Unmounts what is stacked at the current directory, with everything below it.
+/// Unmounts the mount stacked at the current directory, with everything below it.
 pub fn detach_here() -> io::Result<()> {
     // SAFETY: the path is a NUL-terminated literal.
     super::check(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) }).map(drop)

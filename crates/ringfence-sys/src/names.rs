@@ -7,10 +7,9 @@ unsafe extern "C" {
     fn __nss_configure_lookup(database: *const c_char, services: *const c_char) -> c_int;
 }
 
-/// `__nss_configure_lookup(3)`: which services this process asks for `database`, whatever
-/// `/etc/nsswitch.conf` says.
+/// `__nss_configure_lookup(3)`: sets the services that this process uses for `database`, instead of
+/// those in `/etc/nsswitch.conf`.
 pub fn configure_lookup(database: &CStr, services: &CStr) -> io::Result<()> {
-    // SAFETY: both are texts that end with a NUL; the C library copies what it keeps, under its own
-    // lock.
+    // SAFETY: both strings are NUL-terminated; the C library copies them under its own lock.
     super::check(unsafe { __nss_configure_lookup(database.as_ptr(), services.as_ptr()) }).map(drop)
 }

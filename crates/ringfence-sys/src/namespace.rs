@@ -17,7 +17,7 @@ pub fn unshare(flags: i32) -> io::Result<()> {
 
 /// `setns(2)`.
 pub fn enter(namespace: BorrowedFd<'_>, kind: i32) -> io::Result<()> {
-    // SAFETY: takes no pointer; the descriptor is open for the length of the borrow.
+    // SAFETY: takes no pointer; the fd is open for the length of the borrow.
     super::check(unsafe { libc::setns(namespace.as_raw_fd(), kind) }).map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! Network interfaces and sockets of others.
+//! Network interfaces and sockets.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,14 +17,14 @@ pub fn loopback_up() -> io::Result<()> {
         .map(drop)
 }
 
-/// Gives the loopback interface another address, which is reachable as its own are.
-pub fn add_to_loopback(address: IpAddr) -> io::Result<()> {
+/// Adds an address to the loopback interface.
+pub fn add_loopback_address(address: IpAddr) -> io::Result<()> {
     // SAFETY: all of these are plain data for which all zeroes is a value.
     let (mut v4, mut v6): (libc::ifreq, libc::in6_ifreq) = unsafe { std::mem::zeroed() };
     match address {
         IpAddr::V4(address) => {
             let socket = socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)?;
-            // An interface of old has one address; others are said to be another's.
+            // The old ioctl has one address per interface; further ones need an alias name.
             for (place, letter) in v4.ifr_name.iter_mut().zip(b"lo:1") {
                 *place = *letter as libc::c_char;
             }
@@ -34,7 +34,7 @@ pub fn add_to_loopback(address: IpAddr) -> io::Result<()> {
                 sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) },
                 sin_zero: [0; 8],
             };
-            // SAFETY: both are addresses of the same size, as the call has them.
+            // SAFETY: both are socket addresses of the same size, as the call takes them.
             v4.ifr_ifru.ifru_addr =
                 unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(inside) };
             // SAFETY: the request names an interface and lives across the call.
@@ -54,35 +54,35 @@ pub fn add_to_loopback(address: IpAddr) -> io::Result<()> {
     }
 }
 
-/// `socket(2)` with numbers as they stand in the call.
+/// `socket(2)` with raw numbers.
 pub fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointer.
     let fd = super::check(unsafe { libc::socket(family, kind, protocol) })?;
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the fd is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `bind(2)` with an address as it stands in memory.
+/// `bind(2)` with a raw address.
 pub fn bind_raw(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
-    // SAFETY: pointer and length describe the same live buffer; the kernel copies it
-    // and checks family and length itself.
+    // SAFETY: pointer and length describe the same live buffer; the kernel copies it and checks
+    // family and length itself.
     super::check(unsafe {
         libc::bind(socket.as_raw_fd(), address.as_ptr().cast(), address.len() as u32)
     })
     .map(drop)
 }
 
-/// `connect(2)` with an address as it stands in memory.
+/// `connect(2)` with a raw address.
 pub fn connect_raw(socket: BorrowedFd<'_>, address: &[u8]) -> io::Result<()> {
-    // SAFETY: pointer and length describe the same live buffer; the kernel copies it
-    // and checks family and length itself.
+    // SAFETY: pointer and length describe the same live buffer; the kernel copies it and checks
+    // family and length itself.
     super::check(unsafe {
         libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), address.len() as u32)
     })
     .map(drop)
 }
 
-/// The number of the network namespace that a socket is of: two are the same only if it is.
+/// Cookie of the network namespace of a socket: equal cookies mean the same namespace.
 pub fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut cookie = [0; size_of::<u64>()];
     match option(socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut cookie)? {
@@ -94,12 +94,12 @@ pub fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
 /// The addresses of this machine's interfaces (`getifaddrs(3)`).
 pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     let mut first = std::ptr::null_mut();
-    // SAFETY: the pointer is to a live pointer, which is filled in.
+    // SAFETY: the pointer is to a live pointer, which the call sets.
     super::check(unsafe { libc::getifaddrs(&mut first) })?;
     let mut addresses = Vec::new();
     let mut next = first;
     // SAFETY: the list is linked by pointers that are valid until it is freed below, each address
-    // is one of its family's structures, and the last of the list is followed by null.
+    // is a structure of its family, and the last pointer is null.
     unsafe {
         while !next.is_null() {
             let address = (*next).ifa_addr;
@@ -122,7 +122,7 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// `getsockopt(2)`; answers how many bytes of `value` were filled.
+/// `getsockopt(2)`; returns the number of bytes filled in `value`.
 pub fn option(
     socket: BorrowedFd<'_>,
     level: i32,
@@ -138,9 +138,9 @@ pub fn option(
     Ok(length as usize)
 }
 
-/// `setsockopt(2)` with a value as it stands in memory.
+/// `setsockopt(2)` with a raw value.
 pub fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
-    // SAFETY: pointer and length describe the same live buffer; the kernel copies it and checks it
+    // SAFETY: pointer and length describe the same live buffer; the kernel copies and checks it
     // itself.
     super::check(unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), value.len() as u32)

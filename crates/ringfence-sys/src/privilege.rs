@@ -1,20 +1,20 @@
-//! Privileges, and giving them up.
+//! Capabilities and privileges, and dropping them.
 
 use std::io;
 
-/// `CAP_SYS_PTRACE`: look into processes one could not trace otherwise.
+/// `CAP_SYS_PTRACE`: access to processes that could not be traced otherwise.
 pub const CAP_SYS_PTRACE: u32 = 19;
 /// `CAP_SYS_ADMIN`: mounts and namespaces.
 pub const CAP_SYS_ADMIN: u32 = 21;
-/// `CAP_SYS_CHROOT`: needed beside `CAP_SYS_ADMIN` to enter a mount namespace.
+/// `CAP_SYS_CHROOT`: needed with `CAP_SYS_ADMIN` to enter a mount namespace.
 pub const CAP_SYS_CHROOT: u32 = 18;
 /// `CAP_KILL`: signal processes of the namespace.
 pub const CAP_KILL: u32 = 5;
 
-/// `CAP_SETPCAP`: give capabilities up for good.
+/// `CAP_SETPCAP`: drop capabilities for good.
 pub const CAP_SETPCAP: u32 = 8;
-/// `CAP_WAKE_ALARM`: of no use but in the host's own user namespace. Whoever has it and one
-/// that has not are two, all the same: the latter cannot look into the former.
+/// `CAP_WAKE_ALARM`: has an effect only in the host's own user namespace. A process without it
+/// still cannot ptrace a process that has it.
 pub const CAP_WAKE_ALARM: u32 = 35;
 
 #[repr(C)]
@@ -31,7 +31,7 @@ struct CapSets {
     inheritable: u32,
 }
 
-/// What `capset(2)` is told: a header, and the sets in two halves.
+/// Arguments of `capset(2)`: a header, and the sets in two halves.
 #[repr(C)]
 pub(crate) struct CapsetArgs {
     header: CapHeader,
@@ -39,10 +39,10 @@ pub(crate) struct CapsetArgs {
 }
 
 impl CapsetArgs {
-    /// Where the sets stand behind the header.
+    /// Offset of the sets behind the header.
     pub(crate) const SETS: usize = std::mem::offset_of!(CapsetArgs, sets);
 
-    pub(crate) const fn of(effective: u64, permitted: u64, inheritable: u64) -> Self {
+    pub(crate) const fn new(effective: u64, permitted: u64, inheritable: u64) -> Self {
         const fn half(effective: u64, permitted: u64, inheritable: u64) -> CapSets {
             CapSets {
                 effective: effective as u32,
@@ -57,41 +57,41 @@ impl CapsetArgs {
     }
 }
 
-/// `capset(2)`: exactly these capabilities, as bits, nothing inheritable.
+/// `capset(2)`: sets exactly these capabilities, as bits, none inheritable.
 pub fn set_capabilities(effective: u64, permitted: u64) -> io::Result<()> {
     set_all_capabilities(effective, permitted, 0)
 }
 
-/// The same with some that may be inherited.
+/// The same with inheritable ones.
 pub fn set_all_capabilities(effective: u64, permitted: u64, inheritable: u64) -> io::Result<()> {
-    let CapsetArgs { header, sets } = CapsetArgs::of(effective, permitted, inheritable);
-    // SAFETY: version 3 of the interface takes one header and two sets, which these are.
+    let CapsetArgs { header, sets } = CapsetArgs::new(effective, permitted, inheritable);
+    // SAFETY: version 3 of the interface takes one header and two sets, as here.
     super::check_long(unsafe { libc::syscall(libc::SYS_capset, &header, sets.as_ptr()) }).map(drop)
 }
 
-/// Takes capability `number` out of the bounding set; an error says there is none of that number.
+/// Drops capability `number` from the bounding set; an error means that it does not exist.
 pub fn drop_bounding(number: u32) -> io::Result<()> {
     prctl(libc::PR_CAPBSET_DROP, number.into())
 }
 
-/// The superuser's programs get no capability for being the superuser's, for good.
-pub fn superuser_is_nobody() -> io::Result<()> {
+/// Programs run by root gain no capabilities for being root, for good.
+pub fn lock_root_capabilities() -> io::Result<()> {
     const NO_ROOT: libc::c_ulong = 1;
     const LOCKED: libc::c_ulong = 2;
     prctl(libc::PR_SET_SECUREBITS, NO_ROOT | LOCKED)
 }
 
-/// No program started from here gains a privilege by being executed.
-pub fn no_new_privileges() -> io::Result<()> {
+/// No program executed from here gains a privilege.
+pub fn set_no_new_privs() -> io::Result<()> {
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
 }
 
-/// Nobody without privilege may look into this process.
-pub fn not_dumpable() -> io::Result<()> {
+/// No unprivileged process may ptrace this one.
+pub fn set_not_dumpable() -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, 0)
 }
 
-/// This process is sent `signal` when the thread that made it ends.
+/// Sends `signal` to this process when the thread that created it ends.
 pub fn die_with_parent(signal: i32) -> io::Result<()> {
     prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong)
 }
@@ -102,8 +102,8 @@ fn prctl(option: i32, argument: libc::c_ulong) -> io::Result<()> {
     super::check(unsafe { libc::prctl(option, argument, zero, zero, zero) }).map(drop)
 }
 
-/// A session keyring of its own, so that the keys of the one inherited cannot be found.
-pub fn fresh_session_keyring() -> io::Result<()> {
+/// Joins a new session keyring, so that the keys of the inherited one cannot be found.
+pub fn join_new_session_keyring() -> io::Result<()> {
     const JOIN_SESSION_KEYRING: libc::c_long = 1;
     let anonymous: *const libc::c_char = std::ptr::null();
     // SAFETY: a null name asks for an anonymous keyring.

@@ -1,4 +1,4 @@
-//! Processes: making, replacing and awaiting them.
+//! Processes: creating, replacing and awaiting them.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -7,16 +7,16 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use crate::signal::SignalSet;
 use crate::trace::{self, TraceHold};
 
-/// Which side of a fork this is.
+/// Result of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fork {
-    /// The new process.
+    /// In the new process.
     Child,
-    /// The old one, with the child's id.
+    /// In the old process, with the child's pid.
     Parent(i32),
 }
 
-/// `fork(2)`. To be called by single-threaded programs only: the helper is one.
+/// `fork(2)`. Only for single-threaded programs, such as the supervisor.
 pub fn fork() -> io::Result<Fork> {
     // SAFETY: in a single-threaded process the child may do what the parent may.
     match super::check(unsafe { libc::fork() })? {
@@ -29,11 +29,11 @@ fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
     strings.iter().map(|s| s.as_ptr().cast_mut()).chain([std::ptr::null_mut()]).collect()
 }
 
-/// `posix_spawn(3)`: starts `program` with exactly these arguments, variables, signal
-/// mask, and with each `(ours, theirs)` descriptor in place. It shares memory with the
-/// caller until the program runs, so that a large caller pays nothing for its size.
+/// `posix_spawn(3)`: starts `program` with exactly these arguments, environment variables, signal
+/// mask, and with each `(ours, theirs)` fd in place. It shares memory with the caller until the
+/// program runs, so the size of the caller does not matter.
 ///
-/// A descriptor that is to keep its number must be passed under another one first.
+/// An fd that is to keep its number must be passed under another one first.
 pub fn spawn(
     program: &CStr,
     arguments: &[CString],
@@ -41,62 +41,62 @@ pub fn spawn(
     descriptors: &[(BorrowedFd<'_>, RawFd)],
     mask: &SignalSet,
 ) -> io::Result<i32> {
-    spawn_as(
+    spawn_with(
         program,
         arguments,
         variables,
-        &SpawnOptions { company: SpawnIsolation::Ours, descriptors, ceilings: &[], mask },
+        &SpawnOptions { isolation: SpawnIsolation::SameSession, descriptors, rlimits: &[], mask },
     )
 }
 
-/// What is special about a new process.
+/// Options for a new process.
 #[derive(Clone, Copy)]
 pub struct SpawnOptions<'a> {
-    /// With whom it is.
-    pub company: SpawnIsolation,
-    /// The descriptors it has beside ours, each `(ours, theirs)`.
+    /// Its session and visibility.
+    pub isolation: SpawnIsolation,
+    /// Additional fds, each `(ours, theirs)`.
     pub descriptors: &'a [(BorrowedFd<'a>, RawFd)],
-    /// What it may use only so much of, beyond which nobody in it can go.
-    pub ceilings: &'a [ResourceLimit],
+    /// Hard resource limits.
+    pub rlimits: &'a [ResourceLimit],
     /// Its signal mask.
     pub mask: &'a SignalSet,
 }
 
-/// So much, and no more, of something that the kernel counts for each process.
+/// A hard limit of a resource that the kernel counts per process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceLimit {
-    /// What.
-    pub of: LimitedResource,
-    /// How much.
-    pub most: u64,
+    /// The resource.
+    pub resource: LimitedResource,
+    /// The limit.
+    pub limit: u64,
 }
 
 impl ResourceLimit {
-    fn numbers(&self) -> (libc::__rlimit_resource_t, libc::rlimit) {
-        (self.of.number(), libc::rlimit { rlim_cur: self.most, rlim_max: self.most })
+    fn as_rlimit(&self) -> (libc::__rlimit_resource_t, libc::rlimit) {
+        (self.resource.as_raw(), libc::rlimit { rlim_cur: self.limit, rlim_max: self.limit })
     }
 
-    /// `setrlimit(2)`: puts it over this process, for good.
-    pub fn put(&self) -> io::Result<()> {
-        let (what, most) = self.numbers();
+    /// `setrlimit(2)`: applies the limit to this process, for good.
+    pub fn apply(&self) -> io::Result<()> {
+        let (what, most) = self.as_rlimit();
         // SAFETY: the pointer is to a live value.
         super::check(unsafe { libc::setrlimit(what, &most) }).map(drop)
     }
 }
 
-/// Something that the kernel counts for each process, or each user.
+/// A resource that the kernel counts per process or per user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitedResource {
-    /// Numbers of open files: one more than the highest.
+    /// Highest fd number plus one.
     OpenFiles,
-    /// Bytes of a file that is written.
+    /// Bytes of a written file.
     FileSize,
     /// Processes and threads of the user in its user namespace.
     Processes,
 }
 
 impl LimitedResource {
-    fn number(self) -> libc::__rlimit_resource_t {
+    fn as_raw(self) -> libc::__rlimit_resource_t {
         match self {
             LimitedResource::OpenFiles => libc::RLIMIT_NOFILE,
             LimitedResource::FileSize => libc::RLIMIT_FSIZE,
@@ -105,35 +105,37 @@ impl LimitedResource {
     }
 }
 
-/// With whom a new process is.
+/// Session and visibility of a new process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpawnIsolation {
     /// In our own session and process group.
-    Ours,
+    SameSession,
     /// In a session of its own.
-    Own,
-    /// In a session of its own, and the parent of all that come from it and have no other.
-    Head,
-    /// The same, and none of those can look into it, or into a copy of it that is no other
-    /// program yet: not at its memory, and not at its descriptors. (Where the host lets nobody
-    /// trace, as `kernel.yama.ptrace_scope` from 2 on says, they can.)
-    Recluse,
+    NewSession,
+    /// In a session of its own, and the subreaper of its descendants.
+    Subreaper,
+    /// The same, and its descendants cannot ptrace it, nor a fork of it before `execve`: they see
+    /// neither its memory nor its fds. (They can if the host forbids all tracing, with
+    /// `kernel.yama.ptrace_scope` 2 or higher.)
+    HiddenSubreaper,
 }
 
-/// The same as it is asked for.
-pub fn spawn_as(
+/// `posix_spawn(3)` with options.
+pub fn spawn_with(
     program: &CStr,
     arguments: &[CString],
     variables: &[CString],
     how: &SpawnOptions<'_>,
 ) -> io::Result<i32> {
     let (argv, envp) = (pointers(arguments), pointers(variables));
-    let SpawnOptions { company, descriptors, ceilings, mask } = *how;
-    if matches!(company, SpawnIsolation::Head | SpawnIsolation::Recluse) || !ceilings.is_empty() {
-        return spawn_copy(program, &argv, &envp, how);
+    let SpawnOptions { isolation, descriptors, rlimits, mask } = *how;
+    if matches!(isolation, SpawnIsolation::Subreaper | SpawnIsolation::HiddenSubreaper)
+        || !rlimits.is_empty()
+    {
+        return spawn_by_fork(program, &argv, &envp, how);
     }
-    // Rust's own start ignores it; a command that writes to a pipe nobody reads must end.
-    let pipe = SignalSet::of(&[libc::SIGPIPE]);
+    // Rust's runtime ignores SIGPIPE; a command that writes to a closed pipe must end.
+    let pipe = SignalSet::from_signals(&[libc::SIGPIPE]);
     let mut pid = 0;
     let ok =
         |error: i32| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
@@ -141,12 +143,16 @@ pub fn spawn_as(
     let (mut actions, mut attributes) = unsafe {
         std::mem::zeroed::<(libc::posix_spawn_file_actions_t, libc::posix_spawnattr_t)>()
     };
-    // SAFETY: every pointer is to a live value; argv and envp end with a null pointer and
-    // their strings live in `arguments` and `variables`; what is initialised is destroyed.
+    // SAFETY: every pointer is to a live value; argv and envp end with a null pointer and their
+    // strings live in `arguments` and `variables`; initialised values are destroyed.
     unsafe {
         ok(libc::posix_spawn_file_actions_init(&mut actions))?;
         ok(libc::posix_spawnattr_init(&mut attributes))?;
-        let own = if company == SpawnIsolation::Ours { 0 } else { libc::POSIX_SPAWN_SETSID as i32 };
+        let own = if isolation == SpawnIsolation::SameSession {
+            0
+        } else {
+            libc::POSIX_SPAWN_SETSID as i32
+        };
         let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF | own;
         let mut result = ok(libc::posix_spawnattr_setsigmask(&mut attributes, mask.as_ptr()))
             .and_then(|()| ok(libc::posix_spawnattr_setsigdefault(&mut attributes, pipe.as_ptr())))
@@ -174,100 +180,102 @@ pub fn spawn_as(
     }
 }
 
-/// The same by a copy of this process: `posix_spawn(3)` cannot do all of it.
-fn spawn_copy(
+/// The same by `fork(2)`: `posix_spawn(3)` does not support all options.
+fn spawn_by_fork(
     program: &CStr,
     argv: &[*mut libc::c_char],
     envp: &[*mut libc::c_char],
     how: &SpawnOptions<'_>,
 ) -> io::Result<i32> {
-    /// Behind every number that it may want.
-    const AWAY: RawFd = 512;
-    /// No error's number.
-    static NOT_HELD: i32 = 0;
-    let SpawnOptions { company, descriptors, ceilings, mask } = *how;
-    let is_head = matches!(company, SpawnIsolation::Head | SpawnIsolation::Recluse);
-    let ceilings: Vec<_> = ceilings.iter().map(ResourceLimit::numbers).collect();
+    /// Above every fd number that the program may want.
+    const MIN_FD: RawFd = 512;
+    /// Not an errno.
+    static NOT_TRACED: i32 = 0;
+    let SpawnOptions { isolation, descriptors, rlimits, mask } = *how;
+    let is_subreaper =
+        matches!(isolation, SpawnIsolation::Subreaper | SpawnIsolation::HiddenSubreaper);
+    let rlimits: Vec<_> = rlimits.iter().map(ResourceLimit::as_rlimit).collect();
     let (failure, low) = io::pipe()?;
-    // SAFETY: takes no pointer; the descriptor is new and owned by nobody else.
-    let told = unsafe {
+    // SAFETY: takes no pointer; the fd is new and has no other owner.
+    let report = unsafe {
         OwnedFd::from_raw_fd(super::check(libc::fcntl(
             low.as_raw_fd(),
             libc::F_DUPFD_CLOEXEC,
-            AWAY,
+            MIN_FD,
         ))?)
     };
     drop(low);
-    // SAFETY: what the child does until it is another program are system calls only, on
-    // values that were made before: there may be other threads, of which it has none.
+    // SAFETY: until `execve` the child only makes system calls, on values made before: the parent
+    // may have other threads, which the child does not have.
     let pid = super::check(unsafe { libc::fork() })?;
     if pid == 0 {
         // SAFETY: as above; both lists end with a null pointer, and their strings live.
         unsafe {
-            let is_placed = (company == SpawnIsolation::Ours || libc::setsid() >= 0)
+            let is_placed = (isolation == SpawnIsolation::SameSession || libc::setsid() >= 0)
                 && descriptors
                     .iter()
                     .all(|(ours, theirs)| libc::dup2(ours.as_raw_fd(), *theirs) >= 0)
-                && (!is_head || libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
-                && ceilings.iter().all(|(what, most)| libc::setrlimit(*what, most) == 0)
+                && (!is_subreaper || libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+                && rlimits.iter().all(|(what, most)| libc::setrlimit(*what, most) == 0)
                 && libc::signal(libc::SIGPIPE, libc::SIG_DFL) != libc::SIG_ERR
                 && libc::sigprocmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut()) == 0;
             if is_placed {
-                if company == SpawnIsolation::Recluse && trace::be_held() == TraceHold::No {
-                    libc::write(told.as_raw_fd(), (&raw const NOT_HELD).cast(), size_of::<i32>());
+                let is_hidden = isolation == SpawnIsolation::HiddenSubreaper;
+                if is_hidden && trace::stop_at_exec() == TraceHold::No {
+                    let word = (&raw const NOT_TRACED).cast();
+                    libc::write(report.as_raw_fd(), word, size_of::<i32>());
                 }
                 libc::execve(program.as_ptr(), argv.as_ptr().cast(), envp.as_ptr().cast());
             }
             let error = *libc::__errno_location();
-            libc::write(told.as_raw_fd(), (&raw const error).cast(), size_of::<i32>());
+            libc::write(report.as_raw_fd(), (&raw const error).cast(), size_of::<i32>());
             libc::_exit(127)
         }
     }
-    drop(told);
+    drop(report);
     let mut failure = failure;
     let mut next = || {
         let mut word = [0; size_of::<i32>()];
         io::Read::read_exact(&mut failure, &mut word).ok().map(|()| i32::from_ne_bytes(word))
     };
     let first = next();
-    let is_held = company == SpawnIsolation::Recluse && first != Some(NOT_HELD);
-    match if first == Some(NOT_HELD) { next() } else { first } {
+    let is_traced = isolation == SpawnIsolation::HiddenSubreaper && first != Some(NOT_TRACED);
+    match if first == Some(NOT_TRACED) { next() } else { first } {
         Some(error) => {
             let _ = wait(pid, Wait::Block);
             Err(io::Error::from_raw_os_error(error))
         }
-        // It is another program by now.
-        None if is_held => trace::hide_and_let_go(pid).map(|()| pid),
+        // It runs the new program by now.
+        None if is_traced => trace::hide_and_detach(pid).map(|()| pid),
         None => Ok(pid),
     }
 }
 
-/// `execve(2)`: answers only if it fails.
+/// `execve(2)`: returns only if it fails.
 pub fn execute(program: &CStr, arguments: &[CString], variables: &[CString]) -> io::Error {
     let (argv, envp) = (pointers(arguments), pointers(variables));
-    // SAFETY: both end with a null pointer, and their strings live in `arguments` and
-    // `variables`.
+    // SAFETY: both end with a null pointer, and their strings live in `arguments` and `variables`.
     unsafe { libc::execve(program.as_ptr(), argv.as_ptr().cast(), envp.as_ptr().cast()) };
     io::Error::last_os_error()
 }
 
-/// Ends this process at once, without running anything of ours.
+/// Ends this process at once, without running any cleanup.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: takes no pointer and does not return.
     unsafe { libc::_exit(status) }
 }
 
-/// Overwrites the variables that this process has, where they stand, and has none from then on:
-/// a copy of a process has those of the one it was copied from, and memory outlives its purpose.
+/// Overwrites the environment variables of this process in place, and removes them: a fork inherits
+/// those of its parent, and the memory would stay readable.
 ///
-/// To be called by a process with one thread.
-pub fn forget_variables() {
+/// Only for a process with one thread.
+pub fn clear_environment() {
     unsafe extern "C" {
         static mut environ: *mut *mut libc::c_char;
     }
-    // SAFETY: the C library keeps a list of pointers to strings there, with a null pointer behind
-    // the last, or none at all. With one thread nobody else reads it, and every string is ours to
-    // write to: it came with the process or was made by `setenv`.
+    // SAFETY: the C library keeps a null-terminated list of pointers to strings there, or none at
+    // all. With one thread no other code reads it, and every string is writable: it came with the
+    // process or was made by `setenv`.
     unsafe {
         let mut variable = environ;
         while !variable.is_null() && !(*variable).is_null() {
@@ -279,35 +287,34 @@ pub fn forget_variables() {
     }
 }
 
-/// Closes every descriptor from `first` on.
+/// Closes every fd from `first` on.
 pub fn close_from(first: RawFd) -> io::Result<()> {
-    // SAFETY: takes no pointer. Whoever owns one of these descriptors must not use it
-    // again: the callers are about to execute another program.
+    // SAFETY: takes no pointer. An owner of one of these fds must not use it again: the callers are
+    // about to execute another program.
     super::check_long(unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) })
         .map(drop)
 }
 
-/// Puts `kept` at descriptor 3, to be closed when a program is executed, and closes every
-/// other one behind the standard streams.
+/// Puts `kept` at fd 3, close-on-exec, and closes every other one above the standard streams.
 ///
-/// For a new process that inherited more than it needs; whatever else owned a descriptor
-/// in it must not be used or dropped again.
-pub fn keep_only(kept: OwnedFd) -> io::Result<OwnedFd> {
-    const PLACE: RawFd = 3;
-    if kept.as_raw_fd() != PLACE {
-        // SAFETY: takes no pointer; what was at the place is not to be used again.
-        super::check(unsafe { libc::dup3(kept.as_raw_fd(), PLACE, libc::O_CLOEXEC) })?;
+/// For a new process that inherited more than it needs; another owner of an fd in it must not use
+/// or drop it again.
+pub fn close_all_but(kept: OwnedFd) -> io::Result<OwnedFd> {
+    const KEPT_FD: RawFd = 3;
+    if kept.as_raw_fd() != KEPT_FD {
+        // SAFETY: takes no pointer; the former fd 3 is not used again.
+        super::check(unsafe { libc::dup3(kept.as_raw_fd(), KEPT_FD, libc::O_CLOEXEC) })?;
     }
     std::mem::forget(kept);
-    close_from(PLACE + 1)?;
-    // SAFETY: it was put there just now, and its former owner was forgotten.
-    Ok(unsafe { OwnedFd::from_raw_fd(PLACE) })
+    close_from(KEPT_FD + 1)?;
+    // SAFETY: the fd was put there just now, and its former owner was forgotten.
+    Ok(unsafe { OwnedFd::from_raw_fd(KEPT_FD) })
 }
 
-/// Takes over a descriptor this process was started with.
+/// Takes over an fd that this process was started with.
 ///
-/// Answers an error where none of that number is open, or it was taken before.
-pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+/// Fails if the fd is not open, or was taken before.
+pub fn take_inherited_fd(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointer.
     let flags = super::check(unsafe { libc::fcntl(number, libc::F_GETFD) })?;
     if flags & libc::FD_CLOEXEC != 0 {
@@ -315,45 +322,45 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     }
     // SAFETY: takes no pointer.
     super::check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
-    // SAFETY: it is open, it came from outside this program, and the flag set just now
-    // keeps a second call from taking it again.
+    // SAFETY: the fd is open, came from outside this program, and the flag set just now keeps a
+    // second call from taking it again.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// What became of a child.
+/// Status change of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChildStatus {
-    /// It ended with this status.
+    /// It exited with this status.
     Exited(i32),
-    /// This signal ended it.
+    /// This signal killed it.
     Killed(i32),
     /// This signal stopped it.
     Stopped(i32),
-    /// It goes on.
+    /// It continued.
     Continued,
 }
 
-/// What a process used.
+/// Resource usage of a child.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChildUsage {
     /// CPU time in user mode, in microseconds.
     pub user_us: u64,
     /// CPU time in the kernel, in microseconds.
     pub system_us: u64,
-    /// The most memory it had at once, in kilobytes.
+    /// Peak memory, in kilobytes.
     pub max_rss_kb: u64,
 }
 
-/// Whether a wait blocks.
+/// Blocking mode of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Until something happens.
+    /// Blocks until a change.
     Block,
-    /// Answers `None` at once where nothing has happened.
+    /// Returns `None` at once if nothing has changed.
     Poll,
 }
 
-/// `wait4(2)` for any child (`-1`) or one; also tells stops and continuations.
+/// `wait4(2)` for any child (`-1`) or one; also reports stops and continuations.
 pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, ChildStatus, ChildUsage)>> {
     let mut status = 0;
     // SAFETY: `rusage` is plain data for which all zeroes is a value.
@@ -383,7 +390,7 @@ pub fn wait(pid: i32, how: Wait) -> io::Result<Option<(i32, ChildStatus, ChildUs
     Ok(Some((pid, change, usage)))
 }
 
-/// Waits until a child has ended, and answers how; `None` if it is no child.
+/// Waits until a child has ended; `None` if it is no child.
 pub fn await_end(pid: i32) -> Option<ChildStatus> {
     loop {
         let (_, change, _) = wait(pid, Wait::Block).ok()??;
@@ -393,12 +400,11 @@ pub fn await_end(pid: i32) -> Option<ChildStatus> {
     }
 }
 
-/// `getrusage(2)`: bytes that those have written to disks whom this process has waited for, and
-/// those whom they have.
-pub fn written_by_children() -> io::Result<u64> {
-    /// What the kernel counts in.
+/// `getrusage(2)`: bytes written to disks by reaped children and their reaped children.
+pub fn bytes_written_by_children() -> io::Result<u64> {
+    /// Unit of the kernel's counter.
     const BLOCK: u64 = 512;
-    // SAFETY: all zeroes is a value of it.
+    // SAFETY: `rusage` is plain data for which all zeroes is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is to a live value.
     super::check(unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) })?;
@@ -409,7 +415,7 @@ pub fn written_by_children() -> io::Result<u64> {
 pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointer.
     let fd = super::check_long(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the fd is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -419,13 +425,13 @@ pub fn pidfd_of_thread(thread: i32) -> io::Result<OwnedFd> {
     const THREAD: libc::c_int = libc::O_EXCL;
     // SAFETY: takes no pointer.
     let fd = super::check_long(unsafe { libc::syscall(libc::SYS_pidfd_open, thread, THREAD) })?;
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the fd is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// `pidfd_send_signal(2)`.
-pub fn signal_by(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
-    // SAFETY: no information is passed along, and no other pointer is taken.
+pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    // SAFETY: the siginfo pointer is null, and no other pointer is taken.
     super::check_long(unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
@@ -438,17 +444,17 @@ pub fn signal_by(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     .map(drop)
 }
 
-/// `pidfd_getfd(2)`: a copy of another process's descriptor.
-pub fn descriptor_of(pidfd: BorrowedFd<'_>, number: RawFd) -> io::Result<OwnedFd> {
+/// `pidfd_getfd(2)`: a copy of another process's fd.
+pub fn pidfd_getfd(pidfd: BorrowedFd<'_>, number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointer.
     let fd = super::check_long(unsafe {
         libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0)
     })?;
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the fd is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What `/proc` tells of a process or thread. It may have called itself what is no text.
+/// `/proc/PID/status` of a process or thread. Its name need not be UTF-8.
 pub fn status(pid: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/status"))?).into_owned())
 }
@@ -459,9 +465,9 @@ pub fn ids() -> (u32, u32) {
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// `sched_setattr(2)`: asks for turns of so many nanoseconds, at this niceness. Whoever asks
-/// for short ones is woken sooner (Linux 6.12; before, the length is ignored).
-pub fn set_turn(nanoseconds: u64, niceness: i32) -> io::Result<()> {
+/// `sched_setattr(2)`: sets a time slice in nanoseconds, and a niceness. A process with a short
+/// slice is woken sooner (Linux 6.12; before, the slice is ignored).
+pub fn set_time_slice(nanoseconds: u64, niceness: i32) -> io::Result<()> {
     /// `struct sched_attr` in its first version.
     #[repr(C)]
     struct Attributes {
@@ -496,15 +502,15 @@ pub fn set_turn(nanoseconds: u64, niceness: i32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_process_is_told_of_whatever_it_calls_itself() {
-        let told = std::thread::spawn(|| {
+    fn status_of_a_process_with_a_non_utf8_name_is_read() {
+        let report = std::thread::spawn(|| {
             std::fs::write("/proc/thread-self/comm", b"w\xff").expect("a thread names itself");
-            let itself = std::fs::read_link("/proc/thread-self").expect("it is there");
+            let itself = std::fs::read_link("/proc/thread-self").expect("thread-self exists");
             let number =
                 itself.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
-            super::status(number).expect("it is told of")
+            super::status(number).expect("it has a status")
         });
-        let told = told.join().expect("it ends");
-        assert!(told.starts_with("Name:\tw") && told.contains("\nState:"), "{told}");
+        let report = report.join().expect("it ends");
+        assert!(report.starts_with("Name:\tw") && report.contains("\nState:"), "{report}");
     }
 }

@@ -26,11 +26,10 @@ struct BpfProgram {
 const NEW_LISTENER: libc::c_ulong = 1 << 3;
 const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
 
-/// Installs `filter` for this thread and what it starts; answers the descriptor at
-/// which its notifications arrive.
+/// Installs `filter` for this thread and its children; returns the fd of its notifications.
 ///
-/// Where the kernel has it (5.19), a notification that was received is not interrupted
-/// by signals, so that nothing done for the caller is done twice.
+/// If the kernel supports it (5.19), signals do not interrupt a received notification, so that
+/// nothing done for the caller is done twice.
 pub fn install(filter: &[BpfInsn]) -> io::Result<OwnedFd> {
     let program = BpfProgram { length: filter.len() as u16, instructions: filter.as_ptr() };
     let set = |flags: libc::c_ulong| {
@@ -42,14 +41,14 @@ pub fn install(filter: &[BpfInsn]) -> io::Result<OwnedFd> {
     let fd = set(NEW_LISTENER | WAIT_KILLABLE).or_else(|error| {
         if error.raw_os_error() == Some(libc::EINVAL) { set(NEW_LISTENER) } else { Err(error) }
     })?;
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the fd is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Whether the kernel has that: asked with no filter at all, it looks at the flags first.
-pub fn waits_killable() -> bool {
+/// True if the kernel supports that: with a null filter it checks the flags first.
+pub fn supports_wait_killable() -> bool {
     let none: *const BpfProgram = std::ptr::null();
-    // SAFETY: a null pointer is what the kernel cannot read, and nothing is installed.
+    // SAFETY: the kernel fails to read the null pointer, and installs nothing.
     let asked = super::check_long(unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -61,20 +60,20 @@ pub fn waits_killable() -> bool {
     asked.is_err_and(|error| error.raw_os_error() == Some(libc::EFAULT))
 }
 
-/// A call that waits for an answer.
+/// A syscall that waits for an answer.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Notification {
-    /// To be given back with the answer.
+    /// Repeated in the answer.
     pub id: u64,
-    /// The thread that called, as this process numbers it.
+    /// The calling thread, in our pid namespace.
     pub pid: u32,
     flags: u32,
-    /// Number of the system call.
+    /// Syscall number.
     pub call: i32,
     /// Architecture of the call (`AUDIT_ARCH_…`).
     pub arch: u32,
-    /// Where the call stands in the program.
+    /// Instruction pointer of the call.
     pub instruction: u64,
     /// Its arguments.
     pub arguments: [u64; 6],
@@ -103,10 +102,10 @@ const ID_VALID: libc::c_ulong = 0x4008_2102;
 const ADD_FD: libc::c_ulong = 0x4018_2103;
 const SET_FLAGS: libc::c_ulong = 0x4008_2104;
 
-/// The next call that waits; blocks. `ENOENT` means the caller died meanwhile.
+/// The next waiting syscall; blocks. `ENOENT` means that the caller died meanwhile.
 pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Notification> {
     let mut notification = Notification::default();
-    // SAFETY: the structure is the kernel's layout, zeroed as the call demands, and live.
+    // SAFETY: the structure is live, in the kernel's layout, and zeroed as the call demands.
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE as _, &mut notification) })?;
     Ok(notification)
 }
@@ -119,13 +118,13 @@ pub fn wake_in_place(listener: BorrowedFd<'_>) -> io::Result<()> {
         .map(drop)
 }
 
-/// Whether the call still waits: process ids are used again, notification ids are not.
+/// True if the call still waits: pids are reused, notification ids are not.
 pub fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
     // SAFETY: the pointer is to a live `u64`.
     unsafe { libc::ioctl(listener.as_raw_fd(), ID_VALID as _, &id) == 0 }
 }
 
-/// Answers with a value, or with an error number.
+/// Answers with a value, or with an errno.
 pub fn answer(listener: BorrowedFd<'_>, id: u64, result: Result<i64, i32>) -> io::Result<()> {
     let (value, error) = match result {
         Ok(value) => (value, 0),
@@ -134,42 +133,41 @@ pub fn answer(listener: BorrowedFd<'_>, id: u64, result: Result<i64, i32>) -> io
     send(listener, &NotifResponse { id, value, error, flags: 0 })
 }
 
-/// Lets the kernel carry the call out as it stands. Never for a call that was judged by
-/// what a pointer of it points to: another thread may have changed that since.
-pub fn let_through(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
+/// Lets the kernel execute the syscall unchanged. Never for a decision based on memory behind a
+/// pointer: another thread may have changed it since.
+pub fn continue_syscall(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
     const CONTINUE: u32 = 1;
     send(listener, &NotifResponse { id, value: 0, error: 0, flags: CONTINUE })
 }
 
 fn send(listener: BorrowedFd<'_>, response: &NotifResponse) -> io::Result<()> {
-    // SAFETY: the structure is the kernel's layout and live.
+    // SAFETY: the structure is live, in the kernel's layout.
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), SEND as _, response) }).map(drop)
 }
 
-/// Puts a copy of `descriptor` in the place of the caller's descriptor `number`. The call still
-/// waits for an answer.
-pub fn replace(
+/// Replaces the caller's fd `number` by a copy of `descriptor`. The call still waits for an answer.
+pub fn replace_fd(
     listener: BorrowedFd<'_>,
     id: u64,
     number: u32,
     descriptor: BorrowedFd<'_>,
     target_flags: u32,
 ) -> io::Result<()> {
-    const AT: u32 = 1;
+    const SET_FD: u32 = 1;
     let request = NotifAddFd {
         id,
-        flags: AT,
+        flags: SET_FD,
         source: descriptor.as_raw_fd() as u32,
         target: number,
         target_flags,
     };
-    // SAFETY: the structure is the kernel's layout and live.
+    // SAFETY: the structure is live, in the kernel's layout.
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), ADD_FD as _, &request) }).map(drop)
 }
 
-/// Gives the caller a copy of `descriptor`, and answers the number it has there. The call still
+/// Adds a copy of `descriptor` to the caller's fds, and returns its number there. The call still
 /// waits for an answer.
-pub fn add(
+pub fn add_fd(
     listener: BorrowedFd<'_>,
     id: u64,
     descriptor: BorrowedFd<'_>,
@@ -177,26 +175,26 @@ pub fn add(
 ) -> io::Result<i32> {
     let request =
         NotifAddFd { id, flags: 0, source: descriptor.as_raw_fd() as u32, target: 0, target_flags };
-    // SAFETY: the structure is the kernel's layout and live.
+    // SAFETY: the structure is live, in the kernel's layout.
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), ADD_FD as _, &request) })
 }
 
-/// Answers with a copy of `descriptor`, which becomes the caller's new descriptor. The caller goes
-/// on while ours is still open: for a file that is open to be written, see [`add`].
-pub fn answer_with(
+/// Answers with a copy of `descriptor` as the caller's new fd. The caller resumes while our fd is
+/// still open: for a file open for writing, see [`add_fd`].
+pub fn answer_with_fd(
     listener: BorrowedFd<'_>,
     id: u64,
     descriptor: BorrowedFd<'_>,
     target_flags: u32,
 ) -> io::Result<()> {
-    const AND_SEND: u32 = 2;
+    const ADD_AND_SEND: u32 = 2;
     let request = NotifAddFd {
         id,
-        flags: AND_SEND,
+        flags: ADD_AND_SEND,
         source: descriptor.as_raw_fd() as u32,
         target: 0,
         target_flags,
     };
-    // SAFETY: the structure is the kernel's layout and live.
+    // SAFETY: the structure is live, in the kernel's layout.
     super::check(unsafe { libc::ioctl(listener.as_raw_fd(), ADD_FD as _, &request) }).map(drop)
 }

@@ -9,7 +9,7 @@ pub struct SignalSet(libc::sigset_t);
 
 impl SignalSet {
     /// The set of these signals.
-    pub fn of(signals: &[i32]) -> Self {
+    pub fn from_signals(signals: &[i32]) -> Self {
         // SAFETY: `sigset_t` is plain data; `sigemptyset` initialises it.
         let mut set = unsafe { std::mem::zeroed() };
         // SAFETY: the pointer is to a live set.
@@ -26,18 +26,18 @@ impl SignalSet {
     }
 }
 
-/// Makes `set` the mask of this thread and answers the mask before.
+/// Sets the signal mask of this thread and returns the mask before.
 pub fn set_mask(set: &SignalSet) -> io::Result<SignalSet> {
     change_mask(libc::SIG_SETMASK, set)
 }
 
-/// Blocks the signals of `set` for this thread and answers the mask before.
+/// Blocks the signals of `set` for this thread and returns the mask before.
 pub fn block(set: &SignalSet) -> io::Result<SignalSet> {
     change_mask(libc::SIG_BLOCK, set)
 }
 
 fn change_mask(how: i32, set: &SignalSet) -> io::Result<SignalSet> {
-    let mut before = SignalSet::of(&[]);
+    let mut before = SignalSet::from_signals(&[]);
     // SAFETY: both pointers are to live, initialised sets.
     match unsafe { libc::pthread_sigmask(how, &set.0, &mut before.0) } {
         0 => Ok(before),
@@ -45,10 +45,10 @@ fn change_mask(how: i32, set: &SignalSet) -> io::Result<SignalSet> {
     }
 }
 
-/// What a signal does.
+/// Disposition of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalDisposition {
-    /// What the system does by itself.
+    /// The default action.
     Default,
     /// Nothing.
     Ignore,
@@ -66,12 +66,12 @@ pub fn set_disposition(signal: i32, disposition: SignalDisposition) -> io::Resul
 }
 
 /// `signalfd(2)` for `set`, which should be blocked.
-pub fn descriptor(set: &SignalSet) -> io::Result<OwnedFd> {
+pub fn signalfd(set: &SignalSet) -> io::Result<OwnedFd> {
     // SAFETY: the pointer is to a live set.
     let fd = super::check(unsafe {
         libc::signalfd(-1, &set.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
     })?;
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the fd is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -80,11 +80,11 @@ pub fn descriptor(set: &SignalSet) -> io::Result<OwnedFd> {
 pub struct ReceivedSignal {
     /// Its number.
     pub signal: i32,
-    /// Who sent it.
+    /// The sender.
     pub sender: SignalSender,
 }
 
-/// Who sent a signal.
+/// Sender of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalSender {
     /// The kernel, e.g. the terminal, which sends to the whole process group.
@@ -93,8 +93,8 @@ pub enum SignalSender {
     Process,
 }
 
-/// The next signal waiting at a descriptor made by [`descriptor`].
-pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<ReceivedSignal>> {
+/// The next signal pending at an fd made by [`signalfd`].
+pub fn read_signalfd(descriptor: BorrowedFd<'_>) -> io::Result<Option<ReceivedSignal>> {
     // SAFETY: `signalfd_siginfo` is plain data for which all zeroes is a value.
     let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::signalfd_siginfo>();
@@ -115,7 +115,7 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     super::check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// `raise(3)`: this process is sent `signal`.
+/// `raise(3)`: sends `signal` to this process.
 pub fn raise(signal: i32) -> io::Result<()> {
     // SAFETY: takes no pointer.
     super::check(unsafe { libc::raise(signal) }).map(drop)

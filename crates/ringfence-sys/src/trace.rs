@@ -1,27 +1,27 @@
-//! Speaking for a program that has just been started and done nothing yet.
+//! Injects a syscall into a program that was just started, before its first instruction.
 
 use std::io;
 use std::ptr;
 
 use crate::privilege::{CAP_WAKE_ALARM, CapsetArgs};
 
-/// As wide as the kernel reads it.
+/// Zero, as wide as the kernel reads it.
 const NONE: usize = 0;
 const NT_PRSTATUS: usize = libc::NT_PRSTATUS as usize;
 
-/// Whether a new process could be held before its first instruction, and hidden.
+/// Result of stopping a new process before its first instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TraceHold {
     Yes,
-    /// The host lets nobody trace, not even a child that wants to be.
+    /// The host forbids tracing, also of a child that asks for it.
     No,
 }
 
-/// From now on this process stops when it has become another program, which will have the one
-/// capability that is of no use. To be called by a child between `fork(2)` and `execve(2)`.
-pub(crate) fn be_held() -> TraceHold {
+/// Makes this process stop after `execve`, with the ambient capability `CAP_WAKE_ALARM`, which has
+/// no use. For a child between `fork(2)` and `execve(2)`.
+pub(crate) fn stop_at_exec() -> TraceHold {
     // SAFETY: the only pointer is to a live value.
-    let is_held = unsafe {
+    let is_traced = unsafe {
         let mut trap: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut trap);
         libc::sigaddset(&mut trap, libc::SIGTRAP);
@@ -35,15 +35,15 @@ pub(crate) fn be_held() -> TraceHold {
             && libc::ptrace(libc::PTRACE_TRACEME, 0, NONE, NONE) == 0
             && libc::sigprocmask(libc::SIG_UNBLOCK, &trap, ptr::null_mut()) == 0
     };
-    if is_held { TraceHold::Yes } else { TraceHold::No }
+    if is_traced { TraceHold::Yes } else { TraceHold::No }
 }
 
-/// Lets the child that is held keep the one capability from those that it will start, and lets
-/// it go: none of them can look into it then.
+/// Makes the stopped child keep that capability from its children, and detaches: none of them can
+/// ptrace it then.
 ///
-/// It does so by itself, before its first instruction: nobody else can do it for it. A child
-/// that cannot be made to is ended.
-pub(crate) fn hide_and_let_go(pid: i32) -> io::Result<()> {
+/// The child itself has to make the syscall, before its first instruction; no other process can
+/// make it. If that fails, the child is killed.
+pub(crate) fn hide_and_detach(pid: i32) -> io::Result<()> {
     let hidden = await_trap(pid).and_then(|()| hide(pid));
     let released = hidden.and_then(|()| {
         // SAFETY: takes no pointer.
@@ -58,16 +58,16 @@ pub(crate) fn hide_and_let_go(pid: i32) -> io::Result<()> {
 }
 
 fn hide(pid: i32) -> io::Result<()> {
-    /// Below what is in use of the stack by whatever has just begun.
+    /// Below the part of the stack that a new program uses.
     const BELOW: u64 = 1024;
     let before = registers(pid)?;
     let call = find_call(pid, machine::place(&before))?;
-    let words = (machine::stack(&before) - BELOW) & !15;
-    let asked = CapsetArgs::of(0, 1 << CAP_WAKE_ALARM, 0);
-    put(pid, words, &asked)?;
-    let arguments = [words, words + CapsetArgs::SETS as u64];
+    let address = (machine::stack(&before) - BELOW) & !15;
+    let args = CapsetArgs::new(0, 1 << CAP_WAKE_ALARM, 0);
+    write_args(pid, address, &args)?;
+    let arguments = [address, address + CapsetArgs::SETS as u64];
     set_registers(pid, &machine::about_to_call(&before, call, libc::SYS_capset as u64, arguments))?;
-    // It stops when it calls, and when the call is done.
+    // It stops at entry and at exit of the syscall.
     for _ in 0..2 {
         // SAFETY: takes no pointer.
         super::check_long(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, NONE, NONE) })?;
@@ -79,28 +79,28 @@ fn hide(pid: i32) -> io::Result<()> {
 }
 
 /// Writes into the child's memory.
-fn put(pid: i32, place: u64, asked: &CapsetArgs) -> io::Result<()> {
+fn write_args(pid: i32, place: u64, args: &CapsetArgs) -> io::Result<()> {
     const WORDS: usize = size_of::<CapsetArgs>() / size_of::<u64>();
     const { assert!(size_of::<CapsetArgs>() == WORDS * size_of::<u64>()) };
     // SAFETY: both are plain numbers, of one size, without gaps.
-    let words: [u64; WORDS] = unsafe { std::mem::transmute_copy(asked) };
+    let words: [u64; WORDS] = unsafe { std::mem::transmute_copy(args) };
     for (number, word) in words.into_iter().enumerate() {
         let at = place + (number * size_of::<u64>()) as u64;
-        // SAFETY: takes an address of the child's.
+        // SAFETY: the address is one of the child's memory.
         super::check_long(unsafe { libc::ptrace(libc::PTRACE_POKEDATA, pid, at, word) })?;
     }
     Ok(())
 }
 
-/// Where the program that is about to begin has an instruction that calls the kernel: at its
-/// beginning, or the loader's, there is always one not far ahead.
+/// Finds a syscall instruction in the program that is about to begin: there is always one not far
+/// after its entry point, or the loader's.
 fn find_call(pid: i32, beginning: u64) -> io::Result<u64> {
     const PAGE: u64 = 4096;
     const PAGES: u64 = 512;
     let mut buffer = [0; PAGE as usize];
     let mut from = beginning;
     for _ in 0..PAGES {
-        // No further than the page: what is behind it may not be there.
+        // Not beyond the page: the next one may be unmapped.
         let length = (PAGE - from % PAGE) as usize;
         let read = super::memory::read_process(pid, from, &mut buffer[..length])?;
         if let Some(found) = machine::call_in(&buffer[..read]) {
@@ -111,7 +111,7 @@ fn find_call(pid: i32, beginning: u64) -> io::Result<u64> {
     Err(io::Error::from_raw_os_error(libc::ENOTSUP))
 }
 
-/// Until the child stops, as it was told to.
+/// Waits until the child stops at a trap.
 fn await_trap(pid: i32) -> io::Result<()> {
     let mut status = 0;
     loop {
@@ -135,7 +135,7 @@ fn registers(pid: i32) -> io::Result<libc::user_regs_struct> {
     super::check_long(unsafe {
         libc::ptrace(libc::PTRACE_GETREGSET, pid, NT_PRSTATUS, &raw mut vector)
     })?;
-    // A program for another kind of processor has fewer of them.
+    // A program of another architecture has fewer registers.
     if vector.iov_len == size_of_val(&registers) {
         Ok(registers)
     } else {
@@ -163,7 +163,7 @@ mod machine {
         registers.rip
     }
 
-    /// Where `syscall` stands in a program.
+    /// Offset of a `syscall` instruction.
     pub(super) fn call_in(text: &[u8]) -> Option<usize> {
         text.windows(2).position(|two| two == [0x0f, 0x05])
     }
@@ -194,7 +194,7 @@ mod machine {
         registers.pc
     }
 
-    /// Where `svc #0` stands in a program.
+    /// Offset of an `svc #0` instruction.
     pub(super) fn call_in(text: &[u8]) -> Option<usize> {
         text.chunks_exact(4)
             .position(|four| four == [0x01, 0x00, 0x00, 0xd4])

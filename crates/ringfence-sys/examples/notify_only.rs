@@ -1,9 +1,8 @@
-//! Runs a command with nothing around it but somebody who is told of what it opens to be written,
-//! of directories that it makes and of names that it changes or takes away, and who lets all of it
-//! through at once.
+//! Runs a command under a bare seccomp listener. It is notified of files opened for writing,
+//! directories created, and names changed or removed, and lets every call continue at once.
 //!
-//! For the bench: what it costs to be told, before anything is made of it. It hears of fewer calls
-//! than ringfence does, but of all that git's status and an archiver make.
+//! For the bench: the cost of notifications alone. It gets fewer calls than ringfence does, but all
+//! that `git status` and an archiver make.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -23,8 +22,8 @@ const CALL: u32 = 0;
 const THIRD_ARGUMENT: u32 = 32;
 const WRITES: u32 = (libc::O_CREAT | libc::O_WRONLY | libc::O_RDWR) as u32;
 
-/// Whatever their arguments.
-const TOLD: &[libc::c_long] = &[
+/// Notified with any arguments.
+const NOTIFIED: &[libc::c_long] = &[
     libc::SYS_mkdirat,
     libc::SYS_renameat2,
     libc::SYS_unlinkat,
@@ -39,18 +38,18 @@ const TOLD: &[libc::c_long] = &[
 fn main() -> io::Result<()> {
     let mut words = std::env::args_os().skip(1);
     let Some(program) = words.next() else {
-        return Err(io::Error::other("usage: told COMMAND [ARGUMENT…]"));
+        return Err(io::Error::other("usage: notify_only COMMAND [ARGUMENT…]"));
     };
-    privilege::no_new_privileges()?;
+    privilege::set_no_new_privs()?;
     let listener = seccomp::install(&filter())?;
-    // Before 6.6 nobody can be woken in place.
+    // Before Linux 6.6 there is no wake-up in place.
     let _ = seccomp::wake_in_place(listener.as_fd());
     let mut child = Command::new(program).args(words).spawn()?;
     thread::spawn(move || exit(child.wait().ok().and_then(|status| status.code()).unwrap_or(125)));
     loop {
         match seccomp::receive(listener.as_fd()) {
-            // A caller that has ended needs no answer.
-            Ok(call) => drop(seccomp::let_through(listener.as_fd(), call.id)),
+            // The caller may have ended.
+            Ok(call) => drop(seccomp::continue_syscall(listener.as_fd(), call.id)),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ENOENT)) => {}
             Err(_) => process::exit_now(125),
         }
@@ -59,12 +58,12 @@ fn main() -> io::Result<()> {
 
 fn filter() -> Vec<BpfInsn> {
     let line = |code, jt, jf, k| BpfInsn { code, jt, jf, k };
-    let count = TOLD.len() as u8;
+    let count = NOTIFIED.len() as u8;
     let mut filter = vec![line(LOAD, 0, 0, CALL)];
-    // Behind these come four lines about opening, the third of which is the return that they lead
-    // to.
+    // The jumps lead to the return in the lines about `openat` that follow.
     filter.extend(
-        TOLD.iter()
+        NOTIFIED
+            .iter()
             .zip((0..count).rev())
             .map(|(call, left)| line(EQUAL, left + 3, 0, *call as u32)),
     );
