@@ -9,52 +9,52 @@ use rustix::io::Errno;
 use crate::TripEvent;
 use crate::fuse_protocol::{EntryTtl, FuseEntry, FuseOp, FuseReply, FuseRequest};
 use crate::nodes::{Node, NodeKind, NodeTree};
-use crate::open_table::Refusal;
-use crate::serve::{NOBODY, TripwireFs, WRITE, accessed, wanted};
+use crate::open_table::OpenRefusal;
+use crate::serve::{NO_NODE, TripwireFs, WRITE, access_operation, open_operation};
 
 impl TripwireFs {
     /// The disguise of a node for the process that asks.
-    pub(crate) fn disguise(&self, request: &FuseRequest<'_>, prop: &Node) -> Disguise {
-        match prop.kind {
+    pub(crate) fn disguise(&self, request: &FuseRequest<'_>, node: &Node) -> Disguise {
+        match node.kind {
             NodeKind::DeniedFile | NodeKind::DeniedDirectory => {
-                self.watcher.disguise(&prop.path, request.pid)
+                self.watcher.disguise(&node.path, request.pid)
             }
             _ => Disguise::Deny,
         }
     }
 
-    /// Answers a request to a node that looks absent or empty. Changing it is refused as for any
-    /// denied node; `None` if the process waits for an answer of the user.
-    pub(crate) fn of_disguised(
+    /// Answers a request to a node that looks absent or empty. A change is denied as for any denied
+    /// node; `None` if the process waits for the user's answer.
+    pub(crate) fn answer_disguised(
         &mut self,
         request: &FuseRequest<'_>,
-        prop: &Node,
-        scene: &NodeTree,
+        node: &Node,
+        tree: &NodeTree,
         disguise: Disguise,
     ) -> Option<Vec<u8>> {
         let (unique, is_empty) = (request.unique, disguise == Disguise::Empty);
-        let refusal = if is_empty { Refusal::Empty } else { Refusal::Error(Errno::NOENT) };
+        let refusal = if is_empty { OpenRefusal::Empty } else { OpenRefusal::Error(Errno::NOENT) };
         Some(match request.ask {
             FuseOp::Attributes if is_empty => {
-                FuseReply::attributes(unique, &self.empty_entry(request.node, prop))
+                FuseReply::attributes(unique, &self.empty_entry(request.node, node))
             }
             FuseOp::Attributes => FuseReply::error(unique, Errno::NOENT.raw_os_error()),
-            FuseOp::Lookup(name) => match prop.children.get(name) {
-                Some(at) => FuseReply::entry(unique, &self.entry(scene, *at)),
-                None => self.absent_below(request, prop, name),
+            FuseOp::Lookup(name) => match node.children.get(name) {
+                Some(at) => FuseReply::entry(unique, &self.entry(tree, *at)),
+                None => self.absent_below(request, node, name),
             },
-            FuseOp::Open(flags) if wanted(flags) == Operation::Write => {
-                self.refuse(request, &prop.path, Operation::Write)
+            FuseOp::Open(flags) if open_operation(flags) == Operation::Write => {
+                self.refuse(request, &node.path, Operation::Write)
             }
             FuseOp::Open(flags) => {
-                return self.refuse_or_wait(request, prop, wanted(flags), refusal);
+                return self.refuse_or_wait(request, node, open_operation(flags), refusal);
             }
             FuseOp::OpenDirectory => {
-                return self.refuse_or_wait(request, prop, Operation::Read, refusal);
+                return self.refuse_or_wait(request, node, Operation::Read, refusal);
             }
             FuseOp::List { offset, size, plus, .. } => {
                 let own = [".", ".."].map(|name| {
-                    (OsStr::new(name), FuseEntry { node: NOBODY, ..self.directory(request.node) })
+                    (OsStr::new(name), FuseEntry { node: NO_NODE, ..self.directory(request.node) })
                 });
                 let entries = own.into_iter().enumerate().skip(offset as usize);
                 FuseReply::list(
@@ -66,24 +66,24 @@ impl TripwireFs {
             }
             FuseOp::Access(mask) if is_empty && mask & WRITE == 0 => FuseReply::nothing(unique),
             FuseOp::Access(_) if is_empty => FuseReply::error(unique, Errno::ACCESS.raw_os_error()),
-            // A loader asks before it reads: only an attempt to open is recorded.
+            // A loader checks access before it reads: only an open is recorded.
             FuseOp::Access(0) => FuseReply::error(unique, Errno::NOENT.raw_os_error()),
-            FuseOp::Access(mask) => self.trip(request, prop, accessed(mask), refusal),
-            _ => self.changed(request, &prop.path),
+            FuseOp::Access(mask) => self.trip(request, node, access_operation(mask), refusal),
+            _ => self.refuse_change(request, &node.path),
         })
     }
 
     fn refuse_or_wait(
         &self,
         request: &FuseRequest<'_>,
-        prop: &Node,
+        node: &Node,
         operation: Operation,
-        refusal: Refusal,
+        refusal: OpenRefusal,
     ) -> Option<Vec<u8>> {
         if self.can_ask {
-            self.wait(request, &prop.path, operation, refusal)
+            self.wait(request, &node.path, operation, refusal)
         } else {
-            Some(self.trip(request, prop, operation, refusal))
+            Some(self.trip(request, node, operation, refusal))
         }
     }
 
@@ -91,32 +91,40 @@ impl TripwireFs {
     fn trip(
         &self,
         request: &FuseRequest<'_>,
-        prop: &Node,
+        node: &Node,
         operation: Operation,
-        refusal: Refusal,
+        refusal: OpenRefusal,
     ) -> Vec<u8> {
-        self.watcher.tripped(TripEvent { path: prop.path.clone(), operation, pid: request.pid });
-        refusal.answer(request.unique)
+        self.watcher.report_trip(TripEvent {
+            path: node.path.clone(),
+            operation,
+            pid: request.pid,
+        });
+        refusal.reply(request.unique)
     }
 
     /// Answers for a name in a directory that looks absent or empty.
-    fn absent_below(&self, request: &FuseRequest<'_>, prop: &Node, name: &OsStr) -> Vec<u8> {
-        let path = prop.path.join(name);
+    fn absent_below(&self, request: &FuseRequest<'_>, node: &Node, name: &OsStr) -> Vec<u8> {
+        let path = node.path.join(name);
         if self.watcher.exists(&path) {
-            self.watcher.tripped(TripEvent { path, operation: Operation::Read, pid: request.pid });
+            self.watcher.report_trip(TripEvent {
+                path,
+                operation: Operation::Read,
+                pid: request.pid,
+            });
         }
         FuseReply::error(request.unique, Errno::NOENT.raw_os_error())
     }
 
-    fn empty_entry(&self, node: u64, prop: &Node) -> FuseEntry {
-        let mode = if prop.kind == NodeKind::DeniedDirectory { 0o040_555 } else { 0o100_444 };
-        /// The first day of 2000: archives of some formats know no time before 1980.
+    fn empty_entry(&self, number: u64, node: &Node) -> FuseEntry {
+        let mode = if node.kind == NodeKind::DeniedDirectory { 0o040_555 } else { 0o100_444 };
+        /// 2000-01-01: some archive formats know no time before 1980.
         const MODIFIED: u64 = 946_684_800;
         self.as_opened(FuseEntry {
             mode,
             modified: MODIFIED,
             lasts: EntryTtl::Name,
-            ..self.directory(node)
+            ..self.directory(number)
         })
     }
 }

@@ -1,26 +1,26 @@
-//! The kernel's side of the conversation: `fuse(4)`, as much of it as is spoken here.
+//! The part of the kernel's FUSE protocol that is used here, `fuse(4)`.
 //!
-//! Requests and answers are laid out by the kernel's header, in the machine's own byte
-//! order. What is malformed is no request: the kernel does not send such.
+//! Requests and replies have the layout of the kernel's header, in native byte order. A malformed
+//! message is not a request: the kernel does not send such.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// What the kernel asks.
+/// A request of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FuseRequest<'a> {
-    /// To be repeated in the answer.
+    /// Repeated in the reply.
     pub(crate) unique: u64,
-    /// About which node.
+    /// The node it is about.
     pub(crate) node: u64,
-    /// Who asks, as numbered where the file system was mounted.
+    /// The calling pid, in the pid namespace of the mount.
     pub(crate) pid: u32,
     pub(crate) ask: FuseOp<'a>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FuseOp<'a> {
-    /// Which protocol: the kernel's minor number and flags.
+    /// Protocol handshake: the kernel's minor version and flags.
     Hello {
         minor: u32,
         flags: u32,
@@ -32,7 +32,7 @@ pub(crate) enum FuseOp<'a> {
     /// With the caller's flags.
     Open(u32),
     OpenDirectory,
-    /// From an offset, at most so many bytes; with each entry's attributes, or not.
+    /// From an offset, at most `size` bytes; with each entry's attributes, or not.
     List {
         handle: u64,
         offset: u64,
@@ -40,31 +40,30 @@ pub(crate) enum FuseOp<'a> {
         plus: bool,
     },
     Access(u32),
-    /// Something is to be made at a name.
+    /// Creates an entry.
     Make(&'a OsStr),
-    /// A name is to be taken away.
+    /// Removes an entry.
     Remove(&'a OsStr),
-    /// A name here is to become another.
+    /// Renames an entry.
     Rename(&'a OsStr),
     Statistics,
-    /// From an offset, at most so many bytes of what was opened.
+    /// From an offset, at most `size` bytes of an opened file.
     Read {
         handle: u64,
         offset: u64,
         size: u32,
     },
-    /// The kernel forgets so many lookups of a node. Nobody waits for an answer.
+    /// The kernel forgets this many lookups of a node. It expects no reply.
     Forget(u64),
-    /// The same of several: pairs of a node and a number.
+    /// The same for several nodes: pairs of a node and a count.
     ForgetMany(&'a [u8]),
-    /// Whoever waits for the answer to this request is wanted elsewhere. Nobody waits for an
-    /// answer to that.
+    /// A signal interrupts the caller of this request. The kernel expects no reply.
     Interrupt(u64),
-    /// Somebody closed a descriptor of what was opened.
+    /// A process closed an fd of an opened file.
     Flush,
-    /// The last one did.
+    /// The last fd was closed.
     Release(u64),
-    /// A call that does not exist here; the kernel need not ask again.
+    /// An opcode that is not supported; the kernel need not send it again.
     Unknown,
 }
 
@@ -86,7 +85,7 @@ fn name_at(bytes: &[u8], at: usize) -> Option<&OsStr> {
 }
 
 impl<'a> FuseRequest<'a> {
-    /// `None` if this is no request.
+    /// Parses a message; `None` if it is not a request.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let length = u32_at(bytes, 0)? as usize;
         let body = bytes.get(HEADER..length)?;
@@ -141,12 +140,12 @@ impl<'a> FuseRequest<'a> {
     }
 }
 
-/// The pairs of a request to forget.
-pub(crate) fn forgotten(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+/// The pairs of a `ForgetMany` request.
+pub(crate) fn parse_forget_pairs(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     bytes.chunks_exact(16).filter_map(|pair| Some((u64_at(pair, 0)?, u64_at(pair, 8)?)))
 }
 
-/// An answer in the making.
+/// A reply under construction.
 pub(crate) struct FuseReply(Vec<u8>);
 
 impl FuseReply {
@@ -156,27 +155,27 @@ impl FuseReply {
         answer
     }
 
-    /// The call fails with this error number.
+    /// The call fails with this errno.
     pub(crate) fn error(unique: u64, number: i32) -> Vec<u8> {
         let mut answer = Self::new(unique);
         answer.0[4..8].copy_from_slice(&(-number).to_ne_bytes());
         answer.done()
     }
 
-    /// The call succeeds, and that is all.
+    /// The call succeeds without data.
     pub(crate) fn nothing(unique: u64) -> Vec<u8> {
         Self::new(unique).done()
     }
 
-    /// `ahead` is how many bytes the kernel may read before somebody wants them.
+    /// `ahead`: bytes that the kernel may read ahead.
     pub(crate) fn hello(unique: u64, minor: u32, flags: u32, ahead: u32) -> Vec<u8> {
-        /// What is taken of what the kernel offers: entries with attributes in lists,
-        /// several calls in one directory at a time, links remembered.
+        /// Kernel features in use: entries with attributes in lists, parallel calls in one
+        /// directory, cached links.
         const WANTED: u32 = 1 << 13 | 1 << 18 | 1 << 23;
         const MINOR: u32 = 31;
         let mut answer = Self::new(unique);
         answer.u32(7).u32(minor.min(MINOR)).u32(ahead).u32(flags & WANTED);
-        // Most requests under way, longest write, granularity of time.
+        // Most requests in flight, longest write, time granularity.
         answer.u16(12).u16(9).u32(4096).u32(1).u16(0).u16(0);
         answer.0.resize(16 + 64, 0);
         answer.done()
@@ -188,7 +187,7 @@ impl FuseReply {
         answer.done()
     }
 
-    /// The name is not there, and need not be asked for again so soon.
+    /// The name is absent, and the kernel may cache that.
     pub(crate) fn absent(unique: u64, seconds: u64) -> Vec<u8> {
         let mut answer = Self::new(unique);
         answer.u64(0).u64(0).u64(seconds).u64(0).u64(0);
@@ -209,16 +208,16 @@ impl FuseReply {
     }
 
     pub(crate) fn opened(unique: u64) -> Vec<u8> {
-        /// The list does not change behind the kernel's back.
+        /// The kernel may cache the list, which does not change.
         const KEEP_AND_CACHE: u32 = 1 << 1 | 1 << 3;
         let mut answer = Self::new(unique);
         answer.u64(0).u32(KEEP_AND_CACHE).u32(0);
         answer.done()
     }
 
-    /// Something of the host was opened for whoever asks, and has this number. It may be
-    /// another the next time.
-    pub(crate) fn opened_as(unique: u64, handle: u64) -> Vec<u8> {
+    /// A file of the host was opened under this handle. The kernel does not cache it: it may be
+    /// another file next time.
+    pub(crate) fn opened_with_handle(unique: u64, handle: u64) -> Vec<u8> {
         let mut answer = Self::new(unique);
         answer.u64(handle).u32(0).u32(0);
         answer.done()
@@ -226,7 +225,7 @@ impl FuseReply {
 
     pub(crate) fn statistics(unique: u64) -> Vec<u8> {
         let mut answer = Self::new(unique);
-        // Nothing is free here, and names may be long.
+        // No free space, and long names.
         answer.u64(0).u64(0).u64(0).u64(0).u64(0).u32(4096).u32(255).u32(4096);
         answer.0.resize(16 + 80, 0);
         answer.done()
@@ -245,7 +244,7 @@ impl FuseReply {
             if plus {
                 answer.put_entry(&entry);
             }
-            // Without a number of its own, a program would take the entry for deleted.
+            // With inode 0, programs take the entry for deleted.
             answer.u64(entry.node.max(1)).u64(offset).u32(name.len() as u32).u32(entry.mode >> 12);
             answer.0.extend_from_slice(name);
             answer.0.resize(before + (answer.0.len() - before).next_multiple_of(8), 0);
@@ -297,14 +296,14 @@ impl FuseReply {
     }
 }
 
-/// For how long the kernel may believe what it was told.
+/// Time for which the kernel may cache a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EntryTtl {
     /// Nothing of it changes.
     Forever,
-    /// The name stands for the node, and the node may be opened for somebody.
+    /// The name is fixed, but the node may be opened for a process.
     Name,
-    /// For this once.
+    /// Not cached.
     Once,
 }
 
@@ -321,16 +320,16 @@ impl EntryTtl {
     }
 }
 
-/// What stands at a name.
+/// An entry at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FuseEntry {
     pub(crate) node: u64,
-    /// Kind and permissions.
+    /// File type and permissions.
     pub(crate) mode: u32,
     pub(crate) size: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// When it was last written to, in seconds since 1970.
+    /// Last modification, in seconds since 1970.
     pub(crate) modified: u64,
     pub(crate) lasts: EntryTtl,
 }
@@ -339,7 +338,7 @@ pub(crate) struct FuseEntry {
 mod tests {
     use std::ffi::OsStr;
 
-    use super::{EntryTtl, FuseEntry, FuseOp, FuseReply, FuseRequest, forgotten};
+    use super::{EntryTtl, FuseEntry, FuseOp, FuseReply, FuseRequest, parse_forget_pairs};
 
     /// A request as the kernel lays it out.
     fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read() {
+    fn requests_are_parsed() {
         check(1, b"name\0", FuseOp::Lookup(OsStr::new("name")));
         check(9, b"\xff\x01\0\0\0\0\0\0new\0", FuseOp::Make(OsStr::new("new")));
         check(14, &2u32.to_ne_bytes(), FuseOp::Open(2));
@@ -382,11 +381,11 @@ mod tests {
         );
         let pairs = [1u64, 7, 2, 8, 3].map(u64::to_ne_bytes).concat();
         check(42, &pairs, FuseOp::ForgetMany(&pairs[8..]));
-        assert_eq!(forgotten(&pairs[8..]).collect::<Vec<_>>(), [(7, 2), (8, 3)]);
+        assert_eq!(parse_forget_pairs(&pairs[8..]).collect::<Vec<_>>(), [(7, 2), (8, 3)]);
     }
 
     #[test]
-    fn what_is_cut_short_is_no_request() {
+    fn truncated_message_is_no_request() {
         for opcode in 0..60 {
             let whole = request(opcode, 5, b"name without an end");
             for length in 0..whole.len() {
@@ -398,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_the_kernels_sizes() {
+    fn replies_have_the_kernels_sizes() {
         let entry = FuseEntry {
             node: 9,
             mode: 0o040_755,
@@ -415,7 +414,7 @@ mod tests {
             (FuseReply::absent(7, 1), 16 + 128),
             (FuseReply::attributes(7, &entry), 16 + 104),
             (FuseReply::opened(7), 16 + 16),
-            (FuseReply::opened_as(7, 1), 16 + 16),
+            (FuseReply::opened_with_handle(7, 1), 16 + 16),
             (FuseReply::statistics(7), 16 + 80),
         ];
         for (answer, size) in sizes {
@@ -427,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_hold_what_fits_and_go_on_from_there() {
+    fn list_holds_the_entries_that_fit() {
         let entry = FuseEntry {
             node: 9,
             mode: 0o040_755,

@@ -1,16 +1,15 @@
-//! A file system with nothing in it, that tells who looked.
+//! Tripwire: an empty FUSE file system that reports accesses.
 //!
-//! It is the root of a sandbox. What is opened is mounted over its names, and a path that
-//! stays on what is opened never comes by here; every other one does, with its full path
-//! and the process that wants it. What is denied in an opened tree is covered by a node
-//! of the same file system, and tells as well.
+//! It is the root of a sandbox. Opened paths are mounted over its names, and an access that stays
+//! on them never reaches it; every other one does, with its full path and pid. A denied path in an
+//! opened tree is masked by a node of the same file system, which reports as well.
 //!
-//! Where somebody can be asked, an open that would be refused waits instead, and whoever
-//! answers may open the host's own file for it.
+//! If the user can be asked, an open that would be denied waits instead, and an answer may open the
+//! host's own file for it.
 
 #![forbid(unsafe_code)]
 
-mod company;
+mod cpu_contention;
 mod disguised;
 mod fuse_protocol;
 mod nodes;
@@ -19,7 +18,7 @@ mod placeholders;
 mod serve;
 mod serving_cpu;
 
-pub use company::{CpuContention, only, stay_at};
+pub use cpu_contention::{CpuContention, cpu_set_of, pin_to};
 pub use nodes::{Node, NodeKind, NodeTree};
 pub use open_table::PendingOpen;
 pub use placeholders::HostEntry;
@@ -28,18 +27,18 @@ pub use serve::{TripHandler, TripwireFs};
 use ringfence_api::Operation;
 use ringfence_policy::AbsPath;
 
-/// The name of the tree that becomes the sandbox's root.
+/// Name of the tree that becomes the sandbox's root.
 pub const ROOT: &str = "root";
-/// The name of the directory that has the covers.
-pub const COVERS: &str = "covers";
+/// Name of the directory that holds the masks.
+pub const MASKS: &str = "covers";
 
-/// Somebody wanted something that is not to be had.
+/// An access that was denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TripEvent {
-    /// What was wanted.
+    /// The path that the process wanted.
     pub path: AbsPath,
-    /// For what.
+    /// The operation on it.
     pub operation: Operation,
-    /// By whom, as numbered where the file system was mounted.
+    /// The calling pid, in the pid namespace of the mount.
     pub pid: u32,
 }

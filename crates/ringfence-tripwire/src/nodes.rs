@@ -1,5 +1,4 @@
-//! What there is to see: the names that stand for what is mounted over them, and those
-//! that are denied.
+//! Node tree of the tripwire: mount points, and denied paths.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -7,38 +6,38 @@ use std::path::PathBuf;
 
 use ringfence_policy::AbsPath;
 
-/// Everything the file system shows. Nothing is ever added to it by looking.
+/// All nodes of the file system. A lookup never adds one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeTree {
-    props: Vec<Node>,
+    nodes: Vec<Node>,
     by_path: HashMap<AbsPath, usize>,
-    covers: Vec<usize>,
+    masks: Vec<usize>,
 }
 
-/// One thing to see.
+/// A node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its path in the sandbox.
     pub path: AbsPath,
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
     pub(crate) children: BTreeMap<OsString, usize>,
 }
 
-/// What a thing is.
+/// The kind of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeKind {
-    /// A directory that leads on; its list is what the scene has below it.
+    /// A directory that can be listed; the list is its child nodes.
     Directory,
-    /// A directory that leads on and is not listed.
+    /// A directory that can be passed through but not listed.
     Passage,
-    /// A file for something to be mounted over.
+    /// A file as a mount point.
     File,
     /// A symbolic link.
     Link(PathBuf),
-    /// A file that a rule shuts.
+    /// A file that a rule denies.
     DeniedFile,
-    /// A directory that a rule shuts.
+    /// A directory that a rule denies.
     DeniedDirectory,
 }
 
@@ -47,123 +46,116 @@ impl Default for NodeTree {
         let root =
             Node { path: AbsPath::root(), kind: NodeKind::Directory, children: BTreeMap::new() };
         Self {
-            props: vec![root],
+            nodes: vec![root],
             by_path: HashMap::from([(AbsPath::root(), 0)]),
-            covers: Vec::new(),
+            masks: Vec::new(),
         }
     }
 }
 
 impl NodeTree {
-    /// Puts something at `path`, and directories above it.
+    /// Puts a node at `path`, and directories above it.
     ///
-    /// What stands there already stays, unless it was only a directory on the way.
+    /// An existing node stays, unless it was only a directory on the way.
     pub fn put(&mut self, path: &AbsPath, kind: NodeKind) {
         let at = self.at(path);
-        if self.props[at].kind == NodeKind::Directory {
-            self.props[at].kind = kind;
+        if self.nodes[at].kind == NodeKind::Directory {
+            self.nodes[at].kind = kind;
         }
     }
 
-    /// Something that is denied in a tree that is mounted: it stands beside the rest, to be
-    /// mounted over what it shuts. Answers its name among the covers.
-    pub fn cover(&mut self, path: &AbsPath, kind: NodeKind) -> String {
-        self.covers.push(self.props.len());
-        self.props.push(Node { path: path.clone(), kind, children: BTreeMap::new() });
-        (self.covers.len() - 1).to_string()
+    /// Adds a mask for a denied path in a mounted tree. Returns its name among the masks.
+    pub fn add_mask(&mut self, path: &AbsPath, kind: NodeKind) -> String {
+        self.masks.push(self.nodes.len());
+        self.nodes.push(Node { path: path.clone(), kind, children: BTreeMap::new() });
+        (self.masks.len() - 1).to_string()
     }
 
-    /// So many covers more, for things that are not known yet: [`Scene::name_cover`] tells
-    /// what they cover. Answers the name of the first among the covers; the rest follow it.
-    pub fn spare_covers(&mut self, count: usize, kind: &NodeKind) -> usize {
-        let first = self.covers.len();
+    /// Adds `count` masks for paths that are not known yet: [`NodeTree::set_mask_path`] sets them.
+    /// Returns the number of the first; the rest follow it.
+    pub fn add_spare_masks(&mut self, count: usize, kind: &NodeKind) -> usize {
+        let first = self.masks.len();
         for _ in 0..count {
-            self.cover(&AbsPath::root(), kind.clone());
+            self.add_mask(&AbsPath::root(), kind.clone());
         }
         first
     }
 
-    /// Says what a spare cover covers.
-    pub fn name_cover(&mut self, number: usize, path: AbsPath) {
-        if let Some(at) = self.covers.get(number) {
-            self.props[*at].path = path;
+    /// Sets the path of a spare mask.
+    pub fn set_mask_path(&mut self, number: usize, path: AbsPath) {
+        if let Some(at) = self.masks.get(number) {
+            self.nodes[*at].path = path;
         }
     }
 
-    /// Lets something stand at `path` for it to be mounted over: what is there already, or
-    /// something that is denied as long as it is not.
-    pub fn stand(&mut self, path: &AbsPath, kind: NodeKind) {
+    /// Ensures a node at `path` as a mount point: the existing one, or a denied one until the
+    /// mount.
+    pub fn ensure_mount_point(&mut self, path: &AbsPath, kind: NodeKind) {
         let above = |at: &usize| {
-            path.is_within(&self.props[*at].path) && self.props[*at].path != AbsPath::root()
+            path.is_within(&self.nodes[*at].path) && self.nodes[*at].path != AbsPath::root()
         };
-        match self
-            .covers
-            .iter()
-            .copied()
-            .filter(above)
-            .max_by_key(|at| self.props[*at].path.depth())
+        match self.masks.iter().copied().filter(above).max_by_key(|at| self.nodes[*at].path.depth())
         {
-            Some(at) => self.stand_below(at, path, kind),
+            Some(at) => self.add_below_mask(at, path, kind),
             None => self.put(path, kind),
         }
     }
 
-    fn stand_below(&mut self, mut at: usize, path: &AbsPath, kind: NodeKind) {
+    fn add_below_mask(&mut self, mut at: usize, path: &AbsPath, kind: NodeKind) {
         let Ok(below) =
-            path.as_path().strip_prefix(self.props[at].path.as_path()).map(PathBuf::from)
+            path.as_path().strip_prefix(self.nodes[at].path.as_path()).map(PathBuf::from)
         else {
             return;
         };
         for name in &below {
-            let next = self.props[at].path.join(name);
-            let found = self.props[at].children.get(name).copied();
+            let next = self.nodes[at].path.join(name);
+            let found = self.nodes[at].children.get(name).copied();
             at = found.unwrap_or_else(|| {
-                self.props.push(Node {
+                self.nodes.push(Node {
                     path: next,
                     kind: NodeKind::DeniedDirectory,
                     children: BTreeMap::new(),
                 });
-                let made = self.props.len() - 1;
-                self.props[at].children.insert(name.to_owned(), made);
+                let made = self.nodes.len() - 1;
+                self.nodes[at].children.insert(name.to_owned(), made);
                 made
             });
-            if found.is_none() && self.props[at].path == *path {
-                self.props[at].kind = kind.clone();
+            if found.is_none() && self.nodes[at].path == *path {
+                self.nodes[at].kind = kind.clone();
             }
         }
     }
 
-    /// Whether something other than what is denied stands below `path`: mounting over `path`
-    /// would hide it.
-    pub fn holds_more(&self, path: &AbsPath) -> bool {
+    /// True if a node that is not denied is below `path`: a mount over `path` would hide it.
+    pub fn has_open_below(&self, path: &AbsPath) -> bool {
         let is_denied =
             |kind: &NodeKind| matches!(kind, NodeKind::DeniedFile | NodeKind::DeniedDirectory);
         self.by_path.iter().any(|(below, at)| {
-            below != path && below.is_within(path) && !is_denied(&self.props[*at].kind)
+            below != path && below.is_within(path) && !is_denied(&self.nodes[*at].kind)
         })
     }
 
-    /// What stands at `path`.
+    /// The node at `path`.
     pub fn find(&self, path: &AbsPath) -> Option<&Node> {
-        self.by_path.get(path).map(|at| &self.props[*at])
+        self.by_path.get(path).map(|at| &self.nodes[*at])
     }
 
-    /// Whether `path` leads on, so that it should be listed once before it is used.
+    /// Paths of nodes with children, which should be listed once before use.
     pub fn directories(&self) -> impl Iterator<Item = &AbsPath> {
-        self.props.iter().filter(|prop| !prop.children.is_empty()).map(|prop| &prop.path)
+        self.nodes.iter().filter(|node| !node.children.is_empty()).map(|node| &node.path)
     }
 
-    /// How many covers there are.
-    pub fn cover_count(&self) -> usize {
-        self.covers.len()
+    /// Number of masks.
+    pub fn mask_count(&self) -> usize {
+        self.masks.len()
     }
 
     fn at(&mut self, path: &AbsPath) -> usize {
         if let Some(at) = self.by_path.get(path) {
             return *at;
         }
-        let at = self.props.len();
-        self.props.push(Node {
+        let at = self.nodes.len();
+        self.nodes.push(Node {
             path: path.clone(),
             kind: NodeKind::Directory,
             children: BTreeMap::new(),
@@ -171,26 +163,26 @@ impl NodeTree {
         self.by_path.insert(path.clone(), at);
         if let (Some(above), Some(name)) = (path.parent(), path.as_path().file_name()) {
             let above = self.at(&above);
-            self.props[above].children.insert(name.to_owned(), at);
+            self.nodes[above].children.insert(name.to_owned(), at);
         }
         at
     }
 
-    pub(crate) fn prop(&self, at: usize) -> Option<&Node> {
-        self.props.get(at)
+    pub(crate) fn node(&self, at: usize) -> Option<&Node> {
+        self.nodes.get(at)
     }
 
-    pub(crate) fn cover_named(&self, name: &OsStr) -> Option<usize> {
-        self.covers.get(name.to_str()?.parse::<usize>().ok()?).copied()
+    pub(crate) fn find_mask(&self, name: &OsStr) -> Option<usize> {
+        self.masks.get(name.to_str()?.parse::<usize>().ok()?).copied()
     }
 
-    pub(crate) fn covers(&self) -> &[usize] {
-        &self.covers
+    pub(crate) fn masks(&self) -> &[usize] {
+        &self.masks
     }
 }
 
 impl NodeKind {
-    /// Its kind and permissions, as the kernel writes them.
+    /// File type and permissions, as the kernel writes them.
     pub(crate) fn mode(&self) -> u32 {
         const DIRECTORY: u32 = 0o040_000;
         const FILE: u32 = 0o100_000;
@@ -200,7 +192,8 @@ impl NodeKind {
             NodeKind::Passage => DIRECTORY | 0o111,
             NodeKind::File => FILE | 0o644,
             NodeKind::Link(_) => LINK | 0o777,
-            // Without any such bit the kernel would refuse to start it by itself, untold.
+            // Without an execute bit the kernel itself would refuse to execute it, without a
+            // report.
             NodeKind::DeniedFile => FILE | 0o001,
             NodeKind::DeniedDirectory => DIRECTORY,
         }
@@ -216,55 +209,56 @@ mod tests {
     }
 
     /// A denied directory of the home, a project in it, and a denied directory of the project.
-    fn scene() -> NodeTree {
-        let mut scene = NodeTree::default();
-        scene.put(&path("/home/.ssh"), NodeKind::DeniedDirectory);
-        scene.put(&path("/home/shut"), NodeKind::Passage);
-        scene.put(&path("/home/shut/app"), NodeKind::Directory);
-        scene.cover(&path("/home/shut/app/secrets"), NodeKind::DeniedDirectory);
-        scene
+    fn tree() -> NodeTree {
+        let mut tree = NodeTree::default();
+        tree.put(&path("/home/.ssh"), NodeKind::DeniedDirectory);
+        tree.put(&path("/home/shut"), NodeKind::Passage);
+        tree.put(&path("/home/shut/app"), NodeKind::Directory);
+        tree.add_mask(&path("/home/shut/app/secrets"), NodeKind::DeniedDirectory);
+        tree
     }
 
     #[test]
-    fn what_is_to_be_mounted_over_stands_in_what_is_denied() {
-        let mut scene = scene();
-        scene.stand(&path("/home/.ssh/id"), NodeKind::DeniedFile);
+    fn mount_point_in_a_denied_directory_is_denied() {
+        let mut tree = tree();
+        tree.ensure_mount_point(&path("/home/.ssh/id"), NodeKind::DeniedFile);
         assert_eq!(
-            scene.find(&path("/home/.ssh")).map(|prop| &prop.kind),
+            tree.find(&path("/home/.ssh")).map(|node| &node.kind),
             Some(&NodeKind::DeniedDirectory)
         );
         assert_eq!(
-            scene.find(&path("/home/.ssh/id")).map(|prop| &prop.kind),
+            tree.find(&path("/home/.ssh/id")).map(|node| &node.kind),
             Some(&NodeKind::DeniedFile)
         );
-        // Twice is once.
-        let before = scene.clone();
-        scene.stand(&path("/home/.ssh/id"), NodeKind::DeniedFile);
-        assert_eq!(scene, before);
+        // A second call changes nothing.
+        let before = tree.clone();
+        tree.ensure_mount_point(&path("/home/.ssh/id"), NodeKind::DeniedFile);
+        assert_eq!(tree, before);
     }
 
     #[test]
-    fn what_is_covered_stands_in_its_cover() {
-        let mut scene = scene();
-        scene.stand(&path("/home/shut/app/secrets"), NodeKind::DeniedDirectory);
-        let before = scene.props.len();
-        scene.stand(&path("/home/shut/app/secrets/deep/key"), NodeKind::DeniedFile);
-        assert_eq!(scene.props.len(), before + 2);
-        assert!(scene.find(&path("/home/shut/app/secrets")).is_none(), "it is no name of the root");
-        let cover = scene.prop(scene.covers[0]).expect("there is one");
-        let deep = scene.prop(cover.children[OsStr::new("deep")]).expect("just made");
-        let key = scene.prop(deep.children[OsStr::new("key")]).expect("just made");
+    fn mount_point_below_a_mask_is_added_to_the_mask() {
+        let mut tree = tree();
+        tree.ensure_mount_point(&path("/home/shut/app/secrets"), NodeKind::DeniedDirectory);
+        let before = tree.nodes.len();
+        tree.ensure_mount_point(&path("/home/shut/app/secrets/deep/key"), NodeKind::DeniedFile);
+        assert_eq!(tree.nodes.len(), before + 2);
+        assert!(tree.find(&path("/home/shut/app/secrets")).is_none(), "it is not in the root tree");
+        let mask = tree.node(tree.masks[0]).expect("one mask");
+        let deep = tree.node(mask.children[OsStr::new("deep")]).expect("just made");
+        let key = tree.node(deep.children[OsStr::new("key")]).expect("just made");
         assert_eq!((&deep.kind, &key.kind), (&NodeKind::DeniedDirectory, &NodeKind::DeniedFile));
     }
 
     #[test]
-    fn what_would_hide_something_is_known() {
-        let mut scene = scene();
-        assert!(scene.holds_more(&path("/home")) && scene.holds_more(&path("/home/shut")));
+    fn nodes_that_a_mount_would_hide_are_known() {
+        let mut tree = tree();
+        assert!(tree.has_open_below(&path("/home")) && tree.has_open_below(&path("/home/shut")));
         assert!(
-            !scene.holds_more(&path("/home/.ssh")) && !scene.holds_more(&path("/home/shut/app"))
+            !tree.has_open_below(&path("/home/.ssh"))
+                && !tree.has_open_below(&path("/home/shut/app"))
         );
-        scene.stand(&path("/home/.ssh/id"), NodeKind::DeniedFile);
-        assert!(!scene.holds_more(&path("/home/.ssh")));
+        tree.ensure_mount_point(&path("/home/.ssh/id"), NodeKind::DeniedFile);
+        assert!(!tree.has_open_below(&path("/home/.ssh")));
     }
 }

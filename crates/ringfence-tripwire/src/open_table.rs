@@ -1,4 +1,4 @@
-//! Requests that wait for an answer, and what was opened for those who got one.
+//! Open requests that wait for an answer, and files that were opened.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -13,83 +13,85 @@ use rustix::io::Errno;
 
 use crate::fuse_protocol::FuseReply;
 
-/// What the serving thread shares with those who answer later.
+/// State shared by the serving thread and those that answer later.
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     pub(crate) device: OwnedFd,
-    books: Mutex<OpenTableState>,
+    state: Mutex<OpenTableState>,
 }
 
 #[derive(Debug, Default)]
 struct OpenTableState {
-    /// Requests that nobody has answered yet, and who waits.
+    /// Requests without an answer yet, with the waiting pid.
     waiting: HashMap<u64, u32>,
     opened: HashMap<u64, Arc<OpenedFile>>,
     handles: u64,
 }
 
-/// Something of the host that was opened for somebody.
+/// A file of the host that was opened for a process.
 #[derive(Debug)]
 pub(crate) struct OpenedFile {
     node: u64,
     pub(crate) file: OwnedFd,
-    /// What is in it, if it is a directory: names and kinds.
+    /// Names and types of the entries, if it is a directory.
     pub(crate) names: Vec<(OsString, u32)>,
 }
 
 impl OpenTable {
     pub(crate) fn new(device: OwnedFd) -> Self {
-        Self { device, books: Mutex::default() }
+        Self { device, state: Mutex::default() }
     }
 
-    fn books(&self) -> MutexGuard<'_, OpenTableState> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, OpenTableState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was opened under this number.
+    /// The file opened under this handle.
     pub(crate) fn opened(&self, handle: u64) -> Option<Arc<OpenedFile>> {
-        self.books().opened.get(&handle).cloned()
+        self.state().opened.get(&handle).cloned()
     }
 
-    /// What is open of a node, by anybody.
-    pub(crate) fn open_of(&self, node: u64) -> Option<Arc<OpenedFile>> {
-        let books = self.books();
-        if books.opened.is_empty() {
+    /// An open file of a node, of any process.
+    pub(crate) fn find_open(&self, node: u64) -> Option<Arc<OpenedFile>> {
+        let state = self.state();
+        if state.opened.is_empty() {
             None
         } else {
-            books.opened.values().find(|opened| opened.node == node).cloned()
+            state.opened.values().find(|opened| opened.node == node).cloned()
         }
     }
 
     pub(crate) fn close(&self, handle: u64) {
-        let closed = self.books().opened.remove(&handle);
+        let closed = self.state().opened.remove(&handle);
         drop(closed);
     }
 
-    /// Whoever waits for the answer to a request has been sent a signal. One that is to end, or
-    /// to do something else first, does not wait any longer; one that is only to stop goes on
-    /// waiting, and is looked after: the kernel does not tell a second time.
-    pub(crate) fn interrupted(self: &Arc<Self>, unique: u64) {
-        const AGAIN: Duration = Duration::from_millis(25);
-        if !self.let_go(unique) {
+    /// Handles a signal to the caller of a request. A caller that must end, or handle the signal
+    /// first, stops waiting. One that is only stopped goes on waiting and is polled: the kernel
+    /// does not report a second signal.
+    pub(crate) fn handle_interrupt(self: &Arc<Self>, unique: u64) {
+        const POLL_INTERVAL: Duration = Duration::from_millis(25);
+        if !self.release_if_signalled(unique) {
             return;
         }
-        let desk = self.clone();
-        let look_after = move || {
-            while desk.let_go(unique) {
-                thread::sleep(AGAIN);
+        let table = self.clone();
+        let poll_signals = move || {
+            while table.release_if_signalled(unique) {
+                thread::sleep(POLL_INTERVAL);
             }
         };
-        let begun =
-            thread::Builder::new().name("tripwire".into()).stack_size(64 * 1024).spawn(look_after);
-        if begun.is_err() {
+        let spawned = thread::Builder::new()
+            .name("tripwire".into())
+            .stack_size(64 * 1024)
+            .spawn(poll_signals);
+        if spawned.is_err() {
             self.settle(unique, &FuseReply::error(unique, Errno::INTR.raw_os_error()));
         }
     }
 
-    /// Answers whoever must not wait any longer; `true` if it still does.
-    fn let_go(&self, unique: u64) -> bool {
-        let pid = self.books().waiting.get(&unique).copied();
+    /// Answers EINTR if the caller must not wait any longer; true if it still waits.
+    fn release_if_signalled(&self, unique: u64) -> bool {
+        let pid = self.state().waiting.get(&unique).copied();
         match pid {
             None => false,
             Some(pid) if may_wait(pid) => true,
@@ -100,66 +102,66 @@ impl OpenTable {
         }
     }
 
-    /// Answers a request that waits; answers whether it did, and the kernel took it.
+    /// Answers a waiting request; true if it waited and the kernel took the reply.
     fn settle(&self, unique: u64, answer: &[u8]) -> bool {
-        self.books().waiting.remove(&unique).is_some()
+        self.state().waiting.remove(&unique).is_some()
             && rustix::io::write(&self.device, answer).is_ok()
     }
 }
 
-/// An open that waits for its answer. Dropped, it is refused.
+/// An open that waits for its answer. Dropping it denies the open.
 #[derive(Debug)]
 pub struct PendingOpen {
-    desk: Arc<OpenTable>,
+    table: Arc<OpenTable>,
     request: ParkedOpen,
 }
 
-/// What waits.
+/// The request that waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ParkedOpen {
     pub(crate) unique: u64,
     pub(crate) node: u64,
-    /// What the kernel takes the node for.
+    /// The file type that the kernel knows of the node.
     pub(crate) kind: FileType,
-    /// The answer if it is refused.
-    pub(crate) refusal: Refusal,
+    /// The reply if it is denied.
+    pub(crate) refusal: OpenRefusal,
 }
 
-/// Answer to an open that is refused.
+/// Reply to a denied open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// It fails.
+pub(crate) enum OpenRefusal {
+    /// Fails with this errno.
     Error(Errno),
-    /// It opens something empty.
+    /// Opens as empty.
     Empty,
 }
 
-impl Refusal {
-    pub(crate) fn answer(self, unique: u64) -> Vec<u8> {
+impl OpenRefusal {
+    pub(crate) fn reply(self, unique: u64) -> Vec<u8> {
         match self {
-            Refusal::Error(error) => FuseReply::error(unique, error.raw_os_error()),
-            Refusal::Empty => FuseReply::opened_as(unique, 0),
+            OpenRefusal::Error(error) => FuseReply::error(unique, error.raw_os_error()),
+            OpenRefusal::Empty => FuseReply::opened_with_handle(unique, 0),
         }
     }
 }
 
 impl PendingOpen {
-    /// From now on `pid` waits.
-    pub(crate) fn begin(desk: &Arc<OpenTable>, pid: u32, request: ParkedOpen) -> Self {
-        desk.books().waiting.insert(request.unique, pid);
-        Self { desk: desk.clone(), request }
+    /// Registers `pid` as waiting.
+    pub(crate) fn begin(table: &Arc<OpenTable>, pid: u32, request: ParkedOpen) -> Self {
+        table.state().waiting.insert(request.unique, pid);
+        Self { table: table.clone(), request }
     }
 
-    /// Whether anybody still waits.
+    /// True if the caller still waits.
     pub fn is_waiting(&self) -> bool {
-        self.desk.books().waiting.contains_key(&self.request.unique)
+        self.table.state().waiting.contains_key(&self.request.unique)
     }
 
-    /// It is this file, or this directory; refused if it is neither of what was wanted.
+    /// Answers with this file or directory; denied if the type does not match.
     pub fn open(self, file: OwnedFd) {
         let kind = rustix::fs::fstat(&file).map(|status| FileType::from_raw_mode(status.st_mode));
         let names = match (self.request.kind, kind) {
-            (FileType::Directory, Ok(FileType::Directory)) => names(&file).ok(),
+            (FileType::Directory, Ok(FileType::Directory)) => list_entries(&file).ok(),
             (FileType::RegularFile, Ok(FileType::RegularFile)) => Some(Vec::new()),
             _ => None,
         };
@@ -170,33 +172,33 @@ impl PendingOpen {
 
     fn serve(self, file: OwnedFd, names: Vec<(OsString, u32)>) {
         let handle = {
-            let mut books = self.desk.books();
-            books.handles += 1;
-            let handle = books.handles;
-            books
+            let mut state = self.table.state();
+            state.handles += 1;
+            let handle = state.handles;
+            state
                 .opened
                 .insert(handle, Arc::new(OpenedFile { node: self.request.node, file, names }));
             handle
         };
         let unique = self.request.unique;
-        if !self.desk.settle(unique, &FuseReply::opened_as(unique, handle)) {
-            self.desk.close(handle);
+        if !self.table.settle(unique, &FuseReply::opened_with_handle(unique, handle)) {
+            self.table.close(handle);
         }
     }
 }
 
 impl Drop for PendingOpen {
     fn drop(&mut self) {
-        // Nothing waits any more once it was answered.
+        // An answered request no longer waits.
         let ParkedOpen { unique, refusal, .. } = self.request;
-        self.desk.settle(unique, &refusal.answer(unique));
+        self.table.settle(unique, &refusal.reply(unique));
     }
 }
 
-/// What is in a directory, as much of it as anybody lists.
-fn names(directory: &OwnedFd) -> rustix::io::Result<Vec<(OsString, u32)>> {
-    const MANY: usize = 1_000_000;
-    let entries = Dir::read_from(directory)?.take(MANY);
+/// Entries of a directory, up to a limit.
+fn list_entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(OsString, u32)>> {
+    const MAX_ENTRIES: usize = 1_000_000;
+    let entries = Dir::read_from(directory)?.take(MAX_ENTRIES);
     entries
         .map(|entry| {
             entry.map(|entry| {
@@ -209,15 +211,15 @@ fn names(directory: &OwnedFd) -> rustix::io::Result<Vec<(OsString, u32)>> {
         .collect()
 }
 
-/// Whether a process that has been sent a signal may go on waiting: it is neither to end nor
-/// to handle one.
+/// True if a process with a pending signal may go on waiting: the signal neither ends it nor has a
+/// handler.
 fn may_wait(pid: u32) -> bool {
-    // It may have called itself what is no text.
+    // The name of a process need not be UTF-8.
     std::fs::read(format!("/proc/{pid}/status"))
-        .is_ok_and(|status| may_wait_by(&String::from_utf8_lossy(&status)))
+        .is_ok_and(|status| may_wait_by_status(&String::from_utf8_lossy(&status)))
 }
 
-fn may_wait_by(status: &str) -> bool {
+fn may_wait_by_status(status: &str) -> bool {
     /// SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN and SIGTTOU.
     const STOPS: u64 = 0b1_1111 << 17;
     let set = |name: &str| {
@@ -232,18 +234,18 @@ fn may_wait_by(status: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::may_wait_by;
+    use super::may_wait_by_status;
 
     #[track_caller]
     fn check(pending: u64, blocked: u64, caught: u64, expect: bool) {
         let status = format!(
             "Name:\tcat\nSigPnd:\t0000000000000000\nShdPnd:\t{pending:016x}\nSigBlk:\t{blocked:016x}\nSigCgt:\t{caught:016x}\n"
         );
-        assert_eq!(may_wait_by(&status), expect, "{status}");
+        assert_eq!(may_wait_by_status(&status), expect, "{status}");
     }
 
     #[test]
-    fn who_is_stopped_goes_on_waiting_and_who_is_killed_does_not() {
+    fn stopped_caller_waits_on_and_killed_caller_does_not() {
         let bit = |number: u32| 1 << (number - 1);
         check(0, 0, 0, true);
         check(bit(19), 0, 0, true);

@@ -1,7 +1,8 @@
-//! Things of the host that nothing opens, shown to those who are about to open one of them.
+//! Placeholder nodes: entries of the host that are not open, shown to a process that is about to
+//! open one.
 //!
-//! The kernel finds a file name by name, and only opening the last of them says what is
-//! wanted. So whoever may be asked about is led there, past directories that stay shut.
+//! The kernel resolves a path name by name, and only the open of the last name shows the intent. So
+//! a process whose access may become a question is led there through directories that stay denied.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,21 +10,21 @@ use std::path::PathBuf;
 use ringfence_policy::AbsPath;
 use rustix::io::Errno;
 
-/// What stands at a name of the host.
+/// An entry of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostEntry {
     /// A directory.
     Directory,
-    /// A plain file that nobody may start.
+    /// A regular file without an execute bit.
     File,
-    /// One that is a program.
+    /// A regular file with an execute bit.
     Program,
     /// A symbolic link.
     Link(PathBuf),
 }
 
 impl HostEntry {
-    /// Its kind and permissions, as the kernel writes them: no more of it is shown.
+    /// File type and permissions, as the kernel writes them: nothing else of the entry is shown.
     pub(crate) fn mode(&self) -> u32 {
         match self {
             HostEntry::Directory => 0o040_111,
@@ -34,18 +35,18 @@ impl HostEntry {
     }
 }
 
-/// One of them.
+/// A placeholder.
 #[derive(Debug, Clone)]
 pub(crate) struct PlaceholderNode {
     pub(crate) path: AbsPath,
     pub(crate) lead: HostEntry,
-    /// What whoever may not have it is told.
+    /// The errno for a denied access.
     pub(crate) refusal: Errno,
-    /// How often the kernel was told of it, and has not forgotten.
+    /// Number of lookups that the kernel has not forgotten.
     lookups: u64,
 }
 
-/// All that the kernel knows of. They go when it forgets them.
+/// All placeholders that the kernel knows. The kernel's `Forget` removes them.
 #[derive(Debug, Default)]
 pub(crate) struct PlaceholderNodes {
     by_node: HashMap<u64, PlaceholderNode>,
@@ -53,23 +54,24 @@ pub(crate) struct PlaceholderNodes {
     made: u64,
 }
 
-/// Where their numbers begin: there are never as many props.
+/// First node number: the node tree never has as many nodes.
 const FIRST: u64 = 1 << 32;
 
-/// The kernel keeps names as long as it has memory. Somebody who looks for more than this is
-/// refused as if nobody could be asked.
-const MANY: usize = 16 * 1024;
+/// Most placeholders: the kernel keeps names as long as it has memory. Beyond it, an access is
+/// denied without a question.
+const MAX_PLACEHOLDERS: usize = 16 * 1024;
 
 impl PlaceholderNodes {
-    /// The node for what stands at `path`; `None` if there are too many.
+    /// The node for the entry at `path`; `None` if there are too many.
     pub(crate) fn show(&mut self, path: AbsPath, lead: HostEntry, refusal: Errno) -> Option<u64> {
         if let Some(node) = self.by_path.get(&path)
-            && let Some(ghost) = self.by_node.get_mut(node).filter(|ghost| ghost.lead == lead)
+            && let Some(placeholder) =
+                self.by_node.get_mut(node).filter(|placeholder| placeholder.lead == lead)
         {
-            ghost.lookups += 1;
+            placeholder.lookups += 1;
             return Some(*node);
         }
-        if self.by_node.len() >= MANY {
+        if self.by_node.len() >= MAX_PLACEHOLDERS {
             return None;
         }
         let node = FIRST + self.made;
@@ -84,13 +86,13 @@ impl PlaceholderNodes {
     }
 
     pub(crate) fn forget(&mut self, node: u64, lookups: u64) {
-        let Some(ghost) = self.by_node.get_mut(&node) else { return };
-        ghost.lookups = ghost.lookups.saturating_sub(lookups);
-        if ghost.lookups > 0 {
+        let Some(placeholder) = self.by_node.get_mut(&node) else { return };
+        placeholder.lookups = placeholder.lookups.saturating_sub(lookups);
+        if placeholder.lookups > 0 {
             return;
         }
-        if self.by_path.get(&ghost.path) == Some(&node) {
-            self.by_path.remove(&ghost.path);
+        if self.by_path.get(&placeholder.path) == Some(&node) {
+            self.by_path.remove(&placeholder.path);
         }
         self.by_node.remove(&node);
     }
@@ -105,35 +107,41 @@ mod tests {
     }
 
     #[test]
-    fn a_ghost_stays_until_the_kernel_has_forgotten_it() {
-        let mut ghosts = PlaceholderNodes::default();
-        let node = ghosts.show(path("/a"), HostEntry::File, Errno::NOENT).expect("room for one");
-        assert_eq!(ghosts.show(path("/a"), HostEntry::File, Errno::NOENT), Some(node));
-        ghosts.forget(node, 1);
-        assert!(ghosts.find(node).is_some());
-        ghosts.forget(node, 1);
-        assert!(ghosts.find(node).is_none() && ghosts.by_path.is_empty());
+    fn placeholder_stays_until_the_kernel_forgets_it() {
+        let mut placeholders = PlaceholderNodes::default();
+        let node =
+            placeholders.show(path("/a"), HostEntry::File, Errno::NOENT).expect("below the limit");
+        assert_eq!(placeholders.show(path("/a"), HostEntry::File, Errno::NOENT), Some(node));
+        placeholders.forget(node, 1);
+        assert!(placeholders.find(node).is_some());
+        placeholders.forget(node, 1);
+        assert!(placeholders.find(node).is_none() && placeholders.by_path.is_empty());
     }
 
     #[test]
-    fn what_is_another_thing_is_another_ghost() {
-        let mut ghosts = PlaceholderNodes::default();
-        let file = ghosts.show(path("/a"), HostEntry::File, Errno::NOENT).expect("room for one");
-        let directory =
-            ghosts.show(path("/a"), HostEntry::Directory, Errno::NOENT).expect("room for two");
+    fn changed_entry_gets_a_new_placeholder() {
+        let mut placeholders = PlaceholderNodes::default();
+        let file =
+            placeholders.show(path("/a"), HostEntry::File, Errno::NOENT).expect("below the limit");
+        let directory = placeholders
+            .show(path("/a"), HostEntry::Directory, Errno::NOENT)
+            .expect("below the limit");
         assert_ne!(file, directory);
-        ghosts.forget(file, 1);
-        assert_eq!(ghosts.show(path("/a"), HostEntry::Directory, Errno::NOENT), Some(directory));
+        placeholders.forget(file, 1);
+        assert_eq!(
+            placeholders.show(path("/a"), HostEntry::Directory, Errno::NOENT),
+            Some(directory)
+        );
     }
 
     #[test]
-    fn there_is_an_end_to_them() {
-        let mut ghosts = PlaceholderNodes::default();
-        let shown = (0..MANY + 10)
+    fn placeholders_are_bounded() {
+        let mut placeholders = PlaceholderNodes::default();
+        let shown = (0..MAX_PLACEHOLDERS + 10)
             .filter_map(|number| {
-                ghosts.show(path(&format!("/{number}")), HostEntry::File, Errno::NOENT)
+                placeholders.show(path(&format!("/{number}")), HostEntry::File, Errno::NOENT)
             })
             .count();
-        assert_eq!((shown, ghosts.by_node.len()), (MANY, MANY));
+        assert_eq!((shown, placeholders.by_node.len()), (MAX_PLACEHOLDERS, MAX_PLACEHOLDERS));
     }
 }

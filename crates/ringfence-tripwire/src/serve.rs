@@ -1,4 +1,4 @@
-//! Answering the kernel.
+//! Serves the requests of the kernel.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -9,143 +9,146 @@ use ringfence_policy::{AbsPath, Disguise};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::fuse_protocol::{EntryTtl, FuseEntry, FuseOp, FuseReply, FuseRequest, forgotten};
+use crate::fuse_protocol::{
+    EntryTtl, FuseEntry, FuseOp, FuseReply, FuseRequest, parse_forget_pairs,
+};
 use crate::nodes::{Node, NodeKind, NodeTree};
-use crate::open_table::{OpenTable, OpenedFile, ParkedOpen, PendingOpen, Refusal};
+use crate::open_table::{OpenRefusal, OpenTable, OpenedFile, ParkedOpen, PendingOpen};
 use crate::placeholders::{HostEntry, PlaceholderNode, PlaceholderNodes};
 use crate::serving_cpu::ServingCpu;
-use crate::{COVERS, ROOT, TripEvent};
+use crate::{MASKS, ROOT, TripEvent};
 
-/// Who is told.
+/// Receiver of trips.
 pub trait TripHandler: Send + Sync {
-    /// Somebody looks for `path`, which nothing opens. Answers whether the host has it: to
-    /// look for what is nowhere is nothing to tell of.
+    /// True if the host has `path`, which is not open: a lookup of an absent path is not reported.
     fn exists(&self, path: &AbsPath) -> bool;
 
-    /// Something was refused.
-    fn tripped(&self, trip: TripEvent);
+    /// Reports a denied access.
+    fn report_trip(&self, trip: TripEvent);
 
-    /// The answer to the process `pid` when it reads `path`, which a rule denies.
+    /// The disguise of the denied `path` for the process `pid`.
     fn disguise(&self, _path: &AbsPath, _pid: u32) -> Disguise {
         Disguise::Deny
     }
 
-    /// Whether anybody can be asked. If not, the rest is not wanted.
+    /// True if the user can be asked. If not, the other methods are not used.
     fn can_ask(&self) -> bool {
         false
     }
 
-    /// Somebody looks for a path that nothing opens. Answers what the host has there, if the
-    /// process of this number is on its way to open something that is to be asked about.
-    fn lead(&self, _path: &AbsPath, _pid: u32) -> Option<HostEntry> {
+    /// The entry of the host at a path that is not open, if the process `pid` is on its way to open
+    /// a path that becomes a question.
+    fn host_entry(&self, _path: &AbsPath, _pid: u32) -> Option<HostEntry> {
         None
     }
 
-    /// Something is about to be refused. The answer may come later, and from anywhere.
+    /// Handles an open that is about to be denied. The answer may come later, from any thread.
     fn ask(&self, trip: TripEvent, pending: PendingOpen) {
-        self.tripped(trip);
+        self.report_trip(trip);
         drop(pending);
     }
 }
 
-/// The file system, to be served by one thread.
+/// The file system, served by one thread.
 pub struct TripwireFs {
-    desk: Arc<OpenTable>,
-    scene: Arc<RwLock<NodeTree>>,
+    table: Arc<OpenTable>,
+    tree: Arc<RwLock<NodeTree>>,
     pub(crate) watcher: Arc<dyn TripHandler>,
     owner: (u32, u32),
     is_sealed: bool,
     pub(crate) can_ask: bool,
-    ghosts: PlaceholderNodes,
+    placeholders: PlaceholderNodes,
 }
 
-/// The node of the file system's own top, which holds the two trees.
+/// The node of the top directory, which holds the two trees.
 const TOP: u64 = 1;
-const COVERS_NODE: u64 = 2;
-/// In a list: a name that is not to be remembered.
-pub(crate) const NOBODY: u64 = 0;
-/// Props follow.
+const MASKS_NODE: u64 = 2;
+/// In a list: a name that the kernel must not cache.
+pub(crate) const NO_NODE: u64 = 0;
+/// First node number of the node tree.
 const FIRST: u64 = 3;
 
-/// How long the kernel may believe that a name is nowhere: it cannot be opened either way.
-const NOWHERE: u64 = 1;
+/// Seconds for which the kernel may cache that a name is absent.
+const ABSENT_TTL: u64 = 1;
 
-/// The longest name that file systems have.
-const LONGEST_NAME: usize = 255;
+/// Longest name of a file system.
+const MAX_NAME: usize = 255;
 
-/// Larger than any request: a name is at most 255 bytes, and nothing can be written here.
-const LONGEST: usize = 64 * 1024;
+/// Larger than any request: a name has at most 255 bytes, and nothing can be written here.
+const MAX_REQUEST: usize = 64 * 1024;
 
-/// How much the kernel may read before somebody wants it.
-const AHEAD: u32 = 128 * 1024;
+/// Bytes that the kernel may read ahead.
+const READ_AHEAD: u32 = 128 * 1024;
 
-/// The most that is read at a time.
-const LONGEST_READ: u32 = 1 << 20;
+/// Most bytes per read.
+const MAX_READ: u32 = 1 << 20;
 
 impl TripwireFs {
     /// `device` is an open `/dev/fuse` of a mount that belongs to `owner`.
     pub fn new(
         device: OwnedFd,
-        scene: Arc<RwLock<NodeTree>>,
+        tree: Arc<RwLock<NodeTree>>,
         watcher: Arc<dyn TripHandler>,
         owner: (u32, u32),
     ) -> Self {
         let can_ask = watcher.can_ask();
         Self {
-            desk: Arc::new(OpenTable::new(device)),
-            scene,
+            table: Arc::new(OpenTable::new(device)),
+            tree,
             watcher,
             owner,
             is_sealed: false,
             can_ask,
-            ghosts: PlaceholderNodes::default(),
+            placeholders: PlaceholderNodes::default(),
         }
     }
 
-    /// Serves until nobody has it mounted any more. The sandbox is built on `processor`.
+    /// Serves until the last mount is gone. The sandbox is built on CPU `processor`.
     pub fn serve(mut self, processor: Option<usize>) {
-        let mut buffer = vec![0; LONGEST];
-        let mut post = ServingCpu::at(processor);
+        let mut buffer = vec![0; MAX_REQUEST];
+        let mut serving_cpu = ServingCpu::new(processor);
         loop {
-            let length = match rustix::io::read(&self.desk.device, &mut buffer[..]) {
+            let length = match rustix::io::read(&self.table.device, &mut buffer[..]) {
                 Ok(length) => length,
-                // Nobody waits for it any more: the caller was interrupted before we looked.
+                // The caller was interrupted before we read the request.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
                 Err(_) => return,
             };
-            post.choose();
+            serving_cpu.update_pinning();
             let Some(request) = FuseRequest::parse(&buffer[..length]) else { return };
             if let Some(answer) = self.answer(&request) {
-                // A caller that died meanwhile needs none.
-                let _ = post.wake(request.pid, || rustix::io::write(&self.desk.device, &answer));
+                // The caller may have died meanwhile.
+                let _ = serving_cpu
+                    .wake(request.pid, || rustix::io::write(&self.table.device, &answer));
             }
         }
     }
 
     fn answer(&mut self, request: &FuseRequest<'_>) -> Option<Vec<u8>> {
         let unique = request.unique;
-        let scene = self.scene.clone();
-        let scene = scene.read().unwrap_or_else(PoisonError::into_inner);
+        let tree = self.tree.clone();
+        let tree = tree.read().unwrap_or_else(PoisonError::into_inner);
         Some(match request.ask {
             FuseOp::Forget(lookups) => {
-                self.ghosts.forget(request.node, lookups);
+                self.placeholders.forget(request.node, lookups);
                 return None;
             }
             FuseOp::ForgetMany(pairs) => {
-                forgotten(pairs).for_each(|(node, lookups)| self.ghosts.forget(node, lookups));
+                parse_forget_pairs(pairs)
+                    .for_each(|(node, lookups)| self.placeholders.forget(node, lookups));
                 return None;
             }
             FuseOp::Interrupt(waiting) => {
-                self.desk.interrupted(waiting);
+                self.table.handle_interrupt(waiting);
                 return None;
             }
             FuseOp::Hello { minor, flags } => {
-                FuseReply::hello(unique, minor, flags, if self.can_ask { AHEAD } else { 0 })
+                FuseReply::hello(unique, minor, flags, if self.can_ask { READ_AHEAD } else { 0 })
             }
             FuseOp::Statistics => FuseReply::statistics(unique),
             FuseOp::Flush => FuseReply::nothing(unique),
             FuseOp::Release(handle) => {
-                self.desk.close(handle);
+                self.table.close(handle);
                 FuseReply::nothing(unique)
             }
             FuseOp::Unknown => FuseReply::error(unique, Errno::NOSYS.raw_os_error()),
@@ -153,48 +156,48 @@ impl TripwireFs {
             FuseOp::Read { handle: 0, .. } => FuseReply::nothing(unique),
             FuseOp::Read { handle, offset, size } => self.read(unique, handle, offset, size),
             FuseOp::List { handle, offset, size, plus } if handle > 0 => {
-                self.listed(unique, handle, offset, size, plus)
+                self.list_opened(unique, handle, offset, size, plus)
             }
-            _ if request.node < FIRST => self.top(request, &scene),
-            _ => match scene.prop((request.node - FIRST) as usize) {
-                Some(prop) => return self.of_prop(request, prop, &scene),
-                None => match self.ghosts.find(request.node).cloned() {
-                    Some(ghost) => return self.of_ghost(request, &ghost),
+            _ if request.node < FIRST => self.answer_top(request, &tree),
+            _ => match tree.node((request.node - FIRST) as usize) {
+                Some(node) => return self.answer_node(request, node, &tree),
+                None => match self.placeholders.find(request.node).cloned() {
+                    Some(placeholder) => return self.answer_placeholder(request, &placeholder),
                     None => FuseReply::error(unique, Errno::STALE.raw_os_error()),
                 },
             },
         })
     }
 
-    /// The two directories that are nobody's but ours.
-    fn top(&mut self, request: &FuseRequest<'_>, scene: &NodeTree) -> Vec<u8> {
+    /// Answers for the top directory and the mask directory, which only ringfence uses.
+    fn answer_top(&mut self, request: &FuseRequest<'_>, tree: &NodeTree) -> Vec<u8> {
         let (unique, node) = (request.unique, request.node);
         match request.ask {
             FuseOp::Lookup(name) if node == TOP && name == ROOT => {
-                FuseReply::entry(unique, &self.entry(scene, 0))
+                FuseReply::entry(unique, &self.entry(tree, 0))
             }
-            FuseOp::Lookup(name) if node == TOP && name == COVERS => {
-                FuseReply::entry(unique, &self.directory(COVERS_NODE))
+            FuseOp::Lookup(name) if node == TOP && name == MASKS => {
+                FuseReply::entry(unique, &self.directory(MASKS_NODE))
             }
-            FuseOp::Lookup(name) if node == COVERS_NODE => match scene.cover_named(name) {
-                Some(at) => FuseReply::entry(unique, &self.entry(scene, at)),
+            FuseOp::Lookup(name) if node == MASKS_NODE => match tree.find_mask(name) {
+                Some(at) => FuseReply::entry(unique, &self.entry(tree, at)),
                 None => FuseReply::error(unique, Errno::NOENT.raw_os_error()),
             },
             FuseOp::Attributes => FuseReply::attributes(unique, &self.directory(node)),
             FuseOp::OpenDirectory if !self.is_sealed => FuseReply::opened(unique),
-            FuseOp::List { offset, size, plus, .. } if node == COVERS_NODE => {
-                let left = scene.covers().iter().enumerate().skip(offset as usize);
-                // No more than can fit: an entry has at least the length of its head.
+            FuseOp::List { offset, size, plus, .. } if node == MASKS_NODE => {
+                let left = tree.masks().iter().enumerate().skip(offset as usize);
+                // No more than can fit: an entry has at least the length of its header.
                 let named: Vec<_> = left
                     .take(size as usize / 24 + 1)
                     .map(|(number, at)| (number, number.to_string(), *at))
                     .collect();
                 let listed = named.iter().map(|(number, name, at)| {
-                    (*number as u64 + 1, name.as_ref(), self.entry(scene, *at))
+                    (*number as u64 + 1, name.as_ref(), self.entry(tree, *at))
                 });
                 let answer = FuseReply::list(unique, size, plus, listed);
-                // Who builds the sandbox lists them once, to the end.
-                self.is_sealed |= offset as usize >= scene.cover_count();
+                // The process that builds the sandbox lists them once, to the end.
+                self.is_sealed |= offset as usize >= tree.mask_count();
                 answer
             }
             FuseOp::List { .. } => FuseReply::nothing(unique),
@@ -203,60 +206,50 @@ impl TripwireFs {
         }
     }
 
-    /// Answers what is not asked about; `None` if whoever wants it waits.
-    fn of_prop(
+    /// Answers for a node of the tree; `None` if the caller waits.
+    fn answer_node(
         &mut self,
         request: &FuseRequest<'_>,
-        prop: &Node,
-        scene: &NodeTree,
+        node: &Node,
+        tree: &NodeTree,
     ) -> Option<Vec<u8>> {
         let unique = request.unique;
-        match self.disguise(request, prop) {
+        match self.disguise(request, node) {
             Disguise::Deny => {}
-            disguise => return self.of_disguised(request, prop, scene, disguise),
+            disguise => return self.answer_disguised(request, node, tree, disguise),
         }
         let refuse = |path: &AbsPath, operation: Operation| self.refuse(request, path, operation);
         Some(match request.ask {
-            FuseOp::Attributes => FuseReply::attributes(unique, &self.entry_of(request.node, prop)),
-            FuseOp::Lookup(name) => self.lookup(request, prop, name, scene),
-            FuseOp::ReadLink => match &prop.kind {
+            FuseOp::Attributes => FuseReply::attributes(unique, &self.entry_of(request.node, node)),
+            FuseOp::Lookup(name) => self.lookup(request, node, name, tree),
+            FuseOp::ReadLink => match &node.kind {
                 NodeKind::Link(target) => {
                     FuseReply::text(unique, target.as_os_str().as_encoded_bytes())
                 }
                 _ => FuseReply::error(unique, Errno::INVAL.raw_os_error()),
             },
-            FuseOp::Open(flags) if self.can_ask && prop.kind == NodeKind::DeniedFile => {
+            FuseOp::Open(flags) if self.can_ask && node.kind == NodeKind::DeniedFile => {
                 return self.wait(
                     request,
-                    &prop.path,
-                    wanted(flags),
-                    Refusal::Error(Errno::ACCESS),
+                    &node.path,
+                    open_operation(flags),
+                    OpenRefusal::Error(Errno::ACCESS),
                 );
             }
-            FuseOp::Open(flags) => refuse(&prop.path, wanted(flags)),
-            FuseOp::OpenDirectory if prop.kind == NodeKind::Directory => FuseReply::opened(unique),
+            FuseOp::Open(flags) => refuse(&node.path, open_operation(flags)),
+            FuseOp::OpenDirectory if node.kind == NodeKind::Directory => FuseReply::opened(unique),
             FuseOp::OpenDirectory if self.can_ask => {
                 return self.wait(
                     request,
-                    &prop.path,
+                    &node.path,
                     Operation::Read,
-                    Refusal::Error(Errno::ACCESS),
+                    OpenRefusal::Error(Errno::ACCESS),
                 );
             }
-            FuseOp::OpenDirectory => refuse(&prop.path, Operation::Read),
+            FuseOp::OpenDirectory => refuse(&node.path, Operation::Read),
             FuseOp::List { offset, size, plus, .. } => {
-                // The kernel makes nothing of these two, but programs expect them.
-                let own = [".", ".."].map(|name| {
-                    (OsStr::new(name), FuseEntry { node: NOBODY, ..self.directory(request.node) })
-                });
-                let is_shown = |at: &usize| {
-                    scene
-                        .prop(*at)
-                        .is_none_or(|child| self.disguise(request, child) != Disguise::Hide)
-                };
-                let shown = prop.children.iter().filter(|(_, at)| is_shown(at));
-                let named = shown.map(|(name, at)| (name.as_os_str(), self.entry(scene, *at)));
-                let entries = own.into_iter().chain(named).enumerate().skip(offset as usize);
+                let listed = self.list_children(request, node, tree);
+                let entries = listed.into_iter().enumerate().skip(offset as usize);
                 FuseReply::list(
                     unique,
                     size,
@@ -264,12 +257,12 @@ impl TripwireFs {
                     entries.map(|(number, (name, entry))| (number as u64 + 1, name, entry)),
                 )
             }
-            FuseOp::Access(mask) => match (&prop.kind, mask) {
+            FuseOp::Access(mask) => match (&node.kind, mask) {
                 (_, 0) => FuseReply::nothing(unique),
                 (NodeKind::DeniedFile | NodeKind::DeniedDirectory, mask) => {
-                    refuse(&prop.path, accessed(mask))
+                    refuse(&node.path, access_operation(mask))
                 }
-                // Nothing can be written here, and to ask is not to try.
+                // Nothing can be written here, and an access check is not an attempt.
                 (_, mask) if mask & WRITE != 0 => {
                     FuseReply::error(unique, Errno::ACCESS.raw_os_error())
                 }
@@ -278,12 +271,31 @@ impl TripwireFs {
                 }
                 _ => FuseReply::nothing(unique),
             },
-            _ => self.changed(request, &prop.path),
+            _ => self.refuse_change(request, &node.path),
         })
     }
 
-    /// Nothing is changed here.
-    pub(crate) fn changed(&self, request: &FuseRequest<'_>, path: &AbsPath) -> Vec<u8> {
+    /// The entries of a directory without hidden ones, `.` and `..` first: the kernel ignores those
+    /// two, but programs expect them.
+    fn list_children<'a>(
+        &self,
+        request: &FuseRequest<'_>,
+        node: &'a Node,
+        tree: &NodeTree,
+    ) -> Vec<(&'a OsStr, FuseEntry)> {
+        let own = [".", ".."].map(|name| {
+            (OsStr::new(name), FuseEntry { node: NO_NODE, ..self.directory(request.node) })
+        });
+        let is_shown = |at: &usize| {
+            tree.node(*at).is_none_or(|child| self.disguise(request, child) != Disguise::Hide)
+        };
+        let listed = node.children.iter().filter(|(_, at)| is_shown(at));
+        let named = listed.map(|(name, at)| (name.as_os_str(), self.entry(tree, *at)));
+        own.into_iter().chain(named).collect()
+    }
+
+    /// Denies a change.
+    pub(crate) fn refuse_change(&self, request: &FuseRequest<'_>, path: &AbsPath) -> Vec<u8> {
         match request.ask {
             FuseOp::Make(name) => self.refuse(request, &path.join(name), Operation::Create),
             FuseOp::Remove(name) => self.refuse(request, &path.join(name), Operation::Write),
@@ -293,21 +305,25 @@ impl TripwireFs {
         }
     }
 
-    fn of_ghost(&mut self, request: &FuseRequest<'_>, ghost: &PlaceholderNode) -> Option<Vec<u8>> {
+    fn answer_placeholder(
+        &mut self,
+        request: &FuseRequest<'_>,
+        placeholder: &PlaceholderNode,
+    ) -> Option<Vec<u8>> {
         let unique = request.unique;
-        Some(match (request.ask, &ghost.lead) {
+        Some(match (request.ask, &placeholder.lead) {
             (FuseOp::Attributes, lead) => {
-                FuseReply::attributes(unique, &self.ghost_entry(request.node, lead))
+                FuseReply::attributes(unique, &self.placeholder_entry(request.node, lead))
             }
             (FuseOp::Lookup(name), HostEntry::Directory) => {
-                let path = ghost.path.join(name);
-                self.lead(request, &path, ghost.refusal).unwrap_or_else(|| {
-                    self.watcher.tripped(TripEvent {
+                let path = placeholder.path.join(name);
+                self.reply_placeholder(request, &path, placeholder.refusal).unwrap_or_else(|| {
+                    self.watcher.report_trip(TripEvent {
                         path,
                         operation: Operation::Read,
                         pid: request.pid,
                     });
-                    FuseReply::error(unique, ghost.refusal.raw_os_error())
+                    FuseReply::error(unique, placeholder.refusal.raw_os_error())
                 })
             }
             (FuseOp::ReadLink, HostEntry::Link(target)) => {
@@ -316,22 +332,24 @@ impl TripwireFs {
             (FuseOp::Open(flags), HostEntry::File | HostEntry::Program) => {
                 return self.wait(
                     request,
-                    &ghost.path,
-                    wanted(flags),
-                    Refusal::Error(ghost.refusal),
+                    &placeholder.path,
+                    open_operation(flags),
+                    OpenRefusal::Error(placeholder.refusal),
                 );
             }
             (FuseOp::OpenDirectory, HostEntry::Directory) => {
                 return self.wait(
                     request,
-                    &ghost.path,
+                    &placeholder.path,
                     Operation::Read,
-                    Refusal::Error(ghost.refusal),
+                    OpenRefusal::Error(placeholder.refusal),
                 );
             }
             (FuseOp::Access(0), _) => FuseReply::nothing(unique),
-            (FuseOp::Access(mask), _) => self.refuse(request, &ghost.path, accessed(mask)),
-            _ => self.changed(request, &ghost.path),
+            (FuseOp::Access(mask), _) => {
+                self.refuse(request, &placeholder.path, access_operation(mask))
+            }
+            _ => self.refuse_change(request, &placeholder.path),
         })
     }
 
@@ -341,17 +359,17 @@ impl TripwireFs {
         path: &AbsPath,
         operation: Operation,
     ) -> Vec<u8> {
-        self.watcher.tripped(TripEvent { path: path.clone(), operation, pid: request.pid });
+        self.watcher.report_trip(TripEvent { path: path.clone(), operation, pid: request.pid });
         FuseReply::error(request.unique, Errno::ACCESS.raw_os_error())
     }
 
-    /// Lets whoever wants to open something wait.
+    /// Parks an open until it is answered.
     pub(crate) fn wait(
         &self,
         request: &FuseRequest<'_>,
         path: &AbsPath,
         operation: Operation,
-        refusal: Refusal,
+        refusal: OpenRefusal,
     ) -> Option<Vec<u8>> {
         let kind = if request.ask == FuseOp::OpenDirectory {
             FileType::Directory
@@ -359,29 +377,29 @@ impl TripwireFs {
             FileType::RegularFile
         };
         let waiting = ParkedOpen { unique: request.unique, node: request.node, kind, refusal };
-        let pending = PendingOpen::begin(&self.desk, request.pid, waiting);
+        let pending = PendingOpen::begin(&self.table, request.pid, waiting);
         self.watcher.ask(TripEvent { path: path.clone(), operation, pid: request.pid }, pending);
         None
     }
 
-    /// What the host has at `path`, for somebody who is on the way to be asked about.
-    fn lead(
+    /// A placeholder for the host's entry at `path`, if the process is on its way to a question.
+    fn reply_placeholder(
         &mut self,
         request: &FuseRequest<'_>,
         path: &AbsPath,
         refusal: Errno,
     ) -> Option<Vec<u8>> {
-        let lead = self.watcher.lead(path, request.pid).filter(|_| self.can_ask)?;
-        let node = self.ghosts.show(path.clone(), lead.clone(), refusal)?;
-        Some(FuseReply::entry(request.unique, &self.ghost_entry(node, &lead)))
+        let lead = self.watcher.host_entry(path, request.pid).filter(|_| self.can_ask)?;
+        let node = self.placeholders.show(path.clone(), lead.clone(), refusal)?;
+        Some(FuseReply::entry(request.unique, &self.placeholder_entry(node, &lead)))
     }
 
-    /// A part of what was opened for somebody.
+    /// Reads from a file that was opened by an answer.
     fn read(&self, unique: u64, handle: u64, offset: u64, size: u32) -> Vec<u8> {
-        let Some(opened) = self.desk.opened(handle) else {
+        let Some(opened) = self.table.opened(handle) else {
             return FuseReply::error(unique, Errno::BADF.raw_os_error());
         };
-        let mut bytes = vec![0; size.min(LONGEST_READ) as usize];
+        let mut bytes = vec![0; size.min(MAX_READ) as usize];
         match rustix::io::retry_on_intr(|| {
             rustix::io::pread(&opened.file, bytes.as_mut_slice(), offset)
         }) {
@@ -390,14 +408,14 @@ impl TripwireFs {
         }
     }
 
-    fn listed(&self, unique: u64, handle: u64, offset: u64, size: u32, plus: bool) -> Vec<u8> {
-        let Some(opened) = self.desk.opened(handle) else {
+    fn list_opened(&self, unique: u64, handle: u64, offset: u64, size: u32, plus: bool) -> Vec<u8> {
+        let Some(opened) = self.table.opened(handle) else {
             return FuseReply::error(unique, Errno::BADF.raw_os_error());
         };
         let names = opened.names.iter().enumerate().skip(offset as usize);
-        // Each asks for itself: of none is more told than that it is there.
+        // Each entry needs its own question: only name and type are shown.
         let entries = names.map(|(at, (name, mode))| {
-            (at as u64 + 1, name.as_os_str(), FuseEntry { mode: *mode, ..self.directory(NOBODY) })
+            (at as u64 + 1, name.as_os_str(), FuseEntry { mode: *mode, ..self.directory(NO_NODE) })
         });
         FuseReply::list(unique, size, plus, entries)
     }
@@ -405,57 +423,57 @@ impl TripwireFs {
     fn lookup(
         &mut self,
         request: &FuseRequest<'_>,
-        prop: &Node,
+        node: &Node,
         name: &OsStr,
-        scene: &NodeTree,
+        tree: &NodeTree,
     ) -> Vec<u8> {
         let unique = request.unique;
-        if let Some(at) = prop.children.get(name) {
-            return FuseReply::entry(unique, &self.entry(scene, *at));
+        if let Some(at) = node.children.get(name) {
+            return FuseReply::entry(unique, &self.entry(tree, *at));
         }
-        if name.len() > LONGEST_NAME {
+        if name.len() > MAX_NAME {
             return FuseReply::error(unique, Errno::NAMETOOLONG.raw_os_error());
         }
-        let path = prop.path.join(name);
-        let refusal = if matches!(prop.kind, NodeKind::Directory | NodeKind::Passage) {
+        let path = node.path.join(name);
+        let refusal = if matches!(node.kind, NodeKind::Directory | NodeKind::Passage) {
             Errno::NOENT
         } else {
             Errno::ACCESS
         };
         if self.can_ask
-            && let Some(led) = self.lead(request, &path, refusal)
+            && let Some(reply) = self.reply_placeholder(request, &path, refusal)
         {
-            return led;
+            return reply;
         }
         if refusal == Errno::NOENT && !self.watcher.exists(&path) {
-            // With an asker it may be made and mounted in the next moment.
-            return FuseReply::absent(unique, if self.can_ask { 0 } else { NOWHERE });
+            // With an asker it may be created and mounted in the next moment.
+            return FuseReply::absent(unique, if self.can_ask { 0 } else { ABSENT_TTL });
         }
-        self.watcher.tripped(TripEvent { path, operation: Operation::Read, pid: request.pid });
+        self.watcher.report_trip(TripEvent { path, operation: Operation::Read, pid: request.pid });
         FuseReply::error(unique, refusal.raw_os_error())
     }
 
-    pub(crate) fn entry(&self, scene: &NodeTree, at: usize) -> FuseEntry {
-        match scene.prop(at) {
-            Some(prop) => self.entry_of(at as u64 + FIRST, prop),
+    pub(crate) fn entry(&self, tree: &NodeTree, at: usize) -> FuseEntry {
+        match tree.node(at) {
+            Some(node) => self.entry_of(at as u64 + FIRST, node),
             None => self.directory(at as u64 + FIRST),
         }
     }
 
-    fn entry_of(&self, node: u64, prop: &Node) -> FuseEntry {
-        let size = if let NodeKind::Link(target) = &prop.kind {
+    fn entry_of(&self, number: u64, node: &Node) -> FuseEntry {
+        let size = if let NodeKind::Link(target) = &node.kind {
             target.as_os_str().len() as u64
         } else {
             0
         };
-        let entry = FuseEntry { mode: prop.kind.mode(), size, ..self.directory(node) };
-        match prop.kind {
+        let entry = FuseEntry { mode: node.kind.mode(), size, ..self.directory(number) };
+        match node.kind {
             NodeKind::DeniedFile | NodeKind::DeniedDirectory | NodeKind::Passage
                 if self.can_ask =>
             {
                 self.as_opened(FuseEntry { lasts: EntryTtl::Name, ..entry })
             }
-            // A disguise depends on the process and on the policy of the moment.
+            // A disguise depends on the process and on the policy in force.
             NodeKind::DeniedFile | NodeKind::DeniedDirectory => {
                 FuseEntry { lasts: EntryTtl::Name, ..entry }
             }
@@ -463,7 +481,7 @@ impl TripwireFs {
         }
     }
 
-    fn ghost_entry(&self, node: u64, lead: &HostEntry) -> FuseEntry {
+    fn placeholder_entry(&self, node: u64, lead: &HostEntry) -> FuseEntry {
         let size =
             if let HostEntry::Link(target) = lead { target.as_os_str().len() as u64 } else { 0 };
         self.as_opened(FuseEntry {
@@ -474,7 +492,7 @@ impl TripwireFs {
         })
     }
 
-    /// With the host's own size, as long as somebody has it open: nobody else gets to know.
+    /// Adds the host's own size and mode while the file is open: no other caller sees them.
     pub(crate) fn as_opened(&self, entry: FuseEntry) -> FuseEntry {
         const KIND: u32 = 0o170_000;
         let status = |opened: Arc<OpenedFile>| {
@@ -482,7 +500,7 @@ impl TripwireFs {
                 .ok()
                 .filter(|status| status.st_mode & KIND == entry.mode & KIND)
         };
-        match self.desk.open_of(entry.node).and_then(status) {
+        match self.table.find_open(entry.node).and_then(status) {
             Some(status) => FuseEntry {
                 mode: status.st_mode,
                 size: status.st_size as u64,
@@ -510,9 +528,9 @@ impl TripwireFs {
 const READ: u32 = 4;
 pub(crate) const WRITE: u32 = 2;
 
-/// What an open with these flags is for.
-pub(crate) fn wanted(flags: u32) -> Operation {
-    /// The kernel's own mark of an open that is for executing.
+/// The operation that open flags ask for.
+pub(crate) fn open_operation(flags: u32) -> Operation {
+    /// The kernel's internal flag for an open to execute.
     const EXECUTE: u32 = 0x20;
     const WRITING: u32 = 3;
     if flags & EXECUTE != 0 {
@@ -524,8 +542,8 @@ pub(crate) fn wanted(flags: u32) -> Operation {
     }
 }
 
-/// What a question whether one may is about.
-pub(crate) fn accessed(mask: u32) -> Operation {
+/// The operation that an access check asks for.
+pub(crate) fn access_operation(mask: u32) -> Operation {
     if mask & WRITE != 0 {
         Operation::Write
     } else if mask & READ != 0 {

@@ -1,4 +1,4 @@
-//! Where the one who answers waits.
+//! CPU on which the serving thread waits.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -6,59 +6,59 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 
-use crate::company::{CpuContention, only};
+use crate::cpu_contention::{CpuContention, cpu_set_of};
 
-/// Where we wait for questions. On the processor of whoever asks, one is answered by a switch
-/// to us and back; elsewhere, each time a processor would have to be woken.
+/// CPU placement of the serving thread. On the caller's CPU, a request is answered by a switch to
+/// us and back; elsewhere an idle CPU has to be woken each time.
 ///
-/// While a sandbox is built, one question follows the other, all from one processor. Later
-/// we stay where we are as long as nobody else runs, and bring there who asks.
+/// While a sandbox is built, requests follow each other, all from one CPU. Later the thread stays
+/// on its CPU while no other process runs, and wakes callers there.
 pub(crate) struct ServingCpu {
-    company: Option<CpuContention>,
-    /// Where else we may be.
-    away: Option<CpuSet>,
-    is_kept: bool,
+    contention: Option<CpuContention>,
+    /// Affinity before pinning.
+    affinity: Option<CpuSet>,
+    is_pinned: bool,
     since: Instant,
 }
 
 impl ServingCpu {
-    /// So long a sandbox may take to be built.
-    const BUILT: Duration = Duration::from_millis(20);
+    /// Longest time to build a sandbox.
+    const BUILD_TIME: Duration = Duration::from_millis(20);
 
-    pub(crate) fn at(processor: Option<usize>) -> Self {
+    pub(crate) fn new(processor: Option<usize>) -> Self {
         let proc = rustix::fs::open("/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-        let company = proc.and_then(|proc| CpuContention::of(proc.as_fd()));
-        let away = rustix::thread::sched_getaffinity(None).ok();
-        let mut post = Self { company, away, is_kept: false, since: Instant::now() };
-        post.is_kept = processor.is_some_and(|processor| post.keep(processor));
-        post
+        let contention = proc.and_then(|proc| CpuContention::from_proc(proc.as_fd()));
+        let affinity = rustix::thread::sched_getaffinity(None).ok();
+        let mut serving = Self { contention, affinity, is_pinned: false, since: Instant::now() };
+        serving.is_pinned = processor.is_some_and(|processor| serving.pin(processor));
+        serving
     }
 
-    fn keep(&self, processor: usize) -> bool {
-        self.away.is_some() && rustix::thread::sched_setaffinity(None, &only(processor)).is_ok()
+    fn pin(&self, processor: usize) -> bool {
+        self.affinity.is_some()
+            && rustix::thread::sched_setaffinity(None, &cpu_set_of(processor)).is_ok()
     }
 
-    /// Stays, or goes wherever there is room.
-    pub(crate) fn choose(&mut self) {
-        if self.since.elapsed() < Self::BUILT {
+    /// Stays pinned, or unpins if the machine is busy.
+    pub(crate) fn update_pinning(&mut self) {
+        if self.since.elapsed() < Self::BUILD_TIME {
             return;
         }
-        match (self.company.as_ref().is_some_and(CpuContention::is_none), self.is_kept) {
-            (true, false) => self.is_kept = self.keep(rustix::thread::sched_getcpu()),
+        match (self.contention.as_ref().is_some_and(CpuContention::is_low), self.is_pinned) {
+            (true, false) => self.is_pinned = self.pin(rustix::thread::sched_getcpu()),
             (false, true) => {
-                self.is_kept = self
-                    .away
-                    .as_ref()
-                    .is_none_or(|away| rustix::thread::sched_setaffinity(None, away).is_err())
+                self.is_pinned = self.affinity.as_ref().is_none_or(|affinity| {
+                    rustix::thread::sched_setaffinity(None, affinity).is_err()
+                })
             }
             _ => {}
         }
     }
 
     pub(crate) fn wake<T>(&self, other: u32, wake: impl FnOnce() -> T) -> T {
-        match &self.company {
-            Some(company) if self.is_kept && self.since.elapsed() >= Self::BUILT => {
-                company.wake(other as i32, wake)
+        match &self.contention {
+            Some(contention) if self.is_pinned && self.since.elapsed() >= Self::BUILD_TIME => {
+                contention.wake(other as i32, wake)
             }
             _ => wake(),
         }
