@@ -1,10 +1,10 @@
-//! Output that is kept: the first and the last of it, and how much lay between.
+//! Bounded capture of output: its beginning, its end, and the count of bytes between.
 
 use std::collections::VecDeque;
 
 use ringfence_api::StreamOutput;
 
-/// Bytes of one stream within a bound.
+/// Bytes of one stream within a limit.
 #[derive(Debug)]
 pub struct BoundedCapture {
     head: Vec<u8>,
@@ -14,17 +14,17 @@ pub struct BoundedCapture {
 }
 
 impl BoundedCapture {
-    /// Keeps so many bytes in all.
+    /// Keeps `limit` bytes in all.
     pub fn new(limit: usize) -> Self {
         Self { head: Vec::new(), tail: VecDeque::new(), half: limit / 2, dropped: 0 }
     }
 
-    /// Adds what was written next.
+    /// Adds the next bytes.
     pub fn push(&mut self, bytes: &[u8]) {
-        let room = self.half - self.head.len();
-        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        let space = self.half - self.head.len();
+        let (first, rest) = bytes.split_at(space.min(bytes.len()));
         self.head.extend_from_slice(first);
-        // Of a piece longer than the tail, only its end can stay.
+        // Of a piece longer than the tail, only its end is kept.
         let skipped = rest.len().saturating_sub(self.half);
         let rest = &rest[skipped..];
         let over = (self.tail.len() + rest.len()).saturating_sub(self.half);
@@ -33,7 +33,7 @@ impl BoundedCapture {
         self.tail.extend(rest);
     }
 
-    /// What is kept.
+    /// The kept output.
     pub fn finish(self) -> StreamOutput {
         StreamOutput { head: self.head, tail: self.tail.into(), dropped: self.dropped }
     }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_kept_and_the_middle_is_counted() {
+    fn both_ends_are_kept_and_the_middle_is_counted() {
         check(8, &["abc"], "abc", "", 0);
         check(8, &["abcdefgh"], "abcd", "efgh", 0);
         check(8, &["abcdefghij"], "abcd", "ghij", 2);

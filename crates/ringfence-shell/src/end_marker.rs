@@ -1,50 +1,52 @@
-//! Hearing the end of a command among whatever else is said.
+//! Detection of the end of a command in the shell's report stream.
 
 use crate::EndMarker;
 
-/// What is heard where a shell tells of an end. Everything that it starts can write there as
-/// well, so all that does not hold the word counts as noise.
+/// Reader of the report stream. Every process that the shell starts can write there as well, so
+/// text without the marker counts as noise.
 #[derive(Debug, Default)]
 pub struct EndMarkerReader {
-    /// The end of what was heard, in which a word may have begun.
+    /// The last bytes read, in which a marker may have begun.
     kept: Vec<u8>,
     noise: usize,
 }
 
 impl EndMarkerReader {
-    /// So many bytes of noise are borne with during one command: too few to guess a word.
-    const BORNE: usize = 64 * 1024;
+    /// Bytes of noise accepted per command: too few to guess a marker.
+    const MAX_NOISE: usize = 64 * 1024;
 
-    /// The longest that is said of an end, less one byte.
-    const LONGEST: usize = " 255 ".len() + EndMarker::LENGTH;
+    /// Longest report of an end, less one byte.
+    const MAX_REPORT: usize = " 255 ".len() + EndMarker::LENGTH;
 
-    /// Hears more; answers the status of the command that was to say `word`, if that was said.
-    pub fn hear(&mut self, said: &[u8], word: &EndMarker) -> Option<i32> {
-        self.kept.extend_from_slice(said);
-        self.noise += said.len();
-        if let Some(status) = ended(&self.kept, word) {
+    /// Reads more bytes; returns the status of the command with the marker `word`, if its report is
+    /// complete.
+    pub fn push(&mut self, bytes: &[u8], word: &EndMarker) -> Option<i32> {
+        self.kept.extend_from_slice(bytes);
+        self.noise += bytes.len();
+        if let Some(status) = find_status(&self.kept, word) {
             return Some(status);
         }
-        let over = self.kept.len().saturating_sub(Self::LONGEST);
+        let over = self.kept.len().saturating_sub(Self::MAX_REPORT);
         self.kept.drain(..over);
         None
     }
 
-    /// Whether it is so loud that nobody should go on listening.
-    pub fn is_loud(&self) -> bool {
-        self.noise > Self::BORNE
+    /// True if there is too much noise to go on.
+    pub fn is_too_noisy(&self) -> bool {
+        self.noise > Self::MAX_NOISE
     }
 }
 
-/// The status that stands before `word`: between two spaces, so that whatever was written
-/// before it is not taken for a part of it. What a shell says, it says in one piece.
-fn ended(said: &[u8], word: &EndMarker) -> Option<i32> {
+/// The status before `word`: between two spaces, so that earlier text is not taken for a part of
+/// it. The shell writes its report in one piece.
+fn find_status(bytes: &[u8], word: &EndMarker) -> Option<i32> {
     let word = word.text().as_bytes();
-    said.windows(word.len() + 1)
+    bytes
+        .windows(word.len() + 1)
         .enumerate()
         .filter(|(_, window)| window.strip_suffix(b"\n") == Some(word))
         .find_map(|(at, _)| {
-            let before = said[..at].strip_suffix(b" ")?;
+            let before = bytes[..at].strip_suffix(b" ")?;
             let digits = before
                 .rsplit(|byte| *byte == b' ')
                 .next()
@@ -68,19 +70,19 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(said: &[&str], status: Option<i32>) {
-        let mut hearing = EndMarkerReader::default();
+    fn check(bytes: &[&str], status: Option<i32>) {
+        let mut reader = EndMarkerReader::default();
         let text = |piece: &&str| piece.replace("WORD", word().text()).into_bytes();
-        let heard = said
+        let found = bytes
             .iter()
             .map(text)
-            .fold(None, |heard: Option<i32>, piece| heard.or(hearing.hear(&piece, &word())));
-        assert_eq!(heard, status, "{said:?}");
+            .fold(None, |found: Option<i32>, piece| found.or(reader.push(&piece, &word())));
+        assert_eq!(found, status, "{bytes:?}");
     }
 
-    /// Promise: P48
+    /// Promise: end-marker
     #[test]
-    fn an_end_is_told_by_its_word_alone() {
+    fn only_the_marker_reports_an_end() {
         check(&[" 0 WORD\n"], Some(0));
         check(&[" 255 WORD\n"], Some(255));
         for wrong in [
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_around_an_end_changes_nothing() {
+    fn noise_around_a_report_is_ignored() {
         check(&["1", " 0 WORD\n"], Some(0));
         check(&[" 1", " 0 WORD\n"], Some(0));
         check(&["noise 7 \n\n", " 12 WORD\n more 3 WORD\n"], Some(12));
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_may_come_in_pieces() {
+    fn report_may_come_in_pieces() {
         let whole = format!("{} 203 WORD\n", "x".repeat(50)).replace("WORD", word().text());
         for at in 0..whole.len() {
             check(&[&whole[..at], &whole[at..]], Some(203));
@@ -116,11 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listens_for_ever() {
-        let mut hearing = EndMarkerReader::default();
-        assert_eq!(hearing.hear(&[b'x'; EndMarkerReader::BORNE], &word()), None);
-        assert!(!hearing.is_loud());
-        hearing.hear(b"x", &word());
-        assert!(hearing.is_loud());
+    fn noise_is_bounded() {
+        let mut reader = EndMarkerReader::default();
+        assert_eq!(reader.push(&[b'x'; EndMarkerReader::MAX_NOISE], &word()), None);
+        assert!(!reader.is_too_noisy());
+        reader.push(b"x", &word());
+        assert!(reader.is_too_noisy());
     }
 }

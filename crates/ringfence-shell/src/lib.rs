@@ -1,11 +1,10 @@
-//! A shell that lives on from one command to the next: what it is told, and how it tells
-//! that a command has ended.
+//! Persistent shell: the script it reads, and the detection of the end of each command.
 //!
-//! The shell reads a script that never ends from a pipe that only it has: programs started by
-//! it do not get that descriptor. Each command is a few lines of the script, and the last of
-//! them says a word that nobody has seen before. Until the command has ended that line lies
-//! in the pipe unread, so whatever a command prints or writes, and wherever, it cannot say
-//! that word. The word comes back by a pipe of its own, on which everything else is noise.
+//! The shell reads an endless script from a pipe that only it has: programs started by it do not
+//! get that fd. Each command is a few lines of the script, and the last of them prints a fresh
+//! random marker. Until the command has ended that line is unread in the pipe, so no output of a
+//! command can contain the marker. The marker comes back on a channel of its own, on which all
+//! other text is noise.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +15,6 @@ mod script;
 pub use capture::BoundedCapture;
 pub use end_marker::EndMarkerReader;
 pub use script::{
-    EndMarker, LineError, RUNNER, RUNNER_TEXT, ShellKind, ShellLine, StdinMode, prelude, refitting,
-    script, telling,
+    EndMarker, LineError, RUNNER, RUNNER_TEXT, ShellKind, ShellLine, StdinMode, prelude,
+    redirection_line, report_line, script,
 };

@@ -1,4 +1,4 @@
-//! The lines of the script.
+//! Script lines for a persistent shell.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,28 +6,27 @@ use std::path::Path;
 
 use ringfence_api::Errors;
 
-/// A file in the sandbox through which every command goes: a shell can be made to return
-/// from a file that it reads, whatever it is in the middle of, but not from what it was told
-/// directly.
+/// A file in the sandbox through which every command goes: an interrupted shell can return from a
+/// file that it reads, but not from its script.
 pub const RUNNER: &str = "/run/shell";
 
-/// What stands in [`RUNNER`].
+/// The content of [`RUNNER`].
 pub const RUNNER_TEXT: &str = "eval \"$__ringfence_line\"\n";
 
-/// What is known of a shell.
+/// The kind of a shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShellKind {
     /// GNU bash.
     Bash,
-    /// The Z shell, in which `command` finds nothing that is built in.
+    /// The Z shell, in which `command` finds no builtins.
     Zsh,
-    /// Any other that speaks as the standard says.
+    /// Any other POSIX shell.
     Plain,
 }
 
 impl ShellKind {
-    /// By the name of the program.
-    pub fn of(program: &Path) -> Self {
+    /// The kind by the name of the program.
+    pub fn from_program(program: &Path) -> Self {
         match program.file_name().map(OsStr::as_bytes) {
             Some(b"bash") => ShellKind::Bash,
             Some(b"zsh") => ShellKind::Zsh,
@@ -35,8 +34,8 @@ impl ShellKind {
         }
     }
 
-    /// The number under which a shell is given its script. It reads it under another one, and
-    /// closes this. Not every shell knows numbers of two digits.
+    /// The fd under which a shell is given its script. It reads the script under another one, and
+    /// closes this. Not every shell supports fds of two digits.
     pub fn script(self) -> i32 {
         match self {
             ShellKind::Bash => 63,
@@ -44,7 +43,7 @@ impl ShellKind {
         }
     }
 
-    /// The number under which a shell has what the next command is to read.
+    /// The fd of the input for the next command.
     pub fn input(self) -> i32 {
         match self {
             ShellKind::Bash => 62,
@@ -52,7 +51,7 @@ impl ShellKind {
         }
     }
 
-    /// `exec`, whatever else somebody has called so.
+    /// The `exec` builtin, even if a function or alias has that name.
     fn exec(self) -> &'static str {
         match self {
             ShellKind::Bash | ShellKind::Plain => "\\command exec",
@@ -60,7 +59,7 @@ impl ShellKind {
         }
     }
 
-    /// The number under which a shell tells that a command has ended.
+    /// The fd to which a shell reports the end of a command.
     pub fn report(self) -> i32 {
         match self {
             ShellKind::Bash => 61,
@@ -69,15 +68,15 @@ impl ShellKind {
     }
 }
 
-/// A word that nobody has seen before.
+/// A fresh random marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndMarker(String);
 
 impl EndMarker {
-    /// How long each is. A shell reads its script byte by byte, so each byte takes its time.
+    /// Length of a marker. A shell reads its script byte by byte, so each byte takes time.
     pub const LENGTH: usize = 6;
 
-    /// Out of bytes that nobody can guess.
+    /// A marker from random bytes.
     pub fn new(random: [u8; Self::LENGTH]) -> Self {
         const LETTERS: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.";
@@ -89,81 +88,81 @@ impl EndMarker {
     }
 }
 
-/// Why something is no command for a shell.
+/// Reason why a text cannot be a shell command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// No shell can be told of it.
-    #[error("the command has a NUL byte at position {0}, and no shell takes one")]
+    /// A NUL byte.
+    #[error("the command has a NUL byte at position {0}, which no shell accepts")]
     Nul(usize),
 }
 
-/// How bash tells of an end: an alias, for it is quick, and a function by the same name for a
-/// shell whose aliases somebody has taken away.
-const TELL: &str = "@";
+/// Name of bash's report: an alias, which is quick, and a function of the same name for a shell
+/// whose aliases were removed.
+const REPORT: &str = "@";
 
-/// A function that sets `$?`: telling of an end sets it to 0, and the next command reads what the
-/// one before it left.
+/// A function that sets `$?`: a report sets it to 0, but the next command must see the status of
+/// the one before.
 const STATUS: &str = "__ringfence_status";
 
-/// What a shell is told first.
+/// The first lines of the script.
 pub fn prelude(kind: ShellKind, program: &[u8]) -> Vec<u8> {
     let (given, report) = (kind.script(), kind.report());
     let own = match kind {
         ShellKind::Bash => format!(
-            "shopt -s expand_aliases; {TELL}() {{ builtin echo \" $?\" \"$1\" >&{report}; }}; alias {TELL}='\\builtin echo \" $?\" >&{report}'; "
+            "shopt -s expand_aliases; {REPORT}() {{ builtin echo \" $?\" \"$1\" >&{report}; }}; alias {REPORT}='\\builtin echo \" $?\" >&{report}'; "
         ),
         ShellKind::Zsh | ShellKind::Plain => String::new(),
     };
-    // Some commands are not in a file, so there is nothing to return from: they need no help.
-    let mut told = Vec::new();
+    // A command outside of a file has nothing to return from, and needs no help.
+    let mut script = Vec::new();
     if kind == ShellKind::Bash {
-        // Otherwise `$0` is the name of the pipe that it reads.
-        told.extend_from_slice(b"BASH_ARGV0=");
-        quote(program, &mut told);
-        told.extend_from_slice(b"; ");
+        // Otherwise `$0` is the name of the script's pipe.
+        script.extend_from_slice(b"BASH_ARGV0=");
+        quote(program, &mut script);
+        script.extend_from_slice(b"; ");
     }
-    told.extend_from_slice(
+    script.extend_from_slice(
         format!("{own}{STATUS}() {{ return \"$1\"; }}; exec {given}<&-; trap '{{ return 130; }} 2>/dev/null' INT\n").as_bytes(),
     );
-    told
+    script
 }
 
-/// What a command reads.
+/// Source of a command's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StdinMode {
-    /// What the shell does.
+    /// The shell's own input.
     AsTheShell,
-    /// What the shell has under [`Kind::input`].
+    /// The fd [`ShellKind::input`] of the shell.
     Its,
 }
 
-/// A command for a shell, and what holds while it runs.
+/// A command for a shell, with its input, errors and status.
 #[derive(Debug, Clone, Copy)]
 pub struct ShellLine<'a> {
     /// The command.
     pub line: &'a [u8],
     /// Source of its standard input.
     pub reads: StdinMode,
-    /// Where its standard error goes.
+    /// Target of its standard error.
     pub errors: Errors,
-    /// `$?` as the command finds it.
+    /// `$?` as the command sees it.
     pub status: i32,
 }
 
-/// Script by which a shell runs a command through the file `runner`.
+/// The script that runs a command through the file `runner`.
 pub fn script(
     kind: ShellKind,
-    told: ShellLine<'_>,
+    command: ShellLine<'_>,
     word: &EndMarker,
     runner: &str,
 ) -> Result<Vec<u8>, LineError> {
-    let ShellLine { line, reads, errors, status } = told;
+    let ShellLine { line, reads, errors, status } = command;
     if let Some(at) = line.iter().position(|byte| *byte == 0) {
         return Err(LineError::Nul(at));
     }
     let mut script = Vec::with_capacity(line.len() + 128);
     let input = kind.input();
-    let is_direct = reads == StdinMode::AsTheShell && errors == Errors::Apart && status == 0;
+    let is_direct = reads == StdinMode::AsTheShell && errors == Errors::Separate && status == 0;
     if kind == ShellKind::Bash && is_direct && is_plain(line) {
         script.extend_from_slice(line);
     } else {
@@ -177,7 +176,7 @@ pub fn script(
             quote(line, &mut after);
             quote(&after, &mut script);
         }
-        // If a command made that variable read-only, nothing runs, and not the line before.
+        // If a command made that variable read-only, nothing runs, not even the line before.
         script.extend_from_slice(format!(" && . {runner}").as_bytes());
         if reads == StdinMode::Its {
             script.extend_from_slice(format!(" <&{input} {input}<&-").as_bytes());
@@ -187,37 +186,37 @@ pub fn script(
         }
     }
     script.push(b'\n');
-    script.extend_from_slice(&telling(kind, word));
+    script.extend_from_slice(&report_line(kind, word));
     if reads == StdinMode::Its {
         script.extend_from_slice(format!("{} {input}<&-\n", kind.exec()).as_bytes());
     }
     Ok(script)
 }
 
-/// What a shell is told to say that all before has ended.
-pub fn telling(kind: ShellKind, word: &EndMarker) -> Vec<u8> {
+/// The line that reports the end of everything before it.
+pub fn report_line(kind: ShellKind, word: &EndMarker) -> Vec<u8> {
     let report = kind.report();
     let word = word.text();
     match kind {
-        ShellKind::Bash => format!("{TELL} {word}\n"),
+        ShellKind::Bash => format!("{REPORT} {word}\n"),
         ShellKind::Zsh => format!("\\builtin print -ru{report} -- \" $?\" {word}\n"),
         ShellKind::Plain => format!("\\command printf ' %s %s\\n' \"$?\" >&{report} {word}\n"),
     }
     .into_bytes()
 }
 
-/// What a shell is told to open files under these numbers, each in its way.
-pub fn refitting(kind: ShellKind, places: &[(i32, &str, String)]) -> String {
+/// The line that opens files under these fds, each with its redirection.
+pub fn redirection_line(kind: ShellKind, redirections: &[(i32, &str, String)]) -> String {
     let each: String =
-        places.iter().map(|(number, how, path)| format!(" {number}{how}{path}")).collect();
+        redirections.iter().map(|(number, how, path)| format!(" {number}{how}{path}")).collect();
     format!("{}{each}\n", kind.exec())
 }
 
-/// Whether `line` is one complete command, however a shell looks at it: a few words without
-/// any quotes, operators or expansions. Such a one can be told as it is, which is quicker.
+/// True if `line` is one complete command in any context: a few words without quotes, operators or
+/// expansions. It can be sent unchanged, which is quicker.
 fn is_plain(line: &[u8]) -> bool {
-    /// What begins something that goes on, and what means something else in a file.
-    const MORE: &[&[u8]] = &[
+    /// Words that begin an unfinished construct, or have another meaning in a file.
+    const RESERVED: &[&[u8]] = &[
         b"break",
         b"case",
         b"continue",
@@ -244,10 +243,10 @@ fn is_plain(line: &[u8]) -> bool {
             && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_./:%+,=-".contains(byte))
     };
     let mut words = line.split(|byte| *byte == b' ');
-    words.clone().all(is_word) && words.next().is_some_and(|first| !MORE.contains(&first))
+    words.clone().all(is_word) && words.next().is_some_and(|first| !RESERVED.contains(&first))
 }
 
-/// As one word of a shell, whatever is in it.
+/// Quotes a text as one shell word.
 fn quote(text: &[u8], quoted: &mut Vec<u8>) {
     quoted.push(b'\'');
     for part in text.split_inclusive(|byte| *byte == b'\'') {
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_one_word() {
+    fn every_line_is_quoted_as_one_word() {
         check("", "''");
         check("a b", "'a b'");
         check("it's", "'it'\\''s'");
@@ -283,14 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn what_no_shell_takes_is_refused() {
+    fn nul_byte_is_refused() {
         assert_eq!(
             script(
                 ShellKind::Bash,
                 ShellLine {
                     line: b"ab\0c",
                     reads: StdinMode::AsTheShell,
-                    errors: Errors::Apart,
+                    errors: Errors::Separate,
                     status: 0
                 },
                 &EndMarker::new([0; 6]),
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_complete_however_one_looks_at_it_is_told_as_it_is() {
+    fn only_a_complete_plain_command_is_sent_unchanged() {
         for plain in [
             "true",
             "cargo test --workspace -p a_b",
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_as_long_as_they_are_said_to_be() {
+    fn markers_have_the_declared_length() {
         assert_eq!(EndMarker::new([255; 6]).text().len(), EndMarker::LENGTH);
         assert_ne!(EndMarker::new([1; 6]), EndMarker::new([2; 6]));
     }
