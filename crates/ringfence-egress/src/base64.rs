@@ -1,8 +1,8 @@
-//! Reads base64, as credentials are written in headers (RFC 4648, 4).
+//! Decodes base64 as used for credentials in headers (RFC 4648, section 4).
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The bytes, if it is written as it should be; what fills it up at the end may be missing.
+/// Decoded bytes, or `None` if `text` is invalid. Padding is optional.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let filled = text.iter().rev().take_while(|letter| **letter == b'=').count();
     let letters = &text[..text.len() - filled];
@@ -27,7 +27,7 @@ mod tests {
     use ringfence_api::base64;
 
     #[test]
-    fn what_was_written_is_read() {
+    fn base64_round_trips_and_rejects_garbage() {
         for (bytes, text) in [
             ("", ""),
             ("f", "Zg=="),

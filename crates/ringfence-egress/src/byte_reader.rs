@@ -1,6 +1,6 @@
-//! Reads numbers and pieces from the front of some bytes.
+//! Reads big-endian numbers and length-prefixed slices from the front of a byte slice.
 
-/// What is left to be read. Nothing is given of a piece that is not whole.
+/// The unread rest. A read fails if fewer bytes are left than it needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
 
@@ -19,14 +19,14 @@ impl<'a> ByteReader<'a> {
         self.take(2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// A piece with its length in one byte before it.
-    pub(crate) fn short(&mut self) -> Option<ByteReader<'a>> {
+    /// Reads a slice with a one-byte length prefix.
+    pub(crate) fn prefixed_u8(&mut self) -> Option<ByteReader<'a>> {
         let count = self.u8()?;
         self.take(count.into()).map(ByteReader)
     }
 
-    /// A piece with its length in two bytes before it.
-    pub(crate) fn long(&mut self) -> Option<ByteReader<'a>> {
+    /// Reads a slice with a two-byte length prefix.
+    pub(crate) fn prefixed_u16(&mut self) -> Option<ByteReader<'a>> {
         let count = self.u16()?;
         self.take(count.into()).map(ByteReader)
     }

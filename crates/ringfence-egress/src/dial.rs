@@ -1,4 +1,4 @@
-//! Reaching something outside: names resolved, addresses judged, the first that answers taken.
+//! Dials hosts outside: resolves names, judges addresses, takes the first that answers.
 
 mod copy;
 mod happy_eyeballs;
@@ -7,13 +7,13 @@ mod patience;
 mod resolve;
 mod upstream;
 
-pub(crate) use copy::begin;
-pub use copy::connect_copy;
+pub(crate) use copy::begin_connect;
+pub use copy::connect_duplicate;
 pub use happy_eyeballs::DialedSocket;
-pub(crate) use happy_eyeballs::{outcome, wait_patiently, wait_readable};
+pub(crate) use happy_eyeballs::{connect_result, wait_readable, wait_with_patience};
 pub use options::{BlockingMode, SocketFamily, SocketOptions};
 pub use patience::DialPatience;
-pub use resolve::{HostResolver, Resolve, ResolveError};
+pub use resolve::{HostResolver, NameResolver, ResolveError};
 pub use upstream::{UpstreamError, UpstreamProxies, UpstreamUrl, UpstreamUrlError};
 
 use std::fmt;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-/// Whom to reach.
+/// Host to dial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DialHost {
     /// A name, in its canonical form.
@@ -47,53 +47,53 @@ impl fmt::Display for DialHost {
 /// Connects to hosts outside.
 #[derive(Clone)]
 pub struct Dialer {
-    /// Who knows addresses.
-    pub resolver: Arc<dyn Resolve>,
-    /// How long reaching somebody may take, names included.
+    /// Resolver for host names.
+    pub resolver: Arc<dyn NameResolver>,
+    /// Time limit of a dial, including name lookup.
     pub limit: Duration,
-    /// The proxy of the host's network, if it has one.
-    pub outer: UpstreamProxies,
+    /// Upstream proxies of the host's network, if any.
+    pub upstream: UpstreamProxies,
 }
 
-/// Why nobody was reached. `W` is what the judge of addresses says.
+/// Reason for a failed dial. `W` is the reason type of the address judge.
 #[derive(Debug)]
 pub enum DialFailure<W> {
     /// The name has no address.
     Unresolved(ResolveError),
-    /// Every address there is may not be reached; this is what was said of the first of them.
-    Judged {
+    /// The judge rejected every address; this is the first of them.
+    Rejected {
         /// The address.
         address: IpAddr,
-        /// Why not.
+        /// Reason of the judge.
         why: W,
     },
-    /// There are addresses, and a socket like the caller's knows none of their kind.
+    /// No address matches the family of the caller's socket.
     OtherFamily,
-    /// Nobody answered, or somebody said no.
+    /// Every connect failed.
     Connect {
-        /// Where.
+        /// The address tried.
         peer: SocketAddr,
-        /// With the number that the caller should get.
+        /// The error, with the errno for the caller.
         error: io::Error,
     },
-    /// The proxy of the host's network did not let it through.
-    Outer(UpstreamError),
-    /// Whoever wanted it does not wait any more.
-    Unwanted,
+    /// The upstream proxy failed.
+    Upstream(UpstreamError),
+    /// The caller gave up.
+    Cancelled,
 }
 
 impl Dialer {
-    /// A dialer that asks the host's resolver and goes out by `outer`, or directly where that is
-    /// no way.
-    pub fn by(outer: UpstreamProxies, limit: Duration) -> Dialer {
-        Dialer { resolver: Arc::new(HostResolver::default()), limit, outer }
+    /// A dialer with the host's resolver, which uses `upstream` where it applies and connects
+    /// directly otherwise.
+    pub fn new(upstream: UpstreamProxies, limit: Duration) -> Dialer {
+        Dialer { resolver: Arc::new(HostResolver::default()), limit, upstream }
     }
 
-    /// Connects to `host`, and answers when it is connected.
+    /// Connects to `host`, and returns once connected.
     ///
-    /// `judge` is asked about every address before it is tried: what a name leads to is known
-    /// here and nowhere earlier. A name that is reached by way of the host's proxy is resolved by
-    /// that proxy: its addresses are never known here, and which of them it reaches is its say.
+    /// `judge` decides about every address before it is tried: the addresses of a name are known
+    /// only here. A name that goes through an upstream proxy is resolved by that proxy, so its
+    /// addresses are unknown here and not judged.
     pub fn connect<W>(
         &self,
         host: &DialHost,
@@ -104,7 +104,7 @@ impl Dialer {
         self.connect_while(&|| true, host, port, options, judge)
     }
 
-    /// The same, for as long as `is_wanted` says: it is looked at every now and then.
+    /// Like [`Self::connect`], but gives up when `is_wanted` is false; polled regularly.
     pub fn connect_while<W>(
         &self,
         is_wanted: &dyn Fn() -> bool,
@@ -114,12 +114,13 @@ impl Dialer {
         judge: &AddressJudge<'_, W>,
     ) -> Result<DialedSocket, DialFailure<W>> {
         let patience = DialPatience::new(Instant::now() + self.limit, is_wanted);
-        let reached = match self.outer.way_to(host, port) {
+        let reached = match self.upstream.proxy_for(host, port) {
             Some(proxy) => self.by_way_of(proxy, host, port, options, judge, &patience),
             None => self.directly(host, port, options, judge, &patience),
         };
-        reached
-            .map_err(|failure| if patience.is_given_up() { DialFailure::Unwanted } else { failure })
+        reached.map_err(
+            |failure| if patience.is_given_up() { DialFailure::Cancelled } else { failure },
+        )
     }
 
     fn directly<W>(
@@ -131,15 +132,15 @@ impl Dialer {
         patience: &DialPatience<'_>,
     ) -> Result<DialedSocket, DialFailure<W>> {
         let addresses = self.addresses(host, patience).map_err(DialFailure::Unresolved)?;
-        let known = of_its_kind(permitted(&addresses, judge)?, options)?;
-        happy_eyeballs::race(&known, port, options, patience)
+        let known = matching_family(permitted(&addresses, judge)?, options)?;
+        happy_eyeballs::connect_first(&known, port, options, patience)
             .map_err(|(peer, error)| DialFailure::Connect { peer, error })
     }
 
-    /// Begins to connect to one address and does not wait: for a caller that does not wait either
-    /// and gets the socket as it is. Whoever calls has judged the address.
+    /// Begins a non-blocking connect to one address that the caller has judged, and returns the
+    /// socket while it is connecting.
     pub fn start(&self, to: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
-        happy_eyeballs::start(to, options)
+        happy_eyeballs::start_connect(to, options)
     }
 
     fn by_way_of<W>(
@@ -152,16 +153,18 @@ impl Dialer {
         patience: &DialPatience<'_>,
     ) -> Result<DialedSocket, DialFailure<W>> {
         if let DialHost::Address(address) = host {
-            judge(*address).map_err(|why| DialFailure::Judged { address: *address, why })?;
+            judge(*address).map_err(|why| DialFailure::Rejected { address: *address, why })?;
         }
         let addresses = self
             .addresses(&proxy.host, patience)
-            .map_err(|why| DialFailure::Outer(UpstreamError::Unresolved(why)))?;
-        let known = of_its_kind(addresses, options)?;
-        let reached = happy_eyeballs::race(&known, proxy.port, options, patience);
+            .map_err(|why| DialFailure::Upstream(UpstreamError::Unresolved(why)))?;
+        let known = matching_family(addresses, options)?;
+        let reached = happy_eyeballs::connect_first(&known, proxy.port, options, patience);
         let reached =
-            reached.map_err(|(_, error)| DialFailure::Outer(UpstreamError::Unreached(error)))?;
-        proxy.ask(&reached.socket, host, port, patience).map_err(DialFailure::Outer)?;
+            reached.map_err(|(_, error)| DialFailure::Upstream(UpstreamError::Unreached(error)))?;
+        proxy
+            .request_tunnel(&reached.socket, host, port, patience)
+            .map_err(DialFailure::Upstream)?;
         Ok(reached)
     }
 
@@ -177,8 +180,8 @@ impl Dialer {
     }
 }
 
-/// Those that a socket like the caller's knows.
-fn of_its_kind<W>(
+/// Addresses that fit the family of the caller's socket.
+fn matching_family<W>(
     addresses: Vec<IpAddr>,
     options: &SocketOptions,
 ) -> Result<Vec<IpAddr>, DialFailure<W>> {
@@ -189,10 +192,10 @@ fn of_its_kind<W>(
     if known.is_empty() { Err(DialFailure::OtherFamily) } else { Ok(known) }
 }
 
-/// Asked about every address before it is tried.
+/// Judges an address before it is tried.
 pub type AddressJudge<'a, W> = dyn Fn(IpAddr) -> Result<(), W> + 'a;
 
-/// Those of `addresses` that may be reached; if none may, why.
+/// The permitted addresses; if there is none, the reason for the first.
 fn permitted<W>(
     addresses: &[IpAddr],
     judge: &AddressJudge<'_, W>,
@@ -206,23 +209,23 @@ fn permitted<W>(
         }
     }
     match shut {
-        Some((address, why)) if open.is_empty() => Err(DialFailure::Judged { address, why }),
+        Some((address, why)) if open.is_empty() => Err(DialFailure::Rejected { address, why }),
         _ => Ok(open),
     }
 }
 
 impl<W> DialFailure<W> {
-    /// The number that a caller of `connect(2)` gets.
+    /// Errno for the caller of `connect(2)`.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             DialFailure::Unresolved(ResolveError::Late) => Errno::TIMEDOUT,
             DialFailure::Unresolved(_) | DialFailure::OtherFamily => Errno::HOSTUNREACH,
-            DialFailure::Judged { .. } => Errno::ACCESS,
+            DialFailure::Rejected { .. } => Errno::ACCESS,
             DialFailure::Connect { error, .. } => {
                 return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             }
-            DialFailure::Outer(astray) => astray.errno(),
-            DialFailure::Unwanted => Errno::CANCELED,
+            DialFailure::Upstream(astray) => astray.errno(),
+            DialFailure::Cancelled => Errno::CANCELED,
         };
         errno.raw_os_error()
     }
@@ -232,13 +235,11 @@ impl<W: fmt::Display> fmt::Display for DialFailure<W> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DialFailure::Unresolved(why) => why.fmt(out),
-            DialFailure::Judged { address, why } => write!(out, "{address}: {why}"),
-            DialFailure::OtherFamily => {
-                out.write_str("no address of the kind that the caller's socket knows")
-            }
+            DialFailure::Rejected { address, why } => write!(out, "{address}: {why}"),
+            DialFailure::OtherFamily => out.write_str("no address of the caller's socket family"),
             DialFailure::Connect { peer, error } => write!(out, "{peer}: {error}"),
-            DialFailure::Outer(astray) => astray.fmt(out),
-            DialFailure::Unwanted => out.write_str("whoever wanted it did not wait for it"),
+            DialFailure::Upstream(astray) => astray.fmt(out),
+            DialFailure::Cancelled => out.write_str("the caller gave up"),
         }
     }
 }

@@ -1,31 +1,28 @@
-//! The sandbox's name server: what a name comes to inside, without a word to anybody outside.
+//! DNS responder of the sandbox. It answers every query locally and never forwards one.
 //!
-//! It serves sockets that were made inside the namespace (127.0.0.1:53 there). An allowed name
-//! gets its addresses from the [`Pool`]; any other does not exist, and somebody is told of it.
-//! Nothing is passed on to another server, so nothing that is asked here leaves the machine, in
-//! whatever way it is spelt. Whether an allowed name exists in the world is found out by whoever
-//! dials it.
+//! It serves sockets that were created inside the network namespace (127.0.0.1:53 there). An
+//! allowed name gets addresses from the [`FakeIpPool`]; any other name is NXDOMAIN and the gate
+//! gets a report. No query leaves the machine. The real name is resolved on the host side when the
+//! program connects.
 //!
-//! What programs make of answers, and why they are as they are:
+//! Behaviour of resolvers, and the reasons for these answers:
 //!
-//! - glibc, musl, c-ares and Go ask for `A` and `AAAA` at once. Each is answered for itself, and
-//!   both say the same of the name: `NXDOMAIN` for one kind and an empty answer for the other is
-//!   something that musl takes for an answer about the name as a whole.
-//! - Kinds of record that are not known here are empty for an allowed name. So there are no
-//!   `HTTPS` records, which would bring keys for hiding the name of the host (ECH) and addresses
-//!   past the pool.
-//! - A refused name is `NXDOMAIN`, not `REFUSED`: at the latter glibc and musl wait for another
-//!   server, for seconds, and then say that it may work later.
-//! - What cannot be answered now (`SERVFAIL`) is told as something that may work later.
+//! * glibc, musl, c-ares and Go query `A` and `AAAA` at once. Both answers agree on whether the
+//!   name exists: musl applies an `NXDOMAIN` for one type to the name as a whole.
+//! * Unknown record types get an empty answer for an allowed name. So there are no `HTTPS` records,
+//!   which would carry ECH keys (they hide the host name) and addresses outside the pool.
+//! * A denied name is `NXDOMAIN`, not `REFUSED`: on `REFUSED`, glibc and musl wait seconds for
+//!   another server and then report a temporary failure.
+//! * `SERVFAIL` marks a temporary failure.
 //!
-//! To be known by whoever builds the inside:
+//! Requirements on the sandbox:
 //!
-//! - Without a `search` line in `resolv.conf` there is nothing to ask twice about.
-//! - glibc looks at the interfaces (`AI_ADDRCONFIG`, as browsers and ssh want it) and finds no
-//!   address at all of a family that has only its loopback's. So the loopback interface needs
-//!   [`Pool::OWN`] beside 127.0.0.1 and ::1.
-//! - Resolvers put addresses in order by connecting a datagram socket to each (glibc to port 0,
-//!   musl to 65535). Nothing is sent by that, and a refusal of it is nobody's denial.
+//! * Without a `search` line in `resolv.conf`, a program queries each name once.
+//! * With `AI_ADDRCONFIG` (browsers, ssh), glibc ignores an address family that has only loopback
+//!   addresses. So the loopback interface needs [`FakeIpPool::OWN`] in addition to 127.0.0.1 and
+//!   ::1.
+//! * Resolvers sort addresses by connecting a datagram socket to each (glibc to port 0, musl to
+//!   65535). That sends nothing, so its refusal is not reported as a denial.
 
 use crate::fake_ip::FakeIpPool;
 use ringfence_policy::HostName;
@@ -40,38 +37,38 @@ mod stream;
 #[cfg(test)]
 mod testing;
 
-pub use query::{looked_up, no_such_name};
+pub use query::{nxdomain_reply, queried_name};
 pub use server::{DnsServer, DnsSockets};
 
-/// Decides about names, and is told.
+/// Decides about names, and receives denials.
 pub trait DnsGate: Send + Sync {
-    /// Whether `name` may be looked up.
+    /// Decides if `name` may be looked up.
     ///
-    /// Every question inside waits meanwhile, so nobody may be asked here.
+    /// Must not block or prompt the user: every query of the sandbox waits meanwhile.
     fn decide(&self, name: &HostName) -> DnsVerdict;
 
-    /// Told of a name that was looked up and refused, once for a lookup that asks in many ways.
+    /// Reports a denied name, once per lookup even if the lookup sends many queries.
     ///
-    /// `name` is as it was asked for, and with bytes that name no host spelt out. Must not wait.
-    fn refused(&self, name: &str, why: DnsRefusal);
+    /// `name` is as queried, with bytes that are invalid in a host name escaped. Must not block.
+    fn report_refused(&self, name: &str, why: DnsRefusal);
 }
 
-/// What is to be said of a name.
+/// Decision about a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DnsVerdict {
-    /// It gets addresses.
-    Open,
-    /// It is refused.
-    Shut,
+    /// The name gets addresses.
+    Allow,
+    /// The name is denied.
+    Deny,
 }
 
-/// Why a name was refused.
+/// Reason for a denied name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DnsRefusal {
-    /// The gate says so.
+    /// The gate denied it.
     Shut,
-    /// It can name no host.
+    /// It is not a valid host name.
     NoName,
-    /// The pool has no address left for it. It may work later.
+    /// The pool has no free address for it. A later lookup may succeed.
     NoAddress,
 }

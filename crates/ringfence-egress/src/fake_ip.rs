@@ -1,15 +1,14 @@
-//! Addresses that stand for names.
+//! Fake addresses that stand for host names.
 //!
-//! A program that looks up an allowed name gets addresses of this pool, and when it connects to
-//! one of them it is known which name it means. The real addresses are found when somebody
-//! dials, on the host's side; the program never sees them.
+//! A program that looks up an allowed name gets addresses of this pool. When it connects to one,
+//! ringfence knows the name it means, and the host side resolves the real addresses; the program
+//! never sees them.
 //!
-//! Each name has a number, and the number is part of its two addresses. A number is never given
-//! to a second name: a program may keep an address for as long as it runs, and what it was told
-//! to be one host must not become another. So numbers run out after [`Pool::NUMBERS`] names, and
-//! names that nobody has used for a while go before that, to keep the memory of it small. An
-//! address whose name has gone means nothing any more, and a name for which there is no room has
-//! no address: both fail closed.
+//! Each name has a number, which is part of its two addresses. A number is never reused: a program
+//! may keep an address as long as it runs, and it must not become another host. So the pool is
+//! exhausted after [`FakeIpPool::MAX_NUMBERS`] names. Names that are unused for a while are evicted
+//! earlier, to bound the memory. An evicted address resolves to nothing and a name without a free
+//! number gets no address: both fail closed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,16 +17,16 @@ use std::time::{Duration, Instant};
 
 use ringfence_policy::HostName;
 
-/// 198.18.0.0/15, set aside for measuring networks (RFC 2544) and routed nowhere.
+/// 198.18.0.0/15, reserved for network benchmarks (RFC 2544) and not routed.
 const V4: u32 = 0xc612_0000;
-/// fd72:696e:6766:6e63::/64, a unique local prefix (RFC 4193) of our own.
+/// fd72:696e:6766:6e63::/64, a unique local prefix (RFC 4193) of ringfence.
 const V6: u128 = 0xfd72_696e_6766_6e63 << 64;
-/// The first sixteen numbers are left for the namespace's own use.
+/// The first sixteen numbers are reserved for the namespace itself.
 const FIRST: u32 = 16;
-/// The last of the /15 looks like a broadcast address.
+/// The last address of the /15 looks like a broadcast address.
 const BEYOND: u32 = (1 << 17) - 1;
 
-/// What a name was given.
+/// Addresses of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FakeAddresses {
     /// For `A`.
@@ -36,20 +35,20 @@ pub struct FakeAddresses {
     pub v6: Ipv6Addr,
 }
 
-/// The names of one sandbox and the addresses that stand for them.
+/// Names of one sandbox and their fake addresses.
 #[derive(Debug, Default)]
 pub struct FakeIpPool {
-    book: Mutex<FakeIpTable>,
+    table: Mutex<FakeIpTable>,
 }
 
 #[derive(Debug, Default)]
 struct FakeIpTable {
     numbers: HashMap<Arc<HostName>, u32>,
     entries: HashMap<u32, FakeIpEntry>,
-    /// Numbers in the order in which they were last used.
+    /// Numbers by time of last use.
     order: BTreeMap<u64, u32>,
     turn: u64,
-    /// How many numbers were ever given.
+    /// Count of numbers given so far.
     given: u32,
 }
 
@@ -61,56 +60,54 @@ struct FakeIpEntry {
 }
 
 impl FakeIpPool {
-    /// What the sandbox's own loopback interface can have, so that programs see an address of each
-    /// family there. It stands for no name.
+    /// Addresses for the sandbox's loopback interface, so that programs see an address of each
+    /// family there. They stand for no name.
     pub const OWN: FakeAddresses = addresses(1);
-    /// How many names can be given addresses while a sandbox lives.
-    pub const NUMBERS: u32 = BEYOND - FIRST;
-    /// How many names are kept without asking how old they are.
-    pub const KEPT: usize = 4096;
-    /// How many names there are at most.
-    pub const MOST: usize = 16_384;
-    /// A name stays at least this long after it was last looked up or dialed. It is many times
-    /// what programs are told to keep an address for.
-    pub const STAYS: Duration = Duration::from_secs(600);
+    /// Maximum of names per sandbox lifetime.
+    pub const MAX_NUMBERS: u32 = BEYOND - FIRST;
+    /// Names kept regardless of age.
+    pub const KEPT_NAMES: usize = 4096;
+    /// Maximum of names at once.
+    pub const MAX_NAMES: usize = 16_384;
+    /// Minimum time a name stays after its last lookup or connect. Many times the DNS TTL.
+    pub const MIN_AGE: Duration = Duration::from_secs(600);
 
-    /// A pool that has given nothing yet.
+    /// An empty pool.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The addresses of `name`, the same ones as before if it had some.
+    /// The addresses of `name`, the same as before if it had some.
     ///
-    /// Nothing if there is no room: every number was given, or there are [`Pool::MOST`] names
-    /// that were all used within [`Pool::STAYS`].
-    pub fn give(&self, name: &HostName, now: Instant) -> Option<FakeAddresses> {
-        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = match book.numbers.get(name) {
+    /// `None` if every number was given, or if there are [`Self::MAX_NAMES`] names that were all used
+    /// within [`Self::MIN_AGE`].
+    pub fn addresses_for(&self, name: &HostName, now: Instant) -> Option<FakeAddresses> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = match table.numbers.get(name) {
             Some(number) => *number,
-            None => book.enter(name, now)?,
+            None => table.add_name(name, now)?,
         };
-        book.touch(number, now);
+        table.touch(number, now);
         Some(addresses(number))
     }
 
-    /// The name that a program means by `address`; nothing if it was never given one, or long ago.
+    /// The name `address` stands for; `None` if it was never given or is evicted.
     ///
-    /// IPv4 that is wrapped into IPv6 (`::ffff:198.18.0.16`) is what it wraps.
+    /// Accepts IPv4-mapped IPv6 (`::ffff:198.18.0.16`).
     pub fn name_of(&self, address: IpAddr, now: Instant) -> Option<HostName> {
         let number = number(address)?;
-        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        book.touch(number, now);
-        book.entries.get(&number).map(|entry| HostName::clone(&entry.name))
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.touch(number, now);
+        table.entries.get(&number).map(|entry| HostName::clone(&entry.name))
     }
 
-    /// Whether `address` is the sandbox's own.
+    /// True if `address` is the sandbox's own.
     pub fn is_own(address: IpAddr) -> bool {
         [IpAddr::V4(Self::OWN.v4), IpAddr::V6(Self::OWN.v6)].contains(&address)
     }
 
-    /// Whether `address` is one of those that stand for names, be it given or not: it can mean no
-    /// host by itself.
-    pub fn covers(address: IpAddr) -> bool {
+    /// True if `address` is in the fake ranges, given or not: it is never a real host.
+    pub fn is_fake(address: IpAddr) -> bool {
         match address.to_canonical() {
             IpAddr::V4(v4) => v4.to_bits() >> 17 == V4 >> 17,
             IpAddr::V6(v6) => v6.to_bits() >> 64 == V6 >> 64,
@@ -119,36 +116,36 @@ impl FakeIpPool {
 }
 
 impl FakeIpTable {
-    /// Gives `name` a number of its own, and lets the name go that was used longest ago.
-    fn enter(&mut self, name: &HostName, now: Instant) -> Option<u32> {
-        if self.given == FakeIpPool::NUMBERS {
+    /// Gives `name` a number, and evicts the least recently used names.
+    fn add_name(&mut self, name: &HostName, now: Instant) -> Option<u32> {
+        if self.given == FakeIpPool::MAX_NUMBERS {
             return None;
         }
-        // Two for one that comes, so that what a flood has left behind becomes less.
+        // Evicts two per new name, so that the pool shrinks after a flood.
         for _ in 0..2 {
-            if self.entries.len() >= FakeIpPool::KEPT {
-                self.release_oldest(now);
+            if self.entries.len() >= FakeIpPool::KEPT_NAMES {
+                self.evict_oldest(now);
             }
         }
-        if self.entries.len() >= FakeIpPool::MOST {
+        if self.entries.len() >= FakeIpPool::MAX_NAMES {
             return None;
         }
         let number = FIRST + self.given;
         self.given += 1;
         let name = Arc::new(name.clone());
         self.numbers.insert(name.clone(), number);
-        // The turn is one that nobody has: the caller touches the entry at once.
+        // An unused turn: the caller touches the entry at once.
         self.entries.insert(number, FakeIpEntry { name, turn: u64::MAX, used: now });
         Some(number)
     }
 
-    /// Lets the name go that was used longest ago, if that is long enough.
-    fn release_oldest(&mut self, now: Instant) {
+    /// Evicts the least recently used name, if it is idle long enough.
+    fn evict_oldest(&mut self, now: Instant) {
         let Some(number) = self.order.first_key_value().map(|(_, number)| *number) else { return };
         let idle = self
             .entries
             .get(&number)
-            .is_some_and(|entry| now.saturating_duration_since(entry.used) >= FakeIpPool::STAYS);
+            .is_some_and(|entry| now.saturating_duration_since(entry.used) >= FakeIpPool::MIN_AGE);
         if idle && let Some(entry) = self.entries.remove(&number) {
             self.order.remove(&entry.turn);
             self.numbers.remove(&entry.name);
@@ -171,9 +168,9 @@ const fn addresses(number: u32) -> FakeAddresses {
     }
 }
 
-/// The number in `address`, whether it was given or not.
+/// The number in `address`, given or not.
 fn number(address: IpAddr) -> Option<u32> {
-    if !FakeIpPool::covers(address) {
+    if !FakeIpPool::is_fake(address) {
         return None;
     }
     match address.to_canonical() {

@@ -1,8 +1,8 @@
-//! The way out of a sandbox whose network is shut but for what was allowed.
+//! Network egress for a sandbox: every outside connection is dialed here, after a decision.
 //!
-//! The wall is a network namespace that has loopback only. Whatever leaves it is dialed here,
-//! on the host's side, after somebody has decided about it (`Gate`): this crate knows how to
-//! reach something, and nothing of why it may be reached.
+//! The sandbox's network namespace has only loopback. The host side dials each connection that
+//! leaves it, after a gate (`DnsGate`, `ProxyHandler`) decided. This crate connects and relays; it
+//! holds no policy.
 
 #![forbid(unsafe_code)]
 

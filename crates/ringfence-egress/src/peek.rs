@@ -1,14 +1,13 @@
-//! What is said first on a connection, and to whom.
+//! Reads the first bytes of a connection to find the host they name.
 //!
-//! Whoever may dial a name may not therefore talk to another one that lives behind the same
-//! address. So the first bytes are looked at before any of them goes out: the name in a TLS
-//! ClientHello ([`hello`]), the `Host` of a plain HTTP request ([`head`]), and of every further
-//! request on that connection ([`requests`]).
+//! A program that may connect to one name must not reach another one behind the same address. So
+//! the first bytes are checked before any is sent: the server name in a TLS ClientHello
+//! ([`hello`]), the `Host` of a plain HTTP request ([`head`]) and of every further request on that
+//! connection ([`requests`]).
 //!
-//! Nothing is consumed and nothing is changed. A reader is shown a *queue*: all the bytes that the
-//! program has sent and that have not been let go yet, each time from its first byte and each time
-//! with more at its end. What it has looked at it does not look at again, and how the bytes were
-//! cut into pieces makes no difference to what it says.
+//! Readers consume and change nothing. A reader gets a *queue*: all bytes that the program has sent
+//! and that are not released yet, from the first byte, with more at the end each time. It scans
+//! each byte once, and its result does not depend on how the bytes were split.
 
 use std::fmt;
 
@@ -19,51 +18,51 @@ pub mod head;
 pub mod hello;
 pub mod requests;
 
-/// How many bytes may be said before the name is known. Browsers need two thousand for a hello with
-/// keys that withstand quantum computers, and servers take eight thousand of a head.
+/// Maximum of bytes before the name is known. A browser's ClientHello with post-quantum keys has
+/// two thousand bytes, and servers accept eight thousand bytes of HTTP head.
 pub const LONGEST: usize = 64 * 1024;
 
-/// What has been seen so far.
+/// State of a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeekState<T> {
-    /// It cannot be told yet.
+    /// Undecided; more bytes are needed.
     NeedMore,
-    /// This is what was said.
+    /// The result.
     Found(T),
-    /// It must not go out.
+    /// The bytes must not be sent.
     Refused(PeekError),
 }
 
-/// Why something that was said must not go out.
+/// Reason why bytes must not be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeekError {
-    /// The name is not among the first [`LONGEST`] bytes.
+    /// The name is not within the first [`LONGEST`] bytes.
     TooLong,
-    /// It does not begin as TLS does.
+    /// It does not begin like TLS.
     NotTls,
-    /// A hello of SSL 2, which has no names.
+    /// An SSL 2 hello, which carries no name.
     Ssl2,
     /// A ClientHello that no library writes.
     BadHello,
     /// It carries, or could carry, a second name that only the server can read (ECH).
     HiddenName,
-    /// It does not begin as a request of HTTP/1 does.
+    /// It does not begin like an HTTP/1 request.
     NotHttp,
-    /// HTTP/2 without TLS, on which every request can name another host.
+    /// HTTP/2 without TLS, where every request can name another host.
     Http2,
-    /// A request to be connected to something else.
+    /// A `CONNECT` request.
     Tunnel,
-    /// A request to be told what was said, with what was put into it on the way.
+    /// A `TRACE` request: the answer repeats the request, with inserted secrets.
     Trace,
-    /// A request line or header that servers could read in two ways.
+    /// A request line or header that servers could parse in two ways.
     BadHead,
-    /// Where the body ends can be read in two ways, or not at all.
+    /// The end of the body is ambiguous or unknown.
     BadFraming,
-    /// No host is named.
+    /// No host name.
     NoName,
-    /// More than one is.
+    /// More than one host name.
     ManyNames,
-    /// What is named is no host.
+    /// An invalid host name.
     BadName,
     /// Another host than the one that was dialed.
     OtherName(HostName),
@@ -72,7 +71,7 @@ pub enum PeekError {
 }
 
 impl PeekError {
-    /// A stable word for it.
+    /// Stable code.
     pub fn code(&self) -> &'static str {
         match self {
             PeekError::TooLong => "too-long",
@@ -98,32 +97,32 @@ impl PeekError {
 impl fmt::Display for PeekError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match self {
-            PeekError::TooLong => "it goes on for too long before it names a host",
+            PeekError::TooLong => "no host name in its first 64 KiB",
             PeekError::NotTls => "it is not TLS",
-            PeekError::Ssl2 => "it is SSL 2, which names no host",
-            PeekError::BadHello => "its TLS hello is malformed",
-            PeekError::HiddenName => "its TLS hello can hide the name of another host (ECH)",
+            PeekError::Ssl2 => "it is SSL 2, which carries no host name",
+            PeekError::BadHello => "its TLS ClientHello is malformed",
+            PeekError::HiddenName => "its TLS ClientHello can hide another host name (ECH)",
             PeekError::NotHttp => "it is not HTTP/1",
             PeekError::Http2 => "it is HTTP/2 without TLS",
-            PeekError::Tunnel => "it asks to be connected to something else",
-            PeekError::Trace => "it asks to be told what it said, and a secret could be in it",
-            PeekError::BadHead => "the head of a request can be read in two ways",
-            PeekError::BadFraming => "where a request ends can be read in two ways",
+            PeekError::Tunnel => "it is a `CONNECT` request",
+            PeekError::Trace => "it is a `TRACE` request, whose answer could contain a secret",
+            PeekError::BadHead => "the head of a request is ambiguous",
+            PeekError::BadFraming => "the end of a request is ambiguous",
             PeekError::NoName => "it names no host",
             PeekError::ManyNames => "it names more than one host",
-            PeekError::BadName => "what it names is not the name of a host",
-            PeekError::OtherName(name) => return write!(out, "it is meant for {name}"),
-            PeekError::OtherPort(port) => return write!(out, "it is meant for port {port}"),
+            PeekError::BadName => "it names an invalid host",
+            PeekError::OtherName(name) => return write!(out, "it names another host: {name}"),
+            PeekError::OtherPort(port) => return write!(out, "it names another port: {port}"),
         };
         out.write_str(words)
     }
 }
 
-/// Whether the host that is named is the one that was dialed.
-pub fn agree(said: &HostName, dialed: &HostName) -> Result<(), PeekError> {
-    match said == dialed {
+/// Fails if the named host is not the dialed one.
+pub fn check_same_host(named: &HostName, dialed: &HostName) -> Result<(), PeekError> {
+    match named == dialed {
         true => Ok(()),
-        false => Err(PeekError::OtherName(said.clone())),
+        false => Err(PeekError::OtherName(named.clone())),
     }
 }
 

@@ -1,9 +1,9 @@
-//! A proxy inside, for those who want one: HTTP with `CONNECT`, plain HTTP, and SOCKS5.
+//! Proxy inside the sandbox: HTTP with `CONNECT`, plain HTTP, and SOCKS5.
 //!
-//! It is served outside on a listener that was made inside, and decides nothing: whatever a
-//! client wants goes to the [`Gate`], as a connection without a proxy does. What is understood
-//! is little and strict, since whoever speaks may mean ill: a head that could be read in two ways
-//! is not read at all. When a connection stands, the [`Relay`] carries it.
+//! It is served on the host side, on a listener created inside. It decides nothing: each request
+//! goes to the [`ProxyHandler`], like a connection without a proxy. Parsing is minimal and strict,
+//! since clients may be hostile: an ambiguous head is rejected. Once connected, the [`SpliceRelay`]
+//! takes over.
 
 mod authority;
 mod body;
@@ -30,103 +30,102 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use crate::relay::{RelayEnd, SpliceRelay, StreamCheck};
 use wire::ClientSocket;
 
-/// How long a client may take to say what it wants.
+/// Time a client has to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Clients that may be about to say it at the same time; each has a thread until it is connected.
+/// Clients in the request phase at once; each has a thread until it is connected.
 const CLIENTS: usize = 1024;
 
-/// Decides, and opens what may be opened. It may take its time: each client has a thread.
+/// Decides about requests and opens connections. It may block: each client has a thread.
 pub trait ProxyHandler: Send + Sync {
-    /// Connects to what a client wants.
-    fn open(&self, wish: &ProxyRequest<'_>) -> Result<ProxyConnection, ProxyRefusal>;
+    /// Connects to the requested host.
+    fn open(&self, request: &ProxyRequest<'_>) -> Result<ProxyConnection, ProxyRefusal>;
 
-    /// Is told that a client wanted something in a way that is not listened to.
-    fn objected(&self, client: SocketAddr, reason: &str) {
+    /// Reports a malformed or unsupported request.
+    fn report_malformed(&self, client: SocketAddr, reason: &str) {
         let _ = (client, reason);
     }
 }
 
-/// What a client wants.
+/// Request of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxyRequest<'a> {
-    /// A name or an address as it was given: printable ASCII without blanks, at most 255 bytes,
-    /// an address of IPv6 without brackets.
+    /// Name or address as given: printable ASCII without blanks, at most 255 bytes, an IPv6 address
+    /// without brackets.
     pub host: &'a str,
     /// The port, never 0.
     pub port: u16,
-    /// What the client will say.
-    pub speech: ProxyProtocol,
+    /// Protocol on the connection.
+    pub protocol: ProxyProtocol,
     /// The client's address inside.
     pub client: SocketAddr,
 }
 
-/// What is said on a connection.
+/// Protocol on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyProtocol {
-    /// Whatever the client likes.
+    /// Any protocol.
     Tunnel,
-    /// One request in plain HTTP, to the very host that was asked for.
+    /// One plain HTTP request to the requested host.
     Request,
 }
 
-/// A connection that was opened.
+/// An opened connection.
 pub struct ProxyConnection {
-    /// The socket that leads out; it may still be connecting.
+    /// Socket to the host; it may still be connecting.
     pub outside: OwnedFd,
-    /// Who looks at what is said in a tunnel.
+    /// Check of the tunnelled bytes, if any.
     pub check: Option<Box<dyn StreamCheck>>,
-    /// Who is told of the end.
-    pub ended: Box<dyn FnOnce(RelayEnd) + Send>,
+    /// Called when the connection ends.
+    pub on_end: Box<dyn FnOnce(RelayEnd) + Send>,
 }
 
-/// Why there is no connection.
+/// Reason for a refused request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyRefusal {
-    /// In one word.
+    /// Kind of refusal.
     pub kind: ProxyRefusalKind,
-    /// In a sentence for whoever runs the client, with the rule if there is one.
-    pub sentence: String,
+    /// Sentence for the user of the client, with the rule if there is one.
+    pub message: String,
 }
 
-/// Why there is no connection, in one word.
+/// Kind of refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyRefusalKind {
-    /// A rule is in the way, or none opens it.
+    /// A rule denies it, or none allows it.
     Denied,
-    /// The host cannot be found or reached.
+    /// The host cannot be resolved or reached.
     Unreachable,
-    /// The host said no.
+    /// The host refused.
     Refused,
-    /// Nobody answered in time.
+    /// Timeout.
     Late,
 }
 
-/// What is spoken at a listener.
+/// Protocols served on a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerProtocol {
     /// HTTP.
     Http,
     /// SOCKS5.
     Socks,
-    /// Either; the first byte tells.
+    /// Either; the first byte decides.
     Either,
 }
 
-/// A proxy that is served. When it is dropped, nobody is listened to any more; what is carried
-/// goes on.
+/// A running proxy. Dropping it stops new clients; relayed connections go on.
 pub struct ProxyServer {
-    bell: Arc<OwnedFd>,
+    wake_fd: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for ProxyServer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Proxy").finish_non_exhaustive()
+        out.debug_struct("ProxyServer").finish_non_exhaustive()
     }
 }
 
 impl ProxyServer {
-    /// Serves those who come to `listener`, which should have a long queue.
+    /// Serves the clients of `listener`, which needs a long queue.
     pub fn serve(
         listener: TcpListener,
         speaks: ListenerProtocol,
@@ -134,36 +133,36 @@ impl ProxyServer {
         relay: Arc<SpliceRelay>,
     ) -> io::Result<ProxyServer> {
         listener.set_nonblocking(true)?;
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let desk = Arc::new(ProxyShared {
+        let wake_fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let shared = Arc::new(ProxyShared {
             speaks,
             gate,
             relay,
-            bell: Arc::clone(&bell),
+            wake_fd: Arc::clone(&wake_fd),
             clients: AtomicUsize::new(0),
         });
         let thread =
-            thread::Builder::new().name("proxy".into()).spawn(move || desk.listen(&listener))?;
-        Ok(ProxyServer { bell, thread: Some(thread) })
+            thread::Builder::new().name("proxy".into()).spawn(move || shared.listen(&listener))?;
+        Ok(ProxyServer { wake_fd, thread: Some(thread) })
     }
 }
 
 impl Drop for ProxyServer {
     fn drop(&mut self) {
-        // It is never read, so everybody who waits hears it.
-        let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+        // It is never read, so every waiting thread wakes.
+        let _ = rustix::io::write(&*self.wake_fd, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// What the threads of a proxy share.
+/// State shared by the threads of a proxy.
 struct ProxyShared {
     speaks: ListenerProtocol,
     gate: Arc<dyn ProxyHandler>,
     relay: Arc<SpliceRelay>,
-    bell: Arc<OwnedFd>,
+    wake_fd: Arc<OwnedFd>,
     clients: AtomicUsize,
 }
 
@@ -171,7 +170,7 @@ impl ProxyShared {
     fn listen(self: Arc<ProxyShared>, listener: &TcpListener) {
         loop {
             let mut polled =
-                [PollFd::new(listener, PollFlags::IN), PollFd::new(&*self.bell, PollFlags::IN)];
+                [PollFd::new(listener, PollFlags::IN), PollFd::new(&*self.wake_fd, PollFlags::IN)];
             match poll(&mut polled, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
@@ -182,48 +181,52 @@ impl ProxyShared {
             match acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok((socket, Some(peer))) => {
                     if let Ok(peer) = SocketAddr::try_from(peer) {
-                        self.receive(socket, peer);
+                        self.start_client(socket, peer);
                     }
                 }
                 Ok((_, None)) | Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-                // No descriptor is left: those who wait keep the listener ready, so it is looked at
-                // a little later.
+                // No fd is left, and the listener stays readable, so retry a little later.
                 Err(_) => thread::sleep(Duration::from_millis(20)),
             }
         }
     }
 
-    /// Gives a client a thread, or turns it away.
-    fn receive(self: &Arc<ProxyShared>, socket: OwnedFd, client: SocketAddr) {
+    /// Starts a thread for a client, or closes it.
+    fn start_client(self: &Arc<ProxyShared>, socket: OwnedFd, client: SocketAddr) {
         if self.clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS {
             self.clients.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        let desk = Arc::clone(self);
+        let shared = Arc::clone(self);
         let began = thread::Builder::new().name("client".into()).spawn(move || {
-            let wire = ClientSocket::new(socket, Arc::clone(&desk.bell), Instant::now() + PATIENCE);
-            // Whoever is gone, or says nothing that can be answered, is not answered.
-            let _ = desk.attend(wire, client);
-            desk.clients.fetch_sub(1, Ordering::Relaxed);
+            let wire =
+                ClientSocket::new(socket, Arc::clone(&shared.wake_fd), Instant::now() + PATIENCE);
+            // A client that has closed, or sends an unknown protocol, gets no answer.
+            let _ = shared.serve_client(wire, client);
+            shared.clients.fetch_sub(1, Ordering::Relaxed);
         });
         if began.is_err() {
             self.clients.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn attend(&self, mut wire: ClientSocket, client: SocketAddr) -> Result<(), wire::ClientGone> {
+    fn serve_client(
+        &self,
+        mut wire: ClientSocket,
+        client: SocketAddr,
+    ) -> Result<(), wire::ClientGone> {
         let first = wire.first()?;
         match (self.speaks, first) {
             (ListenerProtocol::Socks | ListenerProtocol::Either, socks::VERSION) => {
-                socks::attend(self, wire, client)
+                socks::serve(self, wire, client)
             }
-            // The versions before it know no answer that says what is wrong, and no names.
+            // Older SOCKS versions have no error for this case and no names.
             (ListenerProtocol::Socks, _) | (_, 0..=31) => {
-                self.gate.objected(client, "it speaks neither HTTP nor SOCKS5");
+                self.gate.report_malformed(client, "it speaks neither HTTP nor SOCKS5");
                 Ok(())
             }
             (ListenerProtocol::Http | ListenerProtocol::Either, _) => {
-                http::attend(self, wire, client)
+                http::serve(self, wire, client)
             }
         }
     }

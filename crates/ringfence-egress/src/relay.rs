@@ -1,9 +1,9 @@
-//! Carrying bytes between a socket inside and one outside.
+//! Relays bytes between a socket inside the sandbox and one outside.
 //!
-//! One thread serves all connections of a [`Relay`]. Bytes go from socket to pipe to socket
-//! without being copied, and a pipe is lent only while something is in it. The end of one
-//! direction is passed on as that, and a reset as a reset. What is slow at one side is not read
-//! at the other. Urgent data is carried as any other, in its place and without being urgent.
+//! One thread serves all connections of a [`SpliceRelay`]. Bytes are spliced from socket to pipe to
+//! socket without a copy; a connection holds a pipe only while bytes are in it. A half-close is
+//! passed on as a half-close, a reset as a reset. Backpressure works in both directions. Urgent
+//! data is forwarded in order, as normal data.
 
 mod check;
 mod connection;
@@ -26,90 +26,92 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Two sockets between which bytes are to be carried.
+/// Two sockets to relay between.
 pub struct RelayPair {
-    /// The one that a program in the sandbox speaks to.
+    /// Socket to the program in the sandbox.
     pub inside: OwnedFd,
-    /// The one that leads out. It may still be connecting.
+    /// Socket to the host. It may still be connecting.
     pub outside: OwnedFd,
-    /// What was read from inside before and has not gone out.
-    pub said: Vec<u8>,
-    /// Who looks at what is said from inside.
+    /// Bytes already read from inside and not sent yet.
+    pub early_bytes: Vec<u8>,
+    /// Check of the bytes sent from inside, if any.
     pub check: Option<Box<dyn StreamCheck>>,
-    /// Who is told of the end, on the thread that carries: it must not wait for anything.
-    pub ended: Box<dyn FnOnce(RelayEnd) + Send>,
+    /// Called when the connection ends, on the relay thread: it must not block.
+    pub on_end: Box<dyn FnOnce(RelayEnd) + Send>,
 }
 
 impl RelayPair {
-    /// A pair of which nothing was read, that nobody looks at and whose end is told to nobody.
+    /// A pair without early bytes, check or end callback.
     pub fn new(inside: OwnedFd, outside: OwnedFd) -> RelayPair {
-        RelayPair { inside, outside, said: Vec::new(), check: None, ended: Box::new(drop) }
+        RelayPair { inside, outside, early_bytes: Vec::new(), check: None, on_end: Box::new(drop) }
     }
 }
 
-/// What became of a connection.
+/// Result of a connection.
 #[derive(Debug)]
 pub struct RelayEnd {
-    /// Bytes that went out.
+    /// Bytes sent out.
     pub sent: u64,
-    /// Bytes that came in.
+    /// Bytes received.
     pub received: u64,
-    /// Why it ended.
-    pub why: RelayEndReason,
+    /// Reason for the end.
+    pub reason: RelayEndReason,
 }
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Debug)]
 pub enum RelayEndReason {
-    /// Both have said everything.
+    /// Both sides closed.
     Closed,
-    /// The one inside broke it off.
+    /// The inside socket failed.
     Inside(io::Error),
-    /// The one outside broke it off.
+    /// The outside socket failed.
     Outside(io::Error),
-    /// Nobody was there outside.
+    /// The outside connect failed.
     Unreachable(io::Error),
-    /// What was said first may not be said.
+    /// The check refused the bytes.
     Refused(String),
-    /// Nothing was said that could be judged, for too long.
+    /// The first bytes did not come, or could not be judged, within the time limit.
     Slow,
-    /// Nobody carries any more.
+    /// The relay stopped.
     Stopped,
-    /// It could not be begun.
+    /// The relay could not be set up.
     Broken(io::Error),
 }
 
 impl fmt::Display for RelayEndReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RelayEndReason::Closed => out.write_str("closed by both"),
-            RelayEndReason::Inside(error) => write!(out, "broken off inside: {error}"),
-            RelayEndReason::Outside(error) => write!(out, "broken off outside: {error}"),
-            RelayEndReason::Unreachable(error) => write!(out, "not reached: {error}"),
+            RelayEndReason::Closed => out.write_str("closed by both sides"),
+            RelayEndReason::Inside(error) => {
+                write!(out, "connection to the sandboxed program failed: {error}")
+            }
+            RelayEndReason::Outside(error) => write!(out, "connection to the host failed: {error}"),
+            RelayEndReason::Unreachable(error) => write!(out, "cannot connect: {error}"),
             RelayEndReason::Refused(reason) => out.write_str(reason),
-            RelayEndReason::Slow => out.write_str("nothing was said in time that says what it is"),
+            RelayEndReason::Slow => out.write_str("protocol not recognized within the time limit"),
             RelayEndReason::Stopped => out.write_str("the sandbox has ended"),
-            RelayEndReason::Broken(error) => write!(out, "cannot be carried: {error}"),
+            RelayEndReason::Broken(error) => write!(out, "cannot relay: {error}"),
         }
     }
 }
 
-/// How long things may take. A connection that was let through may be idle for ever.
+/// Time limits. A connection that passed its check may be idle forever.
 #[derive(Debug, Clone, Copy)]
 pub struct RelayLimits {
-    /// From being connected to having said what can be judged; only where somebody looks.
-    pub first: Duration,
-    /// For the side outside to be connected.
+    /// From connected to judged first bytes; applies only with a check.
+    pub first_bytes: Duration,
+    /// Limit for the outside connect.
     pub connecting: Duration,
 }
 
 impl Default for RelayLimits {
     fn default() -> RelayLimits {
-        RelayLimits { first: Duration::from_secs(30), connecting: Duration::from_secs(30) }
+        RelayLimits { first_bytes: Duration::from_secs(30), connecting: Duration::from_secs(30) }
     }
 }
 
-/// A thread that carries. When it is closed or dropped, all connections end.
+/// Relay thread. Closing or dropping it ends all connections.
 pub struct SpliceRelay {
     shared: Arc<RelayShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -118,48 +120,48 @@ pub struct SpliceRelay {
 impl SpliceRelay {
     /// Starts the thread.
     pub fn start(limits: RelayLimits) -> io::Result<SpliceRelay> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wake_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(RelayShared {
-            bell,
+            wake_fd,
             pairs: Mutex::new(Some(Vec::new())),
             stopped: AtomicBool::new(false),
             count: AtomicUsize::new(0),
         });
-        let turns = event_loop::RelayLoop::new(Arc::clone(&shared), limits)?;
-        let thread = thread::Builder::new().name("relay".into()).spawn(move || turns.run())?;
+        let relay_loop = event_loop::RelayLoop::new(Arc::clone(&shared), limits)?;
+        let thread = thread::Builder::new().name("relay".into()).spawn(move || relay_loop.run())?;
         Ok(SpliceRelay { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Carries `pair` until it ends.
-    pub fn carry(&self, pair: RelayPair) {
+    /// Relays `pair` until it ends.
+    pub fn relay(&self, pair: RelayPair) {
         match self.shared.pairs().as_mut() {
             Some(pairs) => pairs.push(pair),
             None => {
-                return (pair.ended)(RelayEnd {
+                return (pair.on_end)(RelayEnd {
                     sent: 0,
                     received: 0,
-                    why: RelayEndReason::Stopped,
+                    reason: RelayEndReason::Stopped,
                 });
             }
         }
-        self.shared.ring();
+        self.shared.wake();
     }
 
-    /// Ends all connections, whoever else knows this relay; everybody who is to be told of that
-    /// has been when it returns. What is handed in later ends at once.
+    /// Ends all connections and joins the thread, even if other handles exist; all end callbacks
+    /// have run when it returns. A pair handed in later ends at once.
     pub fn close(&self) {
         self.shared.stopped.store(true, Ordering::Release);
-        self.shared.ring();
+        self.shared.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The last to let go of it may be the thread itself, by way of somebody it told of an end.
+        // The relay thread itself can drop the last handle, through an end callback.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
         {
             let _ = thread.join();
         }
     }
 
-    /// How many connections are carried.
-    pub fn count(&self) -> usize {
+    /// Number of open connections.
+    pub fn open_connections(&self) -> usize {
         self.shared.count.load(Ordering::Relaxed)
     }
 }
@@ -170,28 +172,28 @@ impl Drop for SpliceRelay {
     }
 }
 
-/// What the thread and those who hand in have in common.
+/// State shared by the relay thread and its callers.
 struct RelayShared {
-    bell: OwnedFd,
-    /// What was handed in; `None` when nobody takes it any more.
+    wake_fd: OwnedFd,
+    /// Pairs handed in; `None` once the relay has stopped.
     pairs: Mutex<Option<Vec<RelayPair>>>,
     stopped: AtomicBool,
     count: AtomicUsize,
 }
 
 impl RelayShared {
-    fn ring(&self) {
-        // It can only be full, and then it has rung.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    fn wake(&self) {
+        // The write fails only if the counter is full, and then the thread is woken anyway.
+        let _ = rustix::io::write(&self.wake_fd, &1_u64.to_ne_bytes());
     }
 
-    /// What was handed in since, and the bell silent.
-    fn taken(&self) -> Vec<RelayPair> {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    /// Takes the pairs handed in since the last call, and clears the eventfd.
+    fn take_pairs(&self) -> Vec<RelayPair> {
+        let _ = rustix::io::read(&self.wake_fd, &mut [0; 8]);
         self.pairs().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// What was handed in since; nothing can be handed in after it.
+    /// Takes the remaining pairs and accepts no more.
     fn close(&self) -> Vec<RelayPair> {
         self.pairs().take().unwrap_or_default()
     }

@@ -1,13 +1,13 @@
-//! Ends TLS on the way to a host, so that a value can be put in which never enters the sandbox.
+//! Terminates TLS on the way to a host, to insert secrets that never enter the sandbox.
 //!
-//! The program inside speaks TLS with us, by a certificate of an [`Authority`] that exists for
-//! this sandbox alone and that nobody outside trusts. We speak TLS with the host, by those whom
-//! the host's own [`Bundle`] trusts. In between, requests of HTTP/1 are followed from one to the
-//! next as they are in plain HTTP (`crate::peek::requests`), and in one header of each, what
-//! stands for the value is replaced by the value. HTTP/2 is not offered to either side.
+//! Towards the program, the terminator uses a certificate of a [`SandboxCa`] that exists for this
+//! sandbox only and that nothing outside trusts. Towards the host, it verifies the host with the
+//! system's [`CaBundle`]. In between, it follows HTTP/1 requests as for plain HTTP
+//! (`crate::peek::requests`) and replaces each secret's placeholder in one header. It offers HTTP/2
+//! to neither side.
 //!
-//! Whoever carries bytes between the program and the host notices none of it: the connection to
-//! the host is exchanged for one that leads to us.
+//! The relay is not aware of this: the connection to the host is replaced by a socket pair that
+//! leads to the terminator.
 
 mod ca;
 mod ca_bundle;
@@ -32,21 +32,21 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ServerConfig};
 
 pub use ca::SandboxCa;
-pub use ca_bundle::{CaBundle, CaBundleError, PLACES, VARIABLE};
+pub use ca_bundle::{BUNDLE_VARIABLE, CaBundle, CaBundleError, SYSTEM_BUNDLES};
 use exchange::TlsExchange;
 use leg::TlsLeg;
 pub use swap::SecretSwap;
 
-/// What is spoken, and nothing else is.
+/// The only ALPN protocol offered.
 const HTTP: &[u8] = b"http/1.1";
-/// Connections at once; each has a thread. One more waits for a place.
+/// Maximum of connections at once; each has a thread. A further one waits for a slot.
 const MOST: usize = 1024;
-/// How long one may wait for a place.
+/// Time limit for a free slot.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Enough for a thread that shakes hands twice.
+/// Enough stack for two TLS handshakes.
 const STACK: usize = 512 * 1024;
 
-/// Ends TLS for one sandbox.
+/// TLS terminator of one sandbox.
 #[derive(Debug)]
 pub struct TlsTerminator {
     authority: SandboxCa,
@@ -55,79 +55,79 @@ pub struct TlsTerminator {
     places: Arc<Places>,
 }
 
-/// What is told of a connection, as it happens.
+/// Event of a connection, reported as it happens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TlsEvent {
-    /// This one's value is about to be sent.
-    Put(String),
-    /// What was said may not go.
+    /// The secret of this name is about to be sent.
+    SecretInserted(String),
+    /// A request was refused.
     Refused(String),
-    /// One of the two did not come to an understanding with us.
+    /// TLS or HTTP failed with the program or the host.
     Failed(String),
 }
 
-/// Whom it is for, what it is to carry, and who is told.
+/// Parameters of one terminated connection.
 pub struct TerminateRequest {
-    /// The host, as the program has looked it up.
+    /// The host name the program looked up.
     pub name: HostName,
-    /// The port that was dialed.
+    /// The port the program dialed.
     pub port: u16,
-    /// What is put in.
+    /// Secrets to insert.
     pub swaps: Vec<SecretSwap>,
-    /// Hears what happens, on another thread.
-    pub told: Box<dyn Fn(TlsEvent) + Send>,
+    /// Receives events, on another thread.
+    pub on_event: Box<dyn Fn(TlsEvent) + Send>,
 }
 
 impl TlsTerminator {
-    /// With an authority of its own, for hosts that `bundle` vouches for.
+    /// A terminator with a new CA, for hosts whose certificates `bundle` verifies.
     pub fn new(bundle: &CaBundle) -> io::Result<Self> {
         let crypto = Arc::new(rustls::crypto::ring::default_provider());
         let far = ClientConfig::builder_with_provider(crypto.clone())
             .with_safe_default_protocol_versions()
-            .map_err(failed)?;
+            .map_err(to_io_error)?;
         let mut far = far.with_root_certificates(bundle.roots()).with_no_client_auth();
         far.alpn_protocols = vec![HTTP.to_vec()];
         Ok(Self {
             authority: SandboxCa::new()?,
             crypto,
             far: Arc::new(far),
-            places: Arc::new(Places::of(MOST)),
+            places: Arc::new(Places::new(MOST)),
         })
     }
 
-    /// What we are to a program that takes us for `name`.
+    /// TLS server configuration that presents a certificate for `name`.
     fn near(&self, name: &HostName) -> io::Result<Arc<ServerConfig>> {
         let near = ServerConfig::builder_with_provider(self.crypto.clone())
             .with_safe_default_protocol_versions()
-            .map_err(failed)?;
-        let certified = SingleCertAndKey::from(self.authority.vouch_for(name)?);
+            .map_err(to_io_error)?;
+        let certified = SingleCertAndKey::from(self.authority.issue(name)?);
         let mut near = near.with_no_client_auth().with_cert_resolver(Arc::new(certified));
         near.alpn_protocols = vec![HTTP.to_vec()];
         Ok(Arc::new(near))
     }
 
-    /// The certificate of its authority, for those inside.
+    /// PEM certificate of the sandbox CA, for programs in the sandbox.
     pub fn certificate(&self) -> String {
         self.authority.pem()
     }
 
-    /// Takes a connection to the host, and answers one in its place.
-    pub fn end(&self, host: OwnedFd, errand: TerminateRequest) -> io::Result<OwnedFd> {
+    /// Takes a connection to the host, and returns a socket to use in its place.
+    pub fn terminate(&self, host: OwnedFd, request: TerminateRequest) -> io::Result<OwnedFd> {
         let place = TerminatorSlot::take(&self.places, PATIENCE)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (theirs, ours) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let near = TlsLeg::near(ours, self.near(&errand.name)?)?;
-        let far = TlsLeg::far(host, self.far.clone(), &errand.name)?;
-        let talk = TlsExchange::new(near, far, errand);
-        thread::Builder::new().name("ender".into()).stack_size(STACK).spawn(move || {
-            talk.hold();
+        let near = TlsLeg::near(ours, self.near(&request.name)?)?;
+        let far = TlsLeg::far(host, self.far.clone(), &request.name)?;
+        let exchange = TlsExchange::new(near, far, request);
+        thread::Builder::new().name("tls".into()).stack_size(STACK).spawn(move || {
+            exchange.run();
             drop(place);
         })?;
         Ok(theirs)
     }
 }
 
-/// The places that are free.
+/// The free slots.
 #[derive(Debug)]
 struct Places {
     free: Mutex<usize>,
@@ -135,16 +135,16 @@ struct Places {
 }
 
 impl Places {
-    fn of(count: usize) -> Self {
+    fn new(count: usize) -> Self {
         Self { free: Mutex::new(count), freed: Condvar::new() }
     }
 }
 
-/// One of the places there are.
+/// One taken slot.
 struct TerminatorSlot(Arc<Places>);
 
 impl TerminatorSlot {
-    /// Waits until one is free.
+    /// Waits for a free slot.
     fn take(places: &Arc<Places>, patience: Duration) -> io::Result<Self> {
         let free = places.free.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut free, _) = places
@@ -153,7 +153,7 @@ impl TerminatorSlot {
             .unwrap_or_else(PoisonError::into_inner);
         if *free == 0 {
             return Err(io::Error::other(format!(
-                "{MOST} connections to hosts with secrets are open already"
+                "too many open connections to hosts with secrets (limit {MOST})"
             )));
         }
         *free -= 1;
@@ -168,6 +168,6 @@ impl Drop for TerminatorSlot {
     }
 }
 
-fn failed(error: rustls::Error) -> io::Error {
+fn to_io_error(error: rustls::Error) -> io::Error {
     io::Error::other(error)
 }

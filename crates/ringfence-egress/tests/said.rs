@@ -1,4 +1,4 @@
-//! What is said first, looked at by a relay between real sockets.
+//! Checks of first bytes, run by a relay between real sockets.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -20,14 +20,14 @@ const UPGRADE: &str =
 const FRAME: &[u8] = b"\x81\x85\0\0\0\0hello";
 
 /// A connection from a program to a host, and the relay between them.
-struct Line {
+struct CapturedLine {
     program: TcpStream,
     host: TcpStream,
     end: Receiver<RelayEnd>,
     _relay: SpliceRelay,
 }
 
-impl Line {
+impl CapturedLine {
     fn new(check: Box<dyn StreamCheck>) -> Self {
         let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -41,12 +41,12 @@ impl Line {
         let ((program, inside), (outside, host)) = (ends(), ends());
         let (sender, end) = channel();
         let ended = Box::new(move |end| drop(sender.send(end)));
-        relay.carry(RelayPair {
+        relay.relay(RelayPair {
             check: Some(check),
-            ended,
+            on_end: ended,
             ..RelayPair::new(inside.into(), outside.into())
         });
-        Line { program, host, end, _relay: relay }
+        CapturedLine { program, host, end, _relay: relay }
     }
 
     fn http() -> Self {
@@ -54,25 +54,25 @@ impl Line {
     }
 
     fn refused(&self) -> String {
-        match self.end.recv_timeout(PATIENCE).unwrap().why {
+        match self.end.recv_timeout(PATIENCE).unwrap().reason {
             RelayEndReason::Refused(reason) => reason,
             other => panic!("{other}"),
         }
     }
 }
 
-fn say(mut stream: &TcpStream, words: impl AsRef<[u8]>) {
-    stream.write_all(words.as_ref()).unwrap();
+fn send(mut stream: &TcpStream, bytes: impl AsRef<[u8]>) {
+    stream.write_all(bytes.as_ref()).unwrap();
 }
 
 #[track_caller]
-fn hear(mut stream: &TcpStream, words: impl AsRef<[u8]>) {
-    let mut heard = vec![0; words.as_ref().len()];
+fn expect_bytes(mut stream: &TcpStream, bytes: impl AsRef<[u8]>) {
+    let mut heard = vec![0; bytes.as_ref().len()];
     stream.read_exact(&mut heard).unwrap();
-    assert_eq!(heard, words.as_ref());
+    assert_eq!(heard, bytes.as_ref());
 }
 
-/// All that comes until the end, which may be a reset.
+/// Reads until the end, which may be a reset.
 fn rest(mut stream: &TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
@@ -80,59 +80,60 @@ fn rest(mut stream: &TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn a_connection_becomes_something_else_when_the_server_agrees() {
-    let line = Line::http();
-    // The program is hasty: what it says before the answer waits.
-    say(&line.program, [UPGRADE.as_bytes(), FRAME].concat());
-    hear(&line.host, UPGRADE);
-    say(&line.host, "HTTP/1.1 1");
-    hear(&line.program, "HTTP/1.1 1");
-    say(&line.host, "01 Switching Protocols\r\n\r\n");
-    hear(&line.program, "01 Switching Protocols\r\n\r\n");
-    hear(&line.host, FRAME);
-    say(&line.program, OTHER);
-    hear(&line.host, OTHER);
-    say(&line.host, FRAME);
-    hear(&line.program, FRAME);
+fn upgrade_passes_once_the_server_agrees() {
+    let line = CapturedLine::http();
+    // The program sends its frame before the answer; it must wait.
+    send(&line.program, [UPGRADE.as_bytes(), FRAME].concat());
+    expect_bytes(&line.host, UPGRADE);
+    send(&line.host, "HTTP/1.1 1");
+    expect_bytes(&line.program, "HTTP/1.1 1");
+    send(&line.host, "01 Switching Protocols\r\n\r\n");
+    expect_bytes(&line.program, "01 Switching Protocols\r\n\r\n");
+    expect_bytes(&line.host, FRAME);
+    send(&line.program, OTHER);
+    expect_bytes(&line.host, OTHER);
+    send(&line.host, FRAME);
+    expect_bytes(&line.program, FRAME);
     line.program.shutdown(Shutdown::Both).unwrap();
     line.host.shutdown(Shutdown::Both).unwrap();
-    assert!(matches!(line.end.recv_timeout(PATIENCE).unwrap().why, RelayEndReason::Closed));
+    assert!(matches!(line.end.recv_timeout(PATIENCE).unwrap().reason, RelayEndReason::Closed));
 }
 
 #[test]
-fn it_stays_what_it_is_when_the_server_does_not() {
-    let line = Line::http();
-    say(&line.program, format!("{UPGRADE}{GET}{OTHER}"));
-    hear(&line.host, UPGRADE);
-    say(&line.host, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
-    assert_eq!(line.refused(), "it is meant for b.example");
+fn connection_stays_http_if_the_server_declines() {
+    let line = CapturedLine::http();
+    send(&line.program, format!("{UPGRADE}{GET}{OTHER}"));
+    expect_bytes(&line.host, UPGRADE);
+    send(&line.host, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(line.refused(), "it names another host: b.example");
     assert_eq!(rest(&line.host), GET.as_bytes());
 }
 
 #[test]
-fn a_good_request_goes_out_and_a_bad_one_does_not() {
-    let line = Line::http();
-    say(&line.program, format!("{GET}{OTHER}"));
-    assert_eq!(line.refused(), "it is meant for b.example");
+fn only_requests_for_the_host_are_sent() {
+    let line = CapturedLine::http();
+    send(&line.program, format!("{GET}{OTHER}"));
+    assert_eq!(line.refused(), "it names another host: b.example");
     assert_eq!(rest(&line.host), GET.as_bytes());
 
-    let line = Line::http();
-    say(&line.program, OTHER);
+    let line = CapturedLine::http();
+    send(&line.program, OTHER);
     assert_eq!(rest(&line.host), b"");
     let answer = String::from_utf8(rest(&line.program)).unwrap();
     assert!(
-        answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("it is meant for b.example\n"),
+        answer.starts_with("HTTP/1.1 403 ")
+            && answer.ends_with("it names another host: b.example\n"),
         "{answer}"
     );
 }
 
 #[test]
-fn a_hello_for_another_host_hears_an_alert() {
-    let line = Line::new(checks::tls(HostName::new("a.example").unwrap()));
-    // A hello without any extension, which names nobody.
+fn refused_hello_gets_an_alert() {
+    let line = CapturedLine::new(checks::tls(HostName::new("a.example").unwrap()));
+    // A hello without extensions, so without a name.
     let body = [&[3, 3][..], &[7; 32], &[0], &[0, 2, 0x13, 1], &[1, 0]].concat();
     let message = [&[1, 0, 0, body.len() as u8], &body[..]].concat();
-    say(&line.program, [&[22, 3, 1, 0, message.len() as u8], &message[..]].concat());
+    send(&line.program, [&[22, 3, 1, 0, message.len() as u8], &message[..]].concat());
     assert_eq!(line.refused(), "it names no host");
     assert_eq!(rest(&line.program), [21, 3, 3, 0, 2, 2, 49]);
     assert_eq!(rest(&line.host), b"");

@@ -1,5 +1,4 @@
-//! Connecting a socket of which there is only a copy: its owner waits for that, and has it still
-//! if it stops waiting.
+//! Connects a duplicate of a program's socket; the program keeps its own fd if it stops waiting.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,14 +8,14 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, connect, sendto};
 
-use super::{DialPatience, wait_patiently};
+use super::{DialPatience, wait_with_patience};
 
-/// `MSG_FASTOPEN`: connects, and does not wait where `MSG_DONTWAIT` says so.
+/// `MSG_FASTOPEN`: connects, without blocking if combined with `MSG_DONTWAIT`.
 const FASTOPEN: u32 = 0x2000_0000;
 
-/// Begins to connect `socket` without waiting, whether or not its owner would wait. That is the
-/// owner's to say and shared with it (`O_NONBLOCK`), so it is left as it is.
-pub(crate) fn begin(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
+/// Begins a non-blocking connect of `socket`. `O_NONBLOCK` is shared with its owner, so it is not
+/// changed.
+pub(crate) fn begin_connect(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
     match sendto(
         socket,
         &[],
@@ -24,7 +23,7 @@ pub(crate) fn begin(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
         &to,
     ) {
         Ok(_) | Err(Errno::INPROGRESS) => Ok(()),
-        // Somebody has switched it off in this namespace.
+        // TCP fast open is disabled in this namespace.
         Err(Errno::OPNOTSUPP) => match connect(socket, &to) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(()),
             Err(error) => Err(error.into()),
@@ -33,19 +32,18 @@ pub(crate) fn begin(socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Connects `socket` as its owner would who waits, for as long as there is patience: after that
-/// the kernel goes on by itself, as it does for one that was interrupted, and that is
-/// `EINPROGRESS`.
-pub fn connect_copy(
+/// Connects `socket` as a blocking call of its owner would, until `patience` ends: then the kernel
+/// goes on in the background, as after an interrupted call, and the error is `EINPROGRESS`.
+pub fn connect_duplicate(
     socket: BorrowedFd<'_>,
     to: SocketAddr,
     patience: &DialPatience<'_>,
 ) -> io::Result<()> {
-    begin(socket, to)?;
-    if !wait_patiently(socket, PollFlags::OUT, patience)? {
+    begin_connect(socket, to)?;
+    if !wait_with_patience(socket, PollFlags::OUT, patience)? {
         return Err(Errno::INPROGRESS.into());
     }
-    // It is decided; this answers how, and tells the kernel that the owner knows.
+    // The result is known; this call returns it and makes the kernel report it to the owner.
     Ok(connect(socket, &to)?)
 }
 
@@ -61,43 +59,48 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    fn waiting() -> OwnedFd {
+    fn blocking_socket() -> OwnedFd {
         socket(AddressFamily::INET, SocketType::STREAM, None).unwrap()
     }
 
     #[test]
-    fn a_copy_is_connected_as_the_socket_would_be() {
+    fn duplicate_is_connected_like_the_socket() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (at, patience) =
             (listener.local_addr().unwrap(), DialPatience::until(Instant::now() + LONG));
-        let one = waiting();
-        connect_copy(one.as_fd(), at, &patience).unwrap();
+        let one = blocking_socket();
+        connect_duplicate(one.as_fd(), at, &patience).unwrap();
         assert_eq!(SocketAddr::try_from(getpeername(&one).unwrap().unwrap()).unwrap(), at);
         assert_eq!(
-            connect_copy(one.as_fd(), at, &patience).unwrap_err().raw_os_error(),
+            connect_duplicate(one.as_fd(), at, &patience).unwrap_err().raw_os_error(),
             Some(Errno::ISCONN.raw_os_error())
         );
         drop(listener);
-        let other = waiting();
+        let other = blocking_socket();
         assert_eq!(
-            connect_copy(other.as_fd(), at, &patience).unwrap_err().kind(),
+            connect_duplicate(other.as_fd(), at, &patience).unwrap_err().kind(),
             io::ErrorKind::ConnectionRefused
         );
-        // It can be used again.
+        // The socket is reusable.
         let listener = TcpListener::bind(at).unwrap();
-        connect_copy(other.as_fd(), listener.local_addr().unwrap(), &patience).unwrap();
+        connect_duplicate(other.as_fd(), listener.local_addr().unwrap(), &patience).unwrap();
     }
 
     #[test]
-    fn whoever_stops_waiting_is_connected_later() {
+    fn interrupted_connect_completes_later() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::listen(&listener, 0).unwrap();
         let at = listener.local_addr().unwrap();
-        let full: Vec<OwnedFd> =
-            (0..4).map(|_| waiting()).inspect(|one| begin(one.as_fd(), at).unwrap()).collect();
-        let late = waiting();
-        let ended =
-            connect_copy(late.as_fd(), at, &DialPatience::new(Instant::now() + LONG, &|| false));
+        let full: Vec<OwnedFd> = (0..4)
+            .map(|_| blocking_socket())
+            .inspect(|one| begin_connect(one.as_fd(), at).unwrap())
+            .collect();
+        let late = blocking_socket();
+        let ended = connect_duplicate(
+            late.as_fd(),
+            at,
+            &DialPatience::new(Instant::now() + LONG, &|| false),
+        );
         assert_eq!(ended.unwrap_err().raw_os_error(), Some(Errno::INPROGRESS.raw_os_error()));
         drop(full);
         listener.set_nonblocking(true).unwrap();
@@ -106,6 +109,6 @@ mod tests {
             let _ = listener.accept();
             std::thread::sleep(Duration::from_millis(5));
         }
-        getpeername(&late).expect("it is connected when there is room");
+        getpeername(&late).expect("it connects once the queue has space");
     }
 }

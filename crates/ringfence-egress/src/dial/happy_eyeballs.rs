@@ -1,4 +1,4 @@
-//! The first of several addresses that answers (RFC 8305, "happy eyeballs").
+//! Connects to the first of several addresses that answers (RFC 8305, "happy eyeballs").
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,30 +11,33 @@ use rustix::io::Errno;
 
 use super::{DialPatience, SocketOptions};
 
-/// How long one address has before the next is tried beside it.
+/// Head start of an address before the next one is tried in parallel.
 const STAGGER: Duration = Duration::from_millis(250);
-/// Addresses that are tried at all: a name may have hundreds.
-const TRIED: usize = 12;
+/// Maximum of addresses tried: a name may have hundreds.
+const MAX_ADDRESSES: usize = 12;
 
-/// What was reached.
+/// A dialed connection.
 #[derive(Debug)]
 pub struct DialedSocket {
-    /// Connected; calls on it never wait.
+    /// Connected and non-blocking.
     pub socket: OwnedFd,
-    /// Whom with.
+    /// Peer address.
     pub peer: SocketAddr,
 }
 
-/// Connects to whichever of `addresses` answers first; `Err` has what is the most telling of
-/// what went wrong, with the address.
-pub(super) fn race(
+/// Connects to the first of `addresses` that answers; `Err` has the most useful error, with its
+/// address.
+pub(super) fn connect_first(
     addresses: &[IpAddr],
     port: u16,
     options: &SocketOptions,
     patience: &DialPatience<'_>,
 ) -> Result<DialedSocket, (SocketAddr, io::Error)> {
-    let mut waiting: VecDeque<SocketAddr> =
-        alternate(addresses).into_iter().take(TRIED).map(|ip| SocketAddr::new(ip, port)).collect();
+    let mut waiting: VecDeque<SocketAddr> = alternate(addresses)
+        .into_iter()
+        .take(MAX_ADDRESSES)
+        .map(|ip| SocketAddr::new(ip, port))
+        .collect();
     let first =
         waiting.front().copied().unwrap_or_else(|| SocketAddr::new(IpAddr::from([0; 4]), port));
     let mut running: Vec<DialedSocket> = Vec::new();
@@ -45,12 +48,12 @@ pub(super) fn race(
         if now >= next
             && let Some(peer) = waiting.pop_front()
         {
-            match start(peer, options) {
+            match start_connect(peer, options) {
                 Ok(socket) => {
                     running.push(DialedSocket { socket, peer });
                     next = now + STAGGER;
                 }
-                Err(error) => keep_worse(&mut worst, peer, error),
+                Err(error) => keep_more_useful(&mut worst, peer, error),
             }
             continue;
         }
@@ -61,7 +64,7 @@ pub(super) fn race(
             if waiting.is_empty() { patience.step() } else { patience.step().min(next - now) };
         let Some(index) = wait(&running, limit).map_err(|error| (first, error))? else {
             if patience.is_over() {
-                // Whatever else failed, something did not answer.
+                // At least one address did not answer.
                 return Err((
                     running.first().map_or(first, |one| one.peer),
                     Errno::TIMEDOUT.into(),
@@ -70,30 +73,30 @@ pub(super) fn race(
             continue;
         };
         let one = running.swap_remove(index);
-        match outcome(&one.socket) {
+        match connect_result(&one.socket) {
             Ok(()) => return Ok(one),
-            Err(error) => keep_worse(&mut worst, one.peer, error),
+            Err(error) => keep_more_useful(&mut worst, one.peer, error),
         }
-        // There is no point in giving time to an address that has failed.
+        // A failed address does not delay the next one.
         next = now;
     }
 }
 
-/// Begins to connect to one address; the socket is still connecting, or connected.
-pub(super) fn start(peer: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
-    let (socket, address) = options.socket_for(peer)?;
+/// Begins a non-blocking connect; the socket is connecting or connected.
+pub(super) fn start_connect(peer: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
+    let (socket, address) = options.create_socket(peer)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error.into()),
     }
 }
 
-/// How an attempt has ended.
-pub(crate) fn outcome(socket: &OwnedFd) -> io::Result<()> {
+/// Result of a connect attempt.
+pub(crate) fn connect_result(socket: &OwnedFd) -> io::Result<()> {
     Ok(rustix::net::sockopt::socket_error(socket)??)
 }
 
-/// Waits for one of `running` to be decided.
+/// Waits until one of `running` has a result.
 fn wait(running: &[DialedSocket], limit: Duration) -> io::Result<Option<usize>> {
     let mut polled: Vec<PollFd<'_>> =
         running.iter().map(|one| PollFd::new(&one.socket, PollFlags::OUT)).collect();
@@ -104,13 +107,13 @@ fn wait(running: &[DialedSocket], limit: Duration) -> io::Result<Option<usize>> 
     }
 }
 
-/// Waits until `fd` can be read, or `limit` has passed.
+/// Waits until `fd` is readable, or `limit` has passed.
 pub(crate) fn wait_readable(fd: impl AsFd, limit: Duration) -> io::Result<bool> {
     wait_for(fd, PollFlags::IN, limit)
 }
 
-/// Waits until something can be done with `fd`, as long as there is patience.
-pub(crate) fn wait_patiently(
+/// Waits for `what` on `fd`, until `patience` ends.
+pub(crate) fn wait_with_patience(
     fd: impl AsFd,
     what: PollFlags,
     patience: &DialPatience<'_>,
@@ -138,12 +141,12 @@ fn wait_for(fd: impl AsFd, what: PollFlags, limit: Duration) -> io::Result<bool>
 }
 
 fn timespec(limit: Duration) -> Timespec {
-    // Rounded up, so that nobody looks again just before the time has come.
+    // Rounded up, so that the wait does not end just before the deadline.
     let limit = limit + Duration::from_micros(1);
     Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) }
 }
 
-/// Addresses of both families in turn, beginning with IPv6, in the order given otherwise.
+/// Addresses of both families in turn, IPv6 first, otherwise in the given order.
 fn alternate(addresses: &[IpAddr]) -> Vec<IpAddr> {
     let (mut v6, mut v4): (VecDeque<IpAddr>, VecDeque<IpAddr>) =
         addresses.iter().partition(|address| address.is_ipv6());
@@ -155,9 +158,13 @@ fn alternate(addresses: &[IpAddr]) -> Vec<IpAddr> {
     turns
 }
 
-/// Keeps the error that says more: an answer says more than silence, and silence more than that
-/// there was no way to begin with, as there is none for IPv6 on many hosts.
-fn keep_worse(kept: &mut Option<(SocketAddr, io::Error)>, peer: SocketAddr, error: io::Error) {
+/// Keeps the more useful error: an answer over a timeout, and a timeout over a missing route
+/// (common for IPv6).
+fn keep_more_useful(
+    kept: &mut Option<(SocketAddr, io::Error)>,
+    peer: SocketAddr,
+    error: io::Error,
+) {
     let weight = |error: &io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::CONNREFUSED | Errno::CONNRESET | Errno::ACCESS | Errno::PERM) => 4,
         Some(Errno::TIMEDOUT) => 3,
@@ -182,17 +189,17 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    /// A listener whose queue is full: connecting to it is neither accepted nor refused.
+    /// A listener with a full queue: it neither accepts nor refuses.
     fn silent(address: &str) -> (TcpListener, Vec<OwnedFd>) {
         let listener = TcpListener::bind(address).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
         let to = listener.local_addr().unwrap();
-        let full = (0..4).map(|_| start(to, &SocketOptions::default()).unwrap()).collect();
+        let full = (0..4).map(|_| start_connect(to, &SocketOptions::default()).unwrap()).collect();
         (listener, full)
     }
 
     #[test]
-    fn families_take_turns() {
+    fn address_families_alternate() {
         let given = ips(&["10.0.0.1", "10.0.0.2", "10.0.0.3", "2001:db8::1", "2001:db8::2"]);
         assert_eq!(
             alternate(&given),
@@ -201,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_weighs_more_than_no_way() {
+    fn answer_is_kept_over_missing_route() {
         let peer = |text: &str| -> SocketAddr { text.parse().unwrap() };
         let mut kept = None;
         for (at, errno) in [
@@ -210,7 +217,7 @@ mod tests {
             ("10.0.0.2:1", Errno::HOSTUNREACH),
             ("10.0.0.3:1", Errno::TIMEDOUT),
         ] {
-            keep_worse(&mut kept, peer(at), errno.into());
+            keep_more_useful(&mut kept, peer(at), errno.into());
         }
         let (at, error) = kept.unwrap();
         assert_eq!(
@@ -220,11 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn what_refuses_is_passed_over_at_once() {
+    fn refusing_address_does_not_delay_the_next() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let began = Instant::now();
-        let reached = race(
+        let reached = connect_first(
             &ips(&["::1", "127.0.0.2", "127.0.0.1"]),
             port,
             &SocketOptions::default(),
@@ -236,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_silent_is_overtaken() {
+    fn silent_address_is_overtaken() {
         let (hanging, _full) = silent("127.0.0.3:0");
         let port = hanging.local_addr().unwrap().port();
         let listener = TcpListener::bind(("127.0.0.4", port)).unwrap();
         let began = Instant::now();
-        let reached = race(
+        let reached = connect_first(
             &ips(&["127.0.0.3", "127.0.0.4"]),
             port,
             &SocketOptions::default(),
@@ -253,13 +260,17 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_a_time_out() {
+    fn limit_gives_etimedout() {
         let (hanging, _full) = silent("127.0.0.5:0");
         let port = hanging.local_addr().unwrap().port();
         let end = Instant::now() + Duration::from_millis(50);
-        let (at, error) =
-            race(&ips(&["127.0.0.5"]), port, &SocketOptions::default(), &DialPatience::until(end))
-                .unwrap_err();
+        let (at, error) = connect_first(
+            &ips(&["127.0.0.5"]),
+            port,
+            &SocketOptions::default(),
+            &DialPatience::until(end),
+        )
+        .unwrap_err();
         assert_eq!(
             (at, error.raw_os_error()),
             (hanging.local_addr().unwrap(), Some(Errno::TIMEDOUT.raw_os_error()))
@@ -267,12 +278,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_on_for_whoever_is_gone() {
+    fn dial_stops_when_the_caller_gives_up() {
         let (hanging, _full) = silent("127.0.0.6:0");
         let port = hanging.local_addr().unwrap().port();
         let (began, looks) = (Instant::now(), std::cell::Cell::new(0));
         let is_wanted = || looks.replace(looks.get() + 1) < 2;
-        let ended = race(
+        let ended = connect_first(
             &ips(&["127.0.0.6"]),
             port,
             &SocketOptions::default(),
@@ -282,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_keeps_its_number() {
-        // Bound and not listening, so that nobody else has the port.
+    fn refused_connect_keeps_its_errno() {
+        // Bound and not listening, so that no other process has the port.
         let (held, _) =
-            SocketOptions::default().socket_for("127.0.0.1:0".parse().unwrap()).unwrap();
+            SocketOptions::default().create_socket("127.0.0.1:0".parse().unwrap()).unwrap();
         rustix::net::bind(&held, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
         let port = SocketAddr::try_from(rustix::net::getsockname(&held).unwrap()).unwrap().port();
-        let (_, error) = race(
+        let (_, error) = connect_first(
             &ips(&["127.0.0.1"]),
             port,
             &SocketOptions::default(),

@@ -1,8 +1,7 @@
-//! What a caller had set on its socket, to be set on the one it gets.
+//! Copies socket options from the caller's socket to the dialed one.
 //!
-//! Options are copied as bytes: their meaning is the kernel's. What a new socket has by itself
-//! is not set again, since setting some of them has an effect of its own: a buffer that was
-//! given a size no longer grows.
+//! Options are copied as bytes. Defaults are not set again, since setting some options has an
+//! effect of its own: a buffer with an explicit size no longer grows.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -20,15 +19,15 @@ const IPPROTO_IPV6: i32 = 41;
 const SO_SNDBUF: i32 = 7;
 const SO_RCVBUF: i32 = 8;
 const SO_DOMAIN: i32 = 39;
-/// Which buffers were given a size (Linux 5.14).
+/// Buffers with an explicit size (Linux 5.14).
 const SO_BUF_LOCK: i32 = 72;
 const SNDBUF_LOCKED: i32 = 1;
 const RCVBUF_LOCKED: i32 = 2;
 const IPV6_V6ONLY: i32 = 26;
 
-/// The options that are carried over, as (level, name, bytes). The type of service comes before
-/// the priority, which it changes.
-const CARRIED: &[(i32, i32, usize)] = &[
+/// Copied options as (level, name, bytes). The type of service comes before the priority, which it
+/// changes.
+const COPIED_OPTIONS: &[(i32, i32, usize)] = &[
     (IPPROTO_IP, 1, 4),    // IP_TOS
     (IPPROTO_IP, 2, 4),    // IP_TTL
     (IPPROTO_IPV6, 67, 4), // IPV6_TCLASS
@@ -52,8 +51,8 @@ const CARRIED: &[(i32, i32, usize)] = &[
     (IPPROTO_TCP, 25, 4),  // TCP_NOTSENT_LOWAT
 ];
 
-/// Those that mean the way: how it is marked, and how it is noticed that nobody is there any more.
-const OF_THE_WAY: &[(i32, i32)] = &[
+/// Options that affect the path: marking, and detection of a dead peer.
+const PATH_OPTIONS: &[(i32, i32)] = &[
     (IPPROTO_IP, 1),
     (IPPROTO_IPV6, 67),
     (SOL_SOCKET, 9),
@@ -66,19 +65,19 @@ const OF_THE_WAY: &[(i32, i32)] = &[
     (IPPROTO_TCP, 18),
 ];
 
-/// Which addresses a caller's socket knows.
+/// Address family of the caller's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SocketFamily {
-    /// There is no caller's socket to be like.
+    /// No caller's socket to match.
     #[default]
     Any,
-    /// `AF_INET`: nothing but IPv4 can be reached with it.
+    /// `AF_INET`: reaches only IPv4.
     V4,
-    /// `AF_INET6`: IPv4 is reached by addresses that are mapped into IPv6.
+    /// `AF_INET6`: reaches IPv4 by mapped addresses.
     V6,
 }
 
-/// What was set on a socket. The default is a socket on which nothing was.
+/// Options set on a socket. The default has none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SocketOptions {
     /// The family of the socket.
@@ -87,24 +86,24 @@ pub struct SocketOptions {
     set: Vec<(i32, i32, Vec<u8>)>,
 }
 
-/// Whether calls on a socket wait.
+/// Blocking mode of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BlockingMode {
-    /// They wait.
+    /// Calls block.
     #[default]
     Blocks,
-    /// They never do (`O_NONBLOCK`).
+    /// Calls never block (`O_NONBLOCK`).
     Never,
 }
 
 impl SocketOptions {
-    /// Those of a socket of `family` on which nothing was set.
-    pub fn like(family: SocketFamily) -> SocketOptions {
+    /// Options of a socket of `family` with nothing set.
+    pub fn for_family(family: SocketFamily) -> SocketOptions {
         SocketOptions { family, ..SocketOptions::default() }
     }
 
-    /// Reads what is set on `socket`, which is a TCP socket of somebody's.
-    pub fn of(socket: BorrowedFd<'_>) -> io::Result<SocketOptions> {
+    /// Reads the options of `socket`, a TCP socket of the caller.
+    pub fn from_socket(socket: BorrowedFd<'_>) -> io::Result<SocketOptions> {
         let family = match AddressFamily::from_raw(number(socket, SOL_SOCKET, SO_DOMAIN)? as u16) {
             AddressFamily::INET => SocketFamily::V4,
             AddressFamily::INET6 => SocketFamily::V6,
@@ -115,9 +114,9 @@ impl SocketOptions {
         } else {
             BlockingMode::Blocks
         };
-        let plain = bare(family)?;
+        let plain = new_socket(family)?;
         let mut set = Vec::new();
-        for (level, name, size) in CARRIED {
+        for (level, name, size) in COPIED_OPTIONS {
             if let Ok(value) = bytes(socket, *level, *name, *size)
                 && bytes(plain.as_fd(), *level, *name, *size).ok().as_ref() != Some(&value)
             {
@@ -126,9 +125,9 @@ impl SocketOptions {
         }
         for (name, lock) in [(SO_SNDBUF, SNDBUF_LOCKED), (SO_RCVBUF, RCVBUF_LOCKED)] {
             if number(socket, SOL_SOCKET, SO_BUF_LOCK)? & lock != 0 {
-                // The kernel doubles what it is told and answers with the double.
-                let told = number(socket, SOL_SOCKET, name)? / 2;
-                set.push((SOL_SOCKET, name, told.to_ne_bytes().to_vec()));
+                // The kernel doubles the value on set and returns the doubled value.
+                let requested = number(socket, SOL_SOCKET, name)? / 2;
+                set.push((SOL_SOCKET, name, requested.to_ne_bytes().to_vec()));
             }
         }
         if family == SocketFamily::V6
@@ -140,25 +139,24 @@ impl SocketOptions {
         Ok(SocketOptions { family, waiting, set })
     }
 
-    /// Those of them that mean the way and not the socket: for the far side of a connection that
-    /// is carried, whose near side the caller keeps. It may be of any family.
-    pub fn for_the_way(mut self) -> SocketOptions {
-        self.set.retain(|(level, name, _)| OF_THE_WAY.contains(&(*level, *name)));
+    /// Only the options that affect the path: for the outside socket of a relayed connection, whose
+    /// inside socket the caller keeps. It may be of any family.
+    pub fn path_options(mut self) -> SocketOptions {
+        self.set.retain(|(level, name, _)| PATH_OPTIONS.contains(&(*level, *name)));
         SocketOptions { family: SocketFamily::Any, waiting: BlockingMode::Never, set: self.set }
     }
 
-    /// Whether calls on the socket wait.
-    pub fn waiting(&self) -> BlockingMode {
+    /// Blocking mode of the caller's socket.
+    pub fn blocking_mode(&self) -> BlockingMode {
         self.waiting
     }
 
-    /// A socket that never waits and can reach `to`, with these options, and the address to name
-    /// in the call: for a socket of IPv6, one of IPv4 is mapped.
+    /// A non-blocking socket with these options that can reach `to`, and the address to pass to
+    /// `connect` (mapped for IPv4 on an IPv6 socket).
     ///
-    /// An option that cannot be set here (a congestion control that only the superuser may
-    /// choose) is left out: the caller was allowed it in a namespace of its own, and a connection
-    /// without it is worth more to it than none.
-    pub fn socket_for(&self, to: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
+    /// An option that cannot be set (a congestion control reserved for root) is skipped: the caller
+    /// was allowed it in its own namespace, and a connection without it is better than none.
+    pub fn create_socket(&self, to: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
         let (family, address) = match (self.family, to.ip()) {
             (SocketFamily::Any | SocketFamily::V4, IpAddr::V4(_)) => (SocketFamily::V4, to),
             (SocketFamily::Any | SocketFamily::V6, IpAddr::V6(_)) => (SocketFamily::V6, to),
@@ -167,11 +165,11 @@ impl SocketOptions {
             }
             (SocketFamily::V4, IpAddr::V6(_)) => return Err(rustix::io::Errno::AFNOSUPPORT.into()),
         };
-        let socket = bare(family)?;
+        let socket = new_socket(family)?;
         let mapped = matches!(address.ip(), IpAddr::V6(address) if is_mapped(address));
         if mapped {
-            // The host's default may be 1 (`net.ipv6.bindv6only`), and then nothing mapped is
-            // reached.
+            // With `net.ipv6.bindv6only` = 1 the default is 1, and mapped addresses would be
+            // unreachable.
             rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
         }
         for (level, name, value) in &self.set {
@@ -182,8 +180,8 @@ impl SocketOptions {
         Ok((socket, address))
     }
 
-    /// Makes calls on `socket` wait, or not, as they did on the caller's.
-    pub fn finish(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// Sets the caller's blocking mode on `socket`.
+    pub fn apply_blocking_mode(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let flags = fcntl_getfl(socket)?;
         let wanted = match self.waiting {
             BlockingMode::Blocks => flags - OFlags::NONBLOCK,
@@ -197,7 +195,7 @@ fn is_mapped(address: Ipv6Addr) -> bool {
     address.to_ipv4_mapped().is_some()
 }
 
-fn bare(family: SocketFamily) -> io::Result<OwnedFd> {
+fn new_socket(family: SocketFamily) -> io::Result<OwnedFd> {
     let family =
         if family == SocketFamily::V6 { AddressFamily::INET6 } else { AddressFamily::INET };
     Ok(socket_with(
@@ -231,7 +229,7 @@ mod tests {
     use super::*;
 
     fn caller(family: SocketFamily) -> OwnedFd {
-        let socket = bare(family).unwrap();
+        let socket = new_socket(family).unwrap();
         set_socket_keepalive(&socket, true).unwrap();
         set_tcp_nodelay(&socket, true).unwrap();
         set_tcp_keepidle(&socket, Duration::from_secs(17)).unwrap();
@@ -270,37 +268,39 @@ mod tests {
     }
 
     #[test]
-    fn what_the_caller_set_is_set() {
+    fn options_of_the_caller_are_copied() {
         for (family, to) in [
             (SocketFamily::V4, "127.0.0.1:9"),
             (SocketFamily::V6, "[::1]:9"),
             (SocketFamily::V6, "127.0.0.1:9"),
         ] {
             let caller = caller(family);
-            let (socket, _) =
-                SocketOptions::of(caller.as_fd()).unwrap().socket_for(to.parse().unwrap()).unwrap();
+            let (socket, _) = SocketOptions::from_socket(caller.as_fd())
+                .unwrap()
+                .create_socket(to.parse().unwrap())
+                .unwrap();
             check_same(&caller, &socket);
-            let plain = bare(family).unwrap();
+            let plain = new_socket(family).unwrap();
             assert_ne!(tcp_keepidle(&plain), tcp_keepidle(&socket));
             assert_ne!(socket_recv_buffer_size(&plain), socket_recv_buffer_size(&socket));
         }
     }
 
     #[test]
-    fn what_nobody_set_is_left_alone() {
-        let plain = bare(SocketFamily::V4).unwrap();
-        let options = SocketOptions::of(plain.as_fd()).unwrap();
+    fn default_options_are_not_set() {
+        let plain = new_socket(SocketFamily::V4).unwrap();
+        let options = SocketOptions::from_socket(plain.as_fd()).unwrap();
         assert_eq!(options.set, []);
-        // A buffer that was given a size no longer grows.
-        let (socket, _) = options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap();
+        // A buffer with an explicit size no longer grows.
+        let (socket, _) = options.create_socket("127.0.0.1:9".parse().unwrap()).unwrap();
         assert_eq!(number(socket.as_fd(), SOL_SOCKET, SO_BUF_LOCK).unwrap(), 0);
     }
 
     #[test]
-    fn what_means_the_way_holds_for_the_far_side() {
+    fn path_options_are_kept_for_the_outside_socket() {
         let caller = caller(SocketFamily::V6);
-        let options = SocketOptions::of(caller.as_fd()).unwrap().for_the_way();
-        let (far, _) = options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap();
+        let options = SocketOptions::from_socket(caller.as_fd()).unwrap().path_options();
+        let (far, _) = options.create_socket("127.0.0.1:9".parse().unwrap()).unwrap();
         assert_eq!(socket_domain(&far).unwrap(), AddressFamily::INET);
         assert_eq!(tcp_keepidle(&far), tcp_keepidle(&caller));
         assert_eq!(tcp_user_timeout(&far), tcp_user_timeout(&caller));
@@ -311,35 +311,37 @@ mod tests {
     }
 
     #[test]
-    fn the_family_is_the_callers() {
-        let v6 = SocketOptions::of(bare(SocketFamily::V6).unwrap().as_fd()).unwrap();
-        let (socket, address) = v6.socket_for("10.1.2.3:80".parse().unwrap()).unwrap();
+    fn socket_family_matches_the_caller() {
+        let v6 = SocketOptions::from_socket(new_socket(SocketFamily::V6).unwrap().as_fd()).unwrap();
+        let (socket, address) = v6.create_socket("10.1.2.3:80".parse().unwrap()).unwrap();
         assert_eq!(socket_domain(&socket).unwrap(), AddressFamily::INET6);
         assert_eq!(address, "[::ffff:10.1.2.3]:80".parse().unwrap());
-        let v4 = SocketOptions::of(bare(SocketFamily::V4).unwrap().as_fd()).unwrap();
-        assert!(v4.socket_for("[::1]:80".parse().unwrap()).is_err());
+        let v4 = SocketOptions::from_socket(new_socket(SocketFamily::V4).unwrap().as_fd()).unwrap();
+        assert!(v4.create_socket("[::1]:80".parse().unwrap()).is_err());
     }
 
     #[test]
-    fn only_v6_holds_but_where_it_would_shut_the_way() {
-        let caller = bare(SocketFamily::V6).unwrap();
+    fn v6only_is_copied_unless_it_blocks_mapped_ipv4() {
+        let caller = new_socket(SocketFamily::V6).unwrap();
         set_ipv6_v6only(&caller, true).unwrap();
-        let options = SocketOptions::of(caller.as_fd()).unwrap();
-        assert!(ipv6_v6only(options.socket_for("[::1]:9".parse().unwrap()).unwrap().0).unwrap());
+        let options = SocketOptions::from_socket(caller.as_fd()).unwrap();
+        assert!(ipv6_v6only(options.create_socket("[::1]:9".parse().unwrap()).unwrap().0).unwrap());
         assert!(
-            !ipv6_v6only(options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap().0).unwrap()
+            !ipv6_v6only(options.create_socket("127.0.0.1:9".parse().unwrap()).unwrap().0).unwrap()
         );
     }
 
     #[test]
-    fn waiting_is_as_it_was() {
+    fn blocking_mode_is_restored() {
         for waiting in [BlockingMode::Blocks, BlockingMode::Never] {
-            let caller = bare(SocketFamily::V4).unwrap();
-            SocketOptions { waiting, ..SocketOptions::default() }.finish(caller.as_fd()).unwrap();
-            let options = SocketOptions::of(caller.as_fd()).unwrap();
-            assert_eq!(options.waiting(), waiting);
-            let (socket, _) = options.socket_for("127.0.0.1:9".parse().unwrap()).unwrap();
-            options.finish(socket.as_fd()).unwrap();
+            let caller = new_socket(SocketFamily::V4).unwrap();
+            SocketOptions { waiting, ..SocketOptions::default() }
+                .apply_blocking_mode(caller.as_fd())
+                .unwrap();
+            let options = SocketOptions::from_socket(caller.as_fd()).unwrap();
+            assert_eq!(options.blocking_mode(), waiting);
+            let (socket, _) = options.create_socket("127.0.0.1:9".parse().unwrap()).unwrap();
+            options.apply_blocking_mode(socket.as_fd()).unwrap();
             assert_eq!(
                 fcntl_getfl(&socket).unwrap().contains(OFlags::NONBLOCK),
                 waiting == BlockingMode::Never

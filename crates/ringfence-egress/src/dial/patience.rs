@@ -1,11 +1,11 @@
-//! How long somebody is waited for.
+//! Time limit of a dial, combined with cancellation by the caller.
 
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether anybody still wants what is waited for.
+/// Poll interval of the cancellation.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Until when something may take, and as long as somebody wants it.
+/// Deadline, and a test whether the caller still waits.
 #[derive(Clone, Copy)]
 pub struct DialPatience<'a> {
     end: Instant,
@@ -13,32 +13,32 @@ pub struct DialPatience<'a> {
 }
 
 impl<'a> DialPatience<'a> {
-    /// Until `end`, and for no longer than `is_wanted` says so.
+    /// Ends at `end`, or earlier when `is_wanted` is false.
     pub fn new(end: Instant, is_wanted: &'a dyn Fn() -> bool) -> Self {
         Self { end, is_wanted }
     }
 
-    /// Until `end`, whoever is there.
+    /// Ends at `end`, without cancellation.
     pub fn until(end: Instant) -> DialPatience<'static> {
         DialPatience { end, is_wanted: &|| true }
     }
 
-    /// How much time there is, at most.
+    /// Time left at most.
     pub fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// How long to wait before it is asked again whether it has come to an end.
+    /// Time to wait before the next test.
     pub fn step(&self) -> Duration {
         self.left().min(LOOK)
     }
 
-    /// Whether nobody wants it any more.
+    /// True if the caller gave up.
     pub fn is_given_up(&self) -> bool {
         !(self.is_wanted)()
     }
 
-    /// Whether it has come to an end, by the one or the other.
+    /// True if the deadline has passed or the caller gave up.
     pub fn is_over(&self) -> bool {
         self.left().is_zero() || self.is_given_up()
     }

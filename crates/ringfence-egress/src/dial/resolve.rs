@@ -1,11 +1,10 @@
-//! Names to addresses, by the host's own resolver.
+//! Resolves names with the host's resolver.
 //!
-//! The binary is linked statically against the GNU C library. That has the services `files`
-//! (`/etc/hosts`) and `dns` (`/etc/resolv.conf`) in it since 2.34, and asks no other here: for
-//! any other one it would load modules of the host, with a second C library of whatever version
-//! the host has, into a process that was not made for it. Where `/etc/nsswitch.conf` names more
-//! (`resolve`, `mymachines`, `mdns4_minimal`, `ldap`), the host's `getent` is asked, which is
-//! linked as the host wants it.
+//! The binary is linked statically against glibc. Since 2.34 glibc has the services `files`
+//! (`/etc/hosts`) and `dns` (`/etc/resolv.conf`) built in, and only these are used here: any other
+//! would load modules of the host, with a second C library of another version, into this process.
+//! If `/etc/nsswitch.conf` names more (`resolve`, `mymachines`, `mdns4_minimal`, `ldap`), ringfence
+//! runs the host's `getent`.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -21,20 +20,20 @@ use std::time::{Duration, Instant};
 use super::DialPatience;
 
 /// Turns names into addresses.
-pub trait Resolve: Send + Sync {
-    /// The addresses of `name`, in the order in which they should be tried; never an empty list.
+pub trait NameResolver: Send + Sync {
+    /// The addresses of `name`, in the order to try them; never empty.
     fn resolve(&self, name: &str, patience: &DialPatience<'_>)
     -> Result<Vec<IpAddr>, ResolveError>;
 }
 
-/// Why a name has no address.
+/// Reason for a failed lookup.
 #[derive(Debug)]
 pub enum ResolveError {
-    /// Nobody knows it, or whoever was asked failed.
+    /// Unknown name, or a failed resolver.
     Unknown(Option<io::Error>),
-    /// Nobody answered in time.
+    /// Timed out.
     Late,
-    /// So many lookups wait already that another one is not begun.
+    /// Too many lookups are waiting.
     Crowded,
 }
 
@@ -43,27 +42,27 @@ impl fmt::Display for ResolveError {
         match self {
             ResolveError::Unknown(Some(error)) => write!(out, "the name has no address: {error}"),
             ResolveError::Unknown(None) => out.write_str("the name has no address"),
-            ResolveError::Late => out.write_str("nobody said in time which address the name has"),
-            ResolveError::Crowded => out.write_str("too many names are being looked up"),
+            ResolveError::Late => out.write_str("name lookup timed out"),
+            ResolveError::Crowded => out.write_str("too many name lookups at once"),
         }
     }
 }
 
-/// Lookups that may wait at the same time: each has a thread, which the C library gives up only
-/// when all servers were tried.
+/// Maximum of concurrent lookups: each has a thread, which glibc blocks until all servers were
+/// tried.
 const LOOKUPS: usize = 512;
-/// Where the host's `getent` may be; never looked for by `PATH`, which others can set.
+/// Paths of the host's `getent`; not searched in `PATH`, which others can set.
 const GETENT: &[&str] = &["/usr/bin/getent", "/bin/getent", "/run/current-system/sw/bin/getent"];
 const NSSWITCH: &str = "/etc/nsswitch.conf";
 const HOSTS: &str = "/etc/hosts";
 
-/// The host's resolver.
+/// Resolver of the host.
 #[derive(Debug, Clone, Default)]
 pub struct HostResolver {
     waiting: Arc<AtomicUsize>,
 }
 
-impl Resolve for HostResolver {
+impl NameResolver for HostResolver {
     fn resolve(
         &self,
         name: &str,
@@ -76,7 +75,7 @@ impl Resolve for HostResolver {
         let (sender, receiver) = mpsc::channel();
         let (waiting, name, limit) = (Arc::clone(&self.waiting), name.to_owned(), patience.left());
         let began = thread::Builder::new().name("lookup".into()).spawn(move || {
-            // Whoever asked may have given up: then nobody hears this.
+            // The send fails if the caller gave up.
             let _ = sender.send(look_up(&name, limit));
             waiting.fetch_sub(1, Ordering::Relaxed);
         });
@@ -95,7 +94,7 @@ impl Resolve for HostResolver {
 }
 
 fn look_up(name: &str, limit: Duration) -> Result<Vec<IpAddr>, ResolveError> {
-    let name = &whole(name, &std::fs::read_to_string(HOSTS).unwrap_or_default());
+    let name = &fully_qualified(name, &std::fs::read_to_string(HOSTS).unwrap_or_default());
     let switch = std::fs::read_to_string(NSSWITCH).unwrap_or_default();
     let getent = GETENT.iter().map(Path::new).find(|path| path.exists());
     let addresses = match getent {
@@ -105,10 +104,10 @@ fn look_up(name: &str, limit: Duration) -> Result<Vec<IpAddr>, ResolveError> {
     if addresses.is_empty() { Err(ResolveError::Unknown(None)) } else { Ok(addresses) }
 }
 
-/// A name as DNS is asked for it: with a dot at its end, so that no domain of a `search` line is
-/// put behind it and another host answers. A name of one word means nothing without such a domain,
-/// and the file with the host's own names (`hosts`) has none with a dot.
-fn whole(name: &str, hosts: &str) -> String {
+/// The name for a DNS query: with a final dot, so that no `search` domain is appended and another
+/// host answers. A single-label name stays as it is, since it needs a search domain; so does a name
+/// in `/etc/hosts`, where names have no final dot.
+fn fully_qualified(name: &str, hosts: &str) -> String {
     let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
     let is_listed = lines
         .flat_map(|line| line.split_whitespace().skip(1))
@@ -117,13 +116,13 @@ fn whole(name: &str, hosts: &str) -> String {
     if is_listed || is_whole { name.to_owned() } else { format!("{name}.") }
 }
 
-/// Whether every service that `switch` names for hosts is in the C library itself. Where none is
-/// named, the library's own choice is `files dns`.
+/// True if glibc has every service that `switch` names for hosts built in. Without an entry, the
+/// default is `files dns`.
 fn is_built_in(switch: &str) -> bool {
     let lines = switch.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let hosts =
         lines.filter_map(|line| line.strip_prefix("hosts:")).next_back().unwrap_or_default();
-    // What is to be done on a result stands in brackets, perhaps with blanks.
+    // Actions stand in brackets, perhaps with blanks.
     let mut depth = 0;
     let words: String = hosts
         .chars()
@@ -138,7 +137,7 @@ fn is_built_in(switch: &str) -> bool {
 fn ask_library(name: &str) -> Result<Vec<IpAddr>, ResolveError> {
     static CONFIGURED: Once = Once::new();
     CONFIGURED.call_once(|| {
-        // Should it fail, the library reads the file itself: slower to be wrong, not wrong.
+        // On failure glibc reads `nsswitch.conf` itself.
         let _ = ringfence_sys::names::configure_lookup(c"hosts", c"files dns");
     });
     let found = (name, 0).to_socket_addrs().map_err(|error| ResolveError::Unknown(Some(error)))?;
@@ -162,15 +161,15 @@ fn ask_getent(getent: &Path, name: &str, limit: Duration) -> Result<Vec<IpAddr>,
     if text.is_err() {
         let _ = child.kill();
     }
-    // Somebody else may have waited for all children; what it wrote counts.
+    // Another thread may have reaped all children; the output counts.
     let _ = child.wait();
     let text = text?;
     Ok(in_order(text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok())))
 }
 
-/// What `child` writes until it closes its output.
+/// Reads the output of `child` until it is closed.
 fn read_until(child: &mut Child, end: Instant) -> Result<String, ResolveError> {
-    let mut output = child.stdout.take().expect("it was asked for");
+    let mut output = child.stdout.take().expect("stdout is piped");
     let mut text = Vec::new();
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -189,7 +188,7 @@ fn read_until(child: &mut Child, end: Instant) -> Result<String, ResolveError> {
     }
 }
 
-/// The same addresses, each once.
+/// The addresses without duplicates, in order.
 fn in_order(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     let mut kept: Vec<IpAddr> = Vec::new();
     for address in addresses {
@@ -205,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_services_are_told_from_built_in_ones() {
+    fn built_in_nss_services_are_recognized() {
         for built_in in [
             "",
             "passwd: files ldap\n",
@@ -233,12 +232,12 @@ mod tests {
             ("db", "db"),
             ("192.0.2.1", "192.0.2.1"),
         ] {
-            assert_eq!(whole(name, hosts), expect);
+            assert_eq!(fully_qualified(name, hosts), expect);
         }
     }
 
     #[test]
-    fn the_hosts_file_is_asked() {
+    fn hosts_file_is_used() {
         let found = HostResolver::default()
             .resolve("localhost", &DialPatience::until(Instant::now() + Duration::from_secs(10)))
             .unwrap();
@@ -246,17 +245,17 @@ mod tests {
     }
 
     #[test]
-    fn getent_says_the_same() {
+    fn getent_and_glibc_agree() {
         let getent = GETENT
             .iter()
             .map(Path::new)
             .find(|path| path.exists())
-            .expect("every system with the GNU C library has one");
-        let mut asked = ask_getent(getent, "localhost", Duration::from_secs(10)).unwrap();
+            .expect("every glibc system has getent");
+        let mut from_getent = ask_getent(getent, "localhost", Duration::from_secs(10)).unwrap();
         let mut own = ask_library("localhost").unwrap();
-        asked.sort();
+        from_getent.sort();
         own.sort();
-        assert_eq!(asked, own);
+        assert_eq!(from_getent, own);
         assert!(matches!(
             ask_getent(getent, "--help", Duration::from_secs(10)),
             Err(ResolveError::Unknown(None))
@@ -264,8 +263,8 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_the_limit() {
-        // A program that never says anything stands in for a resolver that does not.
+    fn lookup_stops_at_its_limit() {
+        // A silent program stands in for a silent resolver.
         let mut child =
             Command::new("/bin/sleep").arg("60").stdout(Stdio::piped()).spawn().unwrap();
         let late = read_until(&mut child, Instant::now() + Duration::from_millis(20));
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_lookups_are_not_begun() {
+    fn too_many_lookups_are_rejected() {
         let resolver = HostResolver::default();
         resolver.waiting.store(LOOKUPS, Ordering::Relaxed);
         assert!(matches!(

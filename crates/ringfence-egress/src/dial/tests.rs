@@ -9,10 +9,10 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Knows what it was told, and nothing else.
-struct Told(Vec<(&'static str, Vec<IpAddr>)>);
+/// Resolver with a fixed table.
+struct FixedResolver(Vec<(&'static str, Vec<IpAddr>)>);
 
-impl Resolve for Told {
+impl NameResolver for FixedResolver {
     fn resolve(&self, name: &str, _: &DialPatience<'_>) -> Result<Vec<IpAddr>, ResolveError> {
         let known = self.0.iter().find(|(known, _)| *known == name);
         known.map(|(_, addresses)| addresses.clone()).ok_or(ResolveError::Unknown(None))
@@ -20,13 +20,13 @@ impl Resolve for Told {
 }
 
 fn dialer(names: &[(&'static str, &[&str])]) -> Dialer {
-    let told = names.iter().map(|(name, addresses)| {
+    let table = names.iter().map(|(name, addresses)| {
         (*name, addresses.iter().map(|text| text.parse().unwrap()).collect())
     });
     Dialer {
-        resolver: Arc::new(Told(told.collect())),
+        resolver: Arc::new(FixedResolver(table.collect())),
         limit: LIMIT,
-        outer: UpstreamProxies::default(),
+        upstream: UpstreamProxies::default(),
     }
 }
 
@@ -39,7 +39,7 @@ fn anything(_: IpAddr) -> Result<(), &'static str> {
 }
 
 #[test]
-fn a_name_is_reached_at_its_address() {
+fn name_is_dialed_at_its_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let reached = dialer(&[("a.example", &["127.0.0.1"])])
@@ -48,13 +48,13 @@ fn a_name_is_reached_at_its_address() {
     assert_eq!(reached.peer, at);
     let mut stream = TcpStream::from(reached.socket);
     stream.write_all(b"x").unwrap();
-    let mut said = [0];
-    listener.accept().unwrap().0.read_exact(&mut said).unwrap();
-    assert_eq!(&said, b"x");
+    let mut received = [0];
+    listener.accept().unwrap().0.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"x");
 }
 
 #[test]
-fn an_address_that_may_not_be_is_not_tried() {
+fn rejected_address_is_not_tried() {
     let shut = TcpListener::bind("127.0.0.7:0").unwrap();
     let port = shut.local_addr().unwrap().port();
     let open = TcpListener::bind(("127.0.0.8", port)).unwrap();
@@ -66,7 +66,7 @@ fn an_address_that_may_not_be_is_not_tried() {
     assert_eq!(reached.peer, open.local_addr().unwrap());
     for host in [name("one"), DialHost::Address(Ipv4Addr::new(127, 0, 0, 7).into())] {
         let failure = dialer.connect(&host, port, &SocketOptions::default(), &judge).unwrap_err();
-        assert!(matches!(failure, DialFailure::Judged { why: "guarded", .. }), "{failure}");
+        assert!(matches!(failure, DialFailure::Rejected { why: "guarded", .. }), "{failure}");
         assert_eq!(failure.errno(), Errno::ACCESS.raw_os_error());
     }
     shut.set_nonblocking(true).unwrap();
@@ -74,18 +74,18 @@ fn an_address_that_may_not_be_is_not_tried() {
 }
 
 #[test]
-fn numbers_for_the_caller() {
+fn failures_have_the_errno_for_the_caller() {
     let dialer = dialer(&[("v6", &["::1"])]);
-    let v4 = SocketOptions::like(SocketFamily::V4);
+    let v4 = SocketOptions::for_family(SocketFamily::V4);
     let unknown = dialer.connect(&name("nowhere"), 1, &v4, &anything).unwrap_err();
     assert_eq!(unknown.errno(), Errno::HOSTUNREACH.raw_os_error());
     let other = dialer.connect(&name("v6"), 1, &v4, &anything).unwrap_err();
     assert!(matches!(other, DialFailure::OtherFamily));
-    // Broadcast is refused by the kernel for a stream, and that very number is passed on.
+    // The kernel refuses a stream to broadcast, and its errno is passed on.
     let broadcast = dialer
         .connect(&DialHost::Address(Ipv4Addr::BROADCAST.into()), 1, &v4, &anything)
         .unwrap_err();
-    let (socket, address) = v4.socket_for("255.255.255.255:1".parse().unwrap()).unwrap();
+    let (socket, address) = v4.create_socket("255.255.255.255:1".parse().unwrap()).unwrap();
     assert_eq!(
         broadcast.errno(),
         rustix::net::connect(&socket, &address).unwrap_err().raw_os_error()
@@ -93,9 +93,9 @@ fn numbers_for_the_caller() {
 }
 
 #[test]
-fn a_caller_of_ipv6_gets_a_socket_of_ipv6() {
+fn ipv6_caller_gets_an_ipv6_socket() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = SocketOptions::like(SocketFamily::V6);
+    let options = SocketOptions::for_family(SocketFamily::V6);
     let host = DialHost::Address(Ipv4Addr::LOCALHOST.into());
     let reached = dialer(&[])
         .connect(&host, listener.local_addr().unwrap().port(), &options, &anything)
@@ -108,26 +108,26 @@ fn a_caller_of_ipv6_gets_a_socket_of_ipv6() {
 }
 
 #[test]
-fn a_start_is_not_waited_for() {
+fn started_connect_does_not_block() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket =
         dialer(&[]).start(listener.local_addr().unwrap(), &SocketOptions::default()).unwrap();
     assert!(
-        wait_patiently(&socket, PollFlags::OUT, &DialPatience::until(Instant::now() + LIMIT))
+        wait_with_patience(&socket, PollFlags::OUT, &DialPatience::until(Instant::now() + LIMIT))
             .unwrap()
     );
-    outcome(&socket).unwrap();
+    connect_result(&socket).unwrap();
     listener.accept().unwrap();
 }
 
-/// A proxy that answers once, and what it was asked.
-fn outer_that_says(answer: &'static [u8]) -> (UpstreamProxies, thread::JoinHandle<String>) {
+/// A proxy that answers once, and the request it got.
+fn upstream_that_answers(answer: &'static [u8]) -> (UpstreamProxies, thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://me:pass@proxy.corp:{}", listener.local_addr().unwrap().port());
     let outer =
-        UpstreamProxies::from_variables(|name| (name == "https_proxy").then(|| url.clone()))
+        UpstreamProxies::from_environment(|name| (name == "https_proxy").then(|| url.clone()))
             .unwrap();
-    let asked = thread::spawn(move || {
+    let proxy_request = thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -138,7 +138,7 @@ fn outer_that_says(answer: &'static [u8]) -> (UpstreamProxies, thread::JoinHandl
         stream.write_all(answer).unwrap();
         String::from_utf8(head).unwrap()
     });
-    (outer, asked)
+    (outer, proxy_request)
 }
 
 fn through(
@@ -146,7 +146,7 @@ fn through(
     host: &DialHost,
 ) -> Result<DialedSocket, DialFailure<&'static str>> {
     let judge = |address: IpAddr| if address.is_loopback() { Err("guarded") } else { Ok(()) };
-    Dialer { outer, ..dialer(&[("proxy.corp", &["127.0.0.1"])]) }.connect(
+    Dialer { upstream: outer, ..dialer(&[("proxy.corp", &["127.0.0.1"])]) }.connect(
         host,
         443,
         &SocketOptions::default(),
@@ -155,16 +155,17 @@ fn through(
 }
 
 #[test]
-fn the_proxy_of_the_network_is_the_way_out() {
-    let (outer, asked) =
-        outer_that_says(b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nSSH-2.0-first");
+fn upstream_proxy_opens_a_tunnel() {
+    let (outer, proxy_request) = upstream_that_answers(
+        b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nSSH-2.0-first",
+    );
     let reached = through(outer, &name("a.example")).unwrap();
-    let heard = asked.join().unwrap();
+    let heard = proxy_request.join().unwrap();
     assert_eq!(
         heard,
         "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nProxy-Authorization: Basic bWU6cGFzcw==\r\n\r\n"
     );
-    // What stands behind the head belongs to whoever gets the socket.
+    // Bytes behind the head belong to the tunnel.
     let mut stream = TcpStream::from(reached.socket);
     stream.set_nonblocking(false).unwrap();
     let mut first = String::new();
@@ -173,7 +174,7 @@ fn the_proxy_of_the_network_is_the_way_out() {
 }
 
 #[test]
-fn what_the_proxy_of_the_network_says_is_told() {
+fn upstream_proxy_errors_are_reported() {
     for (answer, errno, words) in [
         (b"HTTP/1.1 403 Not \x07here\r\n\r\n".as_slice(), Errno::CONNREFUSED, "403 Not here"),
         (b"HTTP/1.0 407 Who\r\n\r\n", Errno::CONNREFUSED, "password"),
@@ -182,17 +183,17 @@ fn what_the_proxy_of_the_network_says_is_told() {
         (b"HTTP/1.1 100 Continue\r\n\r\n", Errno::PROTO, "HTTP"),
         (b"HTTP/1.1 2", Errno::CONNRESET, "reset"),
     ] {
-        let (outer, asked) = outer_that_says(answer);
+        let (outer, proxy_request) = upstream_that_answers(answer);
         let failure = through(outer, &DialHost::Address("fd00::7".parse().unwrap())).unwrap_err();
-        assert!(asked.join().unwrap().starts_with("CONNECT [fd00::7]:443 HTTP/1.1\r\n"));
+        assert!(proxy_request.join().unwrap().starts_with("CONNECT [fd00::7]:443 HTTP/1.1\r\n"));
         assert_eq!(failure.errno(), errno.raw_os_error(), "{failure}");
         assert!(failure.to_string().contains(words), "{failure}");
     }
 }
 
 #[test]
-fn variables_say_which_way() {
-    let outer = UpstreamProxies::from_variables(|name| match name {
+fn environment_selects_the_upstream_proxy() {
+    let outer = UpstreamProxies::from_environment(|name| match name {
         "HTTP_PROXY" => Some("http://a:1".into()),
         "all_proxy" => Some("http://b:2".into()),
         "HTTPS_PROXY" => Some(" ".into()),
@@ -200,20 +201,22 @@ fn variables_say_which_way() {
         _ => None,
     })
     .unwrap();
-    let shown = |host: &str, port| outer.way_to(&name(host), port).map(|url| format!("{url:?}"));
+    let shown = |host: &str, port| outer.proxy_for(&name(host), port).map(|url| format!("{url:?}"));
     assert_eq!(shown("x.example", 80).as_deref(), Some("http://a:1"));
     assert_eq!(shown("x.example", 443).as_deref(), Some("http://b:2"));
     assert_eq!(shown("direct.example", 443), None);
-    // What is wrong is named as it was found, and only where something would be reached by it.
+    // An invalid variable is named as found, and only if it applies to a destination.
     let wrong = |name: &str| (name == "all_proxy").then(|| "socks5://x".into());
     assert!(
-        UpstreamProxies::from_variables(wrong).unwrap_err().to_string().starts_with("all_proxy ")
+        UpstreamProxies::from_environment(wrong).unwrap_err().to_string().starts_with("all_proxy ")
     );
     let proxies =
         |name: &str| matches!(name, "http_proxy" | "HTTPS_PROXY").then(|| "http://a:1".into());
-    assert!(UpstreamProxies::from_variables(|name| wrong(name).or_else(|| proxies(name))).is_ok());
     assert!(
-        UpstreamProxies::from_variables(
+        UpstreamProxies::from_environment(|name| wrong(name).or_else(|| proxies(name))).is_ok()
+    );
+    assert!(
+        UpstreamProxies::from_environment(
             |name| wrong(name).or_else(|| (name == "NO_PROXY").then(|| "a.example, *".into()))
         )
         .is_ok()

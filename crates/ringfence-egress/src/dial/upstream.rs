@@ -1,7 +1,7 @@
-//! The proxy of the host's network, as the way out where there is no other.
+//! The proxy of the host's network, for hosts without direct internet access.
 //!
-//! It is taken from the host's variables, never from those of a command. Tunnels are asked for
-//! by `CONNECT`; what is said in them is the caller's.
+//! It is read from the host's environment, never from a command's. Tunnels use `CONNECT`; their
+//! content is up to the caller.
 
 mod no_proxy;
 mod url;
@@ -16,14 +16,14 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::happy_eyeballs::wait_patiently;
+use super::happy_eyeballs::wait_with_patience;
 use super::{DialHost, DialPatience, ResolveError};
 use no_proxy::NoProxyList;
 
-/// The longest head of an answer that is read.
+/// Longest response head accepted from the proxy.
 const HEAD: usize = 16 * 1024;
 
-/// Which proxy of the host's network is the way to what. The default is none.
+/// Upstream proxies by destination. The default is none.
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamProxies {
     plain: Option<UpstreamUrl>,
@@ -32,9 +32,9 @@ pub struct UpstreamProxies {
 }
 
 impl UpstreamProxies {
-    /// Reads the host's variables, each in small letters before capital ones as curl does. One
-    /// that nothing is reached by is not looked at.
-    pub fn from_variables(
+    /// Reads the host's environment variables, lower case before upper case like curl. A variable
+    /// that applies to no destination is not parsed.
+    pub fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<UpstreamProxies, UpstreamUrlError> {
         let value = |name: &str| {
@@ -45,7 +45,7 @@ impl UpstreamProxies {
         };
         let except =
             NoProxyList::parse(&value("NO_PROXY").map(|(_, text)| text).unwrap_or_default());
-        if except.are_all() {
+        if except.covers_everything() {
             return Ok(UpstreamProxies::default());
         }
         let url = |name: &str| {
@@ -55,34 +55,33 @@ impl UpstreamProxies {
         Ok(UpstreamProxies { plain: url("HTTP_PROXY")?, other: url("HTTPS_PROXY")?, except })
     }
 
-    /// The proxy that is the way to `host`, if there is one: `HTTP_PROXY` for port 80,
-    /// `HTTPS_PROXY` for any other, `ALL_PROXY` where that is not set. Nothing on the host itself
-    /// is reached by a proxy.
-    pub fn way_to(&self, host: &DialHost, port: u16) -> Option<&UpstreamUrl> {
+    /// The proxy for `host`, if any: `HTTP_PROXY` for port 80, `HTTPS_PROXY` for any other port,
+    /// `ALL_PROXY` where that is unset. The host itself is never reached through a proxy.
+    pub fn proxy_for(&self, host: &DialHost, port: u16) -> Option<&UpstreamUrl> {
         let proxy = if port == 80 { &self.plain } else { &self.other };
-        proxy.as_ref().filter(|_| !self.except.cover(host, port))
+        proxy.as_ref().filter(|_| !self.except.covers(host, port))
     }
 }
 
-/// Why a proxy of the host's network led nowhere.
+/// Reason for a failed upstream proxy.
 #[derive(Debug)]
 pub enum UpstreamError {
-    /// Its name has no address.
+    /// The proxy's name has no address.
     Unresolved(ResolveError),
-    /// It could not be connected to.
+    /// The proxy could not be connected to.
     Unreached(io::Error),
-    /// It answered no.
+    /// The proxy answered with an error status.
     Status {
-        /// The number of its answer.
+        /// HTTP status.
         status: u16,
-        /// Its words.
+        /// Reason phrase.
         reason: String,
     },
-    /// What it answered was not HTTP.
+    /// The answer was not HTTP.
     Garbled,
-    /// It did not answer in time.
+    /// The proxy did not answer in time.
     Late,
-    /// It went away.
+    /// The connection to the proxy failed.
     Broken(io::Error),
 }
 
@@ -105,30 +104,26 @@ impl UpstreamError {
 impl fmt::Display for UpstreamError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            UpstreamError::Unresolved(why) => write!(out, "the proxy of this network: {why}"),
+            UpstreamError::Unresolved(why) => write!(out, "the upstream proxy: {why}"),
             UpstreamError::Unreached(error) => {
-                write!(out, "the proxy of this network was not reached: {error}")
+                write!(out, "the upstream proxy cannot be reached: {error}")
             }
             UpstreamError::Status { status: 407, .. } => {
-                out.write_str("the proxy of this network wants a name and a password (407)")
+                out.write_str("the upstream proxy requires a user name and a password (407)")
             }
             UpstreamError::Status { status, reason } => {
-                write!(out, "the proxy of this network said {status} {reason}")
+                write!(out, "the upstream proxy answered {status} {reason}")
             }
-            UpstreamError::Garbled => {
-                out.write_str("the proxy of this network did not answer in HTTP")
-            }
-            UpstreamError::Late => {
-                out.write_str("the proxy of this network did not answer in time")
-            }
-            UpstreamError::Broken(error) => write!(out, "the proxy of this network: {error}"),
+            UpstreamError::Garbled => out.write_str("the upstream proxy did not answer in HTTP"),
+            UpstreamError::Late => out.write_str("the upstream proxy did not answer in time"),
+            UpstreamError::Broken(error) => write!(out, "the upstream proxy: {error}"),
         }
     }
 }
 
 impl UpstreamUrl {
-    /// Asks for a tunnel to `host` over `socket`, which is connected to the proxy and never waits.
-    pub(super) fn ask(
+    /// Requests a tunnel to `host` over `socket`, a non-blocking connection to the proxy.
+    pub(super) fn request_tunnel(
         &self,
         socket: &OwnedFd,
         host: &DialHost,
@@ -141,12 +136,12 @@ impl UpstreamUrl {
             .map_or_else(String::new, |value| format!("Proxy-Authorization: {value}\r\n"));
         let question =
             format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{credentials}\r\n");
-        say(socket, question.as_bytes(), patience)?;
-        judge(&hear(socket, patience)?)
+        send_all(socket, question.as_bytes(), patience)?;
+        judge(&read_head(socket, patience)?)
     }
 }
 
-fn say(
+fn send_all(
     socket: &OwnedFd,
     mut bytes: &[u8],
     patience: &DialPatience<'_>,
@@ -155,15 +150,15 @@ fn say(
         match send(socket, bytes, SendFlags::NOSIGNAL) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => in_time(wait_patiently(socket, PollFlags::OUT, patience))?,
+            Err(Errno::AGAIN) => check_ready(wait_with_patience(socket, PollFlags::OUT, patience))?,
             Err(error) => return Err(UpstreamError::Broken(error.into())),
         }
     }
     Ok(())
 }
 
-/// The head of the answer, and not a byte more: what follows it is the other end's.
-fn hear(socket: &OwnedFd, patience: &DialPatience<'_>) -> Result<Vec<u8>, UpstreamError> {
+/// Reads the response head and not a byte more: the rest belongs to the tunnel.
+fn read_head(socket: &OwnedFd, patience: &DialPatience<'_>) -> Result<Vec<u8>, UpstreamError> {
     let mut head = Vec::new();
     let mut part = [0; 2048];
     loop {
@@ -185,17 +180,17 @@ fn hear(socket: &OwnedFd, patience: &DialPatience<'_>) -> Result<Vec<u8>, Upstre
                 }
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => in_time(wait_patiently(socket, PollFlags::IN, patience))?,
+            Err(Errno::AGAIN) => check_ready(wait_with_patience(socket, PollFlags::IN, patience))?,
             Err(error) => return Err(UpstreamError::Broken(error.into())),
         }
     }
 }
 
-fn in_time(waited: io::Result<bool>) -> Result<(), UpstreamError> {
+fn check_ready(waited: io::Result<bool>) -> Result<(), UpstreamError> {
     if waited.map_err(UpstreamError::Broken)? { Ok(()) } else { Err(UpstreamError::Late) }
 }
 
-/// Where the head ends in `text`, of which the first `seen` bytes were looked through before.
+/// End of the head in `text`; the first `seen` bytes were searched before.
 fn end_of_head(text: &[u8], seen: usize) -> Option<usize> {
     let from = seen.saturating_sub(3);
     text[from..].windows(4).position(|four| four == b"\r\n\r\n").map(|at| from + at + 4)
@@ -210,7 +205,7 @@ fn judge(head: &[u8]) -> Result<(), UpstreamError> {
     match status.parse::<u16>() {
         Ok(200..=299) => Ok(()),
         Ok(status) if status >= 300 => {
-            // It is shown to people: nothing in it may move the cursor.
+            // It is shown at a terminal: control characters could move the cursor.
             let reason = reason.chars().filter(|c| !c.is_control()).take(100).collect();
             Err(UpstreamError::Status { status, reason })
         }

@@ -1,14 +1,13 @@
-//! A question as it comes over the wire (RFC 1035, EDNS of RFC 6891).
+//! DNS queries in wire format (RFC 1035, EDNS of RFC 6891).
 //!
-//! Strict, since everybody who asks is a program of the sandbox and every resolver there is
-//! writes the same plain form: one question, its name spelt out, nothing in the answer and
-//! authority sections, and at most one additional record, which is EDNS. What is not read here
-//! cannot be misread.
+//! Strict, since every client is a program of the sandbox and every resolver writes the same form:
+//! one question with an uncompressed name, empty answer and authority sections, and at most one
+//! additional record, which is EDNS. Anything else is rejected, so it cannot be misread.
 
 use crate::byte_reader::ByteReader;
 use ringfence_policy::HostName;
 
-/// Kinds of record that are told apart.
+/// Record types used here.
 pub(super) mod kind {
     pub(in crate::dns) const A: u16 = 1;
     pub(in crate::dns) const SOA: u16 = 6;
@@ -19,55 +18,54 @@ pub(super) mod kind {
     pub(in crate::dns) const AXFR: u16 = 252;
 }
 
-/// The class of everything but curiosities.
+/// Class `IN`.
 pub(super) const INTERNET: u16 = 1;
 
 pub(super) const HEADER: usize = 12;
 
-/// A question that can be answered.
+/// A query that can be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DnsQuery {
     pub(super) head: DnsHeader,
-    /// As it came: it goes back letter by letter, since some compare the case of it.
+    /// As received: the answer repeats it exactly, since some resolvers compare its case.
     pub(super) question: Vec<u8>,
-    pub(super) asked: DnsQuestion,
+    pub(super) subject: DnsQuestion,
     pub(super) kind: u16,
     pub(super) class: u16,
     pub(super) edns: EdnsUse,
 }
 
-/// What a question is about.
+/// Subject of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DnsQuestion {
-    /// The root of all names.
+    /// The DNS root.
     Root,
     Name(HostName),
-    /// Labels that name no host, spelt out so that they can be shown.
+    /// Labels that are no host name, escaped for display.
     Odd(String),
 }
 
-/// Whether the question was asked with EDNS, which is then in the answer, too.
+/// EDNS use of a query; the answer repeats it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EdnsUse {
     Absent,
     Version(u8),
 }
 
-/// What goes back with every answer.
+/// Header fields that the answer repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DnsHeader {
     pub(super) id: u16,
     pub(super) flags: u16,
 }
 
-/// Why a message is no question that can be answered.
+/// Reason why a message cannot be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DnsParseError {
-    /// Too short to have an id, or an answer itself: whoever answered it could be made to talk to
-    /// itself for ever.
+    /// Too short for an id, or itself an answer: answering an answer could start an endless loop.
     NoQuery,
     Malformed(DnsHeader),
-    /// Something other than a question: an update, a notification.
+    /// Not a standard query: an update or a notification.
     OtherOpcode(DnsHeader),
 }
 
@@ -80,21 +78,23 @@ pub(super) mod flag {
     pub(in crate::dns) const CHECKING_DISABLED: u16 = 0x0010;
 }
 
-/// The name of a host that `message` asks an address for, if it is such a question.
-pub fn looked_up(message: &[u8]) -> Option<HostName> {
-    match read(message).ok()? {
-        DnsQuery { asked: DnsQuestion::Name(name), kind: kind::A | kind::AAAA, .. } => Some(name),
+/// The host name of an address query; `None` for any other message.
+pub fn queried_name(message: &[u8]) -> Option<HostName> {
+    match parse(message).ok()? {
+        DnsQuery { subject: DnsQuestion::Name(name), kind: kind::A | kind::AAAA, .. } => Some(name),
         _ => None,
     }
 }
 
-/// The answer to a question that there is no such name; `None` if it is no question.
-pub fn no_such_name(message: &[u8]) -> Option<Vec<u8>> {
-    read(message).ok().map(|query| super::reply::write(&query, &super::reply::DnsReply::NoSuchName))
+/// An NXDOMAIN answer to the query in `message`; `None` if it is no query.
+pub fn nxdomain_reply(message: &[u8]) -> Option<Vec<u8>> {
+    parse(message)
+        .ok()
+        .map(|query| super::reply::write(&query, &super::reply::DnsReply::NoSuchName))
 }
 
-/// Reads one whole message.
-pub(super) fn read(message: &[u8]) -> Result<DnsQuery, DnsParseError> {
+/// Parses one whole message.
+pub(super) fn parse(message: &[u8]) -> Result<DnsQuery, DnsParseError> {
     let mut bytes = ByteReader(message);
     let head = bytes
         .u16()
@@ -117,7 +117,7 @@ fn body(head: DnsHeader, mut bytes: ByteReader<'_>) -> Option<DnsQuery> {
         return None;
     }
     let from = bytes.0;
-    let asked = name(&mut bytes)?;
+    let subject = name(&mut bytes)?;
     let (kind, class) = (bytes.u16()?, bytes.u16()?);
     let question = from[..from.len() - bytes.0.len()].to_vec();
     let edns = match additional {
@@ -128,14 +128,14 @@ fn body(head: DnsHeader, mut bytes: ByteReader<'_>) -> Option<DnsQuery> {
     (bytes.is_empty() && kind != kind::OPT).then_some(DnsQuery {
         head,
         question,
-        asked,
+        subject,
         kind,
         class,
         edns,
     })
 }
 
-/// A name that is spelt out. A pointer could only point back into the header.
+/// Parses an uncompressed name. A compression pointer could only point back into the header.
 fn name(bytes: &mut ByteReader<'_>) -> Option<DnsQuestion> {
     let mut labels: Vec<&[u8]> = Vec::new();
     let mut length = 1;
@@ -153,16 +153,16 @@ fn name(bytes: &mut ByteReader<'_>) -> Option<DnsQuestion> {
     if labels.is_empty() {
         return Some(DnsQuestion::Root);
     }
-    // A dot within a label would look like the end of it.
+    // A dot within a label would look like a label end.
     let plain = labels.iter().all(|label| !label.contains(&b'.'));
     Some(match HostName::from_bytes(&labels.join(&b'.')) {
         Ok(name) if plain => DnsQuestion::Name(name),
-        _ => DnsQuestion::Odd(spelt_out(&labels)),
+        _ => DnsQuestion::Odd(escape_labels(&labels)),
     })
 }
 
-/// Labels as text in which every byte can be seen, in the way of RFC 4343.
-fn spelt_out(labels: &[&[u8]]) -> String {
+/// Labels as text with every other byte escaped (RFC 4343).
+fn escape_labels(labels: &[&[u8]]) -> String {
     let byte = |byte: &u8| match byte {
         byte if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') => {
             char::from(*byte).to_string()
@@ -173,8 +173,8 @@ fn spelt_out(labels: &[&[u8]]) -> String {
     labels.iter().map(label).collect::<Vec<_>>().join(".")
 }
 
-/// The one additional record. Its options (cookies, padding, where the client lives) are for
-/// resolvers that talk to others.
+/// Parses the additional record. Its options (cookies, padding, client subnet) matter only to
+/// forwarding resolvers.
 fn edns(bytes: &mut ByteReader<'_>) -> Option<EdnsUse> {
     let (root, kind) = (bytes.u8()?, bytes.u16()?);
     if (root, kind) != (0, kind::OPT) {
@@ -183,7 +183,7 @@ fn edns(bytes: &mut ByteReader<'_>) -> Option<EdnsUse> {
     let _payload = bytes.u16()?;
     let (extended, version) = (bytes.u8()?, bytes.u8()?);
     let _flags = bytes.u16()?;
-    let _options = bytes.long()?;
+    let _options = bytes.prefixed_u16()?;
     (extended == 0).then_some(EdnsUse::Version(version))
 }
 
@@ -196,13 +196,13 @@ mod tests {
 
     #[track_caller]
     fn check(message: &[u8], expect: &str) {
-        let told = match read(message) {
-            Ok(DnsQuery { asked, kind, edns, .. }) => format!("{asked:?} {kind} {edns:?}"),
+        let actual = match parse(message) {
+            Ok(DnsQuery { subject, kind, edns, .. }) => format!("{subject:?} {kind} {edns:?}"),
             Err(DnsParseError::NoQuery) => "no query".to_owned(),
             Err(DnsParseError::Malformed(_)) => "malformed".to_owned(),
             Err(DnsParseError::OtherOpcode(_)) => "other opcode".to_owned(),
         };
-        assert_eq!(told, expect);
+        assert_eq!(actual, expect);
     }
 
     fn changed(mut message: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
@@ -211,17 +211,20 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_read() {
-        check(&question(7, "WWW.Example.org", 1), r#"Name(Name("www.example.org")) 1 Absent"#);
-        check(&with_edns(question(7, "a.example", 28)), r#"Name(Name("a.example")) 28 Version(0)"#);
+    fn query_is_parsed() {
+        check(&question(7, "WWW.Example.org", 1), r#"Name(HostName("www.example.org")) 1 Absent"#);
+        check(
+            &with_edns(question(7, "a.example", 28)),
+            r#"Name(HostName("a.example")) 28 Version(0)"#,
+        );
         check(&question(7, "", 2), "Root 2 Absent");
-        let read = read(&question(7, "WWW.example.org", 1)).unwrap();
+        let read = parse(&question(7, "WWW.example.org", 1)).unwrap();
         assert_eq!((read.head.id, read.class), (7, INTERNET));
         assert_eq!(read.question, question(7, "WWW.example.org", 1)[HEADER..]);
     }
 
     #[test]
-    fn labels_that_name_no_host_are_spelt_out() {
+    fn labels_of_no_host_name_are_escaped() {
         let mut dotted = question(7, "aXb.example", 1);
         dotted[HEADER + 2] = b'.';
         check(&dotted, r#"Odd("a\\046b.example") 1 Absent"#);
@@ -231,36 +234,36 @@ mod tests {
     }
 
     #[test]
-    fn anything_but_the_plain_form_is_refused() {
+    fn any_other_form_is_rejected() {
         let plain = question(7, "a.example", 1);
         check(&plain[..HEADER - 1], "no query");
         check(&changed(plain.clone(), 2, 0x80), "no query");
         check(&changed(plain.clone(), 2, 0x28), "other opcode");
         check(&changed(plain.clone(), 2, 0x02), "malformed");
-        // How many there are of each section.
+        // Counts of each section.
         for (at, count) in [(5, 0), (5, 2), (7, 1), (9, 1), (11, 1), (11, 2)] {
             check(&changed(plain.clone(), at, count), "malformed");
         }
         check(&[&plain[..], b"x"].concat(), "malformed");
         check(&plain[..plain.len() - 1], "malformed");
-        // A pointer, and the two other prefixes that no label has.
+        // A compression pointer, and the two reserved prefixes.
         for prefix in [0xc0, 0x80, 0x40] {
             check(&changed(plain.clone(), HEADER, prefix), "malformed");
         }
         check(&question(7, "a.example", kind::OPT), "malformed");
-        // Not the root's, not EDNS, options longer than the message.
+        // Wrong owner, wrong type, wrong length, options longer than the message.
         let edns = with_edns(plain.clone());
         for (at, byte) in [(0, 1), (2, 42), (5, 1), (10, 1)] {
             check(&changed(edns.clone(), plain.len() + at, byte), "malformed");
         }
-        check(&changed(edns, plain.len() + 6, 1), r#"Name(Name("a.example")) 1 Version(1)"#);
+        check(&changed(edns, plain.len() + 6, 1), r#"Name(HostName("a.example")) 1 Version(1)"#);
     }
 
     #[test]
-    fn names_have_an_end() {
+    fn too_long_names_are_malformed() {
         let long = |last: usize| format!("{0}.{0}.{0}.{1}", "a".repeat(63), "a".repeat(last));
         assert!(
-            matches!(read(&question(7, &long(61), 1)).unwrap().asked, DnsQuestion::Name(name) if name.as_str().len() == 253)
+            matches!(parse(&question(7, &long(61), 1)).unwrap().subject, DnsQuestion::Name(name) if name.as_str().len() == 253)
         );
         check(&question(7, &long(62), 1), "malformed");
         check(&question(7, &"a".repeat(64), 1), "malformed");
@@ -269,7 +272,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(message in prop::collection::vec(any::<u8>(), 0..600)) {
-            let _ = read(&message);
+            let _ = parse(&message);
         }
 
         #[test]
@@ -278,7 +281,7 @@ mod tests {
             let at = at % message.len();
             message[at] = byte;
             message.truncate(message.len().saturating_sub(cut / 4));
-            if let Ok(query) = read(&message) {
+            if let Ok(query) = parse(&message) {
                 prop_assert!(message[HEADER..].starts_with(&query.question));
             }
         }

@@ -1,23 +1,23 @@
-//! One refusal for one lookup.
+//! Reports one denial per lookup.
 //!
-//! A program that looks up one name asks many questions: for each kind of address, and again with
-//! every domain of the `search` line behind the name. They are one lookup, and are told of once.
-//! No lookup puts the same question twice, so one that comes again is another lookup, which is
-//! told of even if the first was a moment ago: it may be another command's.
+//! A program that looks up one name sends many queries: one per address type, and again with each
+//! domain of the `search` line. They are one lookup and are reported once. A lookup never repeats a
+//! query, so a repeated query is a new lookup and is reported again, even a moment later: it may be
+//! from another command.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ringfence_policy::HostName;
 
-/// How long a lookup may go on asking.
-const LASTS: Duration = Duration::from_secs(2);
-/// How many lookups are remembered. Those beyond are told of more than once.
-const MOST: usize = 64;
-/// How many questions of one lookup are remembered.
-const QUESTIONS: usize = 16;
+/// Maximum duration of one lookup.
+const LOOKUP_WINDOW: Duration = Duration::from_secs(2);
+/// Lookups remembered. Further ones are reported more than once.
+const MAX_LOOKUPS: usize = 64;
+/// Queries remembered per lookup.
+const MAX_QUERIES: usize = 16;
 
-/// The lookups of late that were refused.
+/// Recently denied lookups.
 #[derive(Debug)]
 pub(super) struct RefusedLookups {
     search: Vec<HostName>,
@@ -26,9 +26,9 @@ pub(super) struct RefusedLookups {
 
 #[derive(Debug)]
 struct RefusedLookup {
-    /// What was meant: the name without what `search` puts behind it.
-    meant: String,
-    asked: Vec<(String, u16)>,
+    /// The name without search domains.
+    base_name: String,
+    queries: Vec<(String, u16)>,
     begun: Instant,
 }
 
@@ -37,42 +37,42 @@ impl RefusedLookups {
         Self { search, lookups: VecDeque::new() }
     }
 
-    /// Whether a refusal of this question is to be told.
-    pub(super) fn is_news(&mut self, name: &str, kind: u16, now: Instant) -> bool {
-        self.lookups.retain(|lookup| now.saturating_duration_since(lookup.begun) < LASTS);
-        let meant = self.meant(name);
+    /// True if the denial of this query is to be reported.
+    pub(super) fn is_new_lookup(&mut self, name: &str, kind: u16, now: Instant) -> bool {
+        self.lookups.retain(|lookup| now.saturating_duration_since(lookup.begun) < LOOKUP_WINDOW);
+        let base_name = self.strip_search(name);
         let question = (name.to_owned(), kind);
-        if let Some(lookup) = self.lookups.iter_mut().find(|lookup| lookup.meant == meant)
-            && !lookup.asked.contains(&question)
-            && lookup.asked.len() < QUESTIONS
+        if let Some(lookup) = self.lookups.iter_mut().find(|lookup| lookup.base_name == base_name)
+            && !lookup.queries.contains(&question)
+            && lookup.queries.len() < MAX_QUERIES
         {
-            lookup.asked.push(question);
+            lookup.queries.push(question);
             return false;
         }
-        self.lookups.retain(|lookup| lookup.meant != meant);
-        if self.lookups.len() == MOST {
+        self.lookups.retain(|lookup| lookup.base_name != base_name);
+        if self.lookups.len() == MAX_LOOKUPS {
             self.lookups.pop_front();
         }
-        self.lookups.push_back(RefusedLookup { meant, asked: vec![question], begun: now });
+        self.lookups.push_back(RefusedLookup { base_name, queries: vec![question], begun: now });
         true
     }
 
-    /// `name` without the domains of the search line, however often they stand behind it.
-    fn meant(&self, name: &str) -> String {
-        let mut meant = name;
-        let shorter = |meant: &str| {
+    /// `name` without search domains, which may be appended repeatedly.
+    fn strip_search(&self, name: &str) -> String {
+        let mut base_name = name;
+        let shorter = |base_name: &str| {
             let rest = |domain: &HostName| {
-                meant
+                base_name
                     .strip_suffix(domain.as_str())
                     .and_then(|rest| rest.strip_suffix('.'))
                     .map(str::len)
             };
             self.search.iter().find_map(rest).filter(|length| *length > 0)
         };
-        while let Some(length) = shorter(meant) {
-            meant = &meant[..length];
+        while let Some(length) = shorter(base_name) {
+            base_name = &base_name[..length];
         }
-        meant.to_owned()
+        base_name.to_owned()
     }
 }
 
@@ -80,34 +80,34 @@ impl RefusedLookups {
 mod tests {
     use super::*;
 
-    /// What of `questions`, put at once, is told.
+    /// Names reported when `questions` are denied at the same time.
     #[track_caller]
     fn check(search: &[&str], questions: &[(&str, u16)], expect: &[&str]) {
         let name = |text: &&str| HostName::new(text).unwrap();
-        let mut told = RefusedLookups::new(search.iter().map(name).collect());
+        let mut lookups = RefusedLookups::new(search.iter().map(name).collect());
         let now = Instant::now();
         let news: Vec<&str> = questions
             .iter()
-            .filter(|(text, kind)| told.is_news(text, *kind, now))
+            .filter(|(text, kind)| lookups.is_new_lookup(text, *kind, now))
             .map(|(text, _)| *text)
             .collect();
         assert_eq!(news, expect);
     }
 
     #[test]
-    fn one_lookup_is_told_of_once() {
+    fn one_lookup_is_reported_once() {
         check(&[], &[("a.example", 1), ("a.example", 28), ("a.example", 65)], &["a.example"]);
         check(&[], &[("a.example", 1), ("b.example", 1)], &["a.example", "b.example"]);
     }
 
     #[test]
-    fn a_second_lookup_is_told_of_at_once() {
+    fn second_lookup_is_reported_at_once() {
         let both = [("a.example", 1), ("a.example", 28), ("a.example", 1), ("a.example", 28)];
         check(&[], &both, &["a.example", "a.example"]);
     }
 
     #[test]
-    fn what_search_puts_behind_a_name_is_the_same_lookup() {
+    fn search_domains_belong_to_the_same_lookup() {
         let dotted = [
             ("a.example", 1),
             ("a.example", 28),
@@ -121,7 +121,7 @@ mod tests {
             &[("box.corp.test", 1), ("box.corp.test.corp.test", 1), ("box", 1)],
             &["box.corp.test"],
         );
-        // Only whole labels count, and the domain itself is a name.
+        // Only whole labels count, and the search domain itself is a name.
         check(
             &["corp.test"],
             &[("xcorp.test", 1), ("x", 1), ("corp.test", 1)],
@@ -130,18 +130,18 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_ends_and_many_are_not_remembered() {
-        let mut told = RefusedLookups::new(Vec::new());
+    fn lookups_expire_and_are_bounded() {
+        let mut lookups = RefusedLookups::new(Vec::new());
         let (name, now) = ("a.example", Instant::now());
-        assert!(told.is_news(name, 1, now));
-        assert!(told.is_news(name, 28, now + LASTS));
+        assert!(lookups.is_new_lookup(name, 1, now));
+        assert!(lookups.is_new_lookup(name, 28, now + LOOKUP_WINDOW));
         for kind in 0..1000 {
-            told.is_news(name, kind, now + LASTS);
-            told.is_news(&format!("n{kind}.example"), 1, now + LASTS);
+            lookups.is_new_lookup(name, kind, now + LOOKUP_WINDOW);
+            lookups.is_new_lookup(&format!("n{kind}.example"), 1, now + LOOKUP_WINDOW);
         }
         assert!(
-            told.lookups.len() <= MOST
-                && told.lookups.iter().all(|lookup| lookup.asked.len() <= QUESTIONS)
+            lookups.lookups.len() <= MAX_LOOKUPS
+                && lookups.lookups.iter().all(|lookup| lookup.queries.len() <= MAX_QUERIES)
         );
     }
 }

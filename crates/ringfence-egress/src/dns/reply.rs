@@ -1,43 +1,43 @@
-//! An answer as it goes over the wire.
+//! DNS answers in wire format.
 //!
-//! No answer is longer than [`LONGEST`]: a question of at most 259 bytes and one record. So
-//! nothing ever has to be cut short, and nobody has to come again over TCP.
+//! No answer is longer than [`LONGEST`]: a question of at most 259 bytes and one record. So no
+//! answer is ever truncated, and no client has to retry over TCP.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::query::{DnsHeader, DnsQuery, EdnsUse, HEADER, INTERNET, flag, kind};
 use ringfence_policy::HostName;
 
-/// What may be sent to everybody, whatever they say of their room.
+/// Maximum answer size that every client accepts.
 pub(super) const LONGEST: usize = 512;
 
-/// How long an address may be kept, in seconds. Short, so that a program that runs for days comes
-/// by again; far less than a name stays in the pool.
-const KEPT: u32 = 60;
+/// TTL of an address, in seconds. Short, so that a program that runs for days looks up again; far
+/// less than a name stays in the pool.
+const TTL_SECONDS: u32 = 60;
 
-/// How long it may be remembered that there is nothing. What was refused may be allowed in the
-/// next moment, by somebody who is asked or by a changed policy.
-const NOTHING_KEPT: u32 = 1;
+/// TTL of a negative answer. A denied name may be allowed a moment later, by a prompt or a policy
+/// change.
+const NEGATIVE_TTL_SECONDS: u32 = 1;
 
-/// What is answered.
+/// Content of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DnsReply {
     V4(Ipv4Addr),
     V6(Ipv6Addr),
-    /// The name of an address.
+    /// Name of an address.
     Pointer(HostName),
-    /// There is such a name, and nothing of the kind that was asked for.
+    /// The name exists, without a record of the requested type.
     NoData,
     NoSuchName,
-    /// It is not for us to answer that.
+    /// Query class or type that is not served here.
     Refused,
-    /// Not now.
+    /// Temporary failure.
     TryAgain,
-    /// EDNS of another version than ours.
+    /// Unsupported EDNS version.
     OtherVersion,
 }
 
-/// Codes of the header's last four bits.
+/// Response codes.
 mod code {
     pub(super) const NO_ERROR: u16 = 0;
     pub(super) const MALFORMED: u16 = 1;
@@ -47,7 +47,7 @@ mod code {
     pub(super) const REFUSED: u16 = 5;
 }
 
-/// `reply` to `query`.
+/// Encodes `reply` to `query`.
 pub(super) fn write(query: &DnsQuery, reply: &DnsReply) -> Vec<u8> {
     let (code, answers, authorities) = match reply {
         DnsReply::V4(_) | DnsReply::V6(_) | DnsReply::Pointer(_) => (code::NO_ERROR, 1, 0),
@@ -67,7 +67,7 @@ pub(super) fn write(query: &DnsQuery, reply: &DnsReply) -> Vec<u8> {
         DnsReply::V4(address) => answer(&mut out, kind::A, &address.octets()),
         DnsReply::V6(address) => answer(&mut out, kind::AAAA, &address.octets()),
         DnsReply::Pointer(name) => answer(&mut out, kind::PTR, &labels(name)),
-        DnsReply::NoData | DnsReply::NoSuchName => nothing(&mut out),
+        DnsReply::NoData | DnsReply::NoSuchName => add_soa(&mut out),
         DnsReply::Refused | DnsReply::TryAgain | DnsReply::OtherVersion => {}
     }
     if additional == 1 {
@@ -76,12 +76,12 @@ pub(super) fn write(query: &DnsQuery, reply: &DnsReply) -> Vec<u8> {
     out
 }
 
-/// The answer to what is no well-formed question.
+/// Answer to a malformed query.
 pub(super) fn malformed(head: DnsHeader) -> Vec<u8> {
     header(head, code::MALFORMED, [0; 4])
 }
 
-/// The answer to what is no question at all.
+/// Answer to an unsupported opcode.
 pub(super) fn not_implemented(head: DnsHeader) -> Vec<u8> {
     header(head, code::NOT_IMPLEMENTED, [0; 4])
 }
@@ -89,7 +89,7 @@ pub(super) fn not_implemented(head: DnsHeader) -> Vec<u8> {
 fn header(head: DnsHeader, code: u16, counts: [u16; 4]) -> Vec<u8> {
     let kept = head.flags & (flag::OPCODE | flag::RECURSION_DESIRED | flag::CHECKING_DISABLED);
     let mut out = Vec::with_capacity(LONGEST);
-    // Who does not recurse and has nothing to say is taken for a server that knows others (Go).
+    // Go treats an empty answer without RA as a referral to other servers.
     let flags = flag::ANSWER | flag::RECURSION_AVAILABLE | kept | code;
     for number in [head.id, flags].into_iter().chain(counts) {
         out.extend(number.to_be_bytes());
@@ -107,19 +107,18 @@ fn record(out: &mut Vec<u8>, owner: &[u8], kind: u16, seconds: u32, data: &[u8])
 }
 
 fn answer(out: &mut Vec<u8>, kind: u16, data: &[u8]) {
-    // The owner is the name in the question, to which a pointer leads.
+    // The owner is a compression pointer to the name in the question.
     let owner = (0xc000 | HEADER as u16).to_be_bytes();
-    record(out, &owner, kind, KEPT, data);
+    record(out, &owner, kind, TTL_SECONDS, data);
 }
 
-/// Says how long it may be remembered that there is nothing (RFC 2308): an SOA, of the root, since
-/// no zone is known here.
-fn nothing(out: &mut Vec<u8>) {
+/// Adds the TTL of a negative answer (RFC 2308): an SOA of the root, since there are no zones here.
+fn add_soa(out: &mut Vec<u8>) {
     let mut data = vec![0, 0];
-    for number in [1, 3600, 600, 86_400, NOTHING_KEPT] {
+    for number in [1, 3600, 600, 86_400, NEGATIVE_TTL_SECONDS] {
         data.extend(number.to_be_bytes());
     }
-    record(out, &[0], kind::SOA, NOTHING_KEPT, &data);
+    record(out, &[0], kind::SOA, NEGATIVE_TTL_SECONDS, &data);
 }
 
 fn edns(out: &mut Vec<u8>, reply: &DnsReply) {
@@ -146,28 +145,28 @@ fn labels(name: &HostName) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dns::query::read;
+    use crate::dns::query::parse;
     use crate::dns::testing::{question, with_edns};
 
-    /// What comes behind the question, in hexadecimal, after the flags and counts.
+    /// Compares flags, counts and the part behind the question, in hexadecimal.
     #[track_caller]
     fn check(question: &[u8], reply: DnsReply, expect: &str) {
-        let query = read(question).unwrap();
+        let query = parse(question).unwrap();
         let out = write(&query, &reply);
         assert_eq!(out[..2], question[..2]);
         assert!(out[HEADER..].starts_with(&query.question));
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let told = format!(
+        let actual = format!(
             "{} {} {}",
             hex(&out[2..4]),
             hex(&out[4..HEADER]),
             hex(&out[HEADER + query.question.len()..])
         );
-        assert_eq!(told, expect, "{reply:?}");
+        assert_eq!(actual, expect, "{reply:?}");
     }
 
     #[test]
-    fn every_answer_is_as_the_wire_has_it() {
+    fn answers_have_the_exact_wire_format() {
         let plain = question(7, "A.example", 1);
         check(
             &plain,
@@ -206,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_has_to_be_cut() {
+    fn every_answer_fits_in_512_bytes() {
         let long = |last: usize| format!("{0}.{0}.{0}.{1}", "a".repeat(63), "a".repeat(last));
         let name = HostName::new(&long(61)).unwrap();
-        let query = |name: &str| read(&with_edns(question(7, name, 1))).unwrap();
+        let query = |name: &str| parse(&with_edns(question(7, name, 1))).unwrap();
         for reply in [
             DnsReply::V4([0; 4].into()),
             DnsReply::V6([0; 16].into()),
@@ -218,7 +217,7 @@ mod tests {
         ] {
             assert!(write(&query(&long(61)), &reply).len() <= LONGEST);
         }
-        // Names of addresses are asked for by the spelling of the address.
+        // A reverse query contains the spelt-out address.
         let longest = format!("{}ip6.arpa", "f.".repeat(32));
         assert!(write(&query(&longest), &DnsReply::Pointer(name)).len() <= LONGEST);
     }

@@ -1,4 +1,4 @@
-//! What is answered to a question, and who is told.
+//! Answers queries from the gate's decisions and the fake IP pool.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use super::reply::DnsReply;
 use super::{DnsGate, DnsRefusal, DnsVerdict, FakeIpPool, reverse};
 use ringfence_policy::HostName;
 
-/// Answers questions out of what the gate and the pool say.
+/// Answers queries from the gate's decisions and the fake IP pool.
 pub(super) struct DnsResponder {
     pub(super) gate: Arc<dyn DnsGate>,
     pub(super) pool: Arc<FakeIpPool>,
-    pub(super) told: RefusedLookups,
+    pub(super) reported: RefusedLookups,
 }
 
 impl DnsResponder {
-    pub(super) fn consider(&mut self, query: &DnsQuery) -> DnsReply {
-        match self.undisputed(query) {
+    pub(super) fn answer(&mut self, query: &DnsQuery) -> DnsReply {
+        match self.answer_without_gate(query) {
             Ok(reply) => reply,
             Err(name) => self.decide(query, &name),
         }
     }
 
-    /// What needs no decision; else the name to decide about.
-    fn undisputed(&mut self, query: &DnsQuery) -> Result<DnsReply, HostName> {
+    /// Answers a query that needs no decision; else returns the name to decide about.
+    fn answer_without_gate(&mut self, query: &DnsQuery) -> Result<DnsReply, HostName> {
         if !matches!(query.edns, EdnsUse::Absent | EdnsUse::Version(0)) {
             return Ok(DnsReply::OtherVersion);
         }
         if query.class != INTERNET || matches!(query.kind, kind::AXFR | kind::IXFR) {
             return Ok(DnsReply::Refused);
         }
-        let name = match &query.asked {
+        let name = match &query.subject {
             DnsQuestion::Root => return Ok(DnsReply::NoData),
             DnsQuestion::Odd(shown) => return Ok(self.refuse(query, shown, DnsRefusal::NoName)),
             DnsQuestion::Name(name) => name,
@@ -41,16 +41,16 @@ impl DnsResponder {
         if name.is_localhost() {
             return Ok(addresses(query.kind, Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST));
         }
-        match reverse::meant(name) {
-            Some(meant) => Ok(self.name_of(&meant, query.kind)),
-            None => Err(subject(name, query.kind)),
+        match reverse::parse(name) {
+            Some(parsed) => Ok(self.answer_reverse(&parsed, query.kind)),
+            None => Err(name_to_decide(name, query.kind)),
         }
     }
 
-    /// Names of addresses are harmless, and programs ask for them for the sake of their logs:
-    /// nobody is told of those that have none.
-    fn name_of(&self, meant: &reverse::ReverseName, kind: u16) -> DnsReply {
-        let name = match meant {
+    /// Answers a reverse lookup. Reverse lookups are harmless (programs use them for logs), so an
+    /// unknown address is not reported.
+    fn answer_reverse(&self, parsed: &reverse::ReverseName, kind: u16) -> DnsReply {
+        let name = match parsed {
             reverse::ReverseName::Nothing => None,
             reverse::ReverseName::Address(address) if is_loopback(*address) => {
                 HostName::new("localhost").ok()
@@ -64,24 +64,24 @@ impl DnsResponder {
         }
     }
 
-    /// What is decided about `name` comes to for `query`.
+    /// Answers `query` with the gate's decision about `name`.
     fn decide(&mut self, query: &DnsQuery, name: &HostName) -> DnsReply {
         match self.gate.decide(name) {
-            DnsVerdict::Open => match query.kind {
-                kind::A | kind::AAAA => match self.pool.give(name, Instant::now()) {
+            DnsVerdict::Allow => match query.kind {
+                kind::A | kind::AAAA => match self.pool.addresses_for(name, Instant::now()) {
                     Some(given) => addresses(query.kind, given.v4, given.v6),
                     None => self.refuse(query, name.as_str(), DnsRefusal::NoAddress),
                 },
                 _ => DnsReply::NoData,
             },
-            DnsVerdict::Shut => self.refuse(query, name.as_str(), DnsRefusal::Shut),
+            DnsVerdict::Deny => self.refuse(query, name.as_str(), DnsRefusal::Shut),
         }
     }
 
-    /// Tells of it if it is news.
+    /// Refuses `name`, and reports it if this is a new lookup.
     fn refuse(&mut self, query: &DnsQuery, name: &str, why: DnsRefusal) -> DnsReply {
-        if self.told.is_news(name, query.kind, Instant::now()) {
-            self.gate.refused(name, why);
+        if self.reported.is_new_lookup(name, query.kind, Instant::now()) {
+            self.gate.report_refused(name, why);
         }
         match why {
             DnsRefusal::Shut | DnsRefusal::NoName => DnsReply::NoSuchName,
@@ -102,10 +102,10 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// The name that is decided about. Labels with `_` in front say which service of a host is meant
-/// (`_http._tcp.deb.example`, as apt asks first): they are the host's affair, and there is nothing
-/// to find but an empty answer.
-fn subject(name: &HostName, kind: u16) -> HostName {
+/// The name to decide about. Leading labels with `_` name a service of a host
+/// (`_http._tcp.deb.example`, apt's first query): the decision is about the host, and the answer is
+/// always empty.
+fn name_to_decide(name: &HostName, kind: u16) -> HostName {
     if matches!(kind, kind::A | kind::AAAA) {
         return name.clone();
     }

@@ -1,19 +1,19 @@
-//! Which address is meant by a name below `in-addr.arpa` and `ip6.arpa`.
+//! Addresses in names below `in-addr.arpa` and `ip6.arpa`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringfence_policy::HostName;
 
-/// What such a name means.
+/// Meaning of such a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReverseName {
     Address(IpAddr),
-    /// A part of the tree, or nothing at all.
+    /// A node of the tree that is no address.
     Nothing,
 }
 
-/// Nothing if `name` is not below one of the two.
-pub(super) fn meant(name: &HostName) -> Option<ReverseName> {
+/// `None` if `name` is not below one of the two.
+pub(super) fn parse(name: &HostName) -> Option<ReverseName> {
     let labels: Vec<&str> = name.as_str().rsplit('.').collect();
     let address = match labels.as_slice() {
         ["arpa", "in-addr", octets @ ..] => v4(octets).map(IpAddr::V4),
@@ -25,7 +25,7 @@ pub(super) fn meant(name: &HostName) -> Option<ReverseName> {
 
 fn v4(octets: &[&str]) -> Option<Ipv4Addr> {
     let octets: [&str; 4] = octets.try_into().ok()?;
-    // The parser of addresses refuses zeros in front, of which only one spelling is right.
+    // The address parser rejects leading zeros, so each address has one spelling.
     octets.join(".").parse().ok()
 }
 
@@ -42,11 +42,11 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, expect: Option<ReverseName>) {
-        assert_eq!(meant(&HostName::new(name).unwrap()), expect, "{name}");
+        assert_eq!(parse(&HostName::new(name).unwrap()), expect, "{name}");
     }
 
     #[test]
-    fn addresses_are_read_backwards() {
+    fn reverse_name_gives_its_address() {
         let address = |text: &str| Some(ReverseName::Address(text.parse().unwrap()));
         check("16.0.18.198.in-addr.arpa", address("198.18.0.16"));
         check("1.0.0.127.IN-ADDR.arpa", address("127.0.0.1"));
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_there_means_nothing() {
+    fn other_reverse_names_give_no_address() {
         for name in [
             "in-addr.arpa",
             "0.18.198.in-addr.arpa",

@@ -1,7 +1,7 @@
-//! Serves the two sockets by which programs of the sandbox look up names.
+//! Serves the UDP and the TCP socket of the DNS responder.
 //!
-//! One thread and `poll`. Every turn takes a bounded share of each source, and every source is
-//! bounded in what it can make the server remember: no client keeps another from being answered.
+//! One thread with `poll`. Each turn takes a bounded share of each source, and each source can make
+//! the server store only a bounded amount: no client blocks another.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, UdpSocket};
@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::query::{DnsParseError, read};
+use super::query::{DnsParseError, parse};
 use super::refused_lookups::RefusedLookups;
 use super::responder::DnsResponder;
 use super::stream::{DnsStreamClient, StreamClientFate};
 use super::{DnsGate, FakeIpPool, reply};
 use ringfence_policy::HostName;
 
-/// How many connections there are at most. For a further one, the one that was silent longest goes.
+/// Maximum of TCP connections. For a further one, the longest silent one is closed.
 const CLIENTS: usize = 16;
-/// How many datagrams and how many connections are taken before others have their turn.
+/// Datagrams and connections taken per turn.
 const TURN: usize = 64;
-/// How long nobody is let in when the program has no descriptor left.
+/// Pause of accepting when the process has no fd left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where questions come in. Both were made in the sandbox's network namespace.
+/// Sockets for queries. Both were created in the sandbox's network namespace.
 #[derive(Debug)]
 pub struct DnsSockets {
     /// Bound.
@@ -35,19 +35,19 @@ pub struct DnsSockets {
     pub streams: TcpListener,
 }
 
-/// A name server that runs; dropping it ends it.
+/// A running DNS responder; dropping it stops it.
 #[derive(Debug)]
 pub struct DnsServer {
-    /// Written to when it is to end.
+    /// Eventfd, written to stop the thread.
     end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl DnsServer {
-    /// Begins to serve.
+    /// Starts to serve.
     ///
-    /// `search` are the domains that programs put behind a name by themselves, as `resolv.conf`
-    /// inside has them: what is refused with and without one of them is told of once.
+    /// `search` lists the search domains of `resolv.conf` inside: a name denied with and without
+    /// one of them is reported once.
     pub fn start(
         sockets: DnsSockets,
         gate: Arc<dyn DnsGate>,
@@ -59,10 +59,10 @@ impl DnsServer {
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut serving = DnsLoop {
             sockets,
-            clerk: DnsResponder { gate, pool, told: RefusedLookups::new(search) },
+            responder: DnsResponder { gate, pool, reported: RefusedLookups::new(search) },
             clients: Vec::new(),
             numbers: 0,
-            shut_until: None,
+            paused_until: None,
             end: end.clone(),
         };
         let thread = thread::Builder::new()
@@ -75,7 +75,7 @@ impl DnsServer {
 
 impl Drop for DnsServer {
     fn drop(&mut self) {
-        // It fails only when it was written to before, two to the power of 64 times.
+        // The write fails only if the counter is full, and then the thread is woken anyway.
         let _ = rustix::io::write(&*self.end, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -85,20 +85,20 @@ impl Drop for DnsServer {
 
 struct DnsLoop {
     sockets: DnsSockets,
-    clerk: DnsResponder,
+    responder: DnsResponder,
     clients: Vec<DnsStreamClient>,
-    /// How many clients there ever were.
+    /// Number of clients so far; the next client's id.
     numbers: u64,
-    /// Set while no connection can be taken.
-    shut_until: Option<Instant>,
+    /// Set while accepting is paused.
+    paused_until: Option<Instant>,
     end: Arc<OwnedFd>,
 }
 
-/// What there is to do.
+/// Readiness after a poll.
 struct DnsReady {
     datagrams: bool,
     streams: bool,
-    /// Numbers of clients.
+    /// Ids of ready clients.
     clients: Vec<u64>,
 }
 
@@ -109,7 +109,7 @@ impl DnsLoop {
                 self.take_datagrams();
             }
             for number in ready.clients {
-                self.attend(number);
+                self.serve_client(number);
             }
             if ready.streams {
                 self.take_clients();
@@ -119,10 +119,10 @@ impl DnsLoop {
         }
     }
 
-    /// What there is to do; nothing once it is to end.
+    /// Waits for readiness; `None` when the server is to stop.
     fn wait(&self) -> io::Result<Option<DnsReady>> {
         let now = Instant::now();
-        let shut = self.shut_until.filter(|until| now < *until);
+        let shut = self.paused_until.filter(|until| now < *until);
         let soonest = self.clients.iter().map(DnsStreamClient::deadline).chain(shut).min();
         let timeout = soonest.map(|instant| {
             let left = instant.saturating_duration_since(now);
@@ -142,7 +142,8 @@ impl DnsLoop {
             let mut wanted = PollFlags::empty();
             wanted.set(PollFlags::IN, client.wants_input());
             wanted.set(PollFlags::OUT, client.wants_output());
-            // The kernel tells of an end even where nothing is wanted, again and again.
+            // `poll` reports a hangup even with no requested events, and would return at once each
+            // time.
             if !wanted.is_empty() {
                 fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), wanted));
                 numbers.push(client.number);
@@ -175,12 +176,12 @@ impl DnsLoop {
             match self.sockets.datagrams.recv_from(&mut buffer) {
                 Ok((count, from)) => {
                     if let Some(answer) = self.answer(&buffer[..count]) {
-                        // Whoever does not take an answer asks again.
+                        // A client that misses an answer queries again.
                         let _ = self.sockets.datagrams.send_to(&answer, from);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // What the socket has to say of an answer that nobody took.
+                // The pending socket error of an undelivered answer.
                 Err(_) => {}
             }
         }
@@ -205,43 +206,43 @@ impl DnsLoop {
                         ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                     ) => {}
                 Err(_) => {
-                    self.shut_until = Some(Instant::now() + PAUSE);
+                    self.paused_until = Some(Instant::now() + PAUSE);
                     return;
                 }
             }
         }
     }
 
-    /// Hears a client, answers it, and lets it go when it is done.
-    fn attend(&mut self, number: u64) {
+    /// Reads from a client, answers it, and closes it when it is done.
+    fn serve_client(&mut self, number: u64) {
         let Some(at) = self.clients.iter().position(|client| client.number == number) else {
             return;
         };
-        let mut fate = self.clients[at].read();
-        while fate == StreamClientFate::Stays {
+        let mut verdict = self.clients[at].read();
+        while verdict == StreamClientFate::Stays {
             match self.clients[at].next(Instant::now()) {
                 Ok(Some(message)) => {
                     let answer = self.answer(&message);
                     self.clients[at].answer(answer.as_deref());
                 }
                 Ok(None) => {
-                    fate = self.clients[at].write(Instant::now());
+                    verdict = self.clients[at].write(Instant::now());
                     if !self.clients[at].has_question() {
                         break;
                     }
                 }
-                Err(goes) => fate = goes,
+                Err(closes) => verdict = closes,
             }
         }
-        if fate == StreamClientFate::Goes || self.clients[at].is_done() {
+        if verdict == StreamClientFate::Goes || self.clients[at].is_done() {
             self.clients.swap_remove(at);
         }
     }
 
-    /// The answer to `message`, unless there is none.
+    /// The answer to `message`, if it gets one.
     fn answer(&mut self, message: &[u8]) -> Option<Vec<u8>> {
-        match read(message) {
-            Ok(query) => Some(reply::write(&query, &self.clerk.consider(&query))),
+        match parse(message) {
+            Ok(query) => Some(reply::write(&query, &self.responder.answer(&query))),
             Err(DnsParseError::NoQuery) => None,
             Err(DnsParseError::Malformed(head)) => Some(reply::malformed(head)),
             Err(DnsParseError::OtherOpcode(head)) => Some(reply::not_implemented(head)),

@@ -1,6 +1,6 @@
-//! Questions as programs put them, for the tests beside the code.
+//! Queries as programs send them, for unit tests.
 
-/// A question with recursion desired.
+/// A query with recursion desired.
 pub(super) fn question(id: u16, name: &str, kind: u16) -> Vec<u8> {
     let mut out = Vec::new();
     for number in [id, 0x0100, 1, 0, 0, 0] {
@@ -16,7 +16,7 @@ pub(super) fn question(id: u16, name: &str, kind: u16) -> Vec<u8> {
     out
 }
 
-/// The same with an empty EDNS record, as glibc writes it.
+/// The query with an empty EDNS record, as glibc writes it.
 pub(super) fn with_edns(mut question: Vec<u8>) -> Vec<u8> {
     question[11] = 1;
     question.extend([0, 0, 41, 0x04, 0xb0, 0, 0, 0, 0, 0, 0]);

@@ -1,26 +1,26 @@
-//! The head of one HTTP/1 request (RFC 9112): whom it is for, and where it ends.
+//! The head of one HTTP/1 request (RFC 9112): its host and its end.
 //!
-//! The server at the other end reads the same bytes with another parser, and there may be a proxy
-//! with a third one in front of it. So whatever is known to be read in two ways is refused, also
-//! where the standard lets a server be kind: lines that end without a carriage return, headers
-//! that go on in the next line, blanks before a colon, a second `Host` or `Content-Length`.
+//! The server parses the same bytes with another parser, perhaps with a proxy and a third parser
+//! before it. So every known ambiguity is refused, also where the standard allows a server to be
+//! tolerant: bare line feeds, folded headers, blanks before a colon, a second `Host` or
+//! `Content-Length`.
 
 use super::{LONGEST, PeekError, PeekState};
 use ringfence_policy::HostName;
 
-/// What the head of a request says.
+/// A parsed request head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpHead {
-    /// How many bytes it has, with the empty line at its end.
+    /// Length in bytes, including the empty line at its end.
     pub length: usize,
-    /// Whom it is for.
+    /// Requested host.
     pub host: HttpHost,
-    /// What follows it.
+    /// Framing of the body.
     pub framing: HttpFraming,
-    /// What it wants to become of the connection.
-    pub wish: UpgradeWish,
-    /// Whether another request may follow it.
-    pub afterwards: Afterwards,
+    /// Requested change of the connection.
+    pub upgrade: UpgradeWish,
+    /// Set to `Closed` if no request may follow.
+    pub afterwards: AfterHead,
 }
 
 /// A host as a request names it.
@@ -32,38 +32,38 @@ pub struct HttpHost {
     pub port: Option<u16>,
 }
 
-/// How the end of a request's body is found.
+/// Framing of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpFraming {
-    /// It has so many bytes, perhaps none.
+    /// This number of bytes, perhaps none.
     Length(u64),
-    /// It comes in pieces that say how long they are.
+    /// Chunked encoding.
     Chunked,
 }
 
-/// What is to become of the connection after the request.
+/// Requested change of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpgradeWish {
     /// Further requests.
     Stay,
-    /// Another protocol, if the server agrees; not HTTP/2, which is followed nowhere.
+    /// An upgrade to another protocol; not HTTP/2, which is not followed.
     Upgrade,
 }
 
-/// Whether another request may follow on the connection.
+/// Connection state after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Afterwards {
-    /// Another one may.
+pub enum AfterHead {
+    /// Another request may follow.
     Open,
-    /// None may: it has a body where some servers expect none, or answer before they read it, and
-    /// then take that body for the next request.
+    /// No request may follow: it has a body where some servers expect none, or answer before they
+    /// read it, and would then take the body for the next request.
     Closed,
 }
 
 /// Methods whose body every server reads.
 const WITH_BODY: [&[u8]; 3] = [b"POST", b"PUT", b"PATCH"];
 
-/// A head with one header in place of all of that name.
+/// The head with one header in place of all of that name.
 pub(crate) fn with_field(head: &[u8], header: &str, value: &str) -> Vec<u8> {
     let mut lines = without_field(head, header);
     let line = format!("{header}: {value}\r\n");
@@ -72,7 +72,7 @@ pub(crate) fn with_field(head: &[u8], header: &str, value: &str) -> Vec<u8> {
     lines
 }
 
-/// A head without any header of that name.
+/// The head without headers of that name.
 pub(crate) fn without_field(head: &[u8], header: &str) -> Vec<u8> {
     let is_it = |line: &[u8]| {
         line.iter()
@@ -80,7 +80,7 @@ pub(crate) fn without_field(head: &[u8], header: &str) -> Vec<u8> {
             .is_some_and(|colon| line[..colon].eq_ignore_ascii_case(header.as_bytes()))
     };
     let lines = head.split_inclusive(|byte| *byte == b'\n').enumerate();
-    // The first line is the request's own.
+    // The first line is the request line.
     lines
         .filter(|(number, line)| *number == 0 || !is_it(line))
         .flat_map(|(_, line)| line)
@@ -91,21 +91,21 @@ pub(crate) fn without_field(head: &[u8], header: &str) -> Vec<u8> {
 /// Reads the head of one request.
 #[derive(Debug, Default)]
 pub struct HttpHeadReader {
-    /// How much of the queue has been looked at.
+    /// Bytes of the queue already scanned.
     scanned: usize,
-    /// Where the line begins that is being looked at.
+    /// Start of the current line.
     line: usize,
     request: Option<HttpRequestLine>,
     fields: HttpFields,
 }
 
-/// What the first line says.
+/// The parsed request line.
 #[derive(Debug)]
 struct HttpRequestLine {
     version: HttpVersion,
-    /// It is sent with a body, as a rule.
+    /// Set for methods that normally have a body.
     has_body: bool,
-    /// The host in the target, where it stands there.
+    /// The host in the target, if it has one.
     target: Option<HttpHost>,
 }
 
@@ -115,7 +115,7 @@ enum HttpVersion {
     Http11,
 }
 
-/// What the headers say that count here.
+/// The relevant headers.
 #[derive(Debug, Default)]
 struct HttpFields {
     host: Option<HttpHost>,
@@ -143,7 +143,7 @@ impl HttpHeadReader {
         PeekState::NeedMore
     }
 
-    /// Looks at one byte; the head if it is the last of it.
+    /// Scans one byte; returns the head if it is complete.
     fn step(&mut self, queue: &[u8], byte: u8) -> Result<Option<HttpHead>, PeekError> {
         let after_return = self.scanned > self.line && queue[self.scanned - 1] == b'\r';
         match byte {
@@ -153,20 +153,19 @@ impl HttpHeadReader {
                 self.take(line)
             }
             b'\r' | b'\t' | b' '..=b'~' if !after_return => Ok(None),
-            // Not in a standard, but paths and headers have them, and nobody reads them in two
-            // ways.
+            // Outside the standard, but used in paths and headers, and unambiguous.
             0x80.. if !after_return && self.scanned > 0 => Ok(None),
             _ if self.request.is_some() => Err(PeekError::BadHead),
             _ => Err(PeekError::NotHttp),
         }
     }
 
-    /// Looks at a whole line.
+    /// Parses a complete line.
     fn take(&mut self, line: &[u8]) -> Result<Option<HttpHead>, PeekError> {
         match &self.request {
             None => self.request = Some(request(line)?),
             Some(request) if line.is_empty() => {
-                return self.fields.settle(request, self.line).map(Some);
+                return self.fields.finish(request, self.line).map(Some);
             }
             Some(_) => self.fields.take(line)?,
         }
@@ -209,7 +208,7 @@ fn absolute(target: &[u8]) -> Result<HttpHost, PeekError> {
     host(&rest[..end])
 }
 
-/// `name` or `name:port`.
+/// Parses `name` or `name:port`.
 fn host(text: &[u8]) -> Result<HttpHost, PeekError> {
     let (name, port) = match text.iter().position(|byte| *byte == b':') {
         Some(at) => (
@@ -225,7 +224,7 @@ fn host(text: &[u8]) -> Result<HttpHost, PeekError> {
     Ok(HttpHost { name: HostName::from_bytes(name).map_err(|_| PeekError::BadName)?, port })
 }
 
-/// A number of at most so many digits, and nothing but digits.
+/// Parses a number of at most `digits` digits, and digits only.
 fn number(text: &[u8], digits: usize) -> Option<u64> {
     let plain = (1..=digits).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
     plain.then(|| text.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
@@ -233,7 +232,7 @@ fn number(text: &[u8], digits: usize) -> Option<u64> {
 
 impl HttpFields {
     fn take(&mut self, line: &[u8]) -> Result<(), PeekError> {
-        // A line that begins with a blank goes on with the one before, and has no name.
+        // A line that begins with a blank continues the previous one, and has no name.
         let colon = line.iter().position(|byte| *byte == b':').ok_or(PeekError::BadHead)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
@@ -243,14 +242,14 @@ impl HttpFields {
             b"host" if self.host.is_some() => return Err(PeekError::ManyNames),
             b"host" => self.host = Some(host(value)?),
             b"content-length" if self.length.is_some() => return Err(PeekError::BadFraming),
-            // A number that begins with 0 is octal to some.
+            // Some parsers read a leading 0 as octal.
             b"content-length" if value.len() > 1 && value.starts_with(b"0") => {
                 return Err(PeekError::BadFraming);
             }
             b"content-length" => {
                 self.length = Some(number(value, 18).ok_or(PeekError::BadFraming)?)
             }
-            // Programs behind a server (CGI, WSGI) take one for the other.
+            // Programs behind a server (CGI, WSGI) confuse `_` and `-`.
             b"content_length" | b"transfer_encoding" => return Err(PeekError::BadFraming),
             b"expect" if !value.eq_ignore_ascii_case(b"100-continue") => {
                 return Err(PeekError::BadFraming);
@@ -264,10 +263,10 @@ impl HttpFields {
                 self.upgrade = true;
                 self.http2 |= words(value).any(|word| word.to_ascii_lowercase().starts_with(b"h2"));
             }
-            // A proxy on the way takes off what is named here.
+            // A proxy on the way would remove the headers named here.
             b"connection"
                 if words(value)
-                    .any(|word| FIRM.iter().any(|name| word.eq_ignore_ascii_case(name))) =>
+                    .any(|word| PROTECTED.iter().any(|name| word.eq_ignore_ascii_case(name))) =>
             {
                 return Err(PeekError::BadFraming);
             }
@@ -280,11 +279,11 @@ impl HttpFields {
         Ok(())
     }
 
-    /// What all of it comes to.
-    fn settle(&self, request: &HttpRequestLine, length: usize) -> Result<HttpHead, PeekError> {
+    /// Combines all fields into the head.
+    fn finish(&self, request: &HttpRequestLine, length: usize) -> Result<HttpHead, PeekError> {
         let host = self.host.clone().ok_or(PeekError::NoName)?;
         if let Some(target) = &request.target {
-            super::agree(&target.name, &host.name)?;
+            super::check_same_host(&target.name, &host.name)?;
             if target.port.unwrap_or(80) != host.port.unwrap_or(80) {
                 return Err(PeekError::OtherPort(target.port.unwrap_or(80)));
             }
@@ -294,32 +293,32 @@ impl HttpFields {
             (false, length) => HttpFraming::Length(length.unwrap_or(0)),
             _ => return Err(PeekError::BadFraming),
         };
-        let wishes = self.upgrade
+        let is_requested = self.upgrade
             && self.connection_upgrade
             && !self.http2
             && request.version == HttpVersion::Http11;
-        let wish = match wishes {
+        let upgrade = match is_requested {
             true => UpgradeWish::Upgrade,
             false => UpgradeWish::Stay,
         };
         let has_body = framing != HttpFraming::Length(0);
         let afterwards = match has_body && (!request.has_body || self.expects) {
-            true => Afterwards::Closed,
-            false => Afterwards::Open,
+            true => AfterHead::Closed,
+            false => AfterHead::Open,
         };
-        Ok(HttpHead { length, host, framing, wish, afterwards })
+        Ok(HttpHead { length, host, framing, upgrade, afterwards })
     }
 }
 
-/// Headers that say whom a request is for and where it ends.
-const FIRM: [&[u8]; 3] = [b"host", b"content-length", b"transfer-encoding"];
+/// Headers that route and frame a request.
+const PROTECTED: [&[u8]; 3] = [b"host", b"content-length", b"transfer-encoding"];
 
-/// The words of a list with commas.
+/// Elements of a comma-separated list.
 fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// What names of headers and methods are made of.
+/// True for the characters of header names and methods.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

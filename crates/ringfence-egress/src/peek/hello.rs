@@ -1,38 +1,37 @@
-//! The name in a TLS ClientHello (RFC 8446, and RFC 6066 for the name).
+//! The server name in a TLS ClientHello (RFC 8446; RFC 6066 for the name).
 //!
-//! Whoever offers ECH (RFC 9849) is refused, also where the name that can be read is the right
-//! one: the hello has a second one inside, with a name that only the server can read, and a server
-//! that fronts many hosts goes by that. Browsers offer it always, with random bytes in it where
-//! they have no key (GREASE), and these are made to look the same as a real one: no reader can tell
-//! them apart, so a browser whose offers cannot be turned off needs `sni = "off"` for the host.
-//! Nobody gets a key from our name server, which has no `HTTPS` records.
+//! A hello that offers ECH (RFC 9849) is refused, even if its readable name is right: it contains a
+//! second, encrypted hello with a name that only the server can read, and a server that fronts many
+//! hosts uses that one. Browsers always offer ECH, with random bytes if they have no key (GREASE),
+//! and these look like a real one. So a browser whose ECH cannot be disabled needs `sni = "off"`
+//! for the host. No program gets a key from the DNS responder, which has no `HTTPS` records.
 //!
-//! What is said later cannot be seen: the requests inside TLS, a second hello after a
-//! HelloRetryRequest, one more within a session of TLS 1.2. A server that goes by those and not by
-//! the first hello can be asked for another host.
+//! Later bytes are invisible: requests inside TLS, a second hello after a HelloRetryRequest, a
+//! renegotiation in TLS 1.2. A server that uses those instead of the first hello can be asked for
+//! another host.
 
 use super::{LONGEST, PeekError, PeekState};
 use crate::byte_reader::ByteReader;
 use ringfence_policy::HostName;
 
-/// Kinds of record and message.
+/// Record and message types.
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
-/// The most that a record holds.
+/// Maximum payload of a record.
 const RECORD: usize = 1 << 14;
-/// Kinds of extension.
+/// Extension types.
 const SERVER_NAME: u16 = 0;
-/// Encrypted ClientHello with its drafts, and the encrypted name that was before it.
+/// Encrypted ClientHello with its drafts, and its predecessor, the encrypted SNI.
 const HIDES_A_NAME: [std::ops::RangeInclusive<u16>; 2] = [0xfe08..=0xfe0d, 0xffce..=0xffce];
 
-/// Reads one ClientHello, in however many records it comes.
+/// Reads one ClientHello, in any number of records.
 #[derive(Debug, Default)]
 pub struct ClientHelloReader {
-    /// How much of the queue has been looked at.
+    /// Bytes of the queue already scanned.
     scanned: usize,
-    /// How much of the record is left.
+    /// Remaining bytes of the current record.
     left: usize,
-    /// The message, without the records around it.
+    /// The message, without record headers.
     message: Vec<u8>,
 }
 
@@ -77,7 +76,7 @@ impl ClientHelloReader {
         }
     }
 
-    /// A hello has its last record for itself: what follows it is said with other keys.
+    /// True if the message is complete. It must end with its record: the next bytes use other keys.
     fn is_whole(&self) -> Result<bool, PeekError> {
         if self.message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
             return Err(PeekError::BadHello);
@@ -99,18 +98,18 @@ enum HelloBytes {
     Whole,
 }
 
-/// What can be seen of the first bytes to be something else.
+/// Detects a protocol other than TLS from the first bytes.
 fn foreign(queue: &[u8]) -> Option<PeekError> {
     match queue {
         [] | [HANDSHAKE, ..] => None,
-        // The length of a hello of SSL 2 has its highest bit set; then comes the kind of message.
+        // An SSL 2 hello has the highest bit of its length set, followed by the message type.
         [0x80..=0xff, _, CLIENT_HELLO, ..] => Some(PeekError::Ssl2),
         [0x80..=0xff] | [0x80..=0xff, _] => None,
         _ => Some(PeekError::NotTls),
     }
 }
 
-/// How much a record holds.
+/// Payload length of a record.
 fn record(header: &[u8; 5]) -> Result<usize, PeekError> {
     let [kind, major, _, high, low] = *header;
     let length = usize::from(u16::from_be_bytes([high, low]));
@@ -130,12 +129,12 @@ fn parse(hello: &[u8]) -> Result<HostName, PeekError> {
     server_name(*list)
 }
 
-/// All of them; nothing unless every byte of the hello is where it belongs.
+/// All extensions; `None` unless every byte of the hello is where it belongs.
 fn extensions(mut hello: ByteReader<'_>) -> Option<Vec<(u16, ByteReader<'_>)>> {
     let _version_and_random = hello.take(2 + 32)?;
-    let session = hello.short()?;
-    let ciphers = hello.long()?;
-    let compressions = hello.short()?;
+    let session = hello.prefixed_u8()?;
+    let ciphers = hello.prefixed_u16()?;
+    let compressions = hello.prefixed_u8()?;
     if session.0.len() > 32
         || ciphers.is_empty()
         || ciphers.0.len() % 2 == 1
@@ -147,19 +146,20 @@ fn extensions(mut hello: ByteReader<'_>) -> Option<Vec<(u16, ByteReader<'_>)>> {
     if hello.is_empty() {
         return Some(all);
     }
-    let mut block = hello.long()?;
+    let mut block = hello.prefixed_u16()?;
     while !block.is_empty() {
-        all.push((block.u16()?, block.long()?));
+        all.push((block.u16()?, block.prefixed_u16()?));
     }
-    // The same one twice could be read by its first or by its last.
+    // Of a duplicate, one parser could use the first and another the last.
     let mut kinds: Vec<u16> = all.iter().map(|(kind, _)| *kind).collect();
     kinds.sort_unstable();
     (hello.is_empty() && kinds.is_sorted_by(|one, next| one < next)).then_some(all)
 }
 
 fn server_name(mut extension: ByteReader<'_>) -> Result<HostName, PeekError> {
-    let mut list = extension.long().filter(|_| extension.is_empty()).ok_or(PeekError::BadHello)?;
-    let (kind, name) = list.u8().zip(list.long()).ok_or(PeekError::BadHello)?;
+    let mut list =
+        extension.prefixed_u16().filter(|_| extension.is_empty()).ok_or(PeekError::BadHello)?;
+    let (kind, name) = list.u8().zip(list.prefixed_u16()).ok_or(PeekError::BadHello)?;
     if !list.is_empty() {
         return Err(PeekError::ManyNames);
     }

@@ -1,83 +1,82 @@
-//! All requests that a program makes on one connection of plain HTTP.
+//! Follows all requests of a program on one plain HTTP connection.
 //!
-//! A connection is kept for many requests, and each can name another host. So the program's side
-//! is followed from request to request: only what belongs to a request for the host that was dialed
-//! is let go, and where a request ends is never guessed.
+//! A connection carries many requests, and each can name another host. So the program's side is
+//! followed from request to request: only bytes of a request to the dialed host are released, and
+//! the end of a request is never guessed.
 //!
-//! The server's side is not followed. There is one word of it that counts: that the connection
-//! becomes something else (`101`, as for WebSocket), after which nothing can be followed any more
-//! and nothing needs to be, since the server has agreed to it. That is believed of the first
-//! request only, because what the server says first can only be meant for that one. Should it agree
-//! to a later one, what follows is no request and is refused.
+//! The server's side is not followed, except for one status: an upgrade (`101`, as for WebSocket).
+//! After it nothing can be followed, and nothing needs to be, since the server agreed. It is
+//! accepted for the first request only, because the server's first response can only answer that
+//! one. If the server upgrades a later request, the following bytes are no request and are refused.
 
-use super::head::{self, Afterwards, HttpFraming, HttpHead, UpgradeWish};
+use super::head::{self, AfterHead, HttpFraming, HttpHead, UpgradeWish};
 use super::{PeekError, PeekState};
 use ringfence_policy::HostName;
 
-/// More digits than a chunk's length may have: servers keep it in 32 bits, some without looking
-/// (the JDK's among them), and read another length than was sent.
+/// Digits that are too many for a chunk length: servers keep it in 32 bits, some without an
+/// overflow check (the JDK's among them), and would read another length.
 const CHUNK_DIGITS: usize = 9;
-/// The longest chunk; a server that keeps its length as a signed number would read less than none.
+/// Longest chunk; a server with a signed 32-bit length would read a negative one above it.
 pub(crate) const LONGEST_CHUNK: u64 = i32::MAX as u64;
-/// How much of what the server says is looked at for its word.
+/// Maximum of response bytes searched for the status.
 const ANSWER: usize = 16 * 1024;
 
-/// Follows what the program says.
+/// Follows the requests of a program.
 #[derive(Debug)]
 pub struct RequestFollower {
     dialed: HostName,
     port: u16,
     state: RequestState,
     turn: UpgradeProgress,
-    afterwards: Afterwards,
+    afterwards: AfterHead,
 }
 
 #[derive(Debug)]
 enum RequestState {
     Head(head::HttpHeadReader),
-    /// So many bytes of a body are left.
+    /// Remaining bytes of a body.
     Body(u64),
-    /// The length of a chunk comes next.
+    /// A chunk length comes next.
     Chunk,
-    /// So many bytes of a chunk are left.
+    /// Remaining bytes of a chunk.
     ChunkBody(u64),
-    /// The end of a line behind a chunk.
+    /// The line end behind a chunk.
     ChunkEnd,
-    /// The end of a line behind the last chunk.
+    /// The line end behind the last chunk.
     LastEnd,
-    /// The request is over, and the server has yet to say what becomes of the connection.
+    /// The request is complete; the server has not answered the upgrade yet.
     Answer,
-    /// It has become something else.
+    /// The connection is upgraded.
     Opaque,
-    /// The last request is over.
+    /// The last request is complete.
     Over,
     Refused(PeekError),
 }
 
-/// How far the one request is that can change the connection.
+/// Progress of the one request that can upgrade the connection.
 #[derive(Debug)]
 enum UpgradeProgress {
-    /// It has not been seen.
+    /// Not seen yet.
     Ahead,
-    /// It wants to, and this is the beginning of what the server has said to it.
+    /// Requested; holds the start of the server's response.
     Asked(Vec<u8>),
-    /// The server agrees.
+    /// The server agreed.
     Agreed,
-    /// There is nothing to wait for.
+    /// No upgrade is possible any more.
     Past,
 }
 
-/// A piece of a queue, and how long it is.
+/// A piece of a queue, with its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestPiece {
-    /// The head of a request, all of it.
+    /// A complete request head.
     Head(usize),
-    /// Something of its body, or what has become of the connection.
+    /// Part of a body, or upgraded bytes.
     Other(usize),
 }
 
 impl RequestPiece {
-    /// How many bytes.
+    /// Number of bytes.
     pub fn length(self) -> usize {
         match self {
             RequestPiece::Head(length) | RequestPiece::Other(length) => length,
@@ -85,53 +84,53 @@ impl RequestPiece {
     }
 }
 
-/// What has been found in a queue.
+/// Result for a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedPieces {
-    /// So many bytes from its front can go out; the next queue begins behind them.
+    /// Number of bytes from the front that can be sent; the next queue begins behind them.
     pub clear: usize,
-    /// What is to be done then.
+    /// Next step.
     pub next: RequestNext,
 }
 
-/// What is to be done next.
+/// Next step after a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestNext {
-    /// Hear more of the program.
+    /// Read more from the program.
     More,
-    /// Hear the server first ([`Requests::answer`]), then show the rest of the queue again.
+    /// Read the response first, then show the rest of the queue again.
     Answer,
-    /// Everything can go out from now on.
+    /// Send everything from now on.
     Opaque,
-    /// Nothing goes out from now on, and what the server answers is awaited.
+    /// Send nothing more from the program; wait for the response.
     Over,
-    /// Nothing can go out from now on.
+    /// Send nothing more.
     Refused(PeekError),
 }
 
 impl RequestFollower {
-    /// For a connection to `dialed`.
+    /// A follower for a connection to `dialed`.
     pub fn new(dialed: HostName, port: u16) -> Self {
         Self {
             dialed,
             port,
             state: RequestState::Head(head::HttpHeadReader::default()),
             turn: UpgradeProgress::Ahead,
-            afterwards: Afterwards::Open,
+            afterwards: AfterHead::Open,
         }
     }
 
-    /// Looks at the `queue`, see [`super`]. What is clear must be taken off before the next time.
+    /// Checks the `queue`, see [`super`]. Remove the clear bytes before the next call.
     pub fn check(&mut self, queue: &[u8]) -> CheckedPieces {
         let mut clear = 0;
-        while let Some(piece) = self.piece(&queue[clear..]) {
+        while let Some(piece) = self.next_piece(&queue[clear..]) {
             clear += piece.length();
         }
-        CheckedPieces { clear, next: self.next() }
+        CheckedPieces { clear, next: self.next_step() }
     }
 
-    /// What is to be done where the queue has no whole piece.
-    pub fn next(&self) -> RequestNext {
+    /// Next step if the queue has no complete piece.
+    pub fn next_step(&self) -> RequestNext {
         match &self.state {
             RequestState::Answer => RequestNext::Answer,
             RequestState::Opaque => RequestNext::Opaque,
@@ -141,15 +140,15 @@ impl RequestFollower {
         }
     }
 
-    /// The next piece of the `queue` that can go out, if there is a whole one: its bytes must be
-    /// taken off before the next time. It may be one without any.
-    pub fn piece(&mut self, queue: &[u8]) -> Option<RequestPiece> {
+    /// The next complete piece of the `queue` that can be sent, perhaps empty. Remove its bytes
+    /// before the next call.
+    pub fn next_piece(&mut self, queue: &[u8]) -> Option<RequestPiece> {
         let is_head = matches!(self.state, RequestState::Head(_));
         let length = self.step(queue)?;
         Some(if is_head { RequestPiece::Head(length) } else { RequestPiece::Other(length) })
     }
 
-    /// Goes on to the next state, if `rest` is enough for it: how many bytes are clear by that.
+    /// Moves to the next state if `rest` is enough; returns the number of clear bytes.
     fn step(&mut self, rest: &[u8]) -> Option<usize> {
         let found = match &mut self.state {
             RequestState::Head(reader) => match reader.read(rest) {
@@ -189,14 +188,14 @@ impl RequestFollower {
         Some(count)
     }
 
-    /// Whether the request whose head was read last is the last one, and has to say so
-    /// (`Connection: close`): some servers would take its body for the next request.
+    /// True if the last parsed head must be the last request and needs `Connection: close`: some
+    /// servers would take its body for the next request.
     pub fn is_last(&self) -> bool {
-        self.afterwards == Afterwards::Closed
+        self.afterwards == AfterHead::Closed
     }
 
-    /// How many of the next bytes belong to the body of a request: these can be carried without
-    /// being shown, if [`Requests::carried`] is told.
+    /// Number of next bytes that belong to a body: the relay can send these unseen if it reports
+    /// their count.
     pub fn body_left(&self) -> u64 {
         match self.state {
             RequestState::Body(left) | RequestState::ChunkBody(left) => left,
@@ -205,46 +204,46 @@ impl RequestFollower {
         }
     }
 
-    /// So many bytes of the body have been carried without being shown, at most what was left.
-    pub fn carried(&mut self, count: u64) {
+    /// Notes that `count` body bytes were sent unseen, at most the remaining ones.
+    pub fn skip_body(&mut self, count: u64) {
         if let RequestState::Body(left) | RequestState::ChunkBody(left) = &mut self.state {
             *left = left.saturating_sub(count);
         }
     }
 
-    /// Whether what the server says has to be shown before it is passed on.
+    /// True if response bytes must be shown before they are passed on.
     pub fn wants_answer(&self) -> bool {
         matches!(self.turn, UpgradeProgress::Ahead | UpgradeProgress::Asked(_))
     }
 
-    /// What the server has said, each byte once and from the first, as long as it is wanted.
-    pub fn answer(&mut self, bytes: &[u8]) {
-        let UpgradeProgress::Asked(said) = &mut self.turn else {
-            // Who speaks before the request is there has not answered it.
+    /// Consumes response bytes, each once and from the first, as long as [`Self::wants_answer`].
+    pub fn feed_response(&mut self, bytes: &[u8]) {
+        let UpgradeProgress::Asked(response) = &mut self.turn else {
+            // Bytes before the request are no answer to it.
             if matches!(self.turn, UpgradeProgress::Ahead) && !bytes.is_empty() {
                 self.turn = UpgradeProgress::Past;
             }
             return;
         };
-        said.extend(&bytes[..bytes.len().min(ANSWER - said.len())]);
-        match agrees(said) {
+        response.extend(&bytes[..bytes.len().min(ANSWER - response.len())]);
+        match agrees(response) {
             Some(true) => self.turn = UpgradeProgress::Agreed,
             Some(false) => self.turn = UpgradeProgress::Past,
-            None if said.len() == ANSWER => self.turn = UpgradeProgress::Past,
+            None if response.len() == ANSWER => self.turn = UpgradeProgress::Past,
             None => {}
         }
     }
 
-    /// The state after the head of a request.
+    /// State after a request head.
     fn begin(&mut self, head: &HttpHead) -> Result<RequestState, PeekError> {
-        super::agree(&head.host.name, &self.dialed)?;
+        super::check_same_host(&head.host.name, &self.dialed)?;
         match head.host.port {
             Some(port) if port != self.port => return Err(PeekError::OtherPort(port)),
             Some(_) | None => {}
         }
-        self.turn = match (&self.turn, head.wish) {
+        self.turn = match (&self.turn, head.upgrade) {
             (UpgradeProgress::Ahead, UpgradeWish::Upgrade)
-                if head.afterwards == Afterwards::Open =>
+                if head.afterwards == AfterHead::Open =>
             {
                 UpgradeProgress::Asked(Vec::new())
             }
@@ -257,23 +256,23 @@ impl RequestFollower {
         })
     }
 
-    /// The state after a request. One that wants to change the connection can have been answered
-    /// while its body was still on the way.
+    /// State after a request. An upgrade request can be answered while its body is still being
+    /// sent.
     fn over(&self) -> RequestState {
         match (self.afterwards, &self.turn) {
-            (Afterwards::Closed, _) => RequestState::Over,
-            (Afterwards::Open, UpgradeProgress::Asked(_) | UpgradeProgress::Agreed) => {
+            (AfterHead::Closed, _) => RequestState::Over,
+            (AfterHead::Open, UpgradeProgress::Asked(_) | UpgradeProgress::Agreed) => {
                 RequestState::Answer
             }
-            (Afterwards::Open, UpgradeProgress::Ahead | UpgradeProgress::Past) => {
+            (AfterHead::Open, UpgradeProgress::Ahead | UpgradeProgress::Past) => {
                 RequestState::Head(head::HttpHeadReader::default())
             }
         }
     }
 }
 
-/// The line in front of a chunk. Anything behind the number is refused: nobody sends it, and
-/// servers disagree about where it ends. So are headers behind the last chunk.
+/// Parses a chunk line. Extensions and trailers are refused: clients do not send them, and servers
+/// disagree about their end.
 fn chunk(rest: &[u8]) -> PeekState<(usize, RequestState)> {
     let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     match (&rest[digits..], digits) {
@@ -293,7 +292,7 @@ fn chunk(rest: &[u8]) -> PeekState<(usize, RequestState)> {
     }
 }
 
-/// The end of a line, after which comes `state`.
+/// Parses a line end, followed by `state`.
 fn line_end(rest: &[u8], state: RequestState) -> PeekState<(usize, RequestState)> {
     match rest {
         [b'\r', b'\n', ..] => PeekState::Found((2, state)),
@@ -302,11 +301,11 @@ fn line_end(rest: &[u8], state: RequestState) -> PeekState<(usize, RequestState)
     }
 }
 
-/// Whether an answer that begins like that agrees to change the connection; nothing if that
-/// cannot be told yet. Before it there can be others that are no answers yet (`100`, `103`).
-fn agrees(mut said: &[u8]) -> Option<bool> {
+/// True if the response agrees to an upgrade; `None` if undecided. Informational responses (`100`,
+/// `103`) can precede it.
+fn agrees(mut response: &[u8]) -> Option<bool> {
     loop {
-        let [start @ .., b'1', second, third] = said.first_chunk::<12>()? else {
+        let [start @ .., b'1', second, third] = response.first_chunk::<12>()? else {
             return Some(false);
         };
         if !start.starts_with(b"HTTP/1.") || start[8] != b' ' {
@@ -315,8 +314,8 @@ fn agrees(mut said: &[u8]) -> Option<bool> {
         if (second, third) == (&b'0', &b'1') {
             return Some(true);
         }
-        let end = said.windows(4).position(|window| window == b"\r\n\r\n")?;
-        said = &said[end + 4..];
+        let end = response.windows(4).position(|window| window == b"\r\n\r\n")?;
+        response = &response[end + 4..];
     }
 }
 

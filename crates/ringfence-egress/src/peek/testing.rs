@@ -1,8 +1,8 @@
-//! What the tests of all readers share.
+//! Helpers for the tests of all readers.
 
 use super::PeekState;
 
-/// Shows `bytes` to `read` as a queue that grows at each of `cuts`, until it has made up its mind.
+/// Shows `bytes` to `read` as a queue that grows at each of `cuts`, until it decides.
 pub(super) fn grown<T>(
     bytes: &[u8],
     cuts: &[usize],
@@ -11,12 +11,12 @@ pub(super) fn grown<T>(
     let mut cuts: Vec<usize> =
         cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
     cuts.sort_unstable();
-    let mut told = PeekState::NeedMore;
+    let mut state = PeekState::NeedMore;
     for cut in cuts {
-        told = read(&bytes[..cut]);
-        if !matches!(told, PeekState::NeedMore) {
+        state = read(&bytes[..cut]);
+        if !matches!(state, PeekState::NeedMore) {
             break;
         }
     }
-    told
+    state
 }

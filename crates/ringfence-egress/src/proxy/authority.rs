@@ -1,21 +1,21 @@
-//! Where a client wants to go, as text.
+//! Parses the `host:port` a client requests.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The longest host that is listened to: SOCKS can say no longer one, and a name has 253 at most.
+/// Longest host: the limit of SOCKS; a name has at most 253.
 const HOST: usize = 255;
 
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProxyAuthority {
-    /// As in [`super::Wish`].
+    /// As in [`super::ProxyRequest`].
     pub(super) host: String,
     pub(super) port: u16,
 }
 
 impl ProxyAuthority {
-    /// A place of a name or an address as bytes. `None` where there is anything in it that no
-    /// host has, and that somebody on the way might take for the end of it.
+    /// From a name or address as bytes. `None` if it has a byte that no host has, which another
+    /// parser could take for its end.
     pub(super) fn new(host: &[u8], port: u16) -> Option<ProxyAuthority> {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._".contains(byte);
         let named = !host.is_empty() && host.len() <= HOST && host.iter().all(plain);
@@ -23,43 +23,44 @@ impl ProxyAuthority {
             .then(|| ProxyAuthority { host: String::from_utf8_lossy(host).into_owned(), port })
     }
 
-    pub(super) fn of_v4(address: Ipv4Addr, port: u16) -> Option<ProxyAuthority> {
+    pub(super) fn from_v4(address: Ipv4Addr, port: u16) -> Option<ProxyAuthority> {
         (port != 0).then(|| ProxyAuthority { host: address.to_string(), port })
     }
 
-    pub(super) fn of_v6(address: Ipv6Addr, port: u16) -> Option<ProxyAuthority> {
+    pub(super) fn from_v6(address: Ipv6Addr, port: u16) -> Option<ProxyAuthority> {
         (port != 0).then(|| ProxyAuthority { host: address.to_string(), port })
     }
 
-    /// `host:port`, or `host` with a port that is understood.
-    pub(super) fn parse(text: &str, understood: Option<u16>) -> Option<ProxyAuthority> {
+    /// Parses `host:port`, or `host` with a default port.
+    pub(super) fn parse(text: &str, default_port: Option<u16>) -> Option<ProxyAuthority> {
         if let Some(rest) = text.strip_prefix('[') {
-            // No zone: `%` is nothing that an address can be read with.
+            // No zone: an address with `%` is rejected.
             let (address, rest) = rest.split_once(']')?;
-            let port = if rest.is_empty() { understood? } else { number(rest.strip_prefix(':')?)? };
-            return ProxyAuthority::of_v6(address.parse().ok()?, port);
+            let port =
+                if rest.is_empty() { default_port? } else { number(rest.strip_prefix(':')?)? };
+            return ProxyAuthority::from_v6(address.parse().ok()?, port);
         }
         let (host, port) = match text.split_once(':') {
             Some((host, port)) => (host, number(port)?),
-            None => (text, understood?),
+            None => (text, default_port?),
         };
         ProxyAuthority::new(host.as_bytes(), port)
     }
 
-    /// As it stands in a `Host` header.
-    pub(super) fn authority(&self, understood: u16) -> String {
+    /// The value of a `Host` header.
+    pub(super) fn authority(&self, default_port: u16) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        if self.port == understood { host } else { format!("{host}:{}", self.port) }
+        if self.port == default_port { host } else { format!("{host}:{}", self.port) }
     }
 
-    /// Whether both mean the same text.
-    pub(super) fn is(&self, other: &ProxyAuthority) -> bool {
+    /// True if both have the same port and the same host text.
+    pub(super) fn is_same(&self, other: &ProxyAuthority) -> bool {
         self.port == other.port && self.host.eq_ignore_ascii_case(&other.host)
     }
 }
 
-/// Digits and nothing else: `parse` would take a sign.
+/// Parses digits only: `parse` would accept a sign.
 fn number(text: &str) -> Option<u16> {
     let digits =
         !text.is_empty() && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_read() {
+    fn authorities_are_parsed() {
         check("a.example:443", Some(("a.example", 443)));
         check("A.example", Some(("A.example", 80)));
         check("10.0.0.1:8080", Some(("10.0.0.1", 8080)));
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_not_read() {
+    fn ambiguous_authority_is_rejected() {
         let long = "a".repeat(256);
         for text in [
             "",

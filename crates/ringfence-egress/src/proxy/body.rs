@@ -1,10 +1,10 @@
-//! The body of one request: as much of it goes out as was announced, and nothing after it.
+//! Lets exactly one request body through, and nothing after it.
 
 use super::head::BodyFraming;
 use crate::peek::requests::LONGEST_CHUNK;
 use crate::relay::{StreamCheck, StreamObjection, StreamVerdict};
 
-/// The longest line that stands between chunks: a length, or a field after the last.
+/// Longest line between chunks: a length, or a trailer field.
 const LINE: usize = 8 * 1024;
 
 /// Lets one body through.
@@ -12,15 +12,15 @@ pub(super) struct SingleBody {
     next: BodyStep,
 }
 
-/// What is expected next.
+/// Expected input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BodyStep {
     Bytes(u64),
     /// A line with the length of a chunk.
     Length,
-    /// The end of the line after a chunk.
+    /// The line end behind a chunk.
     ChunkEnd,
-    /// Fields after the last chunk, or the empty line.
+    /// Trailer fields, or the empty line.
     Trailer,
     Nothing,
 }
@@ -37,19 +37,19 @@ impl SingleBody {
 }
 
 impl StreamCheck for SingleBody {
-    fn look(&mut self, held: &[u8]) -> StreamVerdict {
+    fn check(&mut self, held: &[u8]) -> StreamVerdict {
         let (let_through, next) = match self.next {
-            BodyStep::Nothing => return StreamVerdict::Finish,
+            BodyStep::Nothing => return StreamVerdict::DropRest,
             BodyStep::Bytes(length) => (length, BodyStep::Nothing),
             BodyStep::ChunkEnd => match held {
                 [b'\r', b'\n', ..] => (2, BodyStep::Length),
                 [b'\r'] => return StreamVerdict::NeedMore,
-                _ => return bad("a chunk is longer than was said"),
+                _ => return bad("a chunk is longer than its declared length"),
             },
             BodyStep::Length | BodyStep::Trailer => {
                 let Some(line) = line(held) else {
                     return if held.len() > LINE {
-                        bad("a line between chunks has no end")
+                        bad("a chunk line has no end")
                     } else {
                         StreamVerdict::NeedMore
                     };
@@ -68,16 +68,16 @@ impl StreamCheck for SingleBody {
             }
         };
         self.next = next;
-        StreamVerdict::Through(let_through)
+        StreamVerdict::PassBytes(let_through)
     }
 }
 
-/// The line at the beginning of `held`, without its end.
+/// The line at the start of `held`, without its end.
 fn line(held: &[u8]) -> Option<&[u8]> {
     held.windows(2).position(|two| two == b"\r\n").map(|at| &held[..at])
 }
 
-/// The length of a chunk; what stands behind it after a semicolon says nothing about it.
+/// The length of a chunk; extensions behind a semicolon are ignored.
 fn length(line: &[u8]) -> Option<u64> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
     let plain = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
@@ -94,27 +94,27 @@ fn bad(reason: &str) -> StreamVerdict {
 mod tests {
     use super::*;
 
-    /// What goes out of `said`, which comes byte by byte, and how it ends.
-    fn goes_out(body: BodyFraming, said: &[u8]) -> (Vec<u8>, &'static str) {
+    /// Output and end state for `input`, fed byte by byte.
+    fn goes_out(body: BodyFraming, input: &[u8]) -> (Vec<u8>, &'static str) {
         let mut check = SingleBody::new(body);
         let (mut out, mut held, mut credit) = (Vec::new(), Vec::new(), 0);
-        for byte in said.iter().copied() {
+        for byte in input.iter().copied() {
             if credit > 0 {
                 credit -= 1;
                 out.push(byte);
                 continue;
             }
             held.push(byte);
-            match check.look(&held) {
+            match check.check(&held) {
                 StreamVerdict::NeedMore => {}
-                StreamVerdict::Through(count) => {
+                StreamVerdict::PassBytes(count) => {
                     let now = (count as usize).min(held.len());
                     out.extend(held.drain(..now));
                     credit = count - now as u64;
                 }
-                StreamVerdict::Finish => return (out, "finished"),
+                StreamVerdict::DropRest => return (out, "finished"),
                 StreamVerdict::Refuse(_) => return (out, "refused"),
-                StreamVerdict::Pass | StreamVerdict::Instead(..) => {
+                StreamVerdict::Pass | StreamVerdict::Replace(..) => {
                     panic!("it neither lets everything pass nor changes anything")
                 }
             }
@@ -123,12 +123,12 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(body: BodyFraming, said: &str, out: &str, how: &str) {
-        assert_eq!(goes_out(body, said.as_bytes()), (out.as_bytes().to_vec(), how), "{said:?}");
+    fn check(body: BodyFraming, input: &str, out: &str, how: &str) {
+        assert_eq!(goes_out(body, input.as_bytes()), (out.as_bytes().to_vec(), how), "{input:?}");
     }
 
     #[test]
-    fn as_many_bytes_as_were_announced() {
+    fn body_ends_at_its_declared_length() {
         check(BodyFraming::Length(5), "hello", "hello", "open");
         check(BodyFraming::Length(5), "helloGET http://b/", "hello", "finished");
         check(BodyFraming::Length(5), "hel", "hel", "open");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_chunks_as_were_announced() {
+    fn body_ends_at_its_last_chunk() {
         check(BodyFraming::Chunks, "5\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", "open");
         check(
             BodyFraming::Chunks,

@@ -1,55 +1,55 @@
-//! The head of a request in HTTP/1, read strictly and written anew.
+//! Parses HTTP/1 request heads strictly, and writes them anew.
 //!
-//! What goes out is put together from what was understood, never copied as it came: a head that
-//! two readers could understand in two ways is refused, and one that goes out has one meaning.
+//! The output is built from the parsed parts, never copied: an ambiguous head is rejected, and a
+//! head that is sent has one meaning.
 
 use super::authority::ProxyAuthority;
 
-/// The longest head that is listened to.
+/// Longest head accepted.
 pub(super) const LONGEST: usize = 32 * 1024;
 const MOST_FIELDS: usize = 128;
 
-/// A request as it was understood.
+/// A parsed request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ProxyHead {
     pub(super) wanted: ProxyTarget,
     pub(super) body: BodyFraming,
 }
 
-/// What a request wants of a proxy.
+/// Target of a proxy request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ProxyTarget {
     /// `CONNECT host:port`.
     Tunnel(ProxyAuthority),
-    /// A request in absolute form, and what is to be said to the host in its stead.
+    /// A request in absolute form, and the head to send to the host.
     Request { place: ProxyAuthority, head: Vec<u8> },
 }
 
-/// What follows a head.
+/// Body that follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// So many bytes.
+    /// Body of this length.
     Length(u64),
     /// Chunks, each with its length before it.
     Chunks,
 }
 
-/// Why a head is not listened to.
+/// Reason for a rejected head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadHead(pub(super) &'static str);
 
-/// Where the head ends in `text`, if it does.
-pub(super) fn end(text: &[u8]) -> Option<usize> {
+/// End of the head in `text`, if it is complete.
+pub(super) fn find_end(text: &[u8]) -> Option<usize> {
     text.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// Reads a whole head, with the empty line at its end.
+/// Parses a complete head, including its empty line.
 pub(super) fn parse(text: &[u8]) -> Result<ProxyHead, BadHead> {
     let text = text.strip_suffix(b"\r\n\r\n").ok_or(BadHead("the head has no end"))?;
     let text = std::str::from_utf8(text).map_err(|_| BadHead("the head is not text"))?;
     let mut lines = text.split("\r\n");
     let first = lines.next().unwrap_or_default();
-    // A line that ends in some other way ends elsewhere for somebody else.
+    // Other parsers could take another control character for a line end.
     if text.replace("\r\n", "").chars().any(|c| c.is_control() && c != '\t') {
         return Err(BadHead("there are control characters in the head"));
     }
@@ -86,10 +86,10 @@ impl<'a> RequestLine<'a> {
             return Err(BadHead("the first line is not `METHOD TARGET VERSION`"));
         };
         if !is_token(method) || !target.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(BadHead("the first line has characters that it cannot have"));
+            return Err(BadHead("the request line has invalid characters"));
         }
         if version != "HTTP/1.1" && version != "HTTP/1.0" {
-            return Err(BadHead("only HTTP/1.1 and HTTP/1.0 are spoken here"));
+            return Err(BadHead("only HTTP/1.1 and HTTP/1.0 are supported"));
         }
         Ok(RequestLine { method, target, version })
     }
@@ -97,10 +97,10 @@ impl<'a> RequestLine<'a> {
     fn place(&self) -> Result<ProxyAuthority, BadHead> {
         if self.method == "CONNECT" {
             return ProxyAuthority::parse(self.target, None)
-                .ok_or(BadHead("`CONNECT` wants `host:port`"));
+                .ok_or(BadHead("`CONNECT` needs `host:port`"));
         }
         let (authority, _) = self.absolute()?;
-        ProxyAuthority::parse(authority, Some(80)).ok_or(BadHead("the host of the request is none"))
+        ProxyAuthority::parse(authority, Some(80)).ok_or(BadHead("the request has an invalid host"))
     }
 
     /// Authority, and path with query.
@@ -108,14 +108,12 @@ impl<'a> RequestLine<'a> {
         let (scheme, rest) = self
             .target
             .split_once("://")
-            .ok_or(BadHead("this is a proxy: it wants `http://host/path`"))?;
+            .ok_or(BadHead("this is a proxy: send `http://host/path`"))?;
         if !scheme.eq_ignore_ascii_case("http") {
-            return Err(BadHead(
-                "only `http://` is asked for in this way; `CONNECT` leads to everything else",
-            ));
+            return Err(BadHead("only `http://` works without `CONNECT`"));
         }
         if rest.contains('#') {
-            return Err(BadHead("there is a fragment in the request"));
+            return Err(BadHead("the request target has a fragment"));
         }
         let at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);
@@ -135,11 +133,11 @@ struct Field<'a> {
 
 impl<'a> Field<'a> {
     fn parse(line: &'a str) -> Result<Field<'a>, BadHead> {
-        // A line that begins with a blank would go on with the one before it.
+        // A line that begins with a blank would continue the previous one.
         let (name, value) =
             line.split_once(':').ok_or(BadHead("a line of the head is no field"))?;
         if !is_token(name) {
-            return Err(BadHead("a field has a name that it cannot have"));
+            return Err(BadHead("a field has an invalid name"));
         }
         Ok(Field { name, value: value.trim_matches([' ', '\t']) })
     }
@@ -154,8 +152,8 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(fits)
 }
 
-/// The one value of a field, or none.
-fn only<'a>(
+/// The single value of a field, if present.
+fn single_value<'a>(
     fields: &[Field<'a>],
     name: &str,
     twice: &'static str,
@@ -166,8 +164,8 @@ fn only<'a>(
 }
 
 fn body(fields: &[Field<'_>], line: &RequestLine<'_>) -> Result<BodyFraming, BadHead> {
-    let length = only(fields, "content-length", "there are two lengths")?;
-    let encoding = only(fields, "transfer-encoding", "there are two encodings")?;
+    let length = single_value(fields, "content-length", "there are two lengths")?;
+    let encoding = single_value(fields, "transfer-encoding", "there are two encodings")?;
     match (length, encoding) {
         (None, None) => Ok(BodyFraming::Length(0)),
         (Some(length), None) => {
@@ -179,32 +177,31 @@ fn body(fields: &[Field<'_>], line: &RequestLine<'_>) -> Result<BodyFraming, Bad
                 .then(|| length.parse().ok())
                 .flatten()
                 .map(BodyFraming::Length)
-                .ok_or(BadHead("the length is no number"))
+                .ok_or(BadHead("the length is not a number"))
         }
         (None, Some(encoding))
             if encoding.eq_ignore_ascii_case("chunked") && line.version == "HTTP/1.1" =>
         {
             Ok(BodyFraming::Chunks)
         }
-        (None, Some(_)) => Err(BadHead("the only encoding understood is `chunked`")),
-        (Some(_), Some(_)) => Err(BadHead("there are a length and an encoding")),
+        (None, Some(_)) => Err(BadHead("the only supported encoding is `chunked`")),
+        (Some(_), Some(_)) => Err(BadHead("the head has a length and an encoding")),
     }
 }
 
-/// A `Host` other than the one that is asked for means somebody else to somebody.
+/// A `Host` that differs from the target could select another host on some servers.
 fn check_host(
     fields: &[Field<'_>],
     line: &RequestLine<'_>,
     place: &ProxyAuthority,
 ) -> Result<(), BadHead> {
-    match only(fields, "host", "there are two hosts")? {
-        // Clients leave the port out where it is understood, and some in a tunnel also where it is
-        // not.
+    match single_value(fields, "host", "there are two hosts")? {
+        // Clients leave out the default port, and in a tunnel some leave out any port.
         Some(host) => {
-            let understood = if line.method == "CONNECT" { place.port } else { 80 };
-            let named = ProxyAuthority::parse(host, Some(understood))
+            let default_port = if line.method == "CONNECT" { place.port } else { 80 };
+            let named = ProxyAuthority::parse(host, Some(default_port))
                 .ok_or(BadHead("`Host` names no host"))?;
-            if named.is(place) {
+            if named.is_same(place) {
                 Ok(())
             } else {
                 Err(BadHead("`Host` is not the host of the request"))
@@ -215,8 +212,8 @@ fn check_host(
     }
 }
 
-/// Fields that are between a client and its proxy.
-const BETWEEN: &[&str] = &[
+/// Hop-by-hop fields between a client and its proxy.
+const HOP_BY_HOP: &[&str] = &[
     "connection",
     "host",
     "keep-alive",
@@ -227,10 +224,10 @@ const BETWEEN: &[&str] = &[
     "trailer",
     "upgrade",
 ];
-/// Fields that say where a request goes and ends: nobody may have them taken off.
-const FIRM: &[&str] = &["content-length", "host", "transfer-encoding"];
+/// Fields that frame or route the request: `Connection` must not remove them.
+const PROTECTED: &[&str] = &["content-length", "host", "transfer-encoding"];
 
-/// The head as it goes to the host.
+/// The head to send to the host.
 fn write(
     line: &RequestLine<'_>,
     fields: &[Field<'_>],
@@ -243,12 +240,11 @@ fn write(
         .map(|name| name.trim_matches([' ', '\t']))
         .collect();
     let among = |names: &[&str], name: &str| names.iter().any(|one| one.eq_ignore_ascii_case(name));
-    if named.iter().any(|name| among(FIRM, name)) {
-        return Err(BadHead("`Connection` names what belongs to the request"));
+    if named.iter().any(|name| among(PROTECTED, name)) {
+        return Err(BadHead("`Connection` names a field that cannot be removed"));
     }
     let (_, path) = line.absolute()?;
-    // One request, then the host closes: what a client says after it would be somebody else's to
-    // judge.
+    // One request per connection: bytes after it would bypass the check.
     let mut head = format!(
         "{} {path} {}\r\nHost: {}\r\nConnection: close\r\n",
         line.method,
@@ -256,7 +252,7 @@ fn write(
         place.authority(80)
     );
     for field in
-        fields.iter().filter(|field| !among(BETWEEN, field.name) && !among(&named, field.name))
+        fields.iter().filter(|field| !among(HOP_BY_HOP, field.name) && !among(&named, field.name))
     {
         head.push_str(&format!("{}: {}\r\n", field.name, field.value));
     }

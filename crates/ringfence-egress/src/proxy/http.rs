@@ -1,4 +1,4 @@
-//! A client that speaks HTTP.
+//! An HTTP client of the proxy.
 
 use std::net::SocketAddr;
 
@@ -10,49 +10,49 @@ use super::{PATIENCE, ProxyProtocol, ProxyRefusal, ProxyRefusalKind, ProxyReques
 use crate::relay::{RelayPair, StreamCheck};
 
 /// Serves one request, or opens one tunnel.
-pub(super) fn attend(
-    desk: &ProxyShared,
+pub(super) fn serve(
+    shared: &ProxyShared,
     mut wire: ClientSocket,
     client: SocketAddr,
 ) -> Result<(), ClientGone> {
     let end = loop {
-        if let Some(end) = head::end(wire.pending()) {
+        if let Some(end) = head::find_end(wire.pending()) {
             break end;
         }
         if wire.pending().len() > head::LONGEST {
-            return object(desk, wire, client, BadHead("the head is too long"));
+            return reject(shared, wire, client, BadHead("the head is too long"));
         }
         wire.fill()?;
     };
     let text = wire.take(end)?;
     match head::parse(&text) {
-        Err(bad) => object(desk, wire, client, bad),
+        Err(bad) => reject(shared, wire, client, bad),
         Ok(head) => match head.wanted {
-            ProxyTarget::Tunnel(place) => tunnel(desk, wire, client, &place),
+            ProxyTarget::Tunnel(place) => tunnel(shared, wire, client, &place),
             ProxyTarget::Request { place, head: text } => {
-                request(desk, wire, client, &place, &text, head.body)
+                request(shared, wire, client, &place, &text, head.body)
             }
         },
     }
 }
 
 fn tunnel(
-    desk: &ProxyShared,
+    shared: &ProxyShared,
     mut wire: ClientSocket,
     client: SocketAddr,
     place: &ProxyAuthority,
 ) -> Result<(), ClientGone> {
-    match desk.gate.open(&wish(place, ProxyProtocol::Tunnel, client)) {
+    match shared.gate.open(&proxy_request(place, ProxyProtocol::Tunnel, client)) {
         Ok(connection) => {
-            wire.prolong(PATIENCE);
-            wire.say(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
-            let (inside, said) = wire.into_parts();
-            desk.relay.carry(RelayPair {
+            wire.extend_deadline(PATIENCE);
+            wire.send_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
+            let (inside, early) = wire.into_parts();
+            shared.relay.relay(RelayPair {
                 inside,
                 outside: connection.outside,
-                said,
+                early_bytes: early,
                 check: connection.check,
-                ended: connection.ended,
+                on_end: connection.on_end,
             });
             Ok(())
         }
@@ -61,26 +61,26 @@ fn tunnel(
 }
 
 fn request(
-    desk: &ProxyShared,
+    shared: &ProxyShared,
     wire: ClientSocket,
     client: SocketAddr,
     place: &ProxyAuthority,
     head: &[u8],
     body: BodyFraming,
 ) -> Result<(), ClientGone> {
-    match desk.gate.open(&wish(place, ProxyProtocol::Request, client)) {
+    match shared.gate.open(&proxy_request(place, ProxyProtocol::Request, client)) {
         Ok(connection) => {
             let (inside, rest) = wire.into_parts();
-            // The head was judged here; the body is let through after it, and then nothing more.
+            // The head is checked already; the relay lets the body through and nothing after it.
             let check: Box<dyn StreamCheck> =
                 Box::new(ApprovedHead { head: head.len() as u64, body: SingleBody::new(body) });
-            let said = [head, &rest].concat();
-            desk.relay.carry(RelayPair {
+            let early = [head, &rest].concat();
+            shared.relay.relay(RelayPair {
                 inside,
                 outside: connection.outside,
-                said,
+                early_bytes: early,
                 check: Some(check),
-                ended: connection.ended,
+                on_end: connection.on_end,
             });
             Ok(())
         }
@@ -88,32 +88,36 @@ fn request(
     }
 }
 
-/// Lets a head through that was judged before, then one body.
+/// Lets a checked head through, then one body.
 struct ApprovedHead {
     head: u64,
     body: SingleBody,
 }
 
 impl StreamCheck for ApprovedHead {
-    fn look(&mut self, held: &[u8]) -> crate::relay::StreamVerdict {
+    fn check(&mut self, held: &[u8]) -> crate::relay::StreamVerdict {
         match std::mem::take(&mut self.head) {
-            0 => self.body.look(held),
-            head => crate::relay::StreamVerdict::Through(head),
+            0 => self.body.check(held),
+            head => crate::relay::StreamVerdict::PassBytes(head),
         }
     }
 }
 
-fn wish(place: &ProxyAuthority, speech: ProxyProtocol, client: SocketAddr) -> ProxyRequest<'_> {
-    ProxyRequest { host: &place.host, port: place.port, speech, client }
+fn proxy_request(
+    place: &ProxyAuthority,
+    speech: ProxyProtocol,
+    client: SocketAddr,
+) -> ProxyRequest<'_> {
+    ProxyRequest { host: &place.host, port: place.port, protocol: speech, client }
 }
 
-fn object(
-    desk: &ProxyShared,
+fn reject(
+    shared: &ProxyShared,
     wire: ClientSocket,
     client: SocketAddr,
     bad: BadHead,
 ) -> Result<(), ClientGone> {
-    desk.gate.objected(client, bad.0);
+    shared.gate.report_malformed(client, bad.0);
     answer(wire, "400 Bad Request", bad.0)
 }
 
@@ -123,16 +127,16 @@ fn refuse(wire: ClientSocket, refusal: &ProxyRefusal) -> Result<(), ClientGone> 
         ProxyRefusalKind::Unreachable | ProxyRefusalKind::Refused => "502 Bad Gateway",
         ProxyRefusalKind::Late => "504 Gateway Timeout",
     };
-    answer(wire, status, &refusal.sentence)
+    answer(wire, status, &refusal.message)
 }
 
-fn answer(wire: ClientSocket, status: &str, sentence: &str) -> Result<(), ClientGone> {
-    // It is shown at terminals as it is.
-    let sentence: String = sentence.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let text = format!("ringfence: {sentence}\n");
+fn answer(wire: ClientSocket, status: &str, message: &str) -> Result<(), ClientGone> {
+    // It is shown at a terminal as it is.
+    let message: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let text = format!("ringfence: {message}\n");
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         text.len()
     );
-    wire.part(format!("{head}{text}").as_bytes())
+    wire.finish(format!("{head}{text}").as_bytes())
 }

@@ -1,4 +1,4 @@
-//! A client that speaks SOCKS5 (RFC 1928, RFC 1929).
+//! A SOCKS5 client of the proxy (RFC 1928, RFC 1929).
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,7 +7,7 @@ use super::wire::{ClientGone, ClientSocket};
 use super::{PATIENCE, ProxyProtocol, ProxyRefusalKind, ProxyRequest, ProxyShared};
 use crate::relay::RelayPair;
 
-/// The first byte of everything.
+/// Protocol version, the first byte of every message.
 pub(super) const VERSION: u8 = 5;
 
 const NO_PASSWORD: u8 = 0;
@@ -15,7 +15,7 @@ const PASSWORD: u8 = 2;
 const NONE_OF_THESE: u8 = 0xff;
 const CONNECT: u8 = 1;
 
-/// What an answer says.
+/// Reply code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum SocksReply {
@@ -24,50 +24,49 @@ enum SocksReply {
     Denied = 2,
     HostUnreachable = 4,
     Refused = 5,
-    /// The time to live has expired: what comes nearest to nobody answering.
+    /// TTL expired: the code closest to a timeout.
     Late = 6,
     NoSuchCommand = 7,
     NoSuchAddress = 8,
 }
 
 /// Opens one tunnel.
-pub(super) fn attend(
-    desk: &ProxyShared,
+pub(super) fn serve(
+    shared: &ProxyShared,
     mut wire: ClientSocket,
     client: SocketAddr,
 ) -> Result<(), ClientGone> {
-    if !greet(&mut wire)? {
-        desk.gate.objected(client, "it wants a way of SOCKS5 to say who it is that is not known");
-        return wire.part(&[VERSION, NONE_OF_THESE]);
+    if !negotiate_auth(&mut wire)? {
+        shared.gate.report_malformed(client, "it offers no supported SOCKS5 authentication method");
+        return wire.finish(&[VERSION, NONE_OF_THESE]);
     }
-    let place = match wanted(&mut wire)? {
+    let place = match read_destination(&mut wire)? {
         Ok(place) => place,
         Err(reply) => {
-            desk.gate
-                .objected(client, "it wants something of SOCKS5 other than to connect to a host");
-            return wire.part(&answer(reply));
+            shared.gate.report_malformed(client, "its SOCKS5 request is not a valid CONNECT");
+            return wire.finish(&answer(reply));
         }
     };
-    match desk.gate.open(&ProxyRequest {
+    match shared.gate.open(&ProxyRequest {
         host: &place.host,
         port: place.port,
-        speech: ProxyProtocol::Tunnel,
+        protocol: ProxyProtocol::Tunnel,
         client,
     }) {
         Ok(connection) => {
-            wire.prolong(PATIENCE);
-            wire.say(&answer(SocksReply::Done))?;
-            let (inside, said) = wire.into_parts();
-            desk.relay.carry(RelayPair {
+            wire.extend_deadline(PATIENCE);
+            wire.send_all(&answer(SocksReply::Done))?;
+            let (inside, early) = wire.into_parts();
+            shared.relay.relay(RelayPair {
                 inside,
                 outside: connection.outside,
-                said,
+                early_bytes: early,
                 check: connection.check,
-                ended: connection.ended,
+                on_end: connection.on_end,
             });
             Ok(())
         }
-        Err(refusal) => wire.part(&answer(match refusal.kind {
+        Err(refusal) => wire.finish(&answer(match refusal.kind {
             ProxyRefusalKind::Denied => SocksReply::Denied,
             ProxyRefusalKind::Unreachable => SocksReply::HostUnreachable,
             ProxyRefusalKind::Refused => SocksReply::Refused,
@@ -76,19 +75,19 @@ pub(super) fn attend(
     }
 }
 
-/// Agrees on how the client says who it is: nobody wants to know, but some clients insist.
-/// Whether there was a way that both know.
-fn greet(wire: &mut ClientSocket) -> Result<bool, ClientGone> {
+/// Negotiates the authentication method; any credentials are accepted, since some clients insist on
+/// sending them. False if there is no common method.
+fn negotiate_auth(wire: &mut ClientSocket) -> Result<bool, ClientGone> {
     let count = wire.take(2)?[1];
-    let ways = wire.take(count.into())?;
-    if ways.contains(&NO_PASSWORD) {
-        wire.say(&[VERSION, NO_PASSWORD])?;
+    let methods = wire.take(count.into())?;
+    if methods.contains(&NO_PASSWORD) {
+        wire.send_all(&[VERSION, NO_PASSWORD])?;
         return Ok(true);
     }
-    if !ways.contains(&PASSWORD) {
+    if !methods.contains(&PASSWORD) {
         return Ok(false);
     }
-    wire.say(&[VERSION, PASSWORD])?;
+    wire.send_all(&[VERSION, PASSWORD])?;
     let [version, name] = wire.take(2)?[..] else { return Err(ClientGone) };
     if version != 1 {
         return Err(ClientGone);
@@ -96,12 +95,14 @@ fn greet(wire: &mut ClientSocket) -> Result<bool, ClientGone> {
     wire.take(name.into())?;
     let password = wire.take(1)?[0];
     wire.take(password.into())?;
-    wire.say(&[1, 0])?;
+    wire.send_all(&[1, 0])?;
     Ok(true)
 }
 
-/// Where the client wants to go.
-fn wanted(wire: &mut ClientSocket) -> Result<Result<ProxyAuthority, SocksReply>, ClientGone> {
+/// Reads the requested destination.
+fn read_destination(
+    wire: &mut ClientSocket,
+) -> Result<Result<ProxyAuthority, SocksReply>, ClientGone> {
     let [version, command, _, kind] = wire.take(4)?[..] else { return Err(ClientGone) };
     if version != VERSION {
         return Ok(Err(SocksReply::Failed));
@@ -121,16 +122,16 @@ fn wanted(wire: &mut ClientSocket) -> Result<Result<ProxyAuthority, SocksReply>,
         return Ok(Err(SocksReply::NoSuchCommand));
     }
     let place = if let (1, Ok(address)) = (kind, <[u8; 4]>::try_from(host.as_slice())) {
-        ProxyAuthority::of_v4(Ipv4Addr::from(address), port)
+        ProxyAuthority::from_v4(Ipv4Addr::from(address), port)
     } else if let (4, Ok(address)) = (kind, <[u8; 16]>::try_from(host.as_slice())) {
-        ProxyAuthority::of_v6(Ipv6Addr::from(address), port)
+        ProxyAuthority::from_v6(Ipv6Addr::from(address), port)
     } else {
         ProxyAuthority::new(&host, port)
     };
     Ok(place.ok_or(SocksReply::Failed))
 }
 
-/// An answer. The address that we speak from is nobody's business inside.
+/// A reply. The address is zero, so that the outside address stays hidden.
 fn answer(reply: SocksReply) -> [u8; 10] {
     [VERSION, reply as u8, 0, 1, 0, 0, 0, 0, 0, 0]
 }

@@ -8,11 +8,11 @@ use crate::relay::{RelayEndReason, RelayLimits, StreamObjection, StreamVerdict};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// Opens what is called `open.example`, at a listener of the test; knows a host that is not
-/// there, one that says no and one that says nothing.
+/// Opens `open.example` at a listener of the test; also has hosts that are missing, that refuse,
+/// and that time out.
 struct TestGate {
     behind: SocketAddr,
-    asked: Mutex<Vec<String>>,
+    requests: Mutex<Vec<String>>,
     ends: Mutex<Sender<RelayEnd>>,
     check: bool,
 }
@@ -21,22 +21,25 @@ struct TestGate {
 struct Never;
 
 impl StreamCheck for Never {
-    fn look(&mut self, _: &[u8]) -> StreamVerdict {
+    fn check(&mut self, _: &[u8]) -> StreamVerdict {
         StreamVerdict::Refuse(StreamObjection { reason: "never".into(), answer: b"never".to_vec() })
     }
 }
 
 impl ProxyHandler for TestGate {
-    fn open(&self, wish: &ProxyRequest<'_>) -> Result<ProxyConnection, ProxyRefusal> {
-        self.asked.lock().unwrap().push(format!("{}:{} {:?}", wish.host, wish.port, wish.speech));
-        let refusal = |kind, sentence: &str| Err(ProxyRefusal { kind, sentence: sentence.into() });
-        match wish.host {
+    fn open(&self, request: &ProxyRequest<'_>) -> Result<ProxyConnection, ProxyRefusal> {
+        self.requests
+            .lock()
+            .unwrap()
+            .push(format!("{}:{} {:?}", request.host, request.port, request.protocol));
+        let refusal = |kind, sentence: &str| Err(ProxyRefusal { kind, message: sentence.into() });
+        match request.host {
             "open.example" | "127.0.0.1" | "::1" => {
                 let ends = self.ends.lock().unwrap().clone();
                 Ok(ProxyConnection {
                     outside: TcpStream::connect(self.behind).unwrap().into(),
                     check: self.check.then(|| Box::new(Never) as Box<dyn StreamCheck>),
-                    ended: Box::new(move |end| drop(ends.send(end))),
+                    on_end: Box::new(move |end| drop(ends.send(end))),
                 })
             }
             "gone.example" => refusal(ProxyRefusalKind::Unreachable, "no such host"),
@@ -49,46 +52,45 @@ impl ProxyHandler for TestGate {
         }
     }
 
-    fn objected(&self, _: SocketAddr, reason: &str) {
-        self.asked.lock().unwrap().push(format!("objected: {reason}"));
+    fn report_malformed(&self, _: SocketAddr, reason: &str) {
+        self.requests.lock().unwrap().push(format!("objected: {reason}"));
     }
 }
 
-struct Rig {
+struct ProxyFixture {
     _proxy: ProxyServer,
     at: SocketAddr,
     gate: Arc<TestGate>,
-    /// What is behind `open.example`.
+    /// The server behind `open.example`.
     server: TcpListener,
     ends: Receiver<RelayEnd>,
 }
 
-fn rig_that(speaks: ListenerProtocol, check: bool) -> Rig {
+fn rig_that(speaks: ListenerProtocol, check: bool) -> ProxyFixture {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     for crowded in [&listener, &server] {
-        // With a short queue the kernel loses some of many who come at once, and they do not
-        // notice.
+        // With a short queue the kernel silently drops connections under load.
         rustix::net::listen(crowded, 4096).unwrap();
     }
     let (sender, ends) = mpsc::channel();
     let gate = Arc::new(TestGate {
         behind: server.local_addr().unwrap(),
-        asked: Mutex::default(),
+        requests: Mutex::default(),
         ends: Mutex::new(sender),
         check,
     });
     let at = listener.local_addr().unwrap();
     let relay = Arc::new(SpliceRelay::start(RelayLimits::default()).unwrap());
     let _proxy = ProxyServer::serve(listener, speaks, gate.clone(), relay).unwrap();
-    Rig { _proxy, at, gate, server, ends }
+    ProxyFixture { _proxy, at, gate, server, ends }
 }
 
-fn rig() -> Rig {
+fn rig() -> ProxyFixture {
     rig_that(ListenerProtocol::Either, false)
 }
 
-impl Rig {
+impl ProxyFixture {
     fn client(&self) -> TcpStream {
         let stream = TcpStream::connect(self.at).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
@@ -101,22 +103,22 @@ impl Rig {
         stream
     }
 
-    /// All that is answered to `said`.
-    fn answer(&self, said: &[u8]) -> Vec<u8> {
+    /// The complete answer to `input`.
+    fn answer(&self, input: &[u8]) -> Vec<u8> {
         let mut client = self.client();
-        client.write_all(said).unwrap();
+        client.write_all(input).unwrap();
         let mut answer = Vec::new();
         client.read_to_end(&mut answer).unwrap();
         answer
     }
 
-    fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.gate.asked.lock().unwrap())
+    fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.gate.requests.lock().unwrap())
     }
 }
 
 #[track_caller]
-fn hear(mut stream: &TcpStream, words: &[u8]) {
+fn expect_bytes(mut stream: &TcpStream, words: &[u8]) {
     let mut heard = vec![0; words.len()];
     stream.read_exact(&mut heard).unwrap();
     assert_eq!(String::from_utf8_lossy(&heard), String::from_utf8_lossy(words));
@@ -125,53 +127,53 @@ fn hear(mut stream: &TcpStream, words: &[u8]) {
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 #[test]
-fn a_tunnel_by_http() {
+fn http_connect_opens_a_tunnel() {
     let rig = rig();
     let mut client = rig.client();
-    // Some say the first bytes before they were told that they may.
+    // Some clients send before the tunnel is confirmed.
     client
         .write_all(b"CONNECT open.example:443 HTTP/1.1\r\nHost: open.example:443\r\n\r\nearly")
         .unwrap();
-    hear(&client, ESTABLISHED);
+    expect_bytes(&client, ESTABLISHED);
     let mut server = rig.accept();
-    hear(&server, b"early");
+    expect_bytes(&server, b"early");
     server.write_all(b"answer").unwrap();
-    hear(&client, b"answer");
+    expect_bytes(&client, b"answer");
     drop((client, server));
     let end = rig.ends.recv_timeout(LONG).unwrap();
     assert!(
-        matches!(end.why, RelayEndReason::Closed) && (end.sent, end.received) == (5, 6),
+        matches!(end.reason, RelayEndReason::Closed) && (end.sent, end.received) == (5, 6),
         "{end:?}"
     );
-    assert_eq!(rig.asked(), ["open.example:443 Tunnel"]);
+    assert_eq!(rig.requests(), ["open.example:443 Tunnel"]);
 }
 
 #[test]
-fn what_is_said_in_a_tunnel_is_looked_at() {
+fn tunnelled_bytes_are_checked() {
     let rig = rig_that(ListenerProtocol::Http, true);
     let mut client = rig.client();
     client
         .write_all(b"CONNECT open.example:443 HTTP/1.1\r\nHost: open.example:443\r\n\r\nhello")
         .unwrap();
-    hear(&client, ESTABLISHED);
-    hear(&client, b"never");
+    expect_bytes(&client, ESTABLISHED);
+    expect_bytes(&client, b"never");
     drop(client);
-    assert!(matches!(rig.ends.recv_timeout(LONG).unwrap().why, RelayEndReason::Refused(_)));
+    assert!(matches!(rig.ends.recv_timeout(LONG).unwrap().reason, RelayEndReason::Refused(_)));
 }
 
 #[test]
-fn one_request_and_no_other() {
+fn only_one_request_per_connection_is_sent() {
     let rig = rig();
     let mut client = rig.client();
     client
         .write_all(b"POST http://open.example/x HTTP/1.1\r\nHost: open.example\r\nProxy-Connection: x\r\nContent-Length: 5\r\n\r\nhel")
         .unwrap();
     let mut server = rig.accept();
-    hear(&server, b"POST /x HTTP/1.1\r\nHost: open.example\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhel");
+    expect_bytes(&server, b"POST /x HTTP/1.1\r\nHost: open.example\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhel");
     client
         .write_all(b"loGET http://other.example/ HTTP/1.1\r\nHost: other.example\r\n\r\n")
         .unwrap();
-    hear(&server, b"lo");
+    expect_bytes(&server, b"lo");
     server.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nbody").unwrap();
     server.shutdown(Shutdown::Write).unwrap();
     let mut answer = Vec::new();
@@ -181,11 +183,11 @@ fn one_request_and_no_other() {
     let mut rest = Vec::new();
     server.read_to_end(&mut rest).unwrap();
     assert_eq!(String::from_utf8_lossy(&rest), "");
-    assert_eq!(rig.asked(), ["open.example:80 Request"]);
+    assert_eq!(rig.requests(), ["open.example:80 Request"]);
 }
 
 #[test]
-fn a_refusal_names_its_rule() {
+fn refusal_names_its_rule() {
     let rig = rig();
     let denied =
         rig.answer(b"CONNECT other.example:443 HTTP/1.1\r\nHost: other.example:443\r\n\r\n");
@@ -202,7 +204,7 @@ fn a_refusal_names_its_rule() {
 }
 
 #[test]
-fn a_refusal_is_heard_by_one_who_goes_on_talking() {
+fn client_that_keeps_sending_gets_the_refusal() {
     let rig = rig();
     let body = vec![b'x'; 1_000_000];
     let head = format!(
@@ -214,7 +216,7 @@ fn a_refusal_is_heard_by_one_who_goes_on_talking() {
 }
 
 #[test]
-fn nothing_is_opened_for_a_head_that_is_none() {
+fn malformed_head_opens_no_connection() {
     let rig = rig();
     for head in [
         "GET http://open.example/ HTTP/1.1\r\nHost: open.example\r\nHost: other.example\r\n\r\n",
@@ -230,10 +232,10 @@ fn nothing_is_opened_for_a_head_that_is_none() {
             "{head:?}: {}",
             String::from_utf8_lossy(&answer)
         );
-        let asked = rig.asked();
+        let requests = rig.requests();
         assert!(
-            matches!(&asked[..], [one] if one.starts_with("objected: ")),
-            "{head:?}: {asked:?}"
+            matches!(&requests[..], [one] if one.starts_with("objected: ")),
+            "{head:?}: {requests:?}"
         );
     }
     let long = format!(
@@ -241,16 +243,16 @@ fn nothing_is_opened_for_a_head_that_is_none() {
         "x".repeat(40_000)
     );
     assert!(rig.answer(long.as_bytes()).starts_with(b"HTTP/1.1 400 "));
-    assert_eq!(rig.asked(), ["objected: the head is too long"]);
+    assert_eq!(rig.requests(), ["objected: the head is too long"]);
 }
 
-/// A request of SOCKS5 to connect.
+/// A SOCKS5 connect request.
 fn socks(kind: u8, host: &[u8], port: u16) -> Vec<u8> {
     [&[5, 1, 0, kind], host, &port.to_be_bytes()].concat()
 }
 
 #[test]
-fn a_tunnel_by_socks() {
+fn socks_connect_opens_a_tunnel() {
     let rig = rig();
     let name = [&[12], b"open.example".as_slice()].concat();
     let (v4, v6) = ([127, 0, 0, 1], std::net::Ipv6Addr::LOCALHOST.octets());
@@ -259,34 +261,34 @@ fn a_tunnel_by_socks() {
     {
         let mut client = rig.client();
         client.write_all(&[5, 2, 0, 2]).unwrap();
-        hear(&client, &[5, 0]);
+        expect_bytes(&client, &[5, 0]);
         client.write_all(&[socks(kind, host, 22), b"early".to_vec()].concat()).unwrap();
-        hear(&client, &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        expect_bytes(&client, &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
         let mut server = rig.accept();
-        hear(&server, b"early");
+        expect_bytes(&server, b"early");
         server.write_all(b"answer").unwrap();
-        hear(&client, b"answer");
-        assert_eq!(rig.asked(), [format!("{shown}:22 Tunnel")]);
+        expect_bytes(&client, b"answer");
+        assert_eq!(rig.requests(), [format!("{shown}:22 Tunnel")]);
     }
 }
 
 #[test]
-fn socks_with_a_password() {
+fn socks_password_is_accepted() {
     let rig = rig();
     let mut client = rig.client();
     client.write_all(&[5, 1, 2]).unwrap();
-    hear(&client, &[5, 2]);
+    expect_bytes(&client, &[5, 2]);
     client.write_all(b"\x01\x02me\x04pass").unwrap();
-    hear(&client, &[1, 0]);
+    expect_bytes(&client, &[1, 0]);
     client.write_all(&socks(1, &[127, 0, 0, 1], 22)).unwrap();
-    hear(&client, &[5, 0, 0, 1]);
+    expect_bytes(&client, &[5, 0, 0, 1]);
 }
 
 #[test]
-fn what_socks_says_to_no() {
+fn socks_refusals_have_their_reply_code() {
     let rig = rig();
     let name = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
-    for (said, reply) in [
+    for (input, reply) in [
         (socks(3, &name("other.example"), 22), 2),
         (socks(3, &name("gone.example"), 22), 4),
         (socks(3, &name("no.example"), 22), 5),
@@ -300,32 +302,32 @@ fn what_socks_says_to_no() {
         (socks(3, &name(""), 22), 1),
         (socks(3, &name("open.example"), 0), 1),
     ] {
-        let answer = rig.answer(&[vec![5, 1, 0], said.clone()].concat());
-        assert_eq!(answer, [5, 0, 5, reply, 0, 1, 0, 0, 0, 0, 0, 0], "{said:?}");
+        let answer = rig.answer(&[vec![5, 1, 0], input.clone()].concat());
+        assert_eq!(answer, [5, 0, 5, reply, 0, 1, 0, 0, 0, 0, 0, 0], "{input:?}");
     }
     assert_eq!(rig.answer(&[5, 1, 9]), [5, 0xff]);
 }
 
 #[test]
-fn each_listener_speaks_what_it_speaks() {
-    for (speaks, said) in [
+fn listener_serves_only_its_protocol() {
+    for (speaks, input) in [
         (ListenerProtocol::Http, [5, 1, 0].as_slice()),
         (ListenerProtocol::Socks, b"G"),
         (ListenerProtocol::Either, &[4, 1, 0, 22]),
     ] {
         let rig = rig_that(speaks, false);
-        assert_eq!(rig.answer(said), b"", "{speaks:?}");
-        assert_eq!(rig.asked(), ["objected: it speaks neither HTTP nor SOCKS5"], "{speaks:?}");
+        assert_eq!(rig.answer(input), b"", "{speaks:?}");
+        assert_eq!(rig.requests(), ["objected: it speaks neither HTTP nor SOCKS5"], "{speaks:?}");
     }
 }
 
 #[test]
-fn five_hundred_clients_at_once() {
+fn five_hundred_clients_are_served_at_once() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
     let rig = rig();
-    // Those that say nothing keep nobody out.
+    // Silent clients must not block others.
     let _silent: Vec<TcpStream> = (0..200).map(|_| rig.client()).collect();
     let clients: Vec<TcpStream> = (0..500).map(|_| rig.client()).collect();
     let head = b"CONNECT open.example:443 HTTP/1.1\r\nHost: open.example:443\r\n\r\n";
@@ -333,13 +335,13 @@ fn five_hundred_clients_at_once() {
     let servers: Vec<TcpStream> = (0..500).map(|_| rig.accept()).collect();
     servers.iter().for_each(|mut server| server.write_all(b"welcome").unwrap());
     for client in &clients {
-        hear(client, ESTABLISHED);
-        hear(client, b"welcome");
+        expect_bytes(client, ESTABLISHED);
+        expect_bytes(client, b"welcome");
     }
 }
 
 #[test]
-fn whoever_takes_too_long_is_let_go() {
+fn slow_client_is_closed() {
     let (mut client, inside) = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -350,7 +352,7 @@ fn whoever_takes_too_long_is_let_go() {
     let mut wire =
         ClientSocket::new(inside.into(), bell, Instant::now() + Duration::from_millis(100));
     let writer = thread::spawn(move || {
-        // A byte now and then does not buy more time.
+        // Single bytes do not extend the deadline.
         while client.write_all(b"G").is_ok() {
             thread::sleep(Duration::from_millis(5));
         }
@@ -365,8 +367,8 @@ fn whoever_takes_too_long_is_let_go() {
 }
 
 #[test]
-fn when_it_is_dropped_nobody_is_listened_to() {
-    let Rig { _proxy: proxy, at, .. } = rig();
+fn dropped_proxy_accepts_no_clients() {
+    let ProxyFixture { _proxy: proxy, at, .. } = rig();
     let mut waiting = TcpStream::connect(at).unwrap();
     waiting.write_all(b"GET ").unwrap();
     waiting.set_read_timeout(Some(LONG)).unwrap();
@@ -374,7 +376,7 @@ fn when_it_is_dropped_nobody_is_listened_to() {
     match waiting.read(&mut [0]) {
         Ok(0) => {}
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
-        Ok(_) => panic!("somebody answered"),
+        Ok(_) => panic!("the dropped proxy answered"),
     }
     assert!(TcpStream::connect(at).is_err());
 }

@@ -1,4 +1,4 @@
-//! A client's socket while it says what it wants: bounded in time and size.
+//! A client's socket during its request: bounded in time and size.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-/// How long, and how much, is waited for and thrown away after a client was refused.
-const FAREWELL: Duration = Duration::from_secs(2);
-const THROWN_AWAY: usize = 4 * 1024 * 1024;
+/// Time and bytes for draining a refused client.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+const DRAIN_BYTES: usize = 4 * 1024 * 1024;
 
-/// There is nobody to talk to any more.
+/// The client has closed, or its time is over.
 #[derive(Debug)]
 pub(super) struct ClientGone;
 
-/// A client's socket, and what was read from it and not used.
+/// A client's socket, and the bytes read and not used yet.
 pub(super) struct ClientSocket {
     socket: OwnedFd,
-    bell: Arc<OwnedFd>,
+    wake_fd: Arc<OwnedFd>,
     end: Instant,
     read: Vec<u8>,
 }
 
 impl ClientSocket {
-    /// `socket` never waits; when `bell` rings, nobody is listened to any more.
-    pub(super) fn new(socket: OwnedFd, bell: Arc<OwnedFd>, end: Instant) -> ClientSocket {
-        ClientSocket { socket, bell, end, read: Vec::new() }
+    /// `socket` is non-blocking; reading stops when `wake_fd` becomes readable.
+    pub(super) fn new(socket: OwnedFd, wake_fd: Arc<OwnedFd>, end: Instant) -> ClientSocket {
+        ClientSocket { socket, wake_fd, end, read: Vec::new() }
     }
 
-    /// What was read and not used.
+    /// Bytes read and not used.
     pub(super) fn pending(&self) -> &[u8] {
         &self.read
     }
@@ -52,14 +52,14 @@ impl ClientSocket {
         Ok(std::mem::replace(&mut self.read, rest))
     }
 
-    /// Reads some more.
+    /// Reads some more bytes.
     pub(super) fn fill(&mut self) -> Result<(), ClientGone> {
-        let mut part = [0; 4096];
+        let mut finish = [0; 4096];
         loop {
-            match recv(&self.socket, &mut part, RecvFlags::empty()) {
+            match recv(&self.socket, &mut finish, RecvFlags::empty()) {
                 Ok((_, 0)) => return Err(ClientGone),
                 Ok((_, count)) => {
-                    self.read.extend_from_slice(&part[..count]);
+                    self.read.extend_from_slice(&finish[..count]);
                     return Ok(());
                 }
                 Err(Errno::INTR) => {}
@@ -69,8 +69,8 @@ impl ClientSocket {
         }
     }
 
-    /// Says `bytes`.
-    pub(super) fn say(&mut self, mut bytes: &[u8]) -> Result<(), ClientGone> {
+    /// Sends `bytes`.
+    pub(super) fn send_all(&mut self, mut bytes: &[u8]) -> Result<(), ClientGone> {
         while !bytes.is_empty() {
             match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
                 Ok(count) => bytes = &bytes[count..],
@@ -82,19 +82,19 @@ impl ClientSocket {
         Ok(())
     }
 
-    /// Gives the client time anew: what it wanted took long to be decided.
-    pub(super) fn prolong(&mut self, time: Duration) {
+    /// Extends the deadline: the decision took long.
+    pub(super) fn extend_deadline(&mut self, time: Duration) {
         self.end = self.end.max(Instant::now() + time);
     }
 
-    /// Says `bytes` and closes, so that they arrive: a socket that is closed while something was
-    /// not read is reset, and takes what was said along.
-    pub(super) fn part(mut self, bytes: &[u8]) -> Result<(), ClientGone> {
-        self.end = Instant::now() + FAREWELL;
-        self.say(bytes)?;
+    /// Sends `bytes` and closes after draining: a socket closed with unread data is reset, and sent
+    /// bytes are lost.
+    pub(super) fn finish(mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+        self.end = Instant::now() + DRAIN_LIMIT;
+        self.send_all(bytes)?;
         shutdown(&self.socket, Shutdown::Write).map_err(|_| ClientGone)?;
         let mut thrown_away = 0;
-        while thrown_away < THROWN_AWAY {
+        while thrown_away < DRAIN_BYTES {
             self.read.clear();
             self.fill()?;
             thrown_away += self.read.len();
@@ -102,7 +102,7 @@ impl ClientSocket {
         Ok(())
     }
 
-    /// The socket, and what was read from it and not used.
+    /// The socket, and the bytes read and not used.
     pub(super) fn into_parts(self) -> (OwnedFd, Vec<u8>) {
         (self.socket, self.read)
     }
@@ -114,7 +114,8 @@ impl ClientSocket {
         }
         let limit =
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        let mut polled = [PollFd::new(&self.socket, what), PollFd::new(&*self.bell, PollFlags::IN)];
+        let mut polled =
+            [PollFd::new(&self.socket, what), PollFd::new(&*self.wake_fd, PollFlags::IN)];
         match poll(&mut polled, Some(&limit)) {
             Ok(_) if !polled[1].revents().is_empty() => Err(ClientGone),
             Ok(_) | Err(Errno::INTR) => Ok(()),

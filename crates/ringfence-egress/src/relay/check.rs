@@ -1,44 +1,43 @@
-//! Whoever looks at what is said from inside before it goes out.
+//! Interface for checks of relayed bytes.
 
-/// Looks at what a connection says from inside. Nothing of it leaves before it was looked at.
+/// Checks the bytes of one direction before the relay sends them.
 ///
-/// It is asked on the thread that carries everybody's bytes: it must not wait for anything.
+/// Runs on the relay thread, which serves all connections: it must not block.
 pub trait StreamCheck: Send {
-    /// Judges `held`: all that was said and has not been let through yet; never empty. It grows
-    /// from one call to the next as long as the answer is [`Verdict::NeedMore`].
-    fn look(&mut self, held: &[u8]) -> StreamVerdict;
+    /// Judges `held`: all bytes read and not let through yet; never empty. It grows from call to
+    /// call while the answer is [`StreamVerdict::NeedMore`].
+    fn check(&mut self, held: &[u8]) -> StreamVerdict;
 
-    /// Who looks at what comes back, if that has a bearing on what may be said; asked once, at the
-    /// beginning. Whenever it has looked, what is held from inside is looked at again.
-    fn answers(&mut self) -> Option<Box<dyn StreamCheck>> {
+    /// The check of the opposite direction, if its bytes affect this one; called once, at the
+    /// start. After each of its runs, the held bytes of this direction are checked again.
+    fn opposite_check(&mut self) -> Option<Box<dyn StreamCheck>> {
         None
     }
 }
 
-/// What becomes of bytes that were looked at.
+/// Verdict about checked bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamVerdict {
-    /// It cannot be said yet.
+    /// Undecided; more bytes are needed.
     NeedMore,
-    /// They may go, and so may everything after them, unseen.
+    /// Send these and all later bytes unchecked.
     Pass,
-    /// So many bytes may go; the next one is to be looked at again. It may be more than are held:
-    /// the rest of them then pass unseen.
-    Through(u64),
-    /// In place of so many bytes, which are held, others go; the next one is to be looked at again.
-    Instead(usize, Vec<u8>),
-    /// These may not go, nor anything after them: it is dropped, while what comes from outside
-    /// goes on.
-    Finish,
-    /// These may not go, and the connection ends.
+    /// Send this number of bytes, then check again. If it exceeds the held bytes, the rest passes
+    /// unchecked.
+    PassBytes(u64),
+    /// Send other bytes in place of this number of held bytes, then check again.
+    Replace(usize, Vec<u8>),
+    /// Drop these and all later bytes; the opposite direction goes on.
+    DropRest,
+    /// Refuse these bytes and end the connection.
     Refuse(StreamObjection),
 }
 
-/// Why a connection was ended, for those on both sides of the wall.
+/// Reason for a refused connection, for both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamObjection {
-    /// What is told of it outside.
+    /// Reason for the audit log.
     pub reason: String,
-    /// What is said to the one inside before the connection ends, in whatever it speaks.
+    /// Bytes to send to the program before the connection ends, in its protocol.
     pub answer: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! One connection that is carried: two sides, two lanes, and how it ends.
+//! One relayed connection: two sockets, two directions, and its end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,57 +14,57 @@ use super::direction::{
     DirectionFault, DirectionStop, LaneResources, RelayDirection, RelayEndpoint,
 };
 use super::{RelayEnd, RelayEndReason, RelayLimits, RelayPair};
-use crate::dial::outcome;
+use crate::dial::connect_result;
 
-/// How long one who was refused may take to read why.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// How much is in flight on this machine at most, in each direction; the kernel takes it twofold.
+/// Time that a refused program has to read the reason.
+const REFUSAL_GRACE: Duration = Duration::from_secs(2);
+/// Maximum of bytes in flight per direction on this machine; the kernel doubles it.
 const IN_FLIGHT: usize = 384 * 1024;
-/// When the one inside has said everything and hears nothing, it is asked so often whether it is
-/// still there: if it is gone, nobody else would ever say so.
-const ASKED_AFTER: Duration = Duration::from_secs(60);
+/// Keepalive idle time of the inside socket once the program has shut down its sending side and the
+/// host is silent: nothing else would report a dead peer.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 
-/// A connection that is carried.
+/// One relayed connection.
 pub(super) struct RelayedConnection {
     pub(super) inside: RelayEndpoint,
     pub(super) outside: RelayEndpoint,
     outward: RelayDirection,
     inward: RelayDirection,
     phase: RelayPhase,
-    /// When it has to have got further.
+    /// Deadline of the current phase.
     pub(super) due: Option<Instant>,
-    /// The one inside is asked whether it is still there.
-    asked: bool,
-    /// It waits for its next turn.
+    /// Set once keepalive is enabled on the inside socket.
+    keepalive_enabled: bool,
+    /// Set while it is queued for another turn.
     pub(super) queued: bool,
-    /// Who is told of the end.
+    /// Called when the connection ends.
     pub(super) ended: Option<Box<dyn FnOnce(RelayEnd) + Send>>,
 }
 
 enum RelayPhase {
-    /// The side outside is not connected yet.
+    /// The outside socket is not connected yet.
     Connecting,
-    /// Bytes flow inwards, and outwards once they were looked at.
-    Looking,
-    Flowing,
-    /// It was refused, and told of; the one inside may read why.
-    Parting {
+    /// Bytes flow inwards, and outwards once they are checked.
+    Checking,
+    Relaying,
+    /// Refused and reported; the program may read the reason.
+    Refused {
         answer: Vec<u8>,
     },
 }
 
-/// Which side.
+/// Side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RelaySide {
     Inside,
     Outside,
 }
 
-/// What is to be done with a connection next.
+/// Next step of the event loop for a connection.
 pub(super) enum RelayAction {
-    /// Wait for the kernel.
+    /// Wait for an epoll event.
     Wait,
-    /// Go on when others have had their turn.
+    /// Run again after the other connections.
     Again,
     Over(RelayEndReason),
 }
@@ -83,28 +83,27 @@ impl RelayedConnection {
         let connecting = peer.is_none();
         for socket in [&pair.inside, &pair.outside] {
             rustix::io::ioctl_fionbio(socket, true)?;
-            // What comes in pieces goes on in pieces: to wait for more is the business of those who
-            // speak.
+            // Small writes are passed on as they come: batching is up to the two endpoints.
             let _ = sockopt::set_tcp_nodelay(socket, true);
-            // What is urgent keeps its place among the rest; otherwise it would be left out.
+            // Urgent data stays in the stream; otherwise it would be lost.
             let _ = sockopt::set_socket_oobinline(socket, true);
         }
-        make_near(&pair.inside);
+        configure_local_socket(&pair.inside);
         let peer = peer.flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
         if peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback()) {
-            make_near(&pair.outside);
+            configure_local_socket(&pair.outside);
         }
         let mut check = pair.check;
-        let answers = check.as_mut().and_then(|check| check.answers());
-        let outward = RelayDirection::checked(check, pair.said);
+        let answers = check.as_mut().and_then(|check| check.opposite_check());
+        let outward = RelayDirection::checked(check, pair.early_bytes);
         let mut carried = RelayedConnection {
             inside: RelayEndpoint::new(pair.inside),
             outside: RelayEndpoint::new(pair.outside),
-            phase: if connecting { RelayPhase::Connecting } else { RelayPhase::Looking },
+            phase: if connecting { RelayPhase::Connecting } else { RelayPhase::Checking },
             outward,
             inward: RelayDirection::checked(answers, Vec::new()),
-            due: Some(now + if connecting { limits.connecting } else { limits.first }),
-            asked: false,
+            due: Some(now + if connecting { limits.connecting } else { limits.first_bytes }),
+            keepalive_enabled: false,
             queued: false,
             ended: None,
         };
@@ -115,8 +114,8 @@ impl RelayedConnection {
         Ok(carried)
     }
 
-    /// Takes in what the kernel says of one side.
-    pub(super) fn hear(&mut self, which: RelaySide, events: EventFlags) {
+    /// Records the epoll events of one side.
+    pub(super) fn record_events(&mut self, which: RelaySide, events: EventFlags) {
         let side = if which == RelaySide::Inside { &mut self.inside } else { &mut self.outside };
         let wrong = events.intersects(EventFlags::ERR | EventFlags::HUP);
         side.readable |= wrong || events.intersects(EventFlags::IN | EventFlags::RDHUP);
@@ -125,22 +124,22 @@ impl RelayedConnection {
         side.urgent |= events.contains(EventFlags::PRI);
     }
 
-    /// Does what can be done.
+    /// Makes all progress that is possible now.
     pub(super) fn step(
         &mut self,
         limits: &RelayLimits,
         tools: &mut LaneResources,
         now: Instant,
     ) -> RelayAction {
-        if matches!(self.phase, RelayPhase::Parting { .. }) {
-            return self.part(tools);
+        if matches!(self.phase, RelayPhase::Refused { .. }) {
+            return self.finish_refused(tools);
         }
         if matches!(self.phase, RelayPhase::Connecting) && self.outside.writable {
-            if let Err(error) = outcome(&self.outside.socket) {
+            if let Err(error) = connect_result(&self.outside.socket) {
                 return RelayAction::Over(RelayEndReason::Unreachable(error));
             }
-            self.phase = RelayPhase::Looking;
-            self.due = Some(now + limits.first);
+            self.phase = RelayPhase::Checking;
+            self.due = Some(now + limits.first_bytes);
         }
         let mut outward = match self.outward.pump(&mut self.inside, &mut self.outside, tools) {
             Ok(stop) => stop,
@@ -150,19 +149,19 @@ impl RelayedConnection {
             Ok(stop) => stop,
             Err(fault) => return self.fail(RelaySide::Outside, fault, tools, now),
         };
-        if self.inward.sight.has_looked() && self.outward.sight.look_again() {
+        if self.inward.inspector.take_has_checked() && self.outward.inspector.mark_for_recheck() {
             outward = match self.outward.pump(&mut self.inside, &mut self.outside, tools) {
                 Ok(stop) => stop,
                 Err(fault) => return self.fail(RelaySide::Inside, fault, tools, now),
             };
         }
-        if matches!(self.phase, RelayPhase::Looking)
-            && (self.outward.sight.is_judged() || self.outward.is_read())
+        if matches!(self.phase, RelayPhase::Checking)
+            && (self.outward.inspector.is_judged() || self.outward.is_at_eof())
         {
-            self.phase = RelayPhase::Flowing;
+            self.phase = RelayPhase::Relaying;
             self.due = None;
         }
-        if self.outward.is_shut() && self.inward.is_shut() {
+        if self.outward.is_closed() && self.inward.is_closed() {
             return RelayAction::Over(RelayEndReason::Closed);
         }
         if outward == DirectionStop::Turn || inward == DirectionStop::Turn {
@@ -171,26 +170,26 @@ impl RelayedConnection {
         self.look_for_failure()
     }
 
-    /// An end that has failed and is not read any more, since nothing comes of it or nothing can
-    /// be got rid of, would be noticed by nobody.
+    /// Reports the error of a failed socket that is not read any more (nothing left to read, or no
+    /// space to write): no other code would notice it.
     fn look_for_failure(&mut self) -> RelayAction {
         for (which, side) in
             [(RelaySide::Inside, &mut self.inside), (RelaySide::Outside, &mut self.outside)]
         {
             if std::mem::take(&mut side.failed)
-                && let Err(error) = outcome(&side.socket)
+                && let Err(error) = connect_result(&side.socket)
             {
-                return RelayAction::Over(ending(which, error));
+                return RelayAction::Over(reason_for_side(which, error));
             }
         }
-        if self.outward.is_shut() && !std::mem::replace(&mut self.asked, true) {
-            let _ = sockopt::set_tcp_keepidle(&self.inside.socket, ASKED_AFTER);
+        if self.outward.is_closed() && !std::mem::replace(&mut self.keepalive_enabled, true) {
+            let _ = sockopt::set_tcp_keepidle(&self.inside.socket, KEEPALIVE_IDLE);
             let _ = sockopt::set_socket_keepalive(&self.inside.socket, true);
         }
         RelayAction::Wait
     }
 
-    /// What follows from a fault in the lane that is read at `source`.
+    /// Handles a fault in the direction read from `source`.
     fn fail(
         &mut self,
         source: RelaySide,
@@ -201,22 +200,22 @@ impl RelayedConnection {
         let target =
             if source == RelaySide::Inside { RelaySide::Outside } else { RelaySide::Inside };
         match fault {
-            DirectionFault::Source(error) => RelayAction::Over(ending(source, error)),
-            DirectionFault::Target(error) => RelayAction::Over(ending(target, error)),
+            DirectionFault::Source(error) => RelayAction::Over(reason_for_side(source, error)),
+            DirectionFault::Target(error) => RelayAction::Over(reason_for_side(target, error)),
             DirectionFault::Refused(objection) => {
-                // Told before anything can be noticed of it inside.
-                self.tell(RelayEndReason::Refused(objection.reason));
-                self.phase = RelayPhase::Parting { answer: objection.answer };
-                self.due = Some(now + FAREWELL);
-                self.part(tools)
+                // Reported before the program can notice it.
+                self.report_end(RelayEndReason::Refused(objection.reason));
+                self.phase = RelayPhase::Refused { answer: objection.answer };
+                self.due = Some(now + REFUSAL_GRACE);
+                self.finish_refused(tools)
             }
         }
     }
 
-    /// Tells the one inside why, and waits until it has read that: a socket that is closed while
-    /// something was not read is reset, and what was on its way to the other end is lost.
-    fn part(&mut self, tools: &mut LaneResources) -> RelayAction {
-        let RelayPhase::Parting { answer } = &mut self.phase else { return RelayAction::Wait };
+    /// Sends the reason to the program and waits until it has read it: a socket that is closed with
+    /// unread data is reset, and data on its way to the peer is lost.
+    fn finish_refused(&mut self, tools: &mut LaneResources) -> RelayAction {
+        let RelayPhase::Refused { answer } = &mut self.phase else { return RelayAction::Wait };
         while !answer.is_empty() {
             match send(&self.inside.socket, answer, SendFlags::NOSIGNAL) {
                 Ok(count) => drop(answer.drain(..count)),
@@ -235,51 +234,55 @@ impl RelayedConnection {
         RelayAction::Again
     }
 
-    /// What it means that the time is over.
-    pub(super) fn late(&self) -> RelayEndReason {
+    /// End reason when the deadline has passed.
+    pub(super) fn timeout_reason(&self) -> RelayEndReason {
         match &self.phase {
             RelayPhase::Connecting => RelayEndReason::Unreachable(Errno::TIMEDOUT.into()),
-            RelayPhase::Parting { .. } => RelayEndReason::Closed,
-            RelayPhase::Looking | RelayPhase::Flowing => RelayEndReason::Slow,
+            RelayPhase::Refused { .. } => RelayEndReason::Closed,
+            RelayPhase::Checking | RelayPhase::Relaying => RelayEndReason::Slow,
         }
     }
 
-    /// Tells of the end, once.
-    fn tell(&mut self, why: RelayEndReason) {
+    /// Calls the end callback, once.
+    fn report_end(&mut self, why: RelayEndReason) {
         if let Some(ended) = self.ended.take() {
-            ended(RelayEnd { sent: self.outward.carried, received: self.inward.carried, why });
+            ended(RelayEnd {
+                sent: self.outward.carried,
+                received: self.inward.carried,
+                reason: why,
+            });
         }
     }
 
-    /// Tells of the end and closes both sides. What did not end in order ends with a reset, so
-    /// that nobody takes half of something for the whole.
+    /// Calls the end callback and closes both sockets. An abnormal end resets them, so that neither
+    /// peer takes a part for the whole.
     pub(super) fn end(mut self, why: RelayEndReason, tools: &mut LaneResources) {
         self.outward.clear(tools);
         self.inward.clear(tools);
         let reset: &[&RelayEndpoint] = match (&self.phase, &why) {
-            // The one inside has been told in words, and what was let through before is whole.
-            (RelayPhase::Parting { .. }, _) if self.outward.carried > 0 => &[],
-            (RelayPhase::Parting { .. }, _) => &[&self.outside],
+            // The program got the reason, and the data let through before is complete.
+            (RelayPhase::Refused { .. }, _) if self.outward.carried > 0 => &[],
+            (RelayPhase::Refused { .. }, _) => &[&self.outside],
             (_, RelayEndReason::Closed) => &[],
             _ => &[&self.inside, &self.outside],
         };
         for side in reset {
             let _ = sockopt::set_socket_linger(side.socket.as_fd(), Some(Duration::ZERO));
         }
-        self.tell(why);
+        self.report_end(why);
     }
 }
 
-/// Prepares a socket whose other end is on this machine. There is no congestion on the way, and
-/// what some hosts use against it (`bbr`) spaces out what is sent. There is no distance either,
-/// so little has to be in flight: left alone, buffers grow to megabytes.
-fn make_near(socket: &OwnedFd) {
+/// Configures a socket whose peer is on this machine. There is no congestion, and `bbr` (the
+/// default of some hosts) would pace the data. Little has to be in flight: without a limit the
+/// buffers grow to megabytes.
+fn configure_local_socket(socket: &OwnedFd) {
     let _ = sockopt::set_tcp_congestion(socket, "reno");
     let _ = sockopt::set_socket_send_buffer_size(socket, IN_FLIGHT);
     let _ = sockopt::set_socket_recv_buffer_size(socket, IN_FLIGHT);
 }
 
-fn ending(which: RelaySide, error: io::Error) -> RelayEndReason {
+fn reason_for_side(which: RelaySide, error: io::Error) -> RelayEndReason {
     match which {
         RelaySide::Inside => RelayEndReason::Inside(error),
         RelaySide::Outside => RelayEndReason::Outside(error),

@@ -8,23 +8,23 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
 use super::check::{StreamCheck, StreamObjection};
-use super::inspect::{HELD, StreamInspector};
+use super::inspect::{MAX_HELD, StreamInspector};
 use super::pipes::{LARGE, PipePool, SplicePipe};
 
-/// How much of one connection is carried before others have their turn.
+/// Bytes moved for one connection before the next one gets its turn.
 const TURN: usize = 4 * 1024 * 1024;
 
-/// One end of a connection, and what the kernel last said of it.
+/// One socket of a connection, and its last known readiness.
 #[derive(Debug)]
 pub(super) struct RelayEndpoint {
     pub(super) socket: OwnedFd,
-    /// There may be something to read: true until the kernel says no.
+    /// There may be data to read: true until `EAGAIN`.
     pub(super) readable: bool,
-    /// There may be room to write: true until the kernel says no.
+    /// There may be space to write: true until `EAGAIN`.
     pub(super) writable: bool,
-    /// The kernel has said that something is wrong.
+    /// Set when epoll reported an error.
     pub(super) failed: bool,
-    /// Something urgent was said here once: `splice` stops before it and never gets past.
+    /// Set once urgent data arrived: `splice` stops before it and never gets past it.
     pub(super) urgent: bool,
 }
 
@@ -34,7 +34,7 @@ impl RelayEndpoint {
     }
 }
 
-/// What all lanes of a thread share.
+/// Resources shared by all directions of a thread.
 pub(super) struct LaneResources {
     pub(super) pipes: PipePool,
     pub(super) scratch: Vec<u8>,
@@ -42,19 +42,19 @@ pub(super) struct LaneResources {
 
 impl LaneResources {
     pub(super) fn new() -> LaneResources {
-        LaneResources { pipes: PipePool::default(), scratch: vec![0; HELD] }
+        LaneResources { pipes: PipePool::default(), scratch: vec![0; MAX_HELD] }
     }
 }
 
-/// One direction: what is read at one side is written at the other.
+/// One direction: bytes read from one socket are written to the other.
 pub(super) struct RelayDirection {
-    /// How many bytes have arrived at the other side.
+    /// Bytes delivered to the other side.
     pub(super) carried: u64,
-    pub(super) sight: StreamInspector,
-    /// Read and free to go, of which the first `gone` are gone.
+    pub(super) inspector: StreamInspector,
+    /// Bytes free to send, of which the first `gone` are sent.
     ready: Vec<u8>,
     gone: usize,
-    /// Bytes on their way through a pipe.
+    /// The pipe with bytes in transit, and their count.
     pipe: Option<(SplicePipe, usize)>,
     stage: DirectionStage,
 }
@@ -62,36 +62,36 @@ pub(super) struct RelayDirection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DirectionStage {
     Open,
-    /// The one side has said everything; the other does not know yet.
+    /// The source has sent EOF; the target does not know yet.
     Ending,
     Shut,
 }
 
-/// Where a lane has come to a stop.
+/// Reason why a direction stopped for now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DirectionStop {
-    /// Nothing can be done before the kernel says so.
+    /// Waits for an epoll event.
     Blocked,
-    /// Others have their turn.
+    /// Used up its turn.
     Turn,
 }
 
-/// What a lane cannot get over.
+/// Fatal fault of a direction.
 #[derive(Debug)]
 pub(super) enum DirectionFault {
-    /// The side that is read.
+    /// The socket that is read.
     Source(io::Error),
-    /// The side that is written.
+    /// The socket that is written.
     Target(io::Error),
-    /// What was said may not go.
+    /// The check refused the bytes.
     Refused(StreamObjection),
 }
 
 impl RelayDirection {
-    pub(super) fn free() -> RelayDirection {
+    pub(super) fn unchecked() -> RelayDirection {
         RelayDirection {
             carried: 0,
-            sight: StreamInspector::none(),
+            inspector: StreamInspector::without_check(),
             ready: Vec::new(),
             gone: 0,
             pipe: None,
@@ -99,27 +99,28 @@ impl RelayDirection {
         }
     }
 
-    /// A lane that is looked at by `check`, if there is one, and of which `said` was read before.
-    pub(super) fn checked(check: Option<Box<dyn StreamCheck>>, said: Vec<u8>) -> RelayDirection {
+    /// A direction with an optional check, and with the bytes in `early` already read.
+    pub(super) fn checked(check: Option<Box<dyn StreamCheck>>, early: Vec<u8>) -> RelayDirection {
         match check {
-            Some(check) => {
-                RelayDirection { sight: StreamInspector::of(check, said), ..RelayDirection::free() }
-            }
-            None => RelayDirection { ready: said, ..RelayDirection::free() },
+            Some(check) => RelayDirection {
+                inspector: StreamInspector::with_check(check, early),
+                ..RelayDirection::unchecked()
+            },
+            None => RelayDirection { ready: early, ..RelayDirection::unchecked() },
         }
     }
 
-    /// Whether nothing will ever be carried again.
-    pub(super) fn is_shut(&self) -> bool {
+    /// True if nothing more will be relayed.
+    pub(super) fn is_closed(&self) -> bool {
         self.stage == DirectionStage::Shut
     }
 
-    /// Whether everything was read that will ever be.
-    pub(super) fn is_read(&self) -> bool {
+    /// True if the source has reached its end.
+    pub(super) fn is_at_eof(&self) -> bool {
         self.stage != DirectionStage::Open
     }
 
-    /// Carries what can be carried.
+    /// Moves all bytes that can be moved now.
     pub(super) fn pump(
         &mut self,
         from: &mut RelayEndpoint,
@@ -131,48 +132,50 @@ impl RelayDirection {
             if moved >= TURN {
                 return Ok(DirectionStop::Turn);
             }
-            let went = if self.gone < self.ready.len() {
+            let progress = if self.gone < self.ready.len() {
                 self.send_ready(to)?
             } else if self.pipe.is_some() {
                 self.splice_out(to, tools)?
-            } else if let Some(free) = self.sight.judge().map_err(DirectionFault::Refused)? {
-                // What was let through before is on its way by now, whatever is said of this.
+            } else if let Some(free) = self.inspector.judge().map_err(DirectionFault::Refused)? {
+                // Bytes let through earlier are already sent at this point, so a later refusal does
+                // not affect them.
                 self.load(&free);
                 Some(0)
             } else if self.stage == DirectionStage::Ending {
-                // If the other side is gone already, whoever reads it finds out.
+                // If the other side is closed already, the direction that reads it notices.
                 let _ = shutdown(&to.socket, Shutdown::Write);
                 self.stage = DirectionStage::Shut;
                 return Ok(DirectionStop::Blocked);
             } else if self.stage == DirectionStage::Open
                 && from.readable
-                && (to.writable || self.sight.is_looking())
+                && (to.writable || self.inspector.is_checking())
             {
                 self.fill(from, tools)?
             } else {
                 None
             };
-            match went {
+            match progress {
                 Some(bytes) => moved += bytes,
                 None => return Ok(DirectionStop::Blocked),
             }
         }
     }
 
-    /// Gives back what was lent; what was on its way is lost.
+    /// Releases the pipe; bytes in transit are lost.
     pub(super) fn clear(&mut self, tools: &mut LaneResources) {
         if let Some((pipe, _)) = self.pipe.take() {
-            tools.pipes.lose(pipe);
+            tools.pipes.close(pipe);
         }
     }
 
-    /// Reads once. How much, or `None` if there is nothing.
+    /// Reads once. Returns the number of bytes, or `None` if there are none.
     fn fill(
         &mut self,
         from: &mut RelayEndpoint,
         tools: &mut LaneResources,
     ) -> Result<Option<usize>, DirectionFault> {
-        let limit = usize::try_from(self.sight.unseen()).unwrap_or(usize::MAX).min(LARGE);
+        let limit =
+            usize::try_from(self.inspector.unchecked_allowance()).unwrap_or(usize::MAX).min(LARGE);
         if limit > 0
             && let Some(pipe) = tools.pipes.take()
         {
@@ -188,11 +191,11 @@ impl RelayDirection {
                 tools.pipes.put(pipe);
                 return self.copy(from, tools, limit);
             }
-            let read = self.understand(read, from);
+            let read = self.read_result(read, from);
             match read {
                 Ok(Some(count)) if count > 0 => {
                     self.pipe = Some((pipe, count));
-                    self.sight.spend(count);
+                    self.inspector.spend(count);
                 }
                 _ => tools.pipes.put(pipe),
             }
@@ -201,36 +204,36 @@ impl RelayDirection {
         self.copy(from, tools, limit)
     }
 
-    /// Reads once, into memory: at most `limit`, or what is to be looked at if that is nothing.
+    /// Reads once into memory: at most `limit` bytes, or bytes for the check if `limit` is 0.
     fn copy(
         &mut self,
         from: &mut RelayEndpoint,
         tools: &mut LaneResources,
         limit: usize,
     ) -> Result<Option<usize>, DirectionFault> {
-        let room = if limit > 0 { limit.min(HELD) } else { self.sight.room() };
-        let read = recv(&from.socket, &mut tools.scratch[..room], RecvFlags::empty())
+        let space = if limit > 0 { limit.min(MAX_HELD) } else { self.inspector.free_space() };
+        let read = recv(&from.socket, &mut tools.scratch[..space], RecvFlags::empty())
             .map(|(_, count)| count);
-        let read = self.understand(read, from)?;
+        let read = self.read_result(read, from)?;
         let bytes = &tools.scratch[..read.unwrap_or(0)];
         if limit > 0 {
             self.load(bytes);
-            self.sight.spend(bytes.len());
+            self.inspector.spend(bytes.len());
         } else {
-            self.sight.hold(bytes);
+            self.inspector.hold(bytes);
         }
         Ok(read)
     }
 
-    /// What a call that reads has answered.
-    fn understand(
+    /// Translates the result of a read call.
+    fn read_result(
         &mut self,
         read: rustix::io::Result<usize>,
         from: &mut RelayEndpoint,
     ) -> Result<Option<usize>, DirectionFault> {
         match read {
             Ok(0) => {
-                self.sight.forget();
+                self.inspector.drop_held();
                 self.stage = DirectionStage::Ending;
                 Ok(Some(0))
             }
@@ -244,7 +247,7 @@ impl RelayDirection {
         }
     }
 
-    /// Puts bytes after those that wait to be sent.
+    /// Appends bytes to the send buffer.
     fn load(&mut self, bytes: &[u8]) {
         if self.gone == self.ready.len() {
             self.ready.clear();
@@ -258,7 +261,7 @@ impl RelayDirection {
             return Ok(None);
         }
         let sent =
-            self.delivered(send(&to.socket, &self.ready[self.gone..], SendFlags::NOSIGNAL), to)?;
+            self.write_result(send(&to.socket, &self.ready[self.gone..], SendFlags::NOSIGNAL), to)?;
         self.gone += sent.unwrap_or(0);
         if self.gone == self.ready.len() {
             // An idle connection keeps no buffer.
@@ -278,8 +281,8 @@ impl RelayDirection {
             self.pipe = Some((pipe, count));
             return Ok(None);
         }
-        // Exactly what is in the pipe: asked for more, the kernel would wait for more before it
-        // sends.
+        // Exactly the number of bytes in the pipe: with a larger count the kernel waits for more
+        // before it sends.
         let sent = splice(
             &pipe.reader,
             None,
@@ -288,7 +291,7 @@ impl RelayDirection {
             count,
             SpliceFlags::MOVE | SpliceFlags::NONBLOCK,
         );
-        let sent = self.delivered(sent, to);
+        let sent = self.write_result(sent, to);
         match count - sent.as_ref().map_or(0, |sent| sent.unwrap_or(0)) {
             0 => tools.pipes.put(pipe),
             left => self.pipe = Some((pipe, left)),
@@ -296,8 +299,8 @@ impl RelayDirection {
         sent
     }
 
-    /// What a call that writes has answered.
-    fn delivered(
+    /// Translates the result of a write call.
+    fn write_result(
         &mut self,
         sent: rustix::io::Result<usize>,
         to: &mut RelayEndpoint,

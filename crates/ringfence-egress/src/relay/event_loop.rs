@@ -1,4 +1,4 @@
-//! The thread that carries: it sleeps until the kernel has something for one of the connections.
+//! The relay thread: an epoll loop over all connections.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -14,19 +14,19 @@ use super::connection::{RelayAction, RelaySide, RelayedConnection};
 use super::direction::LaneResources;
 use super::{RelayEnd, RelayEndReason, RelayLimits, RelayPair, RelayShared};
 
-/// Events that are taken at once.
+/// Epoll events taken per wait.
 const EVENTS: usize = 256;
-/// The number under which the thread itself is woken up.
-const BELL: u64 = 0;
+/// Epoll token of the wake fd.
+const WAKE: u64 = 0;
 
-/// What the thread knows.
+/// State of the relay thread.
 pub(super) struct RelayLoop {
     epoll: OwnedFd,
     shared: Arc<RelayShared>,
     limits: RelayLimits,
     tools: LaneResources,
     carried: HashMap<u64, RelayedConnection>,
-    /// Those that have more to do than their turn allowed.
+    /// Connections that have more to do than one turn allows.
     again: VecDeque<u64>,
     due: BTreeSet<(Instant, u64)>,
     last: u64,
@@ -35,7 +35,7 @@ pub(super) struct RelayLoop {
 impl RelayLoop {
     pub(super) fn new(shared: Arc<RelayShared>, limits: RelayLimits) -> io::Result<RelayLoop> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &shared.bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        epoll::add(&epoll, &shared.wake_fd, EventData::new_u64(WAKE), EventFlags::IN)?;
         let tools = LaneResources::new();
         Ok(RelayLoop {
             epoll,
@@ -45,15 +45,15 @@ impl RelayLoop {
             carried: HashMap::new(),
             again: VecDeque::new(),
             due: BTreeSet::new(),
-            last: BELL,
+            last: WAKE,
         })
     }
 
-    /// Carries until it is told to stop.
+    /// Runs until the relay is stopped.
     pub(super) fn run(mut self) {
-        // Writing to a pipe or socket that nobody reads sends a signal where `splice` does it,
-        // and it has no flag against that. Pending for this thread alone, it disturbs nobody.
-        let _ = ringfence_sys::signal::block(&ringfence_sys::signal::SignalSet::of(&[
+        // `splice` to a closed pipe or socket raises SIGPIPE and has no flag against it. Blocked in
+        // this thread, the signal stays pending and harms nothing.
+        let _ = ringfence_sys::signal::block(&ringfence_sys::signal::SignalSet::from_signals(&[
             rustix::process::Signal::PIPE.as_raw(),
         ]));
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
@@ -66,14 +66,14 @@ impl RelayLoop {
                 timeout.as_ref(),
             ) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // Nothing can be waited for any more; whoever is carried must not wait for ever.
+                // Epoll is broken; end all connections instead of hanging them.
                 Err(_) => break,
             }
             for event in &events {
                 let (data, flags) = (event.data, event.flags);
                 match data.u64() {
-                    BELL => self.take_in(),
-                    token => self.hear(token, flags),
+                    WAKE => self.accept_pairs(),
+                    token => self.handle_event(token, flags),
                 }
             }
             for _ in 0..self.again.len() {
@@ -85,10 +85,10 @@ impl RelayLoop {
                     self.step(serial);
                 }
             }
-            self.end_late_ones();
+            self.end_overdue();
         }
         for pair in self.shared.close() {
-            (pair.ended)(RelayEnd { sent: 0, received: 0, why: RelayEndReason::Stopped });
+            (pair.on_end)(RelayEnd { sent: 0, received: 0, reason: RelayEndReason::Stopped });
         }
         for (_, carried) in self.carried.drain() {
             carried.end(RelayEndReason::Stopped, &mut self.tools);
@@ -96,7 +96,7 @@ impl RelayLoop {
         self.shared.set_count(0);
     }
 
-    /// How long to sleep; `None` is until something happens.
+    /// Epoll timeout; `None` waits for the next event.
     fn timeout(&self) -> Option<Timespec> {
         if !self.again.is_empty() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
@@ -106,15 +106,15 @@ impl RelayLoop {
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
-    /// Takes over what was handed in meanwhile.
-    fn take_in(&mut self) {
-        for pair in self.shared.taken() {
+    /// Takes over the pairs handed in meanwhile.
+    fn accept_pairs(&mut self) {
+        for pair in self.shared.take_pairs() {
             self.add(pair);
         }
     }
 
     fn add(&mut self, mut pair: RelayPair) {
-        let ended = std::mem::replace(&mut pair.ended, Box::new(drop));
+        let ended = std::mem::replace(&mut pair.on_end, Box::new(drop));
         let carried = RelayedConnection::new(pair, &self.limits, Instant::now());
         self.last += 1;
         let serial = self.last;
@@ -145,17 +145,17 @@ impl RelayLoop {
                 self.step(serial);
             }
             Err(error) => {
-                ended(RelayEnd { sent: 0, received: 0, why: RelayEndReason::Broken(error) })
+                ended(RelayEnd { sent: 0, received: 0, reason: RelayEndReason::Broken(error) })
             }
         }
     }
 
-    fn hear(&mut self, token: u64, flags: EventFlags) {
+    fn handle_event(&mut self, token: u64, flags: EventFlags) {
         let (serial, which) =
             (token >> 1, if token & 1 == 0 { RelaySide::Inside } else { RelaySide::Outside });
-        // It may have ended by what was heard just before, of its other side.
+        // An event of its other side may have ended it just before.
         if let Some(carried) = self.carried.get_mut(&serial) {
-            carried.hear(which, flags);
+            carried.record_events(which, flags);
             self.step(serial);
         }
     }
@@ -179,14 +179,14 @@ impl RelayLoop {
         }
     }
 
-    fn end_late_ones(&mut self) {
+    fn end_overdue(&mut self) {
         let now = Instant::now();
         while let Some((due, serial)) = self.due.first().copied()
             && due <= now
         {
             self.due.remove(&(due, serial));
             if let Some(carried) = self.carried.get(&serial) {
-                let why = carried.late();
+                let why = carried.timeout_reason();
                 self.end(serial, why);
             }
         }
@@ -198,7 +198,7 @@ impl RelayLoop {
             self.due.remove(&(due, serial));
         }
         for side in [&carried.inside, &carried.outside] {
-            // A copy that somebody else has would keep it in the set.
+            // A duplicate of the fd in another process would keep it in the epoll set.
             let _ = epoll::delete(&self.epoll, &side.socket);
         }
         self.shared.set_count(self.carried.len());
@@ -206,7 +206,7 @@ impl RelayLoop {
     }
 }
 
-/// The number under which the kernel speaks of one side of a connection.
+/// Epoll token of one side of a connection.
 fn token(serial: u64, which: RelaySide) -> u64 {
     serial << 1 | u64::from(which == RelaySide::Outside)
 }

@@ -1,12 +1,13 @@
-//! The door inside: a listener in the sandbox's namespace, and the right one of those who knock.
+//! Listener in the sandbox's network namespace to which the launcher connects programs' sockets.
 //!
-//! A program inside keeps its own socket. Whoever serves it has a copy of that socket, connects
-//! it to the listener, and takes the other end from there. The listener stands where every
-//! program inside can connect to it as well, so what is taken is compared with the sockets that
-//! were connected, and everything else is turned away.
+//! A program keeps its own socket. The launcher has a duplicate of the program's socket, connects
+//! it to the listener and accepts the other end there. Every program in the sandbox can connect to
+//! the listener as well, so an accepted connection is matched against the expected peer addresses
+//! and closed if it is unknown.
 //!
-//! Many are served at once, and one of them may never come: it can see to that by an option of
-//! its own socket. So nobody waits for another. Whoever waits takes what has come for all.
+//! The launcher connects many sockets at once, each on its own thread, and one connection may never
+//! arrive: a program can cause that with a socket option. So no thread waits for another: the
+//! thread that polls the listener accepts for all.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,22 +22,22 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, acceptfrom_with, connect_unspec, getsockname, sockopt,
 };
 
-use crate::dial::{DialPatience, begin, wait_readable};
+use crate::dial::{DialPatience, begin_connect, wait_readable};
 
-/// How long connecting may take: on loopback it takes longer only where others crowd the door,
-/// and then the kernel tries again after one second and after three.
-const LIMIT: Duration = Duration::from_secs(4);
+/// Time limit of a connect. Loopback takes longer only if the listen queue is full; then the kernel
+/// retries after one second and after three.
+const CONNECT_LIMIT: Duration = Duration::from_secs(4);
 
-/// As many as a door has room for: so many are taken before others have their turn.
-const CROWD: usize = 4096;
+/// Connections accepted per turn: the length of the listen queue.
+const ACCEPT_BATCH: usize = 4096;
 
 const IPPROTO_TCP: i32 = 6;
 const TCP_INFO: i32 = 11;
-/// The first byte of `TCP_INFO`.
+/// TCP state, the first byte of `TCP_INFO`.
 const ESTABLISHED: u8 = 1;
 const CLOSE_WAIT: u8 = 8;
 
-/// Listeners inside a sandbox, to which its programs' own sockets are connected.
+/// Listeners inside a sandbox to which programs' own sockets are connected.
 #[derive(Debug)]
 pub struct LoopbackInlet {
     v4: InletListener,
@@ -44,9 +45,9 @@ pub struct LoopbackInlet {
 }
 
 impl LoopbackInlet {
-    /// Takes listeners that were made on loopback inside, with a long queue: from a short one the
-    /// kernel loses some of many who come at once. Without one for IPv6, callers of IPv6 are
-    /// connected by a mapped address.
+    /// Takes listeners bound to loopback inside, with a long queue: with a short one the kernel
+    /// drops connections under load. Without an IPv6 listener, IPv6 sockets are connected by a
+    /// mapped address.
     pub fn new(v4: TcpListener, v6: Option<TcpListener>) -> io::Result<LoopbackInlet> {
         Ok(LoopbackInlet {
             v4: InletListener::new(v4)?,
@@ -54,44 +55,52 @@ impl LoopbackInlet {
         })
     }
 
-    /// Connects `caller`, a copy of the socket of a program inside, and answers the other end. It
-    /// is tried for as long as `is_wanted` says, and for a few seconds at most.
+    /// Connects `program_socket`, a duplicate of a program's socket, and returns the other end.
+    /// Gives up when `is_wanted` is false, or after a few seconds.
     ///
-    /// Neither the socket's `O_NONBLOCK`, which its owner shares, nor any option is touched. A
-    /// socket that is connected, connecting or listening already is left as it is, with the
-    /// error that the kernel has for it; one that could not be connected is unconnected again.
+    /// Does not change `O_NONBLOCK`, which the program shares, or any option. A socket that is
+    /// already connected, connecting or listening stays as it is, with the kernel's error; a failed
+    /// connect is undone.
     pub fn connect(
         &self,
-        caller: BorrowedFd<'_>,
+        program_socket: BorrowedFd<'_>,
         is_wanted: &dyn Fn() -> bool,
     ) -> io::Result<OwnedFd> {
-        let (door, to) = self.door_for(caller)?;
-        let mut hall = door.hall();
-        // Whoever stands at the door now takes the room.
-        door.let_in(&mut hall)?;
-        let mine = hall.announce(caller, to)?;
-        match door.wait(hall, caller, mine, &DialPatience::new(Instant::now() + LIMIT, is_wanted)) {
+        let (inlet_listener, to) = self.listener_for(program_socket)?;
+        let mut queue = inlet_listener.queue();
+        // Connections that wait in the queue now take space.
+        inlet_listener.accept_waiting(&mut queue)?;
+        let address = queue.expect(program_socket, to)?;
+        match inlet_listener.wait(
+            queue,
+            program_socket,
+            address,
+            &DialPatience::new(Instant::now() + CONNECT_LIMIT, is_wanted),
+        ) {
             Ok(other) => {
-                // It is connected; this is how the kernel is told that its owner knows.
-                let _ = begin(caller, to);
+                // Already connected; this call makes the kernel report the result to the owner.
+                let _ = begin_connect(program_socket, to);
                 Ok(other)
             }
             Err(error) => {
-                let _ = connect_unspec(caller);
+                let _ = connect_unspec(program_socket);
                 Err(error)
             }
         }
     }
 
-    /// The door that `caller` can reach, and its address for that socket.
-    fn door_for(&self, caller: BorrowedFd<'_>) -> io::Result<(&InletListener, SocketAddr)> {
-        if sockopt::socket_type(caller)? != SocketType::STREAM {
+    /// Selects the listener that `program_socket` can reach, and its address for that socket.
+    fn listener_for(
+        &self,
+        program_socket: BorrowedFd<'_>,
+    ) -> io::Result<(&InletListener, SocketAddr)> {
+        if sockopt::socket_type(program_socket)? != SocketType::STREAM {
             return Err(Errno::PROTOTYPE.into());
         }
         let v4 = self.v4.listener.local_addr()?;
-        match (sockopt::socket_domain(caller)?, &self.v6) {
+        match (sockopt::socket_domain(program_socket)?, &self.v6) {
             (AddressFamily::INET, _) => Ok((&self.v4, v4)),
-            (AddressFamily::INET6, Some(v6)) if !is_mapped(caller)? => {
+            (AddressFamily::INET6, Some(v6)) if !is_mapped(program_socket)? => {
                 Ok((v6, v6.listener.local_addr()?))
             }
             (AddressFamily::INET6, _) => {
@@ -103,39 +112,39 @@ impl LoopbackInlet {
     }
 }
 
-/// One listener, and those who are to come to it.
+/// One listener and the connections expected on it.
 #[derive(Debug)]
 struct InletListener {
     listener: TcpListener,
-    hall: Mutex<InletQueue>,
-    /// Somebody has come, or nobody looks at the door any more.
-    stirred: Condvar,
+    queue: Mutex<InletQueue>,
+    /// Signalled when a connection was accepted or the polling thread stopped.
+    changed: Condvar,
 }
 
-/// Those who are to come.
+/// Expected connections.
 #[derive(Debug, Default)]
 struct InletQueue {
-    /// By their own addresses, each with the other end if it has come.
+    /// Accepted ends by the address of the program's socket; `None` until accepted.
     awaited: HashMap<SocketAddr, Option<OwnedFd>>,
-    /// Whether one of those who wait looks at the door.
-    is_attended: bool,
+    /// Set while one thread polls the listener.
+    is_polled: bool,
 }
 
 impl InletQueue {
-    /// Begins to connect `caller`, which is awaited from then on; answers by which address. Nobody
-    /// can have taken it from the door before that is known, since whoever does has the hall.
-    fn announce(&mut self, caller: BorrowedFd<'_>, to: SocketAddr) -> io::Result<SocketAddr> {
-        // The owner may be waiting for this very call: if the door is crowded, `connect` would keep
-        // us for as long as it would have kept the owner, and nobody would clear the door.
-        begin(caller, to)?;
-        let mine = name_of(caller)?;
-        self.awaited.insert(mine, None);
-        Ok(mine)
+    /// Begins to connect `program_socket` and expects it from now on; returns its address. The lock
+    /// is held, so no other thread can accept it first.
+    fn expect(&mut self, program_socket: BorrowedFd<'_>, to: SocketAddr) -> io::Result<SocketAddr> {
+        // Non-blocking: if the queue is full, a blocking `connect` would keep this thread as long
+        // as its owner, and no thread would empty the queue.
+        begin_connect(program_socket, to)?;
+        let address = name_of(program_socket)?;
+        self.awaited.insert(address, None);
+        Ok(address)
     }
 
-    /// The other end of whoever is awaited by that address, if it has come and is still there.
-    fn fetch(&mut self, mine: SocketAddr) -> io::Result<Option<OwnedFd>> {
-        match self.awaited.get_mut(&mine).and_then(Option::take) {
+    /// The accepted end for `address`, if it arrived and is still connected.
+    fn fetch(&mut self, address: SocketAddr) -> io::Result<Option<OwnedFd>> {
+        match self.awaited.get_mut(&address).and_then(Option::take) {
             Some(socket) if is_alive(&socket)? => Ok(Some(socket)),
             _ => Ok(None),
         }
@@ -145,76 +154,79 @@ impl InletQueue {
 impl InletListener {
     fn new(listener: TcpListener) -> io::Result<InletListener> {
         listener.set_nonblocking(true)?;
-        Ok(InletListener { listener, hall: Mutex::default(), stirred: Condvar::new() })
+        Ok(InletListener { listener, queue: Mutex::default(), changed: Condvar::new() })
     }
 
-    fn hall(&self) -> MutexGuard<'_, InletQueue> {
-        self.hall.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, InletQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes those who stand at the door, and turns those away who are not awaited. Of two with
-    /// the same address, the first has left.
-    fn let_in(&self, hall: &mut InletQueue) -> io::Result<()> {
-        for _ in 0..CROWD {
-            let Some((socket, peer)) = knock(&self.listener)? else { break };
-            if let Some(place) = hall.awaited.get_mut(&peer) {
+    /// Accepts all waiting connections and closes the unexpected ones. Of two with the same
+    /// address, the first is dead.
+    fn accept_waiting(&self, queue: &mut InletQueue) -> io::Result<()> {
+        for _ in 0..ACCEPT_BATCH {
+            let Some((socket, peer)) = accept_next(&self.listener)? else { break };
+            if let Some(place) = queue.awaited.get_mut(&peer) {
                 *place = Some(socket);
-                self.stirred.notify_all();
+                self.changed.notify_all();
             }
         }
         Ok(())
     }
 
-    /// Waits for the other end of `caller`, which is awaited by the address `mine`; it no longer
-    /// is after that.
+    /// Waits for the other end of `program_socket`, expected by its `address`, and stops expecting
+    /// it.
     fn wait<'a>(
         &'a self,
-        mut hall: MutexGuard<'a, InletQueue>,
-        caller: BorrowedFd<'_>,
-        mine: SocketAddr,
+        mut queue: MutexGuard<'a, InletQueue>,
+        program_socket: BorrowedFd<'_>,
+        address: SocketAddr,
         patience: &DialPatience<'_>,
     ) -> io::Result<OwnedFd> {
-        let came = loop {
-            match self.let_in(&mut hall).and_then(|()| hall.fetch(mine)) {
+        let accepted = loop {
+            match self.accept_waiting(&mut queue).and_then(|()| queue.fetch(address)) {
                 Ok(None) => {}
                 Ok(Some(socket)) => break Ok(socket),
                 Err(error) => break Err(error),
             }
-            // Nobody says at the door that the caller's socket has failed, or that nobody wants it
-            // any more, so that is looked at again and again.
-            if let Err(error) = still_comes(caller, patience) {
+            // The listener does not report a failed program's socket or a cancelled request, so
+            // both are polled.
+            if let Err(error) = check_socket(program_socket, patience) {
                 break Err(error);
             }
-            hall = self.pause(hall, patience.step());
+            queue = self.pause(queue, patience.step());
         };
-        hall.awaited.remove(&mine);
-        came
+        queue.awaited.remove(&address);
+        accepted
     }
 
-    /// Waits a while for somebody to come: one looks at the door, and the others at what that one
-    /// has taken.
+    /// Waits for a connection: one thread polls the listener, the others wait on the condvar.
     fn pause<'a>(
         &'a self,
-        mut hall: MutexGuard<'a, InletQueue>,
+        mut queue: MutexGuard<'a, InletQueue>,
         step: Duration,
     ) -> MutexGuard<'a, InletQueue> {
-        if hall.is_attended {
-            return self.stirred.wait_timeout(hall, step).unwrap_or_else(PoisonError::into_inner).0;
+        if queue.is_polled {
+            return self
+                .changed
+                .wait_timeout(queue, step)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
-        hall.is_attended = true;
-        drop(hall);
-        // An error shows again when somebody is taken from there.
+        queue.is_polled = true;
+        drop(queue);
+        // An error shows again at the next accept.
         let _ = wait_readable(&self.listener, step);
-        let mut hall = self.hall();
-        hall.is_attended = false;
-        self.stirred.notify_one();
-        hall
+        let mut queue = self.queue();
+        queue.is_polled = false;
+        self.changed.notify_one();
+        queue
     }
 }
 
-/// An error if `caller` will not be connected any more.
-fn still_comes(caller: BorrowedFd<'_>, patience: &DialPatience<'_>) -> io::Result<()> {
-    sockopt::socket_error(caller)??;
+/// Fails if `program_socket` cannot be connected any more.
+fn check_socket(program_socket: BorrowedFd<'_>, patience: &DialPatience<'_>) -> io::Result<()> {
+    sockopt::socket_error(program_socket)??;
     match (patience.is_given_up(), patience.left().is_zero()) {
         (true, _) => Err(Errno::CANCELED.into()),
         (_, true) => Err(Errno::TIMEDOUT.into()),
@@ -222,8 +234,8 @@ fn still_comes(caller: BorrowedFd<'_>, patience: &DialPatience<'_>) -> io::Resul
     }
 }
 
-/// The next one at the door.
-fn knock(listener: &TcpListener) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
+/// Accepts the next connection.
+fn accept_next(listener: &TcpListener) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
     loop {
         match acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok((socket, peer)) => {
@@ -233,23 +245,22 @@ fn knock(listener: &TcpListener) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
                 }
             }
             Err(Errno::AGAIN) => return Ok(None),
-            // Gone before it was taken.
+            // Closed before it was accepted.
             Err(Errno::CONNABORTED | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Whether `socket` is connected at this moment. No two connections that are have the same two
-/// addresses; one that was broken off, and whose addresses the caller has got since, is told by
-/// this.
+/// True if `socket` is connected now. Two live connections never share both addresses, so this
+/// rejects a reset connection whose address the program's socket got since.
 fn is_alive(socket: &OwnedFd) -> io::Result<bool> {
     let mut state = [0];
     option(socket.as_fd(), IPPROTO_TCP, TCP_INFO, &mut state)?;
     Ok(state[0] == ESTABLISHED || state[0] == CLOSE_WAIT)
 }
 
-/// Whether a socket of IPv6 was bound to an address of IPv4.
+/// True if an IPv6 socket is bound to a mapped IPv4 address.
 fn is_mapped(socket: BorrowedFd<'_>) -> io::Result<bool> {
     let name = SocketAddr::try_from(getsockname(socket)?).map_err(|_| Errno::AFNOSUPPORT)?;
     Ok(matches!(name.ip(), IpAddr::V6(address) if address.to_ipv4_mapped().is_some()))
@@ -259,7 +270,7 @@ fn name_of(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     Ok(plain(SocketAddr::try_from(getsockname(socket)?).map_err(|_| Errno::AFNOSUPPORT)?))
 }
 
-/// The address as it is compared: not mapped, without scope.
+/// Address in comparable form: not mapped, without scope.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

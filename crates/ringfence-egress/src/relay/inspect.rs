@@ -1,36 +1,36 @@
-//! Who sees the bytes of one direction, and what is held until they were seen.
+//! Inspection of one direction: the check, and the bytes held until it lets them through.
 
 use super::check::{StreamCheck, StreamObjection, StreamVerdict};
 
-/// What is held of a connection at most while it cannot be judged.
-pub(super) const HELD: usize = 64 * 1024;
+/// Maximum of bytes held while they cannot be judged.
+pub(super) const MAX_HELD: usize = 64 * 1024;
 
-/// Who sees the bytes, and those that nobody has let through yet.
+/// The check of one direction, and the bytes it has not let through yet.
 pub(super) struct StreamInspector {
     rule: InspectMode,
     /// Read and not let through.
     held: Vec<u8>,
-    /// Something is held that was not looked at.
+    /// Set while held bytes were not shown to the check.
     fresh: bool,
-    /// Something was said of what is said, or nobody wants to know.
+    /// Set once the check gave a verdict, or without a check.
     judged: bool,
-    /// It was looked since somebody asked.
+    /// Set when the check ran since the last query.
     looked: bool,
 }
 
 enum InspectMode {
-    /// Nobody looks.
+    /// No check.
     Free,
-    /// So many go unseen, then they are looked at again.
+    /// Number of bytes to pass unchecked before the check sees bytes again.
     Credit(u64, Box<dyn StreamCheck>),
     Look(Box<dyn StreamCheck>),
-    /// What is still read is dropped.
+    /// Further bytes are dropped.
     Drop,
 }
 
 impl StreamInspector {
-    /// Nobody looks.
-    pub(super) fn none() -> StreamInspector {
+    /// An inspector without a check.
+    pub(super) fn without_check() -> StreamInspector {
         StreamInspector {
             rule: InspectMode::Free,
             held: Vec::new(),
@@ -40,29 +40,29 @@ impl StreamInspector {
         }
     }
 
-    /// `check` looks, first at what was read before.
-    pub(super) fn of(check: Box<dyn StreamCheck>, said: Vec<u8>) -> StreamInspector {
+    /// An inspector with a check, which sees `early` first.
+    pub(super) fn with_check(check: Box<dyn StreamCheck>, early: Vec<u8>) -> StreamInspector {
         StreamInspector {
             rule: InspectMode::Look(check),
-            fresh: !said.is_empty(),
-            held: said,
+            fresh: !early.is_empty(),
+            held: early,
             judged: false,
             looked: false,
         }
     }
 
-    /// Whether what was said first has been judged.
+    /// True once the first bytes were judged.
     pub(super) fn is_judged(&self) -> bool {
         self.judged
     }
 
-    /// Whether what is read next is looked at.
-    pub(super) fn is_looking(&self) -> bool {
+    /// True if the next bytes go to the check.
+    pub(super) fn is_checking(&self) -> bool {
         matches!(self.rule, InspectMode::Look(_))
     }
 
-    /// How many bytes go unseen from here.
-    pub(super) fn unseen(&self) -> u64 {
+    /// Number of bytes that pass unchecked from here.
+    pub(super) fn unchecked_allowance(&self) -> u64 {
         match self.rule {
             InspectMode::Free => u64::MAX,
             InspectMode::Credit(left, _) => left,
@@ -70,12 +70,12 @@ impl StreamInspector {
         }
     }
 
-    /// How many bytes may be read to be looked at, or dropped.
-    pub(super) fn room(&self) -> usize {
-        HELD.saturating_sub(self.held.len()).max(1)
+    /// Number of bytes to read for the check, or to drop.
+    pub(super) fn free_space(&self) -> usize {
+        MAX_HELD.saturating_sub(self.held.len()).max(1)
     }
 
-    /// Takes what has passed unseen off what may.
+    /// Subtracts passed bytes from the unchecked allowance.
     pub(super) fn spend(&mut self, count: usize) {
         if let InspectMode::Credit(left, _) = &mut self.rule {
             *left = left.saturating_sub(count as u64);
@@ -88,59 +88,60 @@ impl StreamInspector {
         }
     }
 
-    /// Holds what was read, or drops it.
+    /// Holds bytes for the check, or drops them.
     pub(super) fn hold(&mut self, bytes: &[u8]) {
-        if self.is_looking() {
+        if self.is_checking() {
             self.held.extend_from_slice(bytes);
             self.fresh = true;
         }
     }
 
-    /// Whether it was looked since this was asked last.
-    pub(super) fn has_looked(&mut self) -> bool {
+    /// True if the check ran since the last call.
+    pub(super) fn take_has_checked(&mut self) -> bool {
         std::mem::take(&mut self.looked)
     }
 
-    /// Something else is known now: what is held is to be looked at again. Whether there is any.
-    pub(super) fn look_again(&mut self) -> bool {
-        self.fresh = self.is_looking() && !self.held.is_empty();
+    /// Marks the held bytes for another check, since the other direction changed. True if there are
+    /// any.
+    pub(super) fn mark_for_recheck(&mut self) -> bool {
+        self.fresh = self.is_checking() && !self.held.is_empty();
         self.fresh
     }
 
-    /// Nothing more will be read: what was held and never understood does not go.
-    pub(super) fn forget(&mut self) {
+    /// End of input: held bytes that were never judged are not sent.
+    pub(super) fn drop_held(&mut self) {
         self.held = Vec::new();
     }
 
-    /// Has what is held looked at, once for each time that there is something new. `None` if
-    /// there is nothing to look at, else what may go, which may be nothing.
+    /// Shows the held bytes to the check if they are new. `None` if there is nothing to check, else
+    /// the bytes that may go, perhaps none.
     pub(super) fn judge(&mut self) -> Result<Option<Vec<u8>>, StreamObjection> {
         let InspectMode::Look(check) = &mut self.rule else { return Ok(None) };
         if !std::mem::take(&mut self.fresh) || self.held.is_empty() {
             return Ok(None);
         }
-        let verdict = check.look(&self.held);
+        let verdict = check.check(&self.held);
         self.looked = true;
         self.judged |= verdict != StreamVerdict::NeedMore;
         match verdict {
-            StreamVerdict::NeedMore if self.held.len() < HELD => Ok(Some(Vec::new())),
-            StreamVerdict::NeedMore | StreamVerdict::Through(0) => {
+            StreamVerdict::NeedMore if self.held.len() < MAX_HELD => Ok(Some(Vec::new())),
+            StreamVerdict::NeedMore | StreamVerdict::PassBytes(0) => {
                 let reason =
-                    format!("it could not be told from {} bytes what is said", self.held.len());
+                    format!("protocol not recognized in the first {} bytes", self.held.len());
                 Err(StreamObjection { reason, answer: Vec::new() })
             }
             StreamVerdict::Pass => {
                 self.rule = InspectMode::Free;
                 Ok(Some(std::mem::take(&mut self.held)))
             }
-            StreamVerdict::Through(count) => Ok(Some(self.let_through(count))),
-            StreamVerdict::Instead(count, bytes) => {
+            StreamVerdict::PassBytes(count) => Ok(Some(self.let_through(count))),
+            StreamVerdict::Replace(count, bytes) => {
                 self.let_through(count.min(self.held.len()) as u64);
                 Ok(Some(bytes))
             }
-            StreamVerdict::Finish => {
+            StreamVerdict::DropRest => {
                 self.rule = InspectMode::Drop;
-                self.forget();
+                self.drop_held();
                 Ok(Some(Vec::new()))
             }
             StreamVerdict::Refuse(objection) => Err(objection),

@@ -1,19 +1,18 @@
-//! Pipes to splice through, which are lent while bytes are on their way.
+//! Pool of pipes for splicing. A connection borrows a pipe while bytes are in transit.
 
 use std::os::fd::OwnedFd;
 
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-/// How much a pipe holds that is made for much: as much as an ordinary user may have. The more is
-/// moved at once, the less often anybody is woken up.
+/// Size of a large pipe: the limit for an unprivileged user. Larger transfers mean fewer wakeups.
 pub(super) const LARGE: usize = 1024 * 1024;
-/// So many are made large. The kernel counts a user's pipes together and gives 64 MiB to all of
-/// them; beyond that, everybody's new pipes are tiny. The others keep the size they are born with.
-const MANY: usize = 16;
-/// Pipes that are kept while nobody needs them.
-const KEPT: usize = 8;
+/// Number of large pipes. The kernel limits a user's pipes to 64 MiB in total; beyond that, all new
+/// pipes of the user are tiny. The other pipes keep the default size.
+const LARGE_PIPES: usize = 16;
+/// Idle pipes to keep.
+const IDLE_PIPES: usize = 8;
 
-/// An empty pipe, or one on its way.
+/// One pipe, empty or in use.
 #[derive(Debug)]
 pub(super) struct SplicePipe {
     pub(super) reader: OwnedFd,
@@ -27,20 +26,20 @@ enum PipeSize {
     Usual,
 }
 
-/// The pipes that nobody uses.
+/// The idle pipes.
 #[derive(Debug, Default)]
 pub(super) struct PipePool {
     idle: Vec<SplicePipe>,
-    /// How many large ones there are, in use or not.
+    /// Number of large pipes, in use or idle.
     large: usize,
 }
 
 impl PipePool {
-    /// An empty pipe. There is none where the process has no descriptor left.
+    /// An empty pipe. `None` if the process has no fd left.
     pub(super) fn take(&mut self) -> Option<SplicePipe> {
         self.idle.pop().or_else(|| {
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
-            let grown = self.large < MANY && fcntl_setpipe_size(&writer, LARGE).is_ok();
+            let grown = self.large < LARGE_PIPES && fcntl_setpipe_size(&writer, LARGE).is_ok();
             self.large += usize::from(grown);
             Some(SplicePipe {
                 reader,
@@ -50,18 +49,18 @@ impl PipePool {
         })
     }
 
-    /// Takes an empty pipe back. Large ones are kept before others.
+    /// Returns an empty pipe to the pool. Large pipes are kept first.
     pub(super) fn put(&mut self, pipe: SplicePipe) {
         self.idle.push(pipe);
-        if self.idle.len() > KEPT {
+        if self.idle.len() > IDLE_PIPES {
             let least = self.idle.iter().position(|pipe| pipe.size == PipeSize::Usual).unwrap_or(0);
             let pipe = self.idle.swap_remove(least);
-            self.lose(pipe);
+            self.close(pipe);
         }
     }
 
-    /// Closes a pipe, with whatever is in it.
-    pub(super) fn lose(&mut self, pipe: SplicePipe) {
+    /// Closes a pipe and drops its content.
+    pub(super) fn close(&mut self, pipe: SplicePipe) {
         self.large -= usize::from(pipe.size == PipeSize::Large);
     }
 }
@@ -71,17 +70,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_are_large_and_few_are_kept() {
+    fn large_and_idle_pipes_are_bounded() {
         let mut pipes = PipePool::default();
-        let taken: Vec<SplicePipe> = (0..MANY + 10).map(|_| pipes.take().unwrap()).collect();
+        let taken: Vec<SplicePipe> = (0..LARGE_PIPES + 10).map(|_| pipes.take().unwrap()).collect();
         let large = taken.iter().filter(|pipe| pipe.size == PipeSize::Large).count();
-        assert!(large <= MANY && large == pipes.large, "{large}");
+        assert!(large <= LARGE_PIPES && large == pipes.large, "{large}");
         taken.into_iter().rev().for_each(|pipe| pipes.put(pipe));
-        assert_eq!(pipes.idle.len(), KEPT);
+        assert_eq!(pipes.idle.len(), IDLE_PIPES);
         assert_eq!(
             pipes.large,
             pipes.idle.iter().filter(|pipe| pipe.size == PipeSize::Large).count()
         );
-        assert_eq!(pipes.large, large.min(KEPT));
+        assert_eq!(pipes.large, large.min(IDLE_PIPES));
     }
 }

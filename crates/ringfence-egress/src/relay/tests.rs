@@ -12,7 +12,7 @@ use crate::dial::{Dialer, SocketOptions, UpstreamProxies};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: RelayLimits =
-    RelayLimits { first: Duration::from_millis(60), connecting: Duration::from_millis(60) };
+    RelayLimits { first_bytes: Duration::from_millis(60), connecting: Duration::from_millis(60) };
 
 /// Two ends of a connection on loopback.
 fn ends(listener: &TcpListener) -> (TcpStream, TcpStream) {
@@ -26,18 +26,18 @@ fn ends(listener: &TcpListener) -> (TcpStream, TcpStream) {
 }
 
 /// A relay and one connection through it.
-struct Rig {
+struct RelayFixture {
     relay: SpliceRelay,
     client: TcpStream,
     server: TcpStream,
     end: Receiver<RelayEnd>,
 }
 
-fn rig(limits: RelayLimits, check: Option<Box<dyn StreamCheck>>) -> Rig {
+fn rig(limits: RelayLimits, check: Option<Box<dyn StreamCheck>>) -> RelayFixture {
     let relay = SpliceRelay::start(limits).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (client, server, end) = through(&relay, &listener, check);
-    Rig { relay, client, server, end }
+    RelayFixture { relay, client, server, end }
 }
 
 fn through(
@@ -49,7 +49,11 @@ fn through(
     let (outside, server) = ends(listener);
     let (sender, end) = mpsc::channel();
     let ended = Box::new(move |end| drop(sender.send(end)));
-    relay.carry(RelayPair { check, ended, ..RelayPair::new(inside.into(), outside.into()) });
+    relay.relay(RelayPair {
+        check,
+        on_end: ended,
+        ..RelayPair::new(inside.into(), outside.into())
+    });
     (client, server, end)
 }
 
@@ -58,39 +62,39 @@ fn reset(stream: TcpStream) {
 }
 
 #[track_caller]
-fn hear(mut stream: &TcpStream, words: &[u8]) {
-    let mut heard = vec![0; words.len()];
+fn expect_bytes(mut stream: &TcpStream, bytes: &[u8]) {
+    let mut heard = vec![0; bytes.len()];
     stream.read_exact(&mut heard).unwrap();
-    assert_eq!(heard, words);
+    assert_eq!(heard, bytes);
 }
 
 #[track_caller]
-fn say(mut stream: &TcpStream, words: &[u8]) {
-    stream.write_all(words).unwrap();
+fn send_all(mut stream: &TcpStream, bytes: &[u8]) {
+    stream.write_all(bytes).unwrap();
 }
 
-fn open_descriptors() -> usize {
+fn open_fds() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Megabytes in which every byte is known.
+/// Bytes with a known pattern.
 fn load(count: usize) -> Vec<u8> {
     (0..count).map(|index| (index ^ (index >> 8) ^ (index >> 16)) as u8).collect()
 }
 
 #[test]
-fn the_end_of_one_direction_leaves_the_other_open() {
+fn half_close_leaves_the_other_direction_open() {
     let rig = rig(RelayLimits::default(), None);
-    say(&rig.client, b"question");
+    send_all(&rig.client, b"question");
     rig.client.shutdown(Shutdown::Write).unwrap();
-    let mut said = Vec::new();
-    (&rig.server).read_to_end(&mut said).unwrap();
-    assert_eq!(said, b"question");
+    let mut received = Vec::new();
+    (&rig.server).read_to_end(&mut received).unwrap();
+    assert_eq!(received, b"question");
     let answer = load(3_000_000);
-    say(&rig.server, &answer[..1_000_000]);
+    send_all(&rig.server, &answer[..1_000_000]);
     let server = rig.server;
     let writer = thread::spawn(move || {
-        say(&server, &load(3_000_000)[1_000_000..]);
+        send_all(&server, &load(3_000_000)[1_000_000..]);
         drop(server);
     });
     let mut heard = Vec::new();
@@ -98,39 +102,39 @@ fn the_end_of_one_direction_leaves_the_other_open() {
     writer.join().unwrap();
     assert!(heard == answer, "{} bytes", heard.len());
     let end = rig.end.recv_timeout(LONG).unwrap();
-    assert!(matches!(end.why, RelayEndReason::Closed), "{end:?}");
+    assert!(matches!(end.reason, RelayEndReason::Closed), "{end:?}");
     assert_eq!((end.sent, end.received), (8, 3_000_000));
 }
 
 #[test]
-fn a_reset_is_a_reset() {
+fn reset_is_passed_on_as_reset() {
     let inward = rig(RelayLimits::default(), None);
-    say(&inward.server, b"x");
-    hear(&inward.client, b"x");
+    send_all(&inward.server, b"x");
+    expect_bytes(&inward.client, b"x");
     reset(inward.server);
     assert_eq!((&inward.client).read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert!(matches!(inward.end.recv_timeout(LONG).unwrap().why, RelayEndReason::Outside(_)));
+    assert!(matches!(inward.end.recv_timeout(LONG).unwrap().reason, RelayEndReason::Outside(_)));
 
     let outward = rig(RelayLimits::default(), None);
-    say(&outward.client, b"x");
-    hear(&outward.server, b"x");
+    send_all(&outward.client, b"x");
+    expect_bytes(&outward.server, b"x");
     reset(outward.client);
     assert_eq!((&outward.server).read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert!(matches!(outward.end.recv_timeout(LONG).unwrap().why, RelayEndReason::Inside(_)));
+    assert!(matches!(outward.end.recv_timeout(LONG).unwrap().reason, RelayEndReason::Inside(_)));
 }
 
 #[test]
-fn a_reset_is_noticed_where_nothing_more_is_read() {
+fn reset_is_noticed_after_half_close() {
     let rig = rig(RelayLimits::default(), None);
     rig.client.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&rig.server).read(&mut [0]).unwrap(), 0);
     reset(rig.client);
-    // Nobody says anything any more; it must be known all the same.
-    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().why, RelayEndReason::Inside(_)));
+    // Neither side sends any more; the reset must be noticed all the same.
+    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().reason, RelayEndReason::Inside(_)));
 }
 
-/// Writes to `stream` until it takes no more; how much it took.
-fn stuff(stream: &TcpStream, bytes: &[u8]) -> usize {
+/// Writes to `stream` until it takes no more; returns the count.
+fn fill(stream: &TcpStream, bytes: &[u8]) -> usize {
     stream.set_nonblocking(true).unwrap();
     let (mut taken, mut idle) = (0, 0);
     while idle < 50 && taken < bytes.len() {
@@ -148,10 +152,10 @@ fn stuff(stream: &TcpStream, bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn whoever_does_not_read_is_not_written_to() {
+fn backpressure_reaches_the_sender() {
     let rig = rig(RelayLimits::default(), None);
     let bytes = load(64 * 1024 * 1024);
-    let taken = stuff(&rig.client, &bytes);
+    let taken = fill(&rig.client, &bytes);
     assert!(taken < bytes.len(), "all of it was taken");
     rig.client.shutdown(Shutdown::Write).unwrap();
     let mut heard = Vec::new();
@@ -160,33 +164,33 @@ fn whoever_does_not_read_is_not_written_to() {
 }
 
 #[test]
-fn a_reset_is_noticed_where_nothing_can_be_got_rid_of() {
+fn reset_is_noticed_while_the_target_is_full() {
     let rig = rig(RelayLimits::default(), None);
-    stuff(&rig.client, &load(64 * 1024 * 1024));
+    fill(&rig.client, &load(64 * 1024 * 1024));
     reset(rig.client);
-    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().why, RelayEndReason::Inside(_)));
+    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().reason, RelayEndReason::Inside(_)));
 }
 
-/// Wants lines. Those that begin with `big N` are followed by N bytes that nobody looks at.
-struct Lines;
+/// Expects lines. A line `big N` is followed by N unchecked bytes.
+struct RelayLines;
 
-impl StreamCheck for Lines {
-    fn look(&mut self, held: &[u8]) -> StreamVerdict {
+impl StreamCheck for RelayLines {
+    fn check(&mut self, held: &[u8]) -> StreamVerdict {
         let Some(end) = held.iter().position(|byte| *byte == b'\n') else {
             return StreamVerdict::NeedMore;
         };
         match &held[..end] {
             b"pass" => StreamVerdict::Pass,
-            b"finish" => StreamVerdict::Finish,
+            b"finish" => StreamVerdict::DropRest,
             b"bad" => StreamVerdict::Refuse(StreamObjection {
-                reason: "bad words".into(),
+                reason: "bad bytes".into(),
                 answer: b"no!".to_vec(),
             }),
             line => match line.strip_prefix(b"big ") {
-                Some(size) => StreamVerdict::Through(
+                Some(size) => StreamVerdict::PassBytes(
                     end as u64 + 1 + std::str::from_utf8(size).unwrap().parse::<u64>().unwrap(),
                 ),
-                None => StreamVerdict::Through(end as u64 + 1),
+                None => StreamVerdict::PassBytes(end as u64 + 1),
             },
         }
     }
@@ -201,38 +205,39 @@ fn hears_nothing(mut stream: &TcpStream) {
 }
 
 #[test]
-fn nothing_goes_out_before_it_was_looked_at() {
-    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
+fn nothing_is_sent_before_the_check() {
+    let rig = rig(RelayLimits::default(), Some(Box::new(RelayLines)));
     for part in [b"pa".as_slice(), b"s", b"s"] {
-        say(&rig.client, part);
+        send_all(&rig.client, part);
         hears_nothing(&rig.server);
     }
-    // What comes in is nobody's business.
-    say(&rig.server, b"welcome");
-    hear(&rig.client, b"welcome");
-    say(&rig.client, b"\nbad\nand all the rest");
-    hear(&rig.server, b"pass\nbad\nand all the rest");
+    // Inward bytes are not checked.
+    send_all(&rig.server, b"welcome");
+    expect_bytes(&rig.client, b"welcome");
+    send_all(&rig.client, b"\nbad\nand all the rest");
+    expect_bytes(&rig.server, b"pass\nbad\nand all the rest");
 }
 
 #[test]
-fn what_is_said_later_is_looked_at_as_well() {
-    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
-    say(&rig.client, b"one\ntwo\nthr");
-    hear(&rig.server, b"one\ntwo\n");
+fn later_bytes_are_checked_as_well() {
+    let rig = rig(RelayLimits::default(), Some(Box::new(RelayLines)));
+    send_all(&rig.client, b"one\ntwo\nthr");
+    expect_bytes(&rig.server, b"one\ntwo\n");
     hears_nothing(&rig.server);
-    say(&rig.client, b"ee\n");
-    hear(&rig.server, b"three\n");
-    // Nobody looks at these bytes, though they look like words, and at the first after them.
+    send_all(&rig.client, b"ee\n");
+    expect_bytes(&rig.server, b"three\n");
+    // These bytes pass unchecked although they look like bad lines; the first byte after them is
+    // checked.
     let unseen = b"bad\n".repeat(100_000);
     let client = rig.client.try_clone().unwrap();
     let writer = thread::spawn(move || {
-        say(&client, b"big 400000\n");
-        say(&client, &b"bad\n".repeat(100_000));
-        say(&client, b"four\nbad\nfive\n");
+        send_all(&client, b"big 400000\n");
+        send_all(&client, &b"bad\n".repeat(100_000));
+        send_all(&client, b"four\nbad\nfive\n");
     });
-    hear(&rig.server, b"big 400000\n");
-    hear(&rig.server, &unseen);
-    hear(&rig.server, b"four\n");
+    expect_bytes(&rig.server, b"big 400000\n");
+    expect_bytes(&rig.server, &unseen);
+    expect_bytes(&rig.server, b"four\n");
     writer.join().unwrap();
     let mut answer = Vec::new();
     (&rig.client).read_to_end(&mut answer).unwrap();
@@ -243,17 +248,17 @@ fn what_is_said_later_is_looked_at_as_well() {
 }
 
 #[test]
-fn whoever_is_refused_hears_why_and_nothing_goes_out() {
-    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
-    say(&rig.client, b"bad\n");
-    say(&rig.client, &load(100_000));
+fn refused_program_gets_the_reason_and_nothing_is_sent() {
+    let rig = rig(RelayLimits::default(), Some(Box::new(RelayLines)));
+    send_all(&rig.client, b"bad\n");
+    send_all(&rig.client, &load(100_000));
     let mut answer = Vec::new();
     (&rig.client).read_to_end(&mut answer).unwrap();
     assert_eq!(answer, b"no!");
     drop(rig.client);
     let end = rig.end.recv_timeout(LONG).unwrap();
     assert!(
-        matches!(&end.why, RelayEndReason::Refused(reason) if reason == "bad words"),
+        matches!(&end.reason, RelayEndReason::Refused(reason) if reason == "bad bytes"),
         "{end:?}"
     );
     assert_eq!((end.sent, end.received), (0, 0));
@@ -261,15 +266,15 @@ fn whoever_is_refused_hears_why_and_nothing_goes_out() {
 }
 
 #[test]
-fn a_word_that_never_ends_is_refused() {
-    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
+fn undecidable_bytes_are_refused_at_the_limit() {
+    let rig = rig(RelayLimits::default(), Some(Box::new(RelayLines)));
     let client = rig.client;
     let writer = thread::spawn(move || {
         drop((&client).write_all(&load(1_000_000).iter().map(|byte| byte | 16).collect::<Vec<_>>()))
     });
     let end = rig.end.recv_timeout(LONG).unwrap();
     assert!(
-        matches!(&end.why, RelayEndReason::Refused(reason) if reason.contains("bytes")),
+        matches!(&end.reason, RelayEndReason::Refused(reason) if reason.contains("bytes")),
         "{end:?}"
     );
     assert_eq!(end.sent, 0);
@@ -277,154 +282,154 @@ fn a_word_that_never_ends_is_refused() {
 }
 
 #[test]
-fn what_was_half_said_never_goes_out() {
-    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
-    say(&rig.client, b"half a word");
+fn undecided_bytes_are_not_sent_at_eof() {
+    let rig = rig(RelayLimits::default(), Some(Box::new(RelayLines)));
+    send_all(&rig.client, b"half a word");
     rig.client.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&rig.server).read(&mut [0]).unwrap(), 0);
-    say(&rig.server, b"answer");
-    hear(&rig.client, b"answer");
+    send_all(&rig.server, b"answer");
+    expect_bytes(&rig.client, b"answer");
 }
 
 #[test]
-fn after_the_last_word_nothing_goes_out_and_everything_comes_in() {
-    let rig = rig(RelayLimits::default(), Some(Box::new(Lines)));
-    say(&rig.client, b"one\nfinish\nmore");
-    hear(&rig.server, b"one\n");
-    say(&rig.client, b"and more");
+fn finished_direction_drops_bytes_and_the_other_goes_on() {
+    let rig = rig(RelayLimits::default(), Some(Box::new(RelayLines)));
+    send_all(&rig.client, b"one\nfinish\nmore");
+    expect_bytes(&rig.server, b"one\n");
+    send_all(&rig.client, b"and more");
     hears_nothing(&rig.server);
-    say(&rig.server, b"answer");
-    hear(&rig.client, b"answer");
+    send_all(&rig.server, b"answer");
+    expect_bytes(&rig.client, b"answer");
 }
 
-/// Lets nothing out before the server has said `go`.
-struct Waits(Arc<AtomicBool>);
+/// Holds everything until the server has sent `go`.
+struct WaitsForGo(Arc<AtomicBool>);
 
-/// Sees what the server says.
-struct Hears(Arc<AtomicBool>);
+/// Checks the server's bytes.
+struct DetectsGo(Arc<AtomicBool>);
 
-impl StreamCheck for Waits {
-    fn look(&mut self, _: &[u8]) -> StreamVerdict {
+impl StreamCheck for WaitsForGo {
+    fn check(&mut self, _: &[u8]) -> StreamVerdict {
         if self.0.load(Ordering::Relaxed) { StreamVerdict::Pass } else { StreamVerdict::NeedMore }
     }
 
-    fn answers(&mut self) -> Option<Box<dyn StreamCheck>> {
-        Some(Box::new(Hears(Arc::clone(&self.0))))
+    fn opposite_check(&mut self) -> Option<Box<dyn StreamCheck>> {
+        Some(Box::new(DetectsGo(Arc::clone(&self.0))))
     }
 }
 
-impl StreamCheck for Hears {
-    fn look(&mut self, held: &[u8]) -> StreamVerdict {
+impl StreamCheck for DetectsGo {
+    fn check(&mut self, held: &[u8]) -> StreamVerdict {
         self.0.fetch_or(held.windows(2).any(|two| two == b"go"), Ordering::Relaxed);
-        StreamVerdict::Through(held.len() as u64)
+        StreamVerdict::PassBytes(held.len() as u64)
     }
 }
 
 #[test]
-fn an_answer_can_be_what_is_waited_for() {
-    let rig = rig(RelayLimits::default(), Some(Box::new(Waits(Arc::default()))));
-    say(&rig.client, b"held");
+fn held_bytes_are_checked_again_after_an_answer() {
+    let rig = rig(RelayLimits::default(), Some(Box::new(WaitsForGo(Arc::default()))));
+    send_all(&rig.client, b"held");
     hears_nothing(&rig.server);
-    say(&rig.server, b"wait");
-    hear(&rig.client, b"wait");
+    send_all(&rig.server, b"wait");
+    expect_bytes(&rig.client, b"wait");
     hears_nothing(&rig.server);
-    say(&rig.server, b"go");
-    hear(&rig.client, b"go");
-    hear(&rig.server, b"held");
+    send_all(&rig.server, b"go");
+    expect_bytes(&rig.client, b"go");
+    expect_bytes(&rig.server, b"held");
     let bytes = load(1_000_000);
     let (client, server) = (&rig.client, &rig.server);
     thread::scope(|scope| {
-        scope.spawn(|| say(server, &bytes));
-        hear(client, &bytes);
+        scope.spawn(|| send_all(server, &bytes));
+        expect_bytes(client, &bytes);
     });
 }
 
-/// A connection that becomes something else, with the reader of plain HTTP.
+/// An upgraded connection, with the reader for plain HTTP.
 #[test]
-fn a_web_socket_is_one_when_the_server_says_so() {
+fn websocket_passes_once_the_server_agrees() {
     let name = ringfence_policy::HostName::new("a.example").unwrap();
     let rig = rig(RelayLimits::default(), Some(crate::peek::checks::http(name, 80)));
     let upgrade =
         b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    say(&rig.client, upgrade);
-    hear(&rig.server, upgrade);
-    say(&rig.client, b"\x81\x05hello");
+    send_all(&rig.client, upgrade);
+    expect_bytes(&rig.server, upgrade);
+    send_all(&rig.client, b"\x81\x05hello");
     hears_nothing(&rig.server);
     let agreed =
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    say(&rig.server, agreed);
-    hear(&rig.client, agreed);
-    hear(&rig.server, b"\x81\x05hello");
+    send_all(&rig.server, agreed);
+    expect_bytes(&rig.client, agreed);
+    expect_bytes(&rig.server, b"\x81\x05hello");
 }
 
 #[test]
-fn what_was_read_before_goes_first() {
+fn early_bytes_are_sent_first() {
     let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    for check in [None, Some(Box::new(Lines) as Box<dyn StreamCheck>)] {
+    for check in [None, Some(Box::new(RelayLines) as Box<dyn StreamCheck>)] {
         let (client, inside) = ends(&listener);
         let (outside, server) = ends(&listener);
-        relay.carry(RelayPair {
-            said: b"early\nwo".to_vec(),
+        relay.relay(RelayPair {
+            early_bytes: b"early\nwo".to_vec(),
             check,
             ..RelayPair::new(inside.into(), outside.into())
         });
-        hear(&server, b"early\n");
-        say(&client, b"rd\n");
-        hear(&server, b"word\n");
+        expect_bytes(&server, b"early\n");
+        send_all(&client, b"rd\n");
+        expect_bytes(&server, b"word\n");
     }
 }
 
 #[test]
-fn whoever_is_slow_to_say_what_it_is_is_ended() {
-    let rig = rig(SHORT, Some(Box::new(Lines)));
-    say(&rig.client, b"sl");
-    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().why, RelayEndReason::Slow));
+fn slow_first_bytes_end_the_connection() {
+    let rig = rig(SHORT, Some(Box::new(RelayLines)));
+    send_all(&rig.client, b"sl");
+    assert!(matches!(rig.end.recv_timeout(LONG).unwrap().reason, RelayEndReason::Slow));
     assert_eq!((&rig.client).read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]
-fn whoever_was_let_through_may_be_idle() {
-    for check in [None, Some(Box::new(Lines) as Box<dyn StreamCheck>)] {
+fn checked_connection_may_be_idle() {
+    for check in [None, Some(Box::new(RelayLines) as Box<dyn StreamCheck>)] {
         let rig = rig(SHORT, check);
-        say(&rig.client, b"one\n");
-        hear(&rig.server, b"one\n");
-        thread::sleep(4 * SHORT.first);
-        say(&rig.client, b"two\n");
-        hear(&rig.server, b"two\n");
+        send_all(&rig.client, b"one\n");
+        expect_bytes(&rig.server, b"one\n");
+        thread::sleep(4 * SHORT.first_bytes);
+        send_all(&rig.client, b"two\n");
+        expect_bytes(&rig.server, b"two\n");
     }
 }
 
-/// Carries between `inside` and what is being connected to at `to`.
+/// Relays between `inside` and a socket that is connecting to `to`.
 fn connecting(limits: RelayLimits, to: SocketAddr) -> (SpliceRelay, TcpStream, Receiver<RelayEnd>) {
     let relay = SpliceRelay::start(limits).unwrap();
     let (client, inside) = ends(&TcpListener::bind("127.0.0.1:0").unwrap());
     let outside =
-        Dialer::by(UpstreamProxies::default(), LONG).start(to, &SocketOptions::default()).unwrap();
+        Dialer::new(UpstreamProxies::default(), LONG).start(to, &SocketOptions::default()).unwrap();
     let (sender, end) = mpsc::channel();
-    relay.carry(RelayPair {
-        ended: Box::new(move |end| drop(sender.send(end))),
+    relay.relay(RelayPair {
+        on_end: Box::new(move |end| drop(sender.send(end))),
         ..RelayPair::new(inside.into(), outside)
     });
     (relay, client, end)
 }
 
 #[test]
-fn the_side_outside_may_still_be_connecting() {
+fn outside_socket_may_still_be_connecting() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_relay, client, _end) = connecting(RelayLimits::default(), listener.local_addr().unwrap());
-    say(&client, b"early");
+    send_all(&client, b"early");
     let (server, _) = listener.accept().unwrap();
-    hear(&server, b"early");
+    expect_bytes(&server, b"early");
 }
 
 #[test]
-fn nobody_there_is_a_reset_inside() {
-    let (held, _) = SocketOptions::default().socket_for("127.0.0.1:0".parse().unwrap()).unwrap();
+fn refused_connect_is_a_reset_inside() {
+    let (held, _) = SocketOptions::default().create_socket("127.0.0.1:0".parse().unwrap()).unwrap();
     rustix::net::bind(&held, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
-    let nobody = SocketAddr::try_from(rustix::net::getsockname(&held).unwrap()).unwrap();
-    let (_relay, client, end) = connecting(RelayLimits::default(), nobody);
-    let RelayEndReason::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else {
+    let closed_port = SocketAddr::try_from(rustix::net::getsockname(&held).unwrap()).unwrap();
+    let (_relay, client, end) = connecting(RelayLimits::default(), closed_port);
+    let RelayEndReason::Unreachable(error) = end.recv_timeout(LONG).unwrap().reason else {
         panic!("it was reached")
     };
     assert_eq!(error.raw_os_error(), Some(Errno::CONNREFUSED.raw_os_error()));
@@ -432,54 +437,54 @@ fn nobody_there_is_a_reset_inside() {
 }
 
 #[test]
-fn whoever_never_answers_is_not_waited_for() {
+fn connect_timeout_ends_the_connection() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&silent, 0).unwrap();
     let to = silent.local_addr().unwrap();
     let _full: Vec<_> = (0..4)
         .map(|_| {
-            Dialer::by(UpstreamProxies::default(), LONG)
+            Dialer::new(UpstreamProxies::default(), LONG)
                 .start(to, &SocketOptions::default())
                 .unwrap()
         })
         .collect();
     let (_relay, _client, end) = connecting(SHORT, to);
-    let RelayEndReason::Unreachable(error) = end.recv_timeout(LONG).unwrap().why else {
+    let RelayEndReason::Unreachable(error) = end.recv_timeout(LONG).unwrap().reason else {
         panic!("it was reached")
     };
     assert_eq!(error.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
 }
 
 #[test]
-fn five_hundred_at_once() {
+fn five_hundred_connections_share_few_pipes() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let before = open_descriptors();
+    let before = open_fds();
     let all: Vec<_> = (0..500).map(|_| through(&relay, &listener, None)).collect();
     let word = |index: usize| format!("connection {index};").repeat(1000).into_bytes();
     for (index, (client, server, _)) in all.iter().enumerate() {
-        say(client, &word(index));
-        say(server, &word(index + 500));
+        send_all(client, &word(index));
+        send_all(server, &word(index + 500));
     }
     for (index, (client, server, _)) in all.iter().enumerate() {
-        hear(server, &word(index));
-        hear(client, &word(index + 500));
+        expect_bytes(server, &word(index));
+        expect_bytes(client, &word(index + 500));
     }
-    assert_eq!(relay.count(), 500);
-    // Two ends of ours and two of theirs each, and hardly a pipe.
-    let (now, most) = (open_descriptors(), before + 2000 + 40);
+    assert_eq!(relay.open_connections(), 500);
+    // Two fds of the test and two of the relay each, and hardly a pipe.
+    let (now, most) = (open_fds(), before + 2000 + 40);
     assert!(now <= most, "{now} descriptors, {most} expected");
     for (client, server, end) in all {
         drop((client, server));
-        assert!(matches!(end.recv_timeout(LONG).unwrap().why, RelayEndReason::Closed));
+        assert!(matches!(end.recv_timeout(LONG).unwrap().reason, RelayEndReason::Closed));
     }
-    assert_eq!(relay.count(), 0);
+    assert_eq!(relay.open_connections(), 0);
 }
 
 #[test]
-fn ten_thousand_in_a_row_leave_nothing() {
+fn ten_thousand_connections_leak_no_fd() {
     let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut before = 0;
@@ -487,11 +492,11 @@ fn ten_thousand_in_a_row_leave_nothing() {
         let (client, server, end) = through(
             &relay,
             &listener,
-            (round % 2 == 0).then(|| Box::new(Lines) as Box<dyn StreamCheck>),
+            (round % 2 == 0).then(|| Box::new(RelayLines) as Box<dyn StreamCheck>),
         );
-        say(&client, b"word\n");
-        hear(&server, b"word\n");
-        // Some end in order, and some do not.
+        send_all(&client, b"word\n");
+        expect_bytes(&server, b"word\n");
+        // Some end in order, and some with a reset.
         if round % 3 == 0 {
             reset(client);
             drop(server);
@@ -500,15 +505,15 @@ fn ten_thousand_in_a_row_leave_nothing() {
         }
         end.recv_timeout(LONG).unwrap();
         if round == 100 {
-            before = open_descriptors();
+            before = open_fds();
         }
     }
-    let now = open_descriptors();
+    let now = open_fds();
     assert!(now <= before + 4, "{now} descriptors, {before} before");
 }
 
-/// How often the thread that carries has gone to sleep.
-fn naps() -> u64 {
+/// Voluntary context switches of the relay thread.
+fn voluntary_switches() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let status = tasks
         .map(|task| fs::read_to_string(task.join("status")).unwrap())
@@ -520,65 +525,65 @@ fn naps() -> u64 {
 }
 
 #[test]
-fn idle_connections_cost_nothing() {
+fn idle_connections_use_no_cpu() {
     let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let all: Vec<_> = (0..50).map(|_| through(&relay, &listener, None)).collect();
     for (client, server, _) in &all {
-        say(client, b"x");
-        hear(server, b"x");
+        send_all(client, b"x");
+        expect_bytes(server, b"x");
     }
-    // On a busy machine it may take a while before it has gone to sleep; then it sleeps on.
+    // A busy machine may take a while until the thread sleeps.
     let asleep = || {
-        let before = naps();
+        let before = voluntary_switches();
         thread::sleep(Duration::from_millis(200));
-        naps() == before
+        voluntary_switches() == before
     };
     assert!((0..20).any(|_| asleep()), "it is never idle");
-    let before = naps();
-    say(&all[0].0, b"y");
-    hear(&all[0].1, b"y");
-    assert!((0..20).any(|_| !asleep() || naps() > before), "it is not that thread");
+    let before = voluntary_switches();
+    send_all(&all[0].0, b"y");
+    expect_bytes(&all[0].1, b"y");
+    assert!((0..20).any(|_| !asleep() || voluntary_switches() > before), "it is not that thread");
 }
 
 #[test]
-fn when_it_ends_all_end() {
+fn dropped_relay_ends_all_connections() {
     let rig = rig(RelayLimits::default(), None);
-    say(&rig.client, b"x");
-    hear(&rig.server, b"x");
+    send_all(&rig.client, b"x");
+    expect_bytes(&rig.server, b"x");
     drop(rig.relay);
-    assert!(matches!(rig.end.recv().unwrap().why, RelayEndReason::Stopped));
+    assert!(matches!(rig.end.recv().unwrap().reason, RelayEndReason::Stopped));
     assert_eq!((&rig.client).read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]
-fn without_descriptors_for_pipes_bytes_are_copied() {
+fn bytes_are_copied_without_fds_for_pipes() {
     let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ((client, inside), (outside, server)) = (ends(&listener), ends(&listener));
     let before = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
     assert!(rustix::pipe::pipe().is_err());
-    relay.carry(RelayPair::new(inside.into(), outside.into()));
+    relay.relay(RelayPair::new(inside.into(), outside.into()));
     let bytes = load(2_000_000);
     let (client, server) = (&client, &server);
     thread::scope(|scope| {
-        scope.spawn(|| say(client, &bytes));
-        hear(server, &bytes);
+        scope.spawn(|| send_all(client, &bytes));
+        expect_bytes(server, &bytes);
     });
     setrlimit(Resource::Nofile, before).unwrap();
 }
 
 #[test]
-fn a_broken_pipe_kills_nobody() {
+fn broken_pipe_raises_no_sigpipe() {
     use ringfence_sys::signal::{SignalDisposition, set_disposition};
     set_disposition(rustix::process::Signal::PIPE.as_raw(), SignalDisposition::Default).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let relay = SpliceRelay::start(RelayLimits::default()).unwrap();
     for _ in 0..50 {
         let (client, server, end) = through(&relay, &listener, None);
-        // The server is gone while bytes for it are on their way.
-        stuff(&client, &vec![0; 3_000_000]);
+        // The server is gone while bytes for it are in transit.
+        fill(&client, &vec![0; 3_000_000]);
         drop(server);
         drop(client);
         end.recv_timeout(LONG).unwrap();
@@ -586,57 +591,57 @@ fn a_broken_pipe_kills_nobody() {
 }
 
 #[test]
-fn many_bytes_arrive_as_they_were_in_both_directions_at_once() {
+fn bytes_arrive_unchanged_in_both_directions() {
     let rig = rig(RelayLimits::default(), None);
     let bytes = load(20_000_000);
     let (client, server) = (&rig.client, &rig.server);
     thread::scope(|scope| {
-        scope.spawn(|| say(client, &bytes));
-        scope.spawn(|| say(server, &bytes));
-        scope.spawn(|| hear(client, &bytes));
-        hear(server, &bytes);
+        scope.spawn(|| send_all(client, &bytes));
+        scope.spawn(|| send_all(server, &bytes));
+        scope.spawn(|| expect_bytes(client, &bytes));
+        expect_bytes(server, &bytes);
     });
 }
 
 #[test]
-fn closed_it_has_told_of_every_end_whoever_else_knows_it() {
+fn close_reports_every_end_before_it_returns() {
     let rig = rig(RelayLimits::default(), None);
-    say(&rig.client, b"word");
-    hear(&rig.server, b"word");
+    send_all(&rig.client, b"word");
+    expect_bytes(&rig.server, b"word");
     let relay = Arc::new(rig.relay);
     let _other = relay.clone();
     relay.close();
-    let end = rig.end.try_recv().expect("told before it returned");
-    assert!(matches!(end.why, RelayEndReason::Stopped) && end.sent == 4, "{end:?}");
+    let end = rig.end.try_recv().expect("reported before it returned");
+    assert!(matches!(end.reason, RelayEndReason::Stopped) && end.sent == 4, "{end:?}");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_client, _server, end) = through(&relay, &listener, None);
-    assert!(matches!(end.try_recv().unwrap().why, RelayEndReason::Stopped));
+    assert!(matches!(end.try_recv().unwrap().reason, RelayEndReason::Stopped));
 }
 
 #[test]
-fn what_is_urgent_goes_on_in_its_place() {
+fn urgent_data_stays_in_order() {
     let rig = rig(RelayLimits::default(), None);
     let urgent = |stream: &TcpStream, word: &[u8]| {
         rustix::net::send(stream, word, rustix::net::SendFlags::OOB).unwrap()
     };
     for (from, to) in [(&rig.client, &rig.server), (&rig.server, &rig.client)] {
-        say(from, b"abc");
+        send_all(from, b"abc");
         urgent(from, b"!");
-        say(from, b"def");
-        hear(to, b"abc!def");
-        say(from, b"ghi");
-        hear(to, b"ghi");
+        send_all(from, b"def");
+        expect_bytes(to, b"abc!def");
+        send_all(from, b"ghi");
+        expect_bytes(to, b"ghi");
         urgent(from, b"?");
-        hear(to, b"?");
+        expect_bytes(to, b"?");
         let more = load(1_000_000);
         thread::scope(|scope| {
             scope.spawn(|| {
                 urgent(from, b"1");
-                say(from, &more);
+                send_all(from, &more);
                 urgent(from, b"2");
-                say(from, b"end");
+                send_all(from, b"end");
             });
-            hear(to, &[b"1", &more[..], b"2end"].concat());
+            expect_bytes(to, &[b"1", &more[..], b"2end"].concat());
         });
     }
 }

@@ -1,4 +1,4 @@
-//! An authority that exists for one sandbox, and in the memory of whoever serves it alone.
+//! CA of one sandbox, kept only in the memory of the process that serves it.
 
 use std::fmt;
 use std::io;
@@ -12,17 +12,17 @@ use ringfence_policy::HostName;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
-/// Vouches for whatever name it is asked to.
+/// Issues certificates for any name.
 pub struct SandboxCa {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
-    /// All hosts have one key: none of them is told apart by it.
+    /// All host certificates share one key.
     key: KeyPair,
 }
 
 impl fmt::Debug for SandboxCa {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Authority").finish_non_exhaustive()
+        out.debug_struct("SandboxCa").finish_non_exhaustive()
     }
 }
 
@@ -30,17 +30,17 @@ fn failed(error: impl fmt::Display) -> io::Error {
     io::Error::other(format!("cannot make a certificate: {error}"))
 }
 
-/// The key is gone with the sandbox, and the clocks of those who look need not be right.
-fn always(mut parameters: CertificateParams) -> CertificateParams {
+/// The key dies with the sandbox, and the clocks of its programs may be wrong.
+fn set_long_validity(mut parameters: CertificateParams) -> CertificateParams {
     parameters.not_before = date_time_ymd(2000, 1, 1);
     parameters.not_after = date_time_ymd(2049, 12, 31);
     parameters
 }
 
 impl SandboxCa {
-    /// A new one.
+    /// Creates a new CA.
     pub fn new() -> io::Result<Self> {
-        let mut parameters = always(CertificateParams::default());
+        let mut parameters = set_long_validity(CertificateParams::default());
         parameters.distinguished_name = rcgen::DistinguishedName::new();
         parameters.distinguished_name.push(DnType::CommonName, "ringfence, for this sandbox only");
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -51,7 +51,7 @@ impl SandboxCa {
         Ok(Self { issuer: Issuer::new(parameters, own), certificate, key })
     }
 
-    /// Its certificate in the form that is put into bundles.
+    /// Its certificate as PEM.
     pub fn pem(&self) -> String {
         let text = base64(&self.certificate);
         let lines: Vec<&str> =
@@ -59,11 +59,12 @@ impl SandboxCa {
         format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
     }
 
-    /// A certificate for `name`.
-    pub(super) fn vouch_for(&self, name: &HostName) -> io::Result<CertifiedKey> {
-        let mut parameters = always(CertificateParams::new([name.to_string()]).map_err(failed)?);
+    /// Issues a certificate for `name`.
+    pub(super) fn issue(&self, name: &HostName) -> io::Result<CertifiedKey> {
+        let mut parameters =
+            set_long_validity(CertificateParams::new([name.to_string()]).map_err(failed)?);
         parameters.distinguished_name = rcgen::DistinguishedName::new();
-        // What is longer does not fit, and nobody reads it.
+        // A common name has at most 64 characters, and clients ignore it.
         if name.as_str().len() <= 64 {
             parameters.distinguished_name.push(DnType::CommonName, name.as_str());
         }

@@ -1,4 +1,4 @@
-//! Those whom this machine trusts.
+//! CA certificates the system trusts.
 
 use std::fs;
 use std::io;
@@ -8,8 +8,8 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-/// Where systems keep theirs: Debian, Fedora, SUSE, Alpine and the BSDs.
-pub const PLACES: [&str; 6] = [
+/// System bundles: Debian, Fedora, SUSE, Alpine and the BSDs.
+pub const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -18,59 +18,59 @@ pub const PLACES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The variable by which a person names another one.
-pub const VARIABLE: &str = "SSL_CERT_FILE";
+/// Environment variable with which the user selects another bundle.
+pub const BUNDLE_VARIABLE: &str = "SSL_CERT_FILE";
 
-/// Certificates of those who vouch for hosts.
+/// A bundle of CA certificates.
 #[derive(Debug, Clone)]
 pub struct CaBundle {
     text: String,
     roots: RootCertStore,
 }
 
-/// Why there is none.
+/// Reason for an unusable bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum CaBundleError {
     /// The file cannot be read.
-    #[error("the certificates in {} cannot be read", path.display())]
+    #[error("cannot read the certificates in {}", path.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// There is no certificate in it.
-    #[error("no certificate is in {}", path.display())]
+    #[error("no certificate found in {}", path.display())]
     Empty {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// It is not said from where the path leads.
+    /// A relative path, which depends on the working directory.
     #[error("{} is not an absolute path", path.display())]
     Relative {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// No file is where systems keep it.
-    #[error("this machine's certificates are nowhere")]
-    Nowhere,
+    /// No system bundle exists.
+    #[error("no system CA bundle found")]
+    NotFound,
 }
 
 impl CaBundle {
-    /// The one that is `named`, or else this machine's.
-    pub fn of_host(named: Option<&Path>) -> Result<Self, CaBundleError> {
+    /// Reads the bundle at `named`, or else the system's.
+    pub fn load(named: Option<&Path>) -> Result<Self, CaBundleError> {
         match named {
-            // From the project, which may be anybody's, nobody is trusted.
+            // A relative path could name a file of the untrusted project.
             Some(path) if path.is_relative() => {
                 Err(CaBundleError::Relative { path: path.to_owned() })
             }
             Some(path) => Self::read(path),
             None => Self::read(
-                PLACES
+                SYSTEM_BUNDLES
                     .iter()
                     .map(Path::new)
                     .find(|place| place.exists())
-                    .ok_or(CaBundleError::Nowhere)?,
+                    .ok_or(CaBundleError::NotFound)?,
             ),
         }
     }
@@ -79,19 +79,19 @@ impl CaBundle {
         let unreadable = |source| CaBundleError::Unreadable { path: path.to_owned(), source };
         let bytes = fs::read(path).map_err(unreadable)?;
         let mut roots = RootCertStore::empty();
-        // Some bundles hold a few that nobody can read any more.
+        // Some bundles have a few certificates that cannot be parsed.
         roots.add_parsable_certificates(
             CertificateDer::pem_slice_iter(&bytes).filter_map(Result::ok),
         );
         if roots.is_empty() {
             return Err(CaBundleError::Empty { path: path.to_owned() });
         }
-        // Between the certificates there may be names in whatever encoding.
+        // Comments between the certificates can have any encoding.
         Ok(Self { text: String::from_utf8_lossy(&bytes).into_owned(), roots })
     }
 
-    /// The same with one more, in the form of a file.
-    pub fn with(&self, certificate: &str) -> String {
+    /// PEM text of the bundle with one more certificate.
+    pub fn pem_with(&self, certificate: &str) -> String {
         let end = if self.text.ends_with('\n') { "" } else { "\n" };
         format!("{}{end}{certificate}", self.text)
     }

@@ -1,4 +1,4 @@
-//! A conversation between a program and a host, each of whom speaks with us.
+//! One terminated exchange between a program and a host.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,33 +11,33 @@ use super::responses::{Pieces, ResponseFollower, ResponseKind, Unreadable};
 use super::scrub::SecretScrubber;
 use super::swap;
 use super::{TerminateRequest, TlsEvent};
-use crate::peek::head::Afterwards;
+use crate::peek::head::AfterHead;
 use crate::peek::requests::{RequestFollower, RequestNext, RequestPiece};
 use crate::peek::{LONGEST, PeekError};
 
-/// How long the two may take until they can speak.
-const GREETING: Duration = Duration::from_secs(30);
-/// How long one who was refused may take to ask, and to read why.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Time limit of both TLS handshakes.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
+/// Time that a refused program has to send its request and read the reason.
+const REFUSAL_GRACE: Duration = Duration::from_secs(2);
 
-/// What goes on between the two.
+/// State of one exchange.
 pub(super) struct TlsExchange {
     near: TlsLeg,
     far: TlsLeg,
-    errand: TerminateRequest,
+    request: TerminateRequest,
     requests: RequestFollower,
     answers: ResponseFollower,
-    /// Until when something is held back.
+    /// Deadline for the held response bytes.
     held: Option<Instant>,
-    /// What the program has said and was not passed on yet.
+    /// Request bytes that are not passed on yet.
     queue: Vec<u8>,
-    /// The host has answered something.
+    /// Set once the host has sent response bytes.
     is_answered: bool,
-    /// The request that is on its way is the last.
+    /// Set when the current request is the last.
     is_last: bool,
 }
 
-/// What cannot be got over.
+/// Fatal fault of an exchange.
 enum ExchangeFault {
     Near(io::Error),
     Far(io::Error),
@@ -46,14 +46,14 @@ enum ExchangeFault {
 }
 
 impl TlsExchange {
-    pub(super) fn new(near: TlsLeg, far: TlsLeg, errand: TerminateRequest) -> Self {
-        let requests = RequestFollower::new(errand.name.clone(), errand.port);
-        let scrub = SecretScrubber::new(errand.swaps.iter().map(|swap| swap.value.reveal()));
+    pub(super) fn new(near: TlsLeg, far: TlsLeg, request: TerminateRequest) -> Self {
+        let requests = RequestFollower::new(request.name.clone(), request.port);
+        let scrub = SecretScrubber::new(request.swaps.iter().map(|swap| swap.value.reveal()));
         let (answers, queue) = (ResponseFollower::new(scrub), Vec::new());
         Self {
             near,
             far,
-            errand,
+            request,
             requests,
             answers,
             held: None,
@@ -63,75 +63,76 @@ impl TlsExchange {
         }
     }
 
-    /// Until it is over.
-    pub(super) fn hold(mut self) {
+    /// Runs until the exchange ends.
+    pub(super) fn run(mut self) {
         match self.carry() {
-            Ok(()) if self.far.is_torn() => self.near.tear(),
-            Ok(()) => self.near.shut(),
+            Ok(()) if self.far.is_truncated() => self.near.abort_write(),
+            Ok(()) => self.near.close_write(),
             Err(ExchangeFault::Near(error)) => {
-                if self.near.is_greeting() {
-                    (self.errand.told)(TlsEvent::Failed(format!(
+                if self.near.is_handshaking() {
+                    (self.request.on_event)(TlsEvent::Failed(format!(
                         "the program did not accept the sandbox's certificate: {error}"
                     )));
                 }
             }
             Err(ExchangeFault::Far(error)) => {
-                let sentence = format!("TLS or HTTP with {} failed: {error}", self.errand.name);
+                let message = format!("TLS or HTTP with {} failed: {error}", self.request.name);
                 if !self.is_answered {
-                    (self.errand.told)(TlsEvent::Failed(sentence.clone()));
-                    self.answer("502 Bad Gateway", &sentence);
+                    (self.request.on_event)(TlsEvent::Failed(message.clone()));
+                    self.send_error("502 Bad Gateway", &message);
                 }
             }
             Err(ExchangeFault::Unreadable(Unreadable(why))) => {
-                let sentence = format!("the answer of {} is withheld: {why}", self.errand.name);
-                (self.errand.told)(TlsEvent::Failed(sentence.clone()));
-                if self.answers.is_unbegun() {
-                    self.say("502 Bad Gateway", &sentence);
+                let message = format!("response of {} blocked: {why}", self.request.name);
+                (self.request.on_event)(TlsEvent::Failed(message.clone()));
+                if self.answers.is_before_output() {
+                    self.send_response("502 Bad Gateway", &message);
                 }
-                self.near.tear();
+                self.near.abort_write();
             }
             Err(ExchangeFault::Refused(objection)) => {
-                (self.errand.told)(TlsEvent::Refused(objection.to_string()));
-                // In the middle of another answer it would be read as part of that.
+                (self.request.on_event)(TlsEvent::Refused(objection.to_string()));
+                // Within another response it would be read as part of that one.
                 if self.answers.is_quiet() {
-                    self.answer(
+                    self.send_error(
                         "421 Misdirected Request",
-                        &format!("this request does not go to {}: {objection}", self.errand.name),
+                        &format!("request to {} refused: {objection}", self.request.name),
                     );
                 }
             }
         }
-        self.part();
+        self.drain_and_close();
     }
 
     fn carry(&mut self) -> Result<(), ExchangeFault> {
-        let greeting = Instant::now() + GREETING;
+        let greeting = Instant::now() + HANDSHAKE_LIMIT;
         loop {
-            if !self.far.is_greeting() {
+            if !self.far.is_handshaking() {
                 self.pass_requests()?;
             }
             self.near.flush().map_err(ExchangeFault::Near)?;
             self.far.flush().map_err(ExchangeFault::Far)?;
             let is_over = self.is_last && self.answers.is_quiet();
-            if self.far.is_heard_out() || is_over {
-                if self.far.is_greeting() {
+            if self.far.is_at_eof() || is_over {
+                if self.far.is_handshaking() {
                     return Err(ExchangeFault::Far(Errno::CONNRESET.into()));
                 }
                 self.release()?;
                 return self.send_rest();
             }
-            if self.near.is_heard_out() && !self.far.is_full() && !self.far.is_greeting() {
-                if self.near.is_greeting() {
+            if self.near.is_at_eof() && !self.far.has_pending_output() && !self.far.is_handshaking()
+            {
+                if self.near.is_handshaking() {
                     return Err(ExchangeFault::Near(Errno::CONNRESET.into()));
                 }
-                self.far.shut();
+                self.far.close_write();
             }
-            let is_greeting = self.near.is_greeting() || self.far.is_greeting();
+            let is_greeting = self.near.is_handshaking() || self.far.is_handshaking();
             match self.wait(self.limit(greeting)).map_err(ExchangeFault::Near)? {
                 ExchangeInput::Nothing if self.is_overdue() => self.release()?,
                 ExchangeInput::Nothing if is_greeting => {
                     let late = Errno::TIMEDOUT.into();
-                    return Err(if self.far.is_greeting() {
+                    return Err(if self.far.is_handshaking() {
                         ExchangeFault::Far(late)
                     } else {
                         ExchangeFault::Near(late)
@@ -141,11 +142,11 @@ impl TlsExchange {
                 ExchangeInput::Gone => return Ok(()),
                 ExchangeInput::Some { near, far } => {
                     if near {
-                        let said = self.near.hear().map_err(ExchangeFault::Near)?;
-                        self.queue.extend_from_slice(&said);
+                        let received = self.near.read_plain().map_err(ExchangeFault::Near)?;
+                        self.queue.extend_from_slice(&received);
                     }
                     if far {
-                        self.host_speaks()?;
+                        self.read_response()?;
                     }
                     if self.is_overdue() {
                         self.release()?;
@@ -155,11 +156,11 @@ impl TlsExchange {
         }
     }
 
-    /// How long to wait for the two. What is held is held for as long as the program has not taken
-    /// what comes before it: it could keep the rest from coming.
+    /// Poll timeout. The deadline of held bytes counts only once the program has taken the bytes
+    /// before them: otherwise it could delay the rest.
     fn limit(&self, greeting: Instant) -> Option<Duration> {
-        let is_greeting = self.near.is_greeting() || self.far.is_greeting();
-        let end = match self.held.filter(|_| !self.near.is_full()) {
+        let is_greeting = self.near.is_handshaking() || self.far.is_handshaking();
+        let end = match self.held.filter(|_| !self.near.has_pending_output()) {
             Some(held) => Some(held),
             None => is_greeting.then_some(greeting),
         };
@@ -167,20 +168,23 @@ impl TlsExchange {
     }
 
     fn is_overdue(&self) -> bool {
-        !self.near.is_full() && self.held.is_some_and(|held| held <= Instant::now())
+        !self.near.has_pending_output() && self.held.is_some_and(|held| held <= Instant::now())
     }
 
-    /// Waits until somebody speaks or can be spoken to. From each only so much is heard as the
-    /// other takes.
+    /// Waits until one side can be read or written. Each side is read only as far as the other side
+    /// takes data.
     fn wait(&self, limit: Option<Duration>) -> io::Result<ExchangeInput> {
-        let may_ask = self.near.is_greeting()
-            || !(self.far.is_greeting() || self.far.is_full() || self.queue.len() >= LONGEST);
-        let flags = |leg: &TlsLeg, may_hear: bool| {
-            let hear =
-                if may_hear && !leg.is_heard_out() { PollFlags::IN } else { PollFlags::empty() };
-            hear | if leg.is_full() { PollFlags::OUT } else { PollFlags::empty() }
+        let may_read_near = self.near.is_handshaking()
+            || !(self.far.is_handshaking()
+                || self.far.has_pending_output()
+                || self.queue.len() >= LONGEST);
+        let flags = |leg: &TlsLeg, may_read: bool| {
+            let input =
+                if may_read && !leg.is_at_eof() { PollFlags::IN } else { PollFlags::empty() };
+            input | if leg.has_pending_output() { PollFlags::OUT } else { PollFlags::empty() }
         };
-        let (near, far) = (flags(&self.near, may_ask), flags(&self.far, !self.near.is_full()));
+        let (near, far) =
+            (flags(&self.near, may_read_near), flags(&self.far, !self.near.has_pending_output()));
         let mut polled = vec![PollFd::new(&self.near.socket, near)];
         if !far.is_empty() {
             polled.push(PollFd::new(&self.far.socket, far));
@@ -191,41 +195,44 @@ impl TlsExchange {
             Err(Errno::INTR) => return Ok(ExchangeInput::Some { near: false, far: false }),
             Err(error) => return Err(error.into()),
         }
-        let told = |at: usize| polled.get(at).map_or(PollFlags::empty(), PollFd::revents);
+        let revents = |at: usize| polled.get(at).map_or(PollFlags::empty(), PollFd::revents);
         let wrong = PollFlags::HUP | PollFlags::ERR;
-        // Nobody is inside any more to hear anything.
-        if told(0).intersects(wrong) && !near.contains(PollFlags::IN) {
+        // The program has closed its socket.
+        if revents(0).intersects(wrong) && !near.contains(PollFlags::IN) {
             return Ok(ExchangeInput::Gone);
         }
-        let speaks = |asked: PollFlags, told: PollFlags| {
-            asked.contains(PollFlags::IN) && told.intersects(PollFlags::IN | wrong)
+        let is_readable = |requested: PollFlags, revents: PollFlags| {
+            requested.contains(PollFlags::IN) && revents.intersects(PollFlags::IN | wrong)
         };
-        Ok(ExchangeInput::Some { near: speaks(near, told(0)), far: speaks(far, told(1)) })
+        Ok(ExchangeInput::Some {
+            near: is_readable(near, revents(0)),
+            far: is_readable(far, revents(1)),
+        })
     }
 
-    fn host_speaks(&mut self) -> Result<(), ExchangeFault> {
-        let said = self.far.hear().map_err(ExchangeFault::Far)?;
-        if said.is_empty() {
+    fn read_response(&mut self) -> Result<(), ExchangeFault> {
+        let received = self.far.read_plain().map_err(ExchangeFault::Far)?;
+        if received.is_empty() {
             return Ok(());
         }
         if self.requests.wants_answer() {
-            self.requests.answer(&said);
+            self.requests.feed_response(&received);
         }
         let mut clean = Pieces::default();
-        let heard = self.answers.hear(&said, &mut clean);
+        let fed = self.answers.feed(&received, &mut clean);
         self.pass_on(&clean)?;
-        self.held = self.answers.patience().map(|patience| Instant::now() + patience);
-        heard.map_err(ExchangeFault::Unreadable)
+        self.held = self.answers.hold_limit().map(|patience| Instant::now() + patience);
+        fed.map_err(ExchangeFault::Unreadable)
     }
 
-    /// Passes on what belongs to requests for the host, with the values in their heads.
+    /// Passes on complete parts of requests to the host, with secrets inserted into their heads.
     fn pass_requests(&mut self) -> Result<(), ExchangeFault> {
-        let (mut said, mut from) = (Vec::new(), 0);
-        while let Some(piece) = self.requests.piece(&self.queue[from..]) {
+        let (mut output, mut from) = (Vec::new(), 0);
+        while let Some(piece) = self.requests.next_piece(&self.queue[from..]) {
             let bytes = &self.queue[from..from + piece.length()];
             from += piece.length();
             match piece {
-                RequestPiece::Other(_) => said.extend_from_slice(bytes),
+                RequestPiece::Other(_) => output.extend_from_slice(bytes),
                 RequestPiece::Head(0) => {}
                 RequestPiece::Head(_) => {
                     let method = bytes.split(|byte| *byte == b' ').next().unwrap_or_default();
@@ -238,22 +245,22 @@ impl TlsExchange {
                         ResponseKind::Other
                     });
                     self.is_last = self.requests.is_last();
-                    let afterwards =
-                        if self.is_last { Afterwards::Closed } else { Afterwards::Open };
-                    let (with, names) = swap::put(bytes, &self.errand.swaps, afterwards);
+                    let afterwards = if self.is_last { AfterHead::Closed } else { AfterHead::Open };
+                    let (with, names) =
+                        swap::insert_secrets(bytes, &self.request.swaps, afterwards);
                     if with.len() > LONGEST {
                         return Err(ExchangeFault::Refused(PeekError::TooLong));
                     }
-                    names
-                        .into_iter()
-                        .for_each(|name| (self.errand.told)(TlsEvent::Put(name.to_owned())));
-                    said.extend_from_slice(&with);
+                    names.into_iter().for_each(|name| {
+                        (self.request.on_event)(TlsEvent::SecretInserted(name.to_owned()))
+                    });
+                    output.extend_from_slice(&with);
                 }
             }
         }
         self.queue.drain(..from);
-        self.far.say(&said).map_err(ExchangeFault::Far)?;
-        match self.requests.next() {
+        self.far.write_plain(&output).map_err(ExchangeFault::Far)?;
+        match self.requests.next_step() {
             RequestNext::Refused(objection) => Err(ExchangeFault::Refused(objection)),
             RequestNext::More | RequestNext::Answer | RequestNext::Opaque | RequestNext::Over => {
                 Ok(())
@@ -271,16 +278,16 @@ impl TlsExchange {
     fn pass_on(&mut self, pieces: &Pieces) -> Result<(), ExchangeFault> {
         for piece in pieces.iter() {
             self.is_answered = true;
-            self.near.say(piece).map_err(ExchangeFault::Near)?;
+            self.near.write_plain(piece).map_err(ExchangeFault::Near)?;
         }
         Ok(())
     }
 
-    /// What the host has said last, until the program has it.
+    /// Sends the remaining response bytes to the program.
     fn send_rest(&mut self) -> Result<(), ExchangeFault> {
         loop {
             self.near.flush().map_err(ExchangeFault::Near)?;
-            if !self.near.is_full() {
+            if !self.near.has_pending_output() {
                 return Ok(());
             }
             let mut polled = [PollFd::new(&self.near.socket, PollFlags::OUT)];
@@ -291,45 +298,45 @@ impl TlsExchange {
         }
     }
 
-    /// Tells the program why nothing comes of it, once it has asked for something.
-    fn answer(&mut self, status: &str, sentence: &str) {
-        let end = Instant::now() + FAREWELL;
-        while (self.near.is_greeting() || self.queue.is_empty()) && !self.near.is_heard_out() {
-            match self.next_of_near(end) {
-                Some(said) => self.queue.extend_from_slice(&said),
+    /// Sends an error response to the program, once it has sent a request.
+    fn send_error(&mut self, status: &str, message: &str) {
+        let end = Instant::now() + REFUSAL_GRACE;
+        while (self.near.is_handshaking() || self.queue.is_empty()) && !self.near.is_at_eof() {
+            match self.read_near(end) {
+                Some(received) => self.queue.extend_from_slice(&received),
                 None => return,
             }
         }
-        self.say(status, sentence);
+        self.send_response(status, message);
     }
 
-    fn say(&mut self, status: &str, sentence: &str) {
-        // It is shown at terminals as it is.
-        let sentence: String =
-            sentence.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let text = format!("ringfence: {sentence}\n");
+    fn send_response(&mut self, status: &str, message: &str) {
+        // It is shown at a terminal as it is.
+        let message: String =
+            message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let text = format!("ringfence: {message}\n");
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             text.len()
         );
-        let _ = self.near.say(format!("{head}{text}").as_bytes());
-        self.near.shut();
+        let _ = self.near.write_plain(format!("{head}{text}").as_bytes());
+        self.near.close_write();
     }
 
-    /// Hears the program out: if it were cut off while it speaks, it could miss what it was told.
-    fn part(mut self) {
-        let end = Instant::now() + FAREWELL;
-        while !self.near.is_heard_out() && self.next_of_near(end).is_some() {}
+    /// Reads until the program closes: an early close would reset the socket and lose the response.
+    fn drain_and_close(mut self) {
+        let end = Instant::now() + REFUSAL_GRACE;
+        while !self.near.is_at_eof() && self.read_near(end).is_some() {}
     }
 
-    /// What the program says next, if it does in time.
-    fn next_of_near(&mut self, end: Instant) -> Option<Vec<u8>> {
+    /// Next bytes of the program, if they come in time.
+    fn read_near(&mut self, end: Instant) -> Option<Vec<u8>> {
         self.near.flush().ok()?;
         let left = end.checked_duration_since(Instant::now())?;
         let mut polled = [PollFd::new(&self.near.socket, PollFlags::IN)];
         match poll(&mut polled, Some(&timespec(left))) {
             Ok(0) => None,
-            Ok(_) | Err(Errno::INTR) => self.near.hear().ok(),
+            Ok(_) | Err(Errno::INTR) => self.near.read_plain().ok(),
             Err(_) => None,
         }
     }
@@ -339,12 +346,12 @@ fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
 
-/// What was heard.
+/// Input of one poll.
 enum ExchangeInput {
-    /// Nothing in time.
+    /// Timeout.
     Nothing,
-    /// The program is gone.
+    /// The program has closed.
     Gone,
-    /// Of these two, perhaps of neither: then somebody can be spoken to.
+    /// Readable sides; with neither, a side became writable.
     Some { near: bool, far: bool },
 }

@@ -1,4 +1,4 @@
-//! One of the two connections: a socket, and the TLS that is spoken on it.
+//! One of the two TLS connections: a socket and its TLS state.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -10,18 +10,18 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt}
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
-/// Plain text that is taken at once.
+/// Plain text read at once.
 const PIECE: usize = 16 * 1024;
 
-/// One connection.
+/// One TLS connection.
 pub(super) struct TlsLeg {
     pub(super) socket: OwnedFd,
     tls: Connection,
-    /// The other has said everything.
+    /// Set when the peer has closed its sending side.
     is_heard_out: bool,
-    /// It broke off in the middle, for all that TLS knows.
+    /// Set when the peer closed without `close_notify`.
     is_torn: bool,
-    /// The other was told that we have.
+    /// Set when this side has closed its sending side.
     is_shut: bool,
 }
 
@@ -36,38 +36,38 @@ impl TlsLeg {
         name: &HostName,
     ) -> io::Result<Self> {
         let name = ServerName::try_from(name.to_string()).map_err(io::Error::other)?;
-        // What comes in pieces goes on in pieces: the program's own socket says how they are cut.
+        // Small writes are passed on as they come: the program's socket controls batching.
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         Self::new(socket, ClientConnection::new(config, name).map_err(io::Error::other)?.into())
     }
 
     fn new(socket: OwnedFd, mut tls: Connection) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        // We read from one side only while the other has nothing to send, so little gathers.
+        // One side is read only while the other has nothing to send, so little is buffered.
         tls.set_buffer_limit(None);
         Ok(Self { socket, tls, is_heard_out: false, is_torn: false, is_shut: false })
     }
 
-    pub(super) fn is_greeting(&self) -> bool {
+    pub(super) fn is_handshaking(&self) -> bool {
         self.tls.is_handshaking()
     }
 
-    pub(super) fn is_heard_out(&self) -> bool {
+    pub(super) fn is_at_eof(&self) -> bool {
         self.is_heard_out
     }
 
-    /// Whether it broke off without a farewell.
-    pub(super) fn is_torn(&self) -> bool {
+    /// True if the peer closed without `close_notify`.
+    pub(super) fn is_truncated(&self) -> bool {
         self.is_torn
     }
 
-    /// Whether something waits to be sent.
-    pub(super) fn is_full(&self) -> bool {
+    /// True if data waits to be sent.
+    pub(super) fn has_pending_output(&self) -> bool {
         self.tls.wants_write()
     }
 
-    /// Reads what there is; answers what was said, which may be nothing.
-    pub(super) fn hear(&mut self) -> io::Result<Vec<u8>> {
+    /// Reads available data; returns the plain text, perhaps empty.
+    pub(super) fn read_plain(&mut self) -> io::Result<Vec<u8>> {
         match self.tls.read_tls(&mut TlsSocket(&self.socket)) {
             Ok(0) => self.is_heard_out = true,
             Ok(_) => {}
@@ -75,35 +75,35 @@ impl TlsLeg {
             Err(error) => return Err(error),
         }
         if let Err(error) = self.tls.process_new_packets() {
-            // The other is told why, if it listens.
+            // Sends the TLS alert, if the peer still reads.
             let _ = self.flush();
             return Err(io::Error::other(error));
         }
-        let mut said = Vec::new();
+        let mut received = Vec::new();
         let mut piece = [0; PIECE];
         loop {
             match self.tls.reader().read(&mut piece) {
                 Ok(0) => {
                     self.is_heard_out = true;
-                    return Ok(said);
+                    return Ok(received);
                 }
-                Ok(count) => said.extend_from_slice(&piece[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(said),
+                Ok(count) => received.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(received),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     self.is_torn = true;
-                    return Ok(said);
+                    return Ok(received);
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Says this as soon as it can be.
-    pub(super) fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Queues plain text to send.
+    pub(super) fn write_plain(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.tls.writer().write_all(bytes)
     }
 
-    /// Sends what can be sent.
+    /// Sends as much as the socket takes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut TlsSocket(&self.socket)) {
@@ -115,24 +115,24 @@ impl TlsLeg {
         Ok(())
     }
 
-    /// Nothing more is said; the other may still speak.
-    pub(super) fn shut(&mut self) {
+    /// Closes the sending side with `close_notify`; the peer may still send.
+    pub(super) fn close_write(&mut self) {
         if !self.is_shut {
             self.tls.send_close_notify();
             let _ = self.flush();
         }
-        self.tear();
+        self.abort_write();
     }
 
-    /// The same without a farewell, as from somebody who broke off.
-    pub(super) fn tear(&mut self) {
+    /// Closes the sending side without `close_notify`, as after a broken connection.
+    pub(super) fn abort_write(&mut self) {
         if !std::mem::replace(&mut self.is_shut, true) {
             let _ = shutdown(&self.socket, Shutdown::Write);
         }
     }
 }
 
-/// Bytes on a socket that never waits.
+/// A non-blocking socket as `Read` and `Write`.
 struct TlsSocket<'a>(&'a OwnedFd);
 
 impl Read for TlsSocket<'_> {

@@ -1,9 +1,9 @@
-//! The answers of a host, without the values: read, scrubbed, and written anew.
+//! Responses of a host, with secrets removed: parsed, scrubbed and written anew.
 //!
-//! Heads and trailers are scrubbed as a whole. Of a body the framing is taken off first, since a
-//! program inside can pad its request so that the host cuts the value in two there; what is passed
-//! on has chunks of our own. An answer that could hide a value from us is not passed on: one that
-//! is compressed, or whose end cannot be told.
+//! Heads and trailers are scrubbed as a whole. The framing of a body is removed first, since a
+//! program can pad its request so that the host splits the secret across two chunks; the output has
+//! new chunks. A response that could hide a secret is blocked: a compressed one, or one without a
+//! known end.
 
 mod head;
 
@@ -11,40 +11,39 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::scrub::SecretScrubber;
-use head::{Body, Head};
+use head::{Head, ResponseFraming};
 
-/// More is no head.
+/// Longest head.
 const LONGEST: usize = 64 * 1024;
-/// How long the rest of what may be a value is waited for in the middle of an answer: longer than
-/// a host takes that waits for the network.
+/// Time to wait for the rest of a possible secret within a response: longer than the network delays
+/// a host.
 const REST: Duration = Duration::from_secs(1);
-/// The same on a connection that has become something else, in which messages are short and
-/// waited for.
+/// The same limit after an upgrade, where messages are short and latency matters.
 const SHORT_REST: Duration = Duration::from_millis(50);
 
-/// Follows what a host says.
+/// Follows the responses of a host.
 #[derive(Debug)]
 pub(super) struct ResponseFollower {
     state: ResponseState,
-    /// Those that were asked for and did not come yet, and whether they have no body.
-    asked: VecDeque<ResponseKind>,
+    /// Expected responses, oldest first.
+    expected: VecDeque<ResponseKind>,
     scrub: SecretScrubber,
 }
 
-/// What kind of answer is expected.
+/// Kind of an expected response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResponseKind {
-    /// To `HEAD`: it says how long its body would be.
+    /// Response to `HEAD`: it has a length but no body.
     Head,
     Other,
 }
 
-/// Why an answer is not passed on.
+/// Reason why a response is blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unreadable(pub(super) &'static str);
 
-/// What is passed on, piece by piece. What was held is a piece of its own, whenever the rest came:
-/// a program inside sees how long pieces are.
+/// Output, in pieces. Held bytes always are a piece of their own, so that piece lengths, which a
+/// program can see, do not reveal when the rest arrived.
 #[derive(Debug, Default)]
 pub(super) struct Pieces(Vec<Vec<u8>>);
 
@@ -56,12 +55,12 @@ impl Pieces {
         }
     }
 
-    /// Begins another piece.
+    /// Starts a new piece.
     fn part(&mut self) {
         self.0.push(Vec::new());
     }
 
-    /// Those that have something in them.
+    /// The non-empty pieces.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().map(Vec::as_slice).filter(|piece| !piece.is_empty())
     }
@@ -71,49 +70,49 @@ impl Pieces {
 enum ResponseState {
     Head(Vec<u8>),
     Body(u64),
-    /// The line in front of a chunk.
+    /// The line before a chunk.
     Chunk(Vec<u8>),
     ChunkBody(u64),
-    /// The end of the line behind a chunk.
+    /// The line end behind a chunk.
     ChunkEnd(Vec<u8>),
     /// All lines behind the last chunk.
     Trailer(Vec<u8>),
-    /// It ends with the connection.
+    /// The body ends with the connection.
     Endless,
-    /// The connection has become something else.
+    /// The connection was upgraded.
     Changed,
 }
 
 impl ResponseFollower {
     pub(super) fn new(scrub: SecretScrubber) -> Self {
-        Self { state: ResponseState::Head(Vec::new()), asked: VecDeque::new(), scrub }
+        Self { state: ResponseState::Head(Vec::new()), expected: VecDeque::new(), scrub }
     }
 
-    /// One is asked for.
+    /// Expects one more response.
     pub(super) fn expect(&mut self, kind: ResponseKind) {
-        self.asked.push_back(kind);
+        self.expected.push_back(kind);
     }
 
-    /// Whether the host has answered everything, and says nothing now.
+    /// True if every response is complete and none has begun.
     pub(super) fn is_quiet(&self) -> bool {
-        self.asked.is_empty()
+        self.expected.is_empty()
             && matches!(&self.state, ResponseState::Head(begun) if begun.is_empty())
     }
 
-    /// Whether nothing of the answer that comes now was passed on.
-    pub(super) fn is_unbegun(&self) -> bool {
+    /// True if nothing of the current response was passed on.
+    pub(super) fn is_before_output(&self) -> bool {
         matches!(self.state, ResponseState::Head(_))
     }
 
-    /// How long what is held may be waited for, if something is.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    /// Time to wait with held bytes, if there are any.
+    pub(super) fn hold_limit(&self) -> Option<Duration> {
         let rest = if matches!(self.state, ResponseState::Changed) { SHORT_REST } else { REST };
         self.scrub.holds().then_some(rest)
     }
 
-    /// Takes in what the host says; what can be passed on by now is added to `out`, also where
-    /// the rest cannot be.
-    pub(super) fn hear(&mut self, mut bytes: &[u8], out: &mut Pieces) -> Result<(), Unreadable> {
+    /// Consumes bytes of the host; appends what can be passed on to `out`, also if the rest is
+    /// blocked.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], out: &mut Pieces) -> Result<(), Unreadable> {
         while !bytes.is_empty() {
             let count = match &mut self.state {
                 ResponseState::Endless | ResponseState::Changed => bytes.len(),
@@ -143,15 +142,15 @@ impl ResponseFollower {
                     | ResponseState::Body(_)
                     | ResponseState::ChunkBody(_)
             ) {
-                let clean = self.scrub.pass(piece);
+                let clean = self.scrub.scrub(piece);
                 self.write(&clean, out);
             }
-            self.go_on(out)?;
+            self.advance(out)?;
         }
         Ok(())
     }
 
-    /// Passes on what was held, since nothing comes in time or at all.
+    /// Passes on the held bytes, since no more came in time.
     pub(super) fn release(&mut self, out: &mut Pieces) {
         let rest = self.scrub.release();
         if !rest.is_empty() {
@@ -160,7 +159,7 @@ impl ResponseFollower {
         self.write(&rest, out);
     }
 
-    /// Something of a body, in chunks where it came in chunks.
+    /// Writes body bytes, chunked if they came in chunks.
     fn write(&self, body: &[u8], out: &mut Pieces) {
         match self.state {
             ResponseState::Chunk(_) | ResponseState::ChunkBody(_) | ResponseState::ChunkEnd(_)
@@ -174,8 +173,8 @@ impl ResponseFollower {
         }
     }
 
-    /// The next state, if this one is over.
-    fn go_on(&mut self, out: &mut Pieces) -> Result<(), Unreadable> {
+    /// Moves to the next state, if this one is complete.
+    fn advance(&mut self, out: &mut Pieces) -> Result<(), Unreadable> {
         match &self.state {
             ResponseState::Head(text)
             | ResponseState::Chunk(text)
@@ -183,7 +182,7 @@ impl ResponseFollower {
             | ResponseState::Trailer(text)
                 if text.len() > LONGEST =>
             {
-                Err(Unreadable("its header, or a line of it, is longer than 64 KiB"))
+                Err(Unreadable("its header or a chunk line is longer than 64 KiB"))
             }
             ResponseState::Head(text) if is_blank(text) => {
                 self.state = ResponseState::Head(Vec::new());
@@ -204,7 +203,7 @@ impl ResponseFollower {
                     self.state = ResponseState::Chunk(Vec::new());
                     Ok(())
                 }
-                false => Err(Unreadable("a chunk of its answer is longer than was said")),
+                false => Err(Unreadable("a chunk is longer than its declared length")),
             },
             ResponseState::Chunk(text) if text.ends_with(b"\n") => match chunk(text) {
                 Some(0) => {
@@ -216,11 +215,11 @@ impl ResponseFollower {
                     self.state = ResponseState::ChunkBody(length);
                     Ok(())
                 }
-                None => Err(Unreadable("a chunk of its answer has no length")),
+                None => Err(Unreadable("a chunk has no length")),
             },
             ResponseState::Trailer(text) if is_blank(text) || ends_blank(text) => {
                 let mut trailer = text.clone();
-                self.scrub.whole(&mut trailer);
+                self.scrub.scrub_whole(&mut trailer);
                 out.extend_from_slice(b"0\r\n");
                 out.extend_from_slice(&trailer);
                 self.end();
@@ -231,39 +230,39 @@ impl ResponseFollower {
     }
 
     fn end(&mut self) {
-        self.asked.pop_front();
+        self.expected.pop_front();
         self.state = ResponseState::Head(Vec::new());
     }
 
-    /// Passes on a head, and goes on to what follows it.
+    /// Passes on a head, and moves to the state of its body.
     fn begin(&mut self, text: &[u8], out: &mut Pieces) -> Result<(), Unreadable> {
-        let head = Head::read(text, self.asked.front().copied().unwrap_or(ResponseKind::Other))?;
+        let head = Head::read(text, self.expected.front().copied().unwrap_or(ResponseKind::Other))?;
         let mut written = head.write();
-        self.scrub.whole(&mut written);
+        self.scrub.scrub_whole(&mut written);
         out.extend_from_slice(&written);
         match head.body {
-            Body::Later => self.state = ResponseState::Head(Vec::new()),
-            Body::None => self.end(),
-            Body::Length(length) => self.state = ResponseState::Body(length),
-            Body::Chunked => self.state = ResponseState::Chunk(Vec::new()),
-            Body::Endless => self.state = ResponseState::Endless,
-            Body::Changed => self.state = ResponseState::Changed,
+            ResponseFraming::Later => self.state = ResponseState::Head(Vec::new()),
+            ResponseFraming::None => self.end(),
+            ResponseFraming::Length(length) => self.state = ResponseState::Body(length),
+            ResponseFraming::Chunked => self.state = ResponseState::Chunk(Vec::new()),
+            ResponseFraming::Endless => self.state = ResponseState::Endless,
+            ResponseFraming::Changed => self.state = ResponseState::Changed,
         }
         Ok(())
     }
 }
 
-/// One empty line.
+/// True for one empty line.
 fn is_blank(text: &[u8]) -> bool {
     matches!(text, b"\r\n" | b"\n")
 }
 
-/// Lines of which the last is empty.
+/// True if the last line is empty.
 fn ends_blank(text: &[u8]) -> bool {
     text.ends_with(b"\n\r\n") || text.ends_with(b"\n\n")
 }
 
-/// The length in the line before a chunk; what stands behind it is not passed on.
+/// The length in a chunk line; chunk extensions are not passed on.
 fn chunk(line: &[u8]) -> Option<u64> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let is_whole = matches!(line.get(digits), Some(b'\r' | b'\n' | b';' | b' ' | b'\t'));

@@ -1,41 +1,41 @@
-//! The value, taken out of what a host sends back.
+//! Removes secrets from the bytes a host sends back.
 //!
-//! A value can come in pieces, so the last bytes of a piece are held back until the next one is
-//! there. A program inside sees that they are, and chooses what many hosts send: were it the
-//! beginning of a value that is held, it could be guessed letter by letter. So what is held
-//! depends on nothing but how long the values are and of what kind of letters.
+//! A secret can be split across reads, so the last bytes of a read are held until the next one. A
+//! program sees the delay, and it controls what many hosts send: if only a secret's prefix were
+//! held, it could guess the secret letter by letter. So the number of held bytes depends only on
+//! the lengths and alphabets of the secrets.
 //!
-//! Framing must be off before bytes come here: a chunk's length between two halves of a value
-//! would hide both (`super::answers`).
+//! Framing must be removed before: a chunk length between two halves of a secret would hide both
+//! (`super::responses`).
 
 mod needle;
 
 use needle::Needle;
 
-/// What stands in a value's place.
+/// Replacement for each byte of a secret.
 const STAR: u8 = b'*';
-/// Shorter ones are words like others, and what a host sends would be spoiled by them.
+/// Shorter secrets look like ordinary words, and scrubbing them would damage responses.
 const SHORTEST: usize = 8;
 
-/// Looks through what a host says, piece by piece, and keeps its length.
+/// Scrubs a byte stream and keeps its length.
 #[derive(Debug)]
 pub(super) struct SecretScrubber {
     needles: Vec<Needle>,
-    /// The bytes that a needle can begin with.
+    /// Possible first bytes of a needle.
     starts: [bool; 256],
     letters: ScrubAlphabet,
-    /// The most bytes that one match can take.
+    /// Longest possible match.
     longest: usize,
-    /// The last bytes, if they may be part of a value.
+    /// The last bytes, if they may be part of a secret.
     held: Vec<u8>,
 }
 
-/// The letters that values are made of.
+/// Alphabet of the secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScrubAlphabet {
-    /// As tokens have them (RFC 9110, 11.2), and what escapes are written with.
+    /// Token characters (RFC 9110, section 11.2), and those used in escapes.
     Token,
-    /// All that can be printed.
+    /// All printable characters.
     Printable,
 }
 
@@ -53,10 +53,10 @@ impl ScrubAlphabet {
 impl SecretScrubber {
     pub(super) fn new<'a>(values: impl Iterator<Item = &'a str>) -> Self {
         let mut needles: Vec<Needle> = values
-            .flat_map(Needle::of_value)
+            .flat_map(Needle::from_value)
             .filter(|needle| needle.length() >= SHORTEST)
             .collect();
-        // One may begin as another does.
+        // Longest first, since one may be the prefix of another.
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.length()));
         let is_token =
             needles.iter().all(|needle| needle.is_made_of(|byte| ScrubAlphabet::Token.has(byte)));
@@ -67,26 +67,26 @@ impl SecretScrubber {
         Self { needles, starts, letters, longest, held: Vec::new() }
     }
 
-    /// What can be passed on by now.
-    pub(super) fn pass(&mut self, piece: &[u8]) -> Vec<u8> {
+    /// Scrubs `piece`; returns the bytes that can be passed on now.
+    pub(super) fn scrub(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.held);
         bytes.extend_from_slice(piece);
         let longest = self.longest.saturating_sub(1);
         let held =
             bytes.iter().rev().take(longest).take_while(|byte| self.letters.has(**byte)).count();
-        // What begins in there may be the beginning of a longer one.
+        // A match that begins in the held part may be the prefix of a longer one.
         let from = self.star(&mut bytes, held);
         self.held = bytes.split_off(from);
         bytes
     }
 
-    /// Puts stars in place of values in something that has come as a whole.
-    pub(super) fn whole(&self, bytes: &mut [u8]) {
+    /// Scrubs a complete text.
+    pub(super) fn scrub_whole(&self, bytes: &mut [u8]) {
         self.star(bytes, 0);
     }
 
-    /// Puts stars in place of values, but for those that begin in the last `held` bytes; answers
-    /// where what is held begins.
+    /// Replaces all matches except those that begin in the last `held` bytes; returns the start of
+    /// the held part.
     fn star(&self, bytes: &mut [u8], held: usize) -> usize {
         let end = bytes.len() - held;
         let mut at = 0;
@@ -107,15 +107,15 @@ impl SecretScrubber {
         at
     }
 
-    /// Whether something waits for what comes next.
+    /// True if bytes are held.
     pub(super) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// What was held, since nothing comes.
+    /// Returns the held bytes, since no more come.
     pub(super) fn release(&mut self) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.held);
-        self.whole(&mut bytes);
+        self.scrub_whole(&mut bytes);
         bytes
     }
 }

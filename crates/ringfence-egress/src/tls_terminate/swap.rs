@@ -1,37 +1,37 @@
-//! The value, put where something stands for it.
+//! Replaces placeholders of secrets in request heads.
 
 use ringfence_api::{SecretValue, base64};
 
 use crate::base64::decode;
-use crate::peek::head::{Afterwards, with_field, without_field};
+use crate::peek::head::{AfterHead, with_field, without_field};
 
-/// A value, and what stands for it inside.
+/// A secret and its placeholder inside the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretSwap {
-    /// Whose it is: the variable.
+    /// Environment variable of the secret.
     pub name: String,
-    /// The only header it is put into.
+    /// The only header it is inserted into.
     pub header: String,
-    /// What stands for it.
+    /// Placeholder inside the sandbox.
     pub placeholder: String,
-    /// The value: printable ASCII, so that it stays in its line.
+    /// The secret: printable ASCII, so that it cannot break the header line.
     pub value: SecretValue,
 }
 
-/// The head of a request with the values in it, and whose they are.
+/// The request head with secrets inserted, and their names.
 ///
-/// The host is asked not to compress what it answers: a value that it says back would not be found
-/// in it. Neither would one that is cut in two by what a request with a value asks for: parts of an
-/// answer, and extensions of WebSocket, of which the only one there is compresses.
-pub(super) fn put<'a>(
+/// The host is asked not to compress its response: a secret in it could not be found. For a request
+/// with a secret, headers that could split or compress the response are removed: ranges, and
+/// WebSocket extensions, of which the only common one compresses.
+pub(super) fn insert_secrets<'a>(
     head: &[u8],
     swaps: &'a [SecretSwap],
-    afterwards: Afterwards,
+    afterwards: AfterHead,
 ) -> (Vec<u8>, Vec<&'a str>) {
     let mut names = Vec::new();
     let mut lines: Vec<Vec<u8>> = Vec::new();
     for (number, line) in head.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        // The first line is the request's own.
+        // The first line is the request line.
         let (name, mut value) = (name(line).filter(|_| number > 0), line.to_vec());
         for swap in swaps.iter().filter(|swap| {
             name.is_some_and(|name| name.eq_ignore_ascii_case(swap.header.as_bytes()))
@@ -48,22 +48,22 @@ pub(super) fn put<'a>(
     if !names.is_empty() {
         with = CUTTING.iter().fold(with, |head, header| without_field(&head, header));
     }
-    if afterwards == Afterwards::Closed {
+    if afterwards == AfterHead::Closed {
         with = with_field(&with, "Connection", "close");
     }
     (with, names)
 }
 
-/// Headers that have an answer come in parts or compressed.
+/// Headers that make a response partial or compressed.
 const CUTTING: [&str; 3] = ["Range", "If-Range", "Sec-WebSocket-Extensions"];
 
-/// The name of the header in a line.
+/// Name of the header in a line.
 fn name(line: &[u8]) -> Option<&[u8]> {
     line.iter().position(|byte| *byte == b':').map(|colon| &line[..colon])
 }
 
 impl SecretSwap {
-    /// A header's value with ours in it, also where it is wrapped up with a user's name.
+    /// A header value with the secret inserted, also within `Basic` credentials.
     fn within(&self, text: &[u8]) -> Option<Vec<u8>> {
         self.plainly(text).or_else(|| self.in_basic(text))
     }
@@ -76,7 +76,7 @@ impl SecretSwap {
         {
             let (before, after) = (&rest[..at], &rest[at + placeholder.len()..]);
             with.extend_from_slice(before);
-            // Another variable's may begin like this one's.
+            // The placeholder of another variable may begin with this one.
             let is_longer =
                 after.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
             with.extend_from_slice(if is_longer {
@@ -127,34 +127,36 @@ mod tests {
         let head = |more: &str, line: &str| {
             format!("GET /ringfence-placeholder-A HTTP/1.1\r\n{more}Host: a.org\r\n{line}\r\n\r\n")
         };
-        let (with, put) = super::put(head("", header).as_bytes(), &swaps, Afterwards::Open);
+        let (with, put) =
+            super::insert_secrets(head("", header).as_bytes(), &swaps, AfterHead::Open);
         assert_eq!(String::from_utf8(with).unwrap(), head("Accept-Encoding: identity\r\n", expect));
         assert_eq!(put, names);
     }
 
     #[test]
-    fn other_headers_are_changed_only_where_they_must_be() {
+    fn other_headers_are_changed_only_where_needed() {
         let head = |lines: &str| format!("GET / HTTP/1.1\r\n{lines}\r\n");
         let put = |lines: &str, afterwards| {
             let swaps = [swap("K", "X-Key", "k3y")];
-            String::from_utf8(super::put(head(lines).as_bytes(), &swaps, afterwards).0).unwrap()
+            String::from_utf8(super::insert_secrets(head(lines).as_bytes(), &swaps, afterwards).0)
+                .unwrap()
         };
         let plain = "Accept-Encoding: gzip\r\nConnection: keep-alive\r\nHost: a\r\n";
         let expect = "Accept-Encoding: identity\r\nConnection: keep-alive\r\nHost: a\r\n";
-        assert_eq!(put(plain, Afterwards::Open), head(expect));
+        assert_eq!(put(plain, AfterHead::Open), head(expect));
         assert_eq!(
-            put(plain, Afterwards::Closed),
+            put(plain, AfterHead::Closed),
             head("Connection: close\r\nAccept-Encoding: identity\r\nHost: a\r\n")
         );
         let carries = format!(
             "{plain}X-Key: ringfence-placeholder-K\r\naccept-encoding: br\r\nRange: bytes=0-3\r\n"
         );
-        assert_eq!(put(&carries, Afterwards::Open), head(&format!("{expect}X-Key: k3y\r\n")));
-        assert!(put("Range: bytes=0-3\r\n", Afterwards::Open).contains("Range"));
+        assert_eq!(put(&carries, AfterHead::Open), head(&format!("{expect}X-Key: k3y\r\n")));
+        assert!(put("Range: bytes=0-3\r\n", AfterHead::Open).contains("Range"));
     }
 
     #[test]
-    fn the_value_stands_in_its_header_and_nowhere_else() {
+    fn secret_is_inserted_only_into_its_header() {
         check(
             "Authorization: Bearer ringfence-placeholder-A",
             "Authorization: Bearer s3cret",
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_unwrapped_and_wrapped_up_again() {
+    fn secret_is_inserted_into_basic_credentials() {
         let basic = |text: &str| format!("Authorization: Basic {}", base64(text.as_bytes()));
         check(&basic("me:ringfence-placeholder-A"), &basic("me:s3cret"), &["A"]);
         check(

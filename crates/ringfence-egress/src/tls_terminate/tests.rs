@@ -19,14 +19,14 @@ use rustls::{
 
 use super::*;
 
-type Served = StreamOwned<ServerConnection, TcpStream>;
+type TlsOrigin = StreamOwned<ServerConnection, TcpStream>;
 type Program = StreamOwned<ClientConnection, UnixStream>;
 
-/// A host on loopback, by an authority of its own, and an ender that trusts that one.
-struct Scene {
-    ender: TlsTerminator,
+/// A host on loopback with a CA of its own, and a terminator that trusts that CA.
+struct TlsFixture {
+    terminator: TlsTerminator,
     authority: SandboxCa,
-    told: Arc<Mutex<Vec<TlsEvent>>>,
+    events: Arc<Mutex<Vec<TlsEvent>>>,
 }
 
 fn name() -> HostName {
@@ -38,29 +38,31 @@ fn crypto() -> Arc<CryptoProvider> {
 }
 
 fn file(name: &str, text: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("ringfence-ender-{}-{name}", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("ringfence-terminator-{}-{name}", std::process::id()));
     fs::write(&path, text).unwrap();
     path
 }
 
-impl Scene {
+impl TlsFixture {
     fn new(test: &str) -> Self {
         let authority = SandboxCa::new().unwrap();
-        let path = file(test, &format!("# somebody\n{}", authority.pem()));
-        let bundle = CaBundle::of_host(Some(&path)).unwrap();
+        let path = file(test, &format!("# test CA\n{}", authority.pem()));
+        let bundle = CaBundle::load(Some(&path)).unwrap();
         fs::remove_file(path).unwrap();
-        Self { ender: TlsTerminator::new(&bundle).unwrap(), authority, told: Arc::default() }
+        Self { terminator: TlsTerminator::new(&bundle).unwrap(), authority, events: Arc::default() }
     }
 
-    /// A host that `serves` one connection, as `whom` by `authority`; answers the way to it.
+    /// A host that serves one connection as `host_name`, certified by `authority`, and a socket to
+    /// it.
     fn host(
         &self,
         authority: &SandboxCa,
-        whom: &str,
-        serve: impl FnOnce(Served) + Send + 'static,
+        host_name: &str,
+        serve: impl FnOnce(TlsOrigin) + Send + 'static,
     ) -> (OwnedFd, thread::JoinHandle<()>) {
         let certified =
-            SingleCertAndKey::from(authority.vouch_for(&HostName::new(whom).unwrap()).unwrap());
+            SingleCertAndKey::from(authority.issue(&HostName::new(host_name).unwrap()).unwrap());
         let config = ServerConfig::builder_with_provider(crypto())
             .with_safe_default_protocol_versions()
             .unwrap();
@@ -81,11 +83,14 @@ impl Scene {
             placeholder: "ringfence-placeholder-TOKEN".into(),
             value: SecretValue::new("the-real-value".into()),
         };
-        let told = self.told.clone();
-        let told = Box::new(move |what| told.lock().unwrap().push(what));
+        let events = self.events.clone();
+        let events = Box::new(move |what| events.lock().unwrap().push(what));
         let way = self
-            .ender
-            .end(way, TerminateRequest { name: name(), port: 443, swaps: vec![swap], told })
+            .terminator
+            .terminate(
+                way,
+                TerminateRequest { name: name(), port: 443, swaps: vec![swap], on_event: events },
+            )
             .unwrap();
         let way = UnixStream::from(way);
         way.set_nonblocking(false).unwrap();
@@ -104,12 +109,12 @@ impl Scene {
         StreamOwned::new(ClientConnection::new(Arc::new(config), host).unwrap(), way)
     }
 
-    fn told(&self) -> Vec<TlsEvent> {
-        std::mem::take(&mut self.told.lock().unwrap())
+    fn events(&self) -> Vec<TlsEvent> {
+        std::mem::take(&mut self.events.lock().unwrap())
     }
 }
 
-/// Hears the head of something, and what of its body has come with it.
+/// Reads a head, byte by byte.
 fn head(from: &mut impl Read) -> String {
     let mut heard = Vec::new();
     let mut byte = [0];
@@ -125,7 +130,7 @@ fn exactly(from: &mut impl Read, count: usize) -> String {
     String::from_utf8(heard).unwrap()
 }
 
-/// Hears everything, also where it ends without a farewell.
+/// Reads everything, also if it ends without `close_notify`.
 fn all(from: &mut impl Read) -> String {
     let mut heard = Vec::new();
     let _ = from.read_to_end(&mut heard);
@@ -136,31 +141,31 @@ const ASKS: &str =
     "GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer ringfence-placeholder-TOKEN\r\n\r\n";
 
 #[test]
-fn the_host_gets_the_value_and_the_program_never_does() {
-    let scene = Scene::new("value");
-    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
-        let asked = head(&mut served);
+fn host_gets_the_secret_and_program_never_does() {
+    let fixture = TlsFixture::new("value");
+    let (way, serving) = fixture.host(&fixture.authority, "api.test", |mut served| {
+        let request = head(&mut served);
         let expect = ASKS.replacen("\r\n", "\r\nAccept-Encoding: identity\r\n", 1);
-        assert_eq!(asked, expect.replace("ringfence-placeholder-TOKEN", "the-real-value"));
+        assert_eq!(request, expect.replace("ringfence-placeholder-TOKEN", "the-real-value"));
         served
             .write_all(
-                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{asked}", asked.len())
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{request}", request.len())
                     .as_bytes(),
             )
             .unwrap();
-        // The next one has a body that is none of our business.
-        let asked = head(&mut served);
-        assert!(asked.contains("Authorization: Bearer the-real-value\r\n"), "{asked}");
+        // The body of the next request is not changed.
+        let request = head(&mut served);
+        assert!(request.contains("Authorization: Bearer the-real-value\r\n"), "{request}");
         const BODY: &str = "1b\r\nringfence-placeholder-TOKEN\r\n0\r\n\r\n";
         assert_eq!(exactly(&mut served, BODY.len()), BODY);
         assert!(head(&mut served).contains("Authorization: Bearer the-real-value\r\n"));
     });
-    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    let mut program = fixture.program(fixture.end(way), &fixture.terminator.certificate());
     program.write_all(ASKS.as_bytes()).unwrap();
     assert_eq!(head(&mut program), "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n");
-    let said = exactly(&mut program, 99);
-    assert!(said.contains("\r\nAuthorization: Bearer **************\r\n"), "{said}");
-    assert_eq!(scene.told(), [TlsEvent::Put("TOKEN".into())]);
+    let received = exactly(&mut program, 99);
+    assert!(received.contains("\r\nAuthorization: Bearer **************\r\n"), "{received}");
+    assert_eq!(fixture.events(), [TlsEvent::SecretInserted("TOKEN".into())]);
     let chunked = ASKS
         .replacen("\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n", 1)
         .replacen("GET", "POST", 1);
@@ -172,7 +177,7 @@ fn the_host_gets_the_value_and_the_program_never_does() {
     serving.join().unwrap();
 }
 
-/// Hears a body in chunks.
+/// Reads a chunked body.
 fn chunked(from: &mut impl Read) -> String {
     let mut body = String::new();
     loop {
@@ -189,31 +194,31 @@ fn chunked(from: &mut impl Read) -> String {
     }
 }
 
-/// Promise: P138
+/// Promise: secret-reflection
 #[test]
 fn value_across_two_chunks_stays_outside() {
     const CUTS: usize = "the-real-value".len() + 1;
-    let scene = Scene::new("chunks");
-    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
+    let fixture = TlsFixture::new("chunks");
+    let (way, serving) = fixture.host(&fixture.authority, "api.test", |mut served| {
         for cut in 0..CUTS {
-            let asked = head(&mut served);
-            let at = asked.find("the-real-value").unwrap() + cut;
+            let request = head(&mut served);
+            let at = request.find("the-real-value").unwrap() + cut;
             served.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
-            // Each chunk in a record of its own.
-            for chunk in [&asked[..at], &asked[at..], ""] {
+            // Each chunk in a TLS record of its own.
+            for chunk in [&request[..at], &request[at..], ""] {
                 served.write_all(format!("{:x}\r\n{chunk}\r\n", chunk.len()).as_bytes()).unwrap();
                 served.flush().unwrap();
             }
         }
     });
-    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    let mut program = fixture.program(fixture.end(way), &fixture.terminator.certificate());
     for cut in 0..CUTS {
         program.write_all(ASKS.as_bytes()).unwrap();
         assert_eq!(head(&mut program), "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-        let said = chunked(&mut program);
+        let received = chunked(&mut program);
         assert!(
-            said.contains("\r\nAuthorization: Bearer **************\r\n"),
-            "cut at {cut}: {said}"
+            received.contains("\r\nAuthorization: Bearer **************\r\n"),
+            "cut at {cut}: {received}"
         );
     }
     drop(program);
@@ -222,8 +227,8 @@ fn value_across_two_chunks_stays_outside() {
 
 #[test]
 fn compressed_answer_is_not_passed_on() {
-    let scene = Scene::new("compressed");
-    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
+    let fixture = TlsFixture::new("compressed");
+    let (way, serving) = fixture.host(&fixture.authority, "api.test", |mut served| {
         assert!(head(&mut served).contains("\r\nAccept-Encoding: identity\r\n"));
         served
             .write_all(
@@ -232,7 +237,7 @@ fn compressed_answer_is_not_passed_on() {
             .unwrap();
         assert_eq!(all(&mut served), "");
     });
-    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    let mut program = fixture.program(fixture.end(way), &fixture.terminator.certificate());
     program.write_all(ASKS.as_bytes()).unwrap();
     let answer = all(&mut program);
     assert!(
@@ -244,42 +249,42 @@ fn compressed_answer_is_not_passed_on() {
     drop(program);
     serving.join().unwrap();
     assert!(
-        matches!(&scene.told()[..], [TlsEvent::Put(_), TlsEvent::Failed(why)] if why.contains("compressed"))
+        matches!(&fixture.events()[..], [TlsEvent::SecretInserted(_), TlsEvent::Failed(why)] if why.contains("compressed"))
     );
 }
 
 #[test]
-fn a_request_for_another_host_goes_nowhere() {
-    let scene = Scene::new("other");
+fn request_for_another_host_is_not_sent() {
+    let fixture = TlsFixture::new("other");
     let (heard, hears): (_, Receiver<String>) = channel();
-    let (way, serving) = scene.host(&scene.authority, "api.test", move |mut served| {
+    let (way, serving) = fixture.host(&fixture.authority, "api.test", move |mut served| {
         heard.send(all(&mut served)).unwrap()
     });
-    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    let mut program = fixture.program(fixture.end(way), &fixture.terminator.certificate());
     program.write_all(ASKS.replace("Host: api.test", "Host: evil.test").as_bytes()).unwrap();
     let answer = all(&mut program);
     assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
     assert!(
         answer.ends_with(
-            "ringfence: this request does not go to api.test: it is meant for evil.test\n"
+            "ringfence: request to api.test refused: it names another host: evil.test\n"
         ),
         "{answer}"
     );
     drop(program);
     serving.join().unwrap();
     assert_eq!(hears.recv().unwrap(), "");
-    assert_eq!(scene.told(), [TlsEvent::Refused("it is meant for evil.test".into())]);
+    assert_eq!(fixture.events(), [TlsEvent::Refused("it names another host: evil.test".into())]);
 }
 
 #[test]
-fn a_host_that_nobody_vouches_for_gets_nothing() {
-    for (stranger, whom) in [(true, "api.test"), (false, "evil.test")] {
-        let scene = Scene::new("untrusted");
+fn untrusted_host_gets_no_request() {
+    for (is_untrusted, host_name) in [(true, "api.test"), (false, "evil.test")] {
+        let fixture = TlsFixture::new("untrusted");
         let other = SandboxCa::new().unwrap();
-        let authority = if stranger { &other } else { &scene.authority };
+        let authority = if is_untrusted { &other } else { &fixture.authority };
         let (way, serving) =
-            scene.host(authority, whom, |mut served| assert_eq!(all(&mut served), ""));
-        let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+            fixture.host(authority, host_name, |mut served| assert_eq!(all(&mut served), ""));
+        let mut program = fixture.program(fixture.end(way), &fixture.terminator.certificate());
         program.write_all(ASKS.as_bytes()).unwrap();
         let answer = all(&mut program);
         assert!(
@@ -288,40 +293,40 @@ fn a_host_that_nobody_vouches_for_gets_nothing() {
             "{answer}"
         );
         serving.join().unwrap();
-        let told = scene.told();
+        let events = fixture.events();
         assert!(
-            matches!(&told[..], [TlsEvent::Failed(why)] if why.contains("certificate")),
-            "{told:?}"
+            matches!(&events[..], [TlsEvent::Failed(why)] if why.contains("certificate")),
+            "{events:?}"
         );
     }
 }
 
 #[test]
-fn a_program_that_trusts_somebody_else_is_told_of() {
-    let scene = Scene::new("distrust");
+fn program_that_distrusts_the_sandbox_ca_is_reported() {
+    let fixture = TlsFixture::new("distrust");
     let (way, serving) =
-        scene.host(&scene.authority, "api.test", |mut served| assert_eq!(all(&mut served), ""));
-    let mut program = scene.program(scene.end(way), &scene.authority.pem());
+        fixture.host(&fixture.authority, "api.test", |mut served| assert_eq!(all(&mut served), ""));
+    let mut program = fixture.program(fixture.end(way), &fixture.authority.pem());
     let _ = program.write_all(ASKS.as_bytes());
     assert_eq!(all(&mut program), "");
     drop(program);
     serving.join().unwrap();
-    let told = scene.told();
+    let events = fixture.events();
     assert!(
-        matches!(&told[..], [TlsEvent::Failed(why)] if why.starts_with("the program did not accept")),
-        "{told:?}"
+        matches!(&events[..], [TlsEvent::Failed(why)] if why.starts_with("the program did not accept")),
+        "{events:?}"
     );
 }
 
 #[test]
-fn a_connection_that_becomes_something_else_is_passed_on() {
-    let scene = Scene::new("upgrade");
-    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
+fn upgraded_connection_is_passed_on() {
+    let fixture = TlsFixture::new("upgrade");
+    let (way, serving) = fixture.host(&fixture.authority, "api.test", |mut served| {
         assert!(head(&mut served).contains("the-real-value"));
         served.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\nhi").unwrap();
         assert_eq!(exactly(&mut served, 5), "\x01\x02\n\x03\x04");
     });
-    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    let mut program = fixture.program(fixture.end(way), &fixture.terminator.certificate());
     program
         .write_all(
             ASKS.replacen("\r\n", "\r\nConnection: upgrade\r\nUpgrade: websocket\r\n", 1)
@@ -335,10 +340,10 @@ fn a_connection_that_becomes_something_else_is_passed_on() {
 }
 
 #[test]
-fn much_goes_both_ways() {
+fn large_bodies_pass_in_both_directions() {
     const MUCH: usize = 8 * 1024 * 1024;
-    let scene = Scene::new("much");
-    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
+    let fixture = TlsFixture::new("much");
+    let (way, serving) = fixture.host(&fixture.authority, "api.test", |mut served| {
         head(&mut served);
         let mut body = vec![0; MUCH];
         served.read_exact(&mut body).unwrap();
@@ -346,10 +351,10 @@ fn much_goes_both_ways() {
             .write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {MUCH}\r\n\r\n").as_bytes())
             .unwrap();
         served.write_all(&body).unwrap();
-        // The last letter may be the first of a value, and nothing comes after it.
+        // The last letter may be the first of a secret, and nothing follows.
         assert_eq!(all(&mut served), "");
     });
-    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    let mut program = fixture.program(fixture.end(way), &fixture.terminator.certificate());
     let body: Vec<u8> =
         (0..MUCH).map(|at| if at + 1 == MUCH { b't' } else { (at % 251) as u8 }).collect();
     let asks = ASKS.replacen("GET", "PUT", 1).replacen(
@@ -368,18 +373,18 @@ fn much_goes_both_ways() {
 }
 
 #[test]
-fn what_could_be_taken_for_the_next_request_is_the_last() {
-    let scene = Scene::new("last");
-    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
-        let asked = head(&mut served);
+fn request_with_ambiguous_body_is_the_last() {
+    let fixture = TlsFixture::new("last");
+    let (way, serving) = fixture.host(&fixture.authority, "api.test", |mut served| {
+        let request = head(&mut served);
         assert!(
-            asked.contains("\r\nConnection: close\r\n") && asked.contains("the-real-value"),
-            "{asked}"
+            request.contains("\r\nConnection: close\r\n") && request.contains("the-real-value"),
+            "{request}"
         );
         served.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
         assert_eq!(all(&mut served), "hidden");
     });
-    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    let mut program = fixture.program(fixture.end(way), &fixture.terminator.certificate());
     let asks = ASKS.replacen(
         "\r\n\r\n",
         "\r\nConnection: keep-alive\r\nContent-Length: 6\r\n\r\nhidden",
@@ -389,15 +394,15 @@ fn what_could_be_taken_for_the_next_request_is_the_last() {
     assert_eq!(all(&mut program), "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     drop(program);
     serving.join().unwrap();
-    assert_eq!(scene.told(), [TlsEvent::Put("TOKEN".into())]);
+    assert_eq!(fixture.events(), [TlsEvent::SecretInserted("TOKEN".into())]);
 }
 
 #[test]
-fn a_request_to_be_told_what_was_said_is_refused() {
-    let scene = Scene::new("trace");
+fn trace_request_is_refused() {
+    let fixture = TlsFixture::new("trace");
     let (way, serving) =
-        scene.host(&scene.authority, "api.test", |mut served| assert_eq!(all(&mut served), ""));
-    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+        fixture.host(&fixture.authority, "api.test", |mut served| assert_eq!(all(&mut served), ""));
+    let mut program = fixture.program(fixture.end(way), &fixture.terminator.certificate());
     program.write_all(ASKS.replacen("GET", "TRACE", 1).as_bytes()).unwrap();
     assert!(all(&mut program).starts_with("HTTP/1.1 421 "));
     drop(program);
@@ -405,15 +410,15 @@ fn a_request_to_be_told_what_was_said_is_refused() {
 }
 
 #[test]
-fn who_asks_and_hangs_up_is_answered_and_a_break_stays_one() {
-    let scene = Scene::new("break");
-    let (way, serving) = scene.host(&scene.authority, "api.test", |mut served| {
+fn half_closed_program_is_answered_and_broken_response_stays_broken() {
+    let fixture = TlsFixture::new("break");
+    let (way, serving) = fixture.host(&fixture.authority, "api.test", |mut served| {
         head(&mut served);
         served.write_all(b"HTTP/1.1 200 OK\r\n\r\nhalf of it").unwrap();
-        // Without a farewell.
+        // Without `close_notify`.
         served.sock.shutdown(std::net::Shutdown::Both).unwrap();
     });
-    let mut program = scene.program(scene.end(way), &scene.ender.certificate());
+    let mut program = fixture.program(fixture.end(way), &fixture.terminator.certificate());
     program.write_all(ASKS.as_bytes()).unwrap();
     program.conn.send_close_notify();
     program.flush().unwrap();
@@ -428,12 +433,12 @@ fn who_asks_and_hangs_up_is_answered_and_a_break_stays_one() {
 }
 
 #[test]
-fn a_bundle_that_cannot_be_used_is_named() {
-    let error = |path: &PathBuf| CaBundle::of_host(Some(path)).unwrap_err().to_string();
+fn unusable_ca_bundle_is_named() {
+    let error = |path: &PathBuf| CaBundle::load(Some(path)).unwrap_err().to_string();
     assert_eq!(error(&PathBuf::from("ca.crt")), "ca.crt is not an absolute path");
     let missing = PathBuf::from("/nowhere/ca.crt");
-    assert_eq!(error(&missing), "the certificates in /nowhere/ca.crt cannot be read");
+    assert_eq!(error(&missing), "cannot read the certificates in /nowhere/ca.crt");
     let empty = file("empty", "nothing of the kind\n");
-    assert_eq!(error(&empty), format!("no certificate is in {}", empty.display()));
+    assert_eq!(error(&empty), format!("no certificate found in {}", empty.display()));
     fs::remove_file(empty).unwrap();
 }

@@ -1,59 +1,59 @@
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
-use super::{A, Place, framed, question};
+use super::{A, NamesFixture, framed, question};
 
 #[test]
-fn those_who_say_nothing_make_room() {
-    let place = Place::new();
-    let mut silent: Vec<_> = (0..100).map(|_| place.stream()).collect();
+fn silent_clients_are_replaced() {
+    let fixture = NamesFixture::new();
+    let mut silent: Vec<_> = (0..100).map(|_| fixture.stream()).collect();
     for stream in &mut silent {
-        // Half a question; the server may have let it go already.
+        // Half a query; the server may have closed it already.
         let _ = stream.0.write_all(&[0]);
     }
-    let mut late = place.stream();
-    late.put(&question(1, "a.open", A));
-    assert_eq!(late.hear(), "1 ok 198.18.0.16");
+    let mut late = fixture.stream();
+    late.send(&question(1, "a.open", A));
+    assert_eq!(late.receive(), "1 ok 198.18.0.16");
     silent[0].ends();
-    assert_eq!(place.datagrams().ask(&question(2, "a.open", A)), "2 ok 198.18.0.16");
+    assert_eq!(fixture.datagrams().ask(&question(2, "a.open", A)), "2 ok 198.18.0.16");
 }
 
 #[test]
-fn whoever_takes_no_answers_is_not_heard_any_more() {
-    let place = Place::new();
-    let mut deaf = place.stream();
-    deaf.0.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+fn client_that_takes_no_answers_is_not_read() {
+    let fixture = NamesFixture::new();
+    let mut unread = fixture.stream();
+    unread.0.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     let one = framed(&question(1, "a.open", A));
     let many = one.repeat(1000);
-    // What fits between the two ends is the kernel's; then it stops.
+    // The kernel buffers some; then the server stops reading.
     let mut sent = 0;
     let stopped = loop {
         assert!(sent < 100 << 20, "it went on reading");
-        match deaf.0.write(&many[sent % one.len()..]) {
+        match unread.0.write(&many[sent % one.len()..]) {
             Ok(count) => sent += count,
             Err(error) => break error,
         }
     };
     assert_eq!(stopped.kind(), ErrorKind::WouldBlock);
-    let mut other = place.stream();
-    other.put(&question(2, "a.open", A));
-    assert_eq!(other.hear(), "2 ok 198.18.0.16");
+    let mut other = fixture.stream();
+    other.send(&question(2, "a.open", A));
+    assert_eq!(other.receive(), "2 ok 198.18.0.16");
     // Once it takes its answers it gets all of them.
     for _ in 0..sent / one.len() {
-        assert_eq!(deaf.hear(), "1 ok 198.18.0.16");
+        assert_eq!(unread.receive(), "1 ok 198.18.0.16");
     }
 }
 
 #[test]
-fn a_flood_is_outlived() {
-    let place = Place::new();
-    let flood = place.datagrams();
+fn server_survives_a_flood() {
+    let fixture = NamesFixture::new();
+    let flood = fixture.datagrams();
     for number in 0..20_000_u32 {
-        // The kernel drops what does not fit.
+        // The kernel drops datagrams that do not fit.
         let _ = flood.0.send(&question(number as u16, &format!("n{number}.shut"), A));
         let _ = flood.0.send(&number.to_be_bytes().repeat(number as usize % 300));
     }
-    let mut client = place.stream();
-    client.put(&question(1, "a.open", A));
-    assert_eq!(client.hear(), "1 ok 198.18.0.16");
+    let mut client = fixture.stream();
+    client.send(&question(1, "a.open", A));
+    assert_eq!(client.receive(), "1 ok 198.18.0.16");
 }

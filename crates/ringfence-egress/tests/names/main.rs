@@ -1,4 +1,4 @@
-//! The name server over real sockets, as resolvers talk to it.
+//! The DNS responder over real sockets, as resolvers use it.
 
 mod asking;
 mod crowds;
@@ -12,44 +12,44 @@ use ringfence_egress::dns::{DnsGate, DnsRefusal, DnsServer, DnsSockets, DnsVerdi
 use ringfence_egress::fake_ip::FakeIpPool;
 use ringfence_policy::HostName;
 
-/// Long enough for a machine that is busy, and shorter than the server waits for a silent client:
-/// what ends in time does not end for that. No test takes it unless it fails.
+/// Enough for a busy machine, and shorter than the server's timeout for a silent client: an earlier
+/// end has another cause. Only a failing test takes it.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Opens `*.open`.
-struct Gate {
+struct NamesGate {
     refused: Mutex<Vec<String>>,
 }
 
-impl DnsGate for Gate {
+impl DnsGate for NamesGate {
     fn decide(&self, name: &HostName) -> DnsVerdict {
         match name.as_str().rsplit('.').next() {
-            Some("open") => DnsVerdict::Open,
-            _ => DnsVerdict::Shut,
+            Some("open") => DnsVerdict::Allow,
+            _ => DnsVerdict::Deny,
         }
     }
 
-    fn refused(&self, name: &str, why: DnsRefusal) {
+    fn report_refused(&self, name: &str, why: DnsRefusal) {
         self.refused.lock().unwrap().push(format!("{name} {why:?}"));
     }
 }
 
-struct Place {
+struct NamesFixture {
     server: DnsServer,
     address: SocketAddr,
-    gate: Arc<Gate>,
+    gate: Arc<NamesGate>,
 }
 
-impl Place {
+impl NamesFixture {
     fn new() -> Self {
         let streams = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = streams.local_addr().unwrap();
-        // The kernel gave a port of TCP; the same one of UDP may be somebody's.
+        // The kernel chose a TCP port; the same UDP port may be taken.
         let datagrams = match UdpSocket::bind(address) {
             Ok(datagrams) => datagrams,
             Err(_) => return Self::new(),
         };
-        let gate = Arc::new(Gate { refused: Mutex::default() });
+        let gate = Arc::new(NamesGate { refused: Mutex::default() });
         let search = vec![HostName::new("corp.test").unwrap()];
         let server = DnsServer::start(
             DnsSockets { datagrams, streams },
@@ -58,7 +58,7 @@ impl Place {
             search,
         )
         .unwrap();
-        Place { server, address, gate }
+        NamesFixture { server, address, gate }
     }
 
     fn datagrams(&self) -> Datagrams {
@@ -83,35 +83,35 @@ impl Place {
 struct Datagrams(UdpSocket);
 
 impl Datagrams {
-    fn put(&self, message: &[u8]) {
+    fn send(&self, message: &[u8]) {
         self.0.send(message).unwrap();
     }
 
-    fn hear(&self) -> String {
+    fn receive(&self) -> String {
         let mut buffer = [0; 4096];
         let count = self.0.recv(&mut buffer).unwrap();
-        told(&buffer[..count])
+        summary(&buffer[..count])
     }
 
     fn ask(&self, message: &[u8]) -> String {
-        self.put(message);
-        self.hear()
+        self.send(message);
+        self.receive()
     }
 }
 
 struct Stream(TcpStream);
 
 impl Stream {
-    fn put(&mut self, message: &[u8]) {
+    fn send(&mut self, message: &[u8]) {
         self.0.write_all(&framed(message)).unwrap();
     }
 
-    fn hear(&mut self) -> String {
+    fn receive(&mut self) -> String {
         let mut length = [0; 2];
         self.0.read_exact(&mut length).unwrap();
         let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
         self.0.read_exact(&mut message).unwrap();
-        told(&message)
+        summary(&message)
     }
 
     /// Waits until the server has closed it.
@@ -147,9 +147,9 @@ fn question(id: u16, name: &str, kind: u16) -> Vec<u8> {
     out
 }
 
-/// An answer in a word: its id, its code, and the address if there is one. Answers are read here by
-/// counting from the end of a name, as a resolver does, and not with the code that wrote them.
-fn told(message: &[u8]) -> String {
+/// Summary of an answer: id, code, and the address if there is one. It is parsed here
+/// independently, not with the code that wrote it.
+fn summary(message: &[u8]) -> String {
     let number = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
     assert_eq!(message[2] & 0x80, 0x80, "no answer");
     let code = match message[3] & 15 {

@@ -1,11 +1,11 @@
-//! `NO_PROXY`: what is reached without the proxy.
+//! `NO_PROXY`: destinations reached without the proxy.
 
 use std::net::IpAddr;
 
 use crate::dial::DialHost;
 
-/// The entries of `NO_PROXY`, understood as curl does; and as Go does, a name may begin with `*.`
-/// and end with a port.
+/// Entries of `NO_PROXY`, parsed like curl; like Go, a name may begin with `*.` and end with a
+/// port.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NoProxyList {
     entries: Vec<NoProxyEntry>,
@@ -16,7 +16,7 @@ enum NoProxyEntry {
     Everything,
     /// A block of addresses.
     Block(IpAddr, u8),
-    /// A name and all below it, or with `*.` before it only those; at one port, or at any.
+    /// A name and all below it, or with `*.` only those below; at one port, or at any.
     Name {
         name: String,
         apex: NoProxyApex,
@@ -36,23 +36,23 @@ impl NoProxyList {
         NoProxyList { entries: words.filter_map(NoProxyEntry::parse).collect() }
     }
 
-    /// Whether nothing is reached by a proxy.
-    pub(super) fn are_all(&self) -> bool {
+    /// True if no destination uses a proxy.
+    pub(super) fn covers_everything(&self) -> bool {
         self.entries.iter().any(|entry| matches!(entry, NoProxyEntry::Everything))
     }
 
-    /// Whether `host` is reached without the proxy.
-    pub(super) fn cover(&self, host: &DialHost, port: u16) -> bool {
-        let here = match host {
+    /// True if `host` is reached without the proxy.
+    pub(super) fn covers(&self, host: &DialHost, port: u16) -> bool {
+        let is_local = match host {
             DialHost::Address(address) => address.to_canonical().is_loopback(),
             DialHost::Name(name) => name == "localhost" || name.ends_with(".localhost"),
         };
-        here || self.entries.iter().any(|entry| entry.covers(host, port))
+        is_local || self.entries.iter().any(|entry| entry.covers(host, port))
     }
 }
 
 impl NoProxyEntry {
-    /// What cannot be understood covers nothing: the proxy then says what it thinks of it.
+    /// An unparsable entry covers nothing: the proxy then decides.
     fn parse(word: &str) -> Option<NoProxyEntry> {
         if word == "*" {
             return Some(NoProxyEntry::Everything);
@@ -86,8 +86,8 @@ impl NoProxyEntry {
                 in_block(address.to_canonical(), *block, *bits)
             }
             (NoProxyEntry::Name { name, apex, port }, host) => {
-                let meant = host.to_string();
-                let within = meant.strip_suffix(name.as_str()).is_some_and(|rest| {
+                let shown = host.to_string();
+                let within = shown.strip_suffix(name.as_str()).is_some_and(|rest| {
                     rest.ends_with('.') || (rest.is_empty() && *apex == NoProxyApex::Included)
                 });
                 within && port.is_none_or(|port| port == at)
@@ -128,15 +128,15 @@ mod tests {
             text.parse().map(DialHost::Address).unwrap_or_else(|_| DialHost::Name(text.into()))
         };
         for one in covered {
-            assert!(exceptions.cover(&host(one), 443), "{one} by {text}");
+            assert!(exceptions.covers(&host(one), 443), "{one} by {text}");
         }
         for one in others {
-            assert!(!exceptions.cover(&host(one), 443), "{one} by {text}");
+            assert!(!exceptions.covers(&host(one), 443), "{one} by {text}");
         }
     }
 
     #[test]
-    fn names_blocks_and_ports() {
+    fn names_blocks_and_ports_are_matched() {
         check(
             "example.com",
             &["example.com", "a.example.com"],
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_itself_is_never_reached_by_a_proxy() {
+    fn localhost_never_uses_a_proxy() {
         check(
             "",
             &["127.0.0.1", "::1", "localhost", "a.localhost", "::ffff:127.0.0.1"],

@@ -1,4 +1,4 @@
-//! The address of a proxy, as people write it into a variable.
+//! Proxy URLs as users write them into environment variables.
 
 use std::fmt;
 
@@ -6,28 +6,28 @@ use ringfence_api::base64;
 
 use crate::dial::DialHost;
 
-/// A proxy that is spoken to in plain HTTP.
+/// A proxy that speaks plain HTTP.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UpstreamUrl {
-    /// Where it is.
+    /// Host of the proxy.
     pub host: DialHost,
-    /// At which port.
+    /// Port of the proxy.
     pub port: u16,
-    /// `name:password`, as it goes into the header before it is encoded.
+    /// `name:password`, not encoded yet.
     credentials: Option<Vec<u8>>,
 }
 
-/// A variable of the host's that names no proxy which can be used.
+/// An environment variable with an unusable proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamUrlError {
-    /// A proxy that is spoken to in some other way.
+    /// Unsupported scheme.
     Scheme {
         /// The variable.
         variable: String,
-        /// What is not spoken here.
+        /// The scheme.
         scheme: String,
     },
-    /// Not an address at all. It may have a password in it, so it is not repeated.
+    /// Not a URL. It may contain a password, so it is not repeated.
     Garbled {
         /// The variable.
         variable: String,
@@ -35,7 +35,7 @@ pub enum UpstreamUrlError {
 }
 
 impl UpstreamUrlError {
-    /// Which one.
+    /// Name of the variable.
     pub fn variable(&self) -> &str {
         match self {
             UpstreamUrlError::Scheme { variable, .. } | UpstreamUrlError::Garbled { variable } => {
@@ -49,15 +49,11 @@ impl fmt::Display for UpstreamUrlError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             UpstreamUrlError::Scheme { variable, scheme } => {
-                write!(
-                    out,
-                    "{variable} names a proxy by `{scheme}://`; only `http://` can be the way out"
-                )
+                write!(out, "{variable} names a `{scheme}://` proxy; only `http://` is supported")
             }
-            UpstreamUrlError::Garbled { variable } => write!(
-                out,
-                "{variable} does not name a proxy as in `http://name:password@host:port`"
-            ),
+            UpstreamUrlError::Garbled { variable } => {
+                write!(out, "{variable} is not a proxy URL like `http://name:password@host:port`")
+            }
         }
     }
 }
@@ -66,7 +62,7 @@ impl std::error::Error for UpstreamUrlError {}
 
 impl fmt::Debug for UpstreamUrl {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The password is nobody's business.
+        // The password is not shown.
         write!(out, "http://{}:{}", self.host, self.port)
     }
 }
@@ -94,7 +90,7 @@ impl UpstreamUrl {
             Some((credentials, place)) => (Some(decode(credentials).ok_or_else(garbled)?), place),
             None => (None, authority),
         };
-        let (host, port) = place_of(place).ok_or_else(garbled)?;
+        let (host, port) = parse_authority(place).ok_or_else(garbled)?;
         // A name alone has an empty password.
         let credentials = credentials.map(|mut text| {
             if !text.contains(&b':') {
@@ -111,7 +107,7 @@ impl UpstreamUrl {
     }
 }
 
-fn place_of(text: &str) -> Option<(DialHost, u16)> {
+fn parse_authority(text: &str) -> Option<(DialHost, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, rest) = rest.split_once(']')?;
@@ -138,7 +134,7 @@ fn place_of(text: &str) -> Option<(DialHost, u16)> {
     Some((host, port))
 }
 
-/// Undoes `%41`.
+/// Decodes percent escapes such as `%41`.
 fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut plain = Vec::new();
@@ -169,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_read() {
+    fn proxy_urls_are_parsed() {
         check("http://Proxy.corp:3128", "http://proxy.corp:3128", None);
         check("proxy.corp:3128/", "http://proxy.corp:3128", None);
         check(" http://10.1.2.3 ", "http://10.1.2.3:80", None);
@@ -183,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_spoken_is_said() {
+    fn unsupported_scheme_is_named() {
         for (text, scheme) in
             [("https://h:1", "https"), ("SOCKS5://h:1", "socks5"), ("socks5h://u:p@h", "socks5h")]
         {
@@ -199,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_and_not_repeated() {
+    fn invalid_url_is_rejected_and_not_repeated() {
         for text in [
             "http://",
             "http://h:0",

@@ -27,7 +27,7 @@ fn with(lines: &str) -> String {
 }
 
 #[test]
-fn a_plain_head_is_read() {
+fn plain_head_is_parsed() {
     let none = HttpFraming::Length(0);
     found("GET / HTTP/1.1\r\nHost: A.example\r\n\r\n", "a.example", none);
     found(
@@ -47,7 +47,7 @@ fn a_plain_head_is_read() {
 }
 
 #[test]
-fn a_target_with_a_host_agrees_with_it() {
+fn absolute_target_must_match_host() {
     let head = |target: &str, host: &str| format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
     for target in ["http://a.example/", "HTTP://A.example:80?x", "http://a.example"] {
         found(&head(target, "a.example"), "a.example", HttpFraming::Length(0));
@@ -76,7 +76,7 @@ fn a_target_with_a_host_agrees_with_it() {
 }
 
 #[test]
-fn there_is_exactly_one_host() {
+fn head_needs_exactly_one_host() {
     refused("GET / HTTP/1.1\r\n\r\n", PeekError::NoName);
     refused("GET / HTTP/1.0\r\nX: y\r\n\r\n", PeekError::NoName);
     refused(&with("host: a.example\r\n"), PeekError::ManyNames);
@@ -105,7 +105,7 @@ fn there_is_exactly_one_host() {
 }
 
 #[test]
-fn lines_are_read_in_one_way_only() {
+fn ambiguous_lines_are_refused() {
     for lines in [
         "X: y\n",
         "X: y\rZ: z\r\n",
@@ -151,17 +151,17 @@ fn lines_are_read_in_one_way_only() {
 }
 
 #[test]
-fn what_is_not_followed_is_refused() {
+fn unsupported_requests_are_refused() {
     refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", PeekError::Http2);
     refused("CONNECT b.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", PeekError::Tunnel);
-    // As soon as it can be seen, since whoever says it may wait for an answer.
+    // Refused as soon as it can be seen, since the client may wait for an answer.
     refused("\u{16}", PeekError::NotHttp);
     assert_eq!(whole(&[0x80]), PeekState::Refused(PeekError::NotHttp));
     assert_eq!(whole(b"SSH-2.0-x\r\n"), PeekState::Refused(PeekError::NotHttp));
 }
 
 #[test]
-fn where_it_ends_is_said_once() {
+fn ambiguous_framing_is_refused() {
     for lines in [
         "Content-Length: 1\r\nContent-Length: 1\r\n",
         "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
@@ -186,23 +186,29 @@ fn where_it_ends_is_said_once() {
 }
 
 #[test]
-fn a_wish_to_upgrade_is_told() {
-    let wish = |lines: &str| match whole(with(lines).as_bytes()) {
-        PeekState::Found(head) => head.wish,
+fn upgrade_request_is_recognized() {
+    let requested_upgrade = |lines: &str| match whole(with(lines).as_bytes()) {
+        PeekState::Found(head) => head.upgrade,
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        wish("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"),
+        requested_upgrade("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"),
         UpgradeWish::Upgrade
     );
-    assert_eq!(wish("Upgrade: websocket\r\n"), UpgradeWish::Stay);
-    assert_eq!(wish("Connection: upgrade\r\n"), UpgradeWish::Stay);
-    assert_eq!(wish("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"), UpgradeWish::Stay);
-    assert_eq!(wish("Connection: Upgrade\r\nUpgrade: websocket, H2C\r\n"), UpgradeWish::Stay);
+    assert_eq!(requested_upgrade("Upgrade: websocket\r\n"), UpgradeWish::Stay);
+    assert_eq!(requested_upgrade("Connection: upgrade\r\n"), UpgradeWish::Stay);
+    assert_eq!(
+        requested_upgrade("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"),
+        UpgradeWish::Stay
+    );
+    assert_eq!(
+        requested_upgrade("Connection: Upgrade\r\nUpgrade: websocket, H2C\r\n"),
+        UpgradeWish::Stay
+    );
 }
 
 #[test]
-fn it_has_an_end() {
+fn too_long_head_is_refused() {
     let fill =
         |count: usize| format!("GET /{} HTTP/1.1\r\nHost: a.example\r\n\r\n", "x".repeat(count));
     let fits = LONGEST - fill(0).len();
@@ -213,7 +219,7 @@ fn it_has_an_end() {
     assert_eq!(whole(&fill(fits + 1).as_bytes()[..LONGEST]), PeekState::NeedMore);
 }
 
-/// The host in a head, by somebody who looks for nothing else: all lines of that name.
+/// The hosts of a head, found by a naive parser: all lines of that name.
 fn hosts(bytes: &[u8]) -> Vec<String> {
     let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
     let head = text.split("\r\n\r\n").next().unwrap_or_default();
@@ -224,7 +230,7 @@ fn hosts(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Pieces out of which heads are made that are nearly right.
+/// Fragments of nearly correct heads.
 fn pieces() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop::sample::select(vec![
         "Host: a.example\r\n",
@@ -266,11 +272,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn the_host_is_the_one_that_anybody_would_find(bytes in pieces(), cuts in prop::collection::vec(any::<usize>(), 0..6)) {
+    fn host_matches_a_naive_parser(bytes in pieces(), cuts in prop::collection::vec(any::<usize>(), 0..6)) {
         let mut reader = HttpHeadReader::default();
-        let told = grown(&bytes, &cuts, |queue| reader.read(queue));
-        prop_assert_eq!(&told, &whole(&bytes));
-        if let PeekState::Found(head) = told {
+        let found = grown(&bytes, &cuts, |queue| reader.read(queue));
+        prop_assert_eq!(&found, &whole(&bytes));
+        if let PeekState::Found(head) = found {
             let port = head.host.port.map_or(String::new(), |port| format!(":{port}"));
             prop_assert_eq!(hosts(&bytes), [format!("{}{port}", head.host.name)]);
             let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
@@ -287,7 +293,7 @@ proptest! {
 }
 
 #[test]
-fn headers_that_another_parser_frames_by_are_refused() {
+fn headers_that_confuse_other_parsers_are_refused() {
     for lines in [
         "Content-Length: 010\r\n",
         "Content_Length: 5\r\n",

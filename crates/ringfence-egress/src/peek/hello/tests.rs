@@ -29,7 +29,7 @@ fn message(extensions: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// The message in records of at most so many bytes.
+/// The message in records of at most `most` bytes.
 fn records(message: &[u8], most: usize) -> Vec<u8> {
     message.chunks(most).flat_map(|piece| [&[HANDSHAKE, 3, 1], &long(piece)[..]].concat()).collect()
 }
@@ -52,28 +52,28 @@ fn whole(bytes: &[u8]) -> PeekState<HostName> {
 
 #[track_caller]
 fn check(bytes: &[u8], expect: PeekState<&str>) {
-    let told = whole(bytes);
+    let found = whole(bytes);
     let expect = match expect {
         PeekState::Found(name) => PeekState::Found(HostName::new(name).unwrap()),
         PeekState::Refused(objection) => PeekState::Refused(objection),
         PeekState::NeedMore => PeekState::NeedMore,
     };
-    assert_eq!(told, expect);
+    assert_eq!(found, expect);
 }
 
 #[test]
-fn the_name_is_found_once_all_is_there() {
+fn name_is_found_in_a_complete_hello() {
     let bytes = named("www.Example.org");
     check(&bytes, PeekState::Found("www.example.org"));
     for count in 0..bytes.len() {
         check(&bytes[..count], PeekState::NeedMore);
     }
-    // What follows is said with other keys: early data, for one.
+    // Bytes that follow use other keys: early data, for one.
     check(&[&bytes[..], &[23, 3, 3, 0, 1, 0]].concat(), PeekState::Found("www.example.org"));
 }
 
 #[test]
-fn a_hello_can_come_in_many_records() {
+fn hello_in_many_records_is_read() {
     let message = message(&[extension(21, &[0; 40_000]), sni(&[name_entry(b"a.example")])]);
     check(&records(&message, RECORD), PeekState::Found("a.example"));
     check(&records(&message, 100), PeekState::Found("a.example"));
@@ -82,13 +82,13 @@ fn a_hello_can_come_in_many_records() {
 }
 
 #[test]
-fn what_hides_a_name_is_refused_even_beside_the_right_one() {
+fn ech_is_refused_even_with_the_right_name() {
     for kind in [0xfe0d, 0xfe08, 0xffce] {
         let bytes = hello(&[sni(&[name_entry(b"a.example")]), extension(kind, &[0; 200])]);
         check(&bytes, PeekState::Refused(PeekError::HiddenName));
     }
     check(&hello(&[extension(0xfe0d, &[])]), PeekState::Refused(PeekError::HiddenName));
-    // Random kinds that browsers throw in mean nothing.
+    // GREASE extensions mean nothing.
     check(
         &hello(&[extension(0xfafa, &[0]), sni(&[name_entry(b"a.example")])]),
         PeekState::Found("a.example"),
@@ -96,7 +96,7 @@ fn what_hides_a_name_is_refused_even_beside_the_right_one() {
 }
 
 #[test]
-fn there_is_exactly_one_name() {
+fn hello_needs_exactly_one_name() {
     check(&hello(&[]), PeekState::Refused(PeekError::NoName));
     check(&hello(&[extension(10, &[])]), PeekState::Refused(PeekError::NoName));
     let entry = name_entry(b"a.example");
@@ -124,14 +124,14 @@ fn there_is_exactly_one_name() {
 }
 
 #[test]
-fn a_hello_from_before_extensions_has_no_name() {
+fn hello_without_extensions_has_no_name() {
     let body = [&[3, 0][..], &[7; 32], &[0], &[0, 2, 0, 10], &[1, 0]].concat();
     let message = [&[CLIENT_HELLO, 0, 0, body.len() as u8], &body[..]].concat();
     check(&records(&message, RECORD), PeekState::Refused(PeekError::NoName));
 }
 
 #[test]
-fn what_is_not_tls_is_refused_at_once() {
+fn other_protocols_are_refused_at_once() {
     check(b"G", PeekState::Refused(PeekError::NotTls));
     check(&[23, 3, 3], PeekState::Refused(PeekError::NotTls));
     check(&[0x80, 0x2e, 1, 0, 2], PeekState::Refused(PeekError::Ssl2));
@@ -140,20 +140,20 @@ fn what_is_not_tls_is_refused_at_once() {
 }
 
 #[test]
-fn records_and_messages_that_nobody_writes_are_refused() {
+fn malformed_hello_is_refused() {
     let bytes = named("a.example");
     let changed = |at: usize, byte: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = byte;
         bytes
     };
-    // Version, length, kind of message, length of the session's name.
+    // Version, length, message type, length of the session id.
     for (at, byte) in [(1, 2), (5, 2), (43, 33)] {
         check(&changed(at, byte), PeekState::Refused(PeekError::BadHello));
     }
     check(&[HANDSHAKE, 3, 1, 0, 0], PeekState::Refused(PeekError::BadHello));
     check(&[HANDSHAKE, 3, 1, 0x40, 1], PeekState::Refused(PeekError::BadHello));
-    // Something between two records of it, and something behind it in its last one.
+    // Data between two records, and behind the message in its last record.
     let parts = records(&message(&[sni(&[name_entry(b"a.example")])]), 60);
     check(
         &[&parts[..65], &[21, 3, 1, 0, 2, 1, 0], &parts[65..]].concat(),
@@ -165,27 +165,27 @@ fn records_and_messages_that_nobody_writes_are_refused() {
         &records(&trailing, RECORD)[..5 + trailing.len() - 1],
         PeekState::Refused(PeekError::BadHello),
     );
-    // A part of it that says to be something else, and something behind the extensions.
+    // A part with another record type, and data behind the extensions.
     let mut disguised = parts.clone();
     disguised[65] = 23;
     check(&disguised, PeekState::Refused(PeekError::BadHello));
     let mut behind = [&message(&[sni(&[name_entry(b"a.example")])])[..], &[0]].concat();
     behind[3] += 1;
     check(&records(&behind, RECORD), PeekState::Refused(PeekError::BadHello));
-    // An extension that goes on behind the others, a list that goes on behind its extension.
+    // An extension longer than the list, and a list longer than its extension.
     check(&hello(&[extension(10, &[])[..3].to_vec()]), PeekState::Refused(PeekError::BadHello));
     check(&hello(&[extension(SERVER_NAME, &[0, 9, 0])]), PeekState::Refused(PeekError::BadHello));
     check(&hello(&[extension(SERVER_NAME, &[])]), PeekState::Refused(PeekError::BadHello));
 }
 
 #[test]
-fn it_has_an_end() {
+fn too_long_hello_is_refused() {
     let long = |bytes: usize| {
         (0..bytes.div_ceil(60_000))
             .map(|kind| extension(100 + kind as u16, &vec![0; bytes.min(60_000)]))
             .collect::<Vec<_>>()
     };
-    // Announced as too long, and too long for its many small records.
+    // Declared too long, and too long for its many small records.
     let mut announced = hello(&[]);
     announced[6] = 1;
     check(&announced[..9], PeekState::Refused(PeekError::TooLong));
@@ -197,7 +197,7 @@ fn it_has_an_end() {
 
 proptest! {
     #[test]
-    fn pieces_make_no_difference(
+    fn result_does_not_depend_on_splits(
         name in "[a-z]{1,9}\\.example",
         most in 1..300_usize,
         change in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),

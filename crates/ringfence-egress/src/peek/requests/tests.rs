@@ -6,7 +6,7 @@ fn dialed() -> HostName {
     HostName::new("a.example").unwrap()
 }
 
-/// Shows `bytes` as a queue that grows at each of `cuts`: how much went out, and how it ended.
+/// Shows `bytes` as a queue that grows at each of `cuts`; returns the result.
 fn drive(bytes: &[u8], cuts: &[usize]) -> CheckedPieces {
     let mut cuts: Vec<usize> =
         cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
@@ -30,7 +30,7 @@ fn all(text: &str) {
     check(text, text.len(), RequestNext::More);
 }
 
-/// `good` goes out and `bad` does not.
+/// `good` is sent and `bad` is not.
 #[track_caller]
 fn cut(good: &str, bad: &str, objection: PeekError) {
     check(&format!("{good}{bad}"), good.len(), RequestNext::Refused(objection));
@@ -51,19 +51,19 @@ fn other() -> PeekError {
 }
 
 #[test]
-fn every_request_is_looked_at() {
+fn every_request_is_checked() {
     all(&format!("{GET}{GET}{}xxx{GET}", post(3)));
     cut("", OTHER, other());
     cut(&format!("{GET}{GET}"), OTHER, other());
-    // Nothing goes out of a head that is not whole.
+    // Nothing of an incomplete head is sent.
     check(&format!("{GET}GET / HT"), GET.len(), RequestNext::More);
     all("GET / HTTP/1.1\r\nHost: A.EXAMPLE.:80\r\n\r\n");
     cut("", "GET / HTTP/1.1\r\nHost: a.example:81\r\n\r\n", PeekError::OtherPort(81));
 }
 
 #[test]
-fn a_body_ends_where_it_says() {
-    // What looks like a request is a body, and what looks like a body is a request.
+fn body_ends_at_its_declared_length() {
+    // A body can look like a request, and a request like a body.
     all(&format!("{}{OTHER}", post(OTHER.len())));
     cut(
         &format!("{}{}", post(OTHER.len() - 1), &OTHER[..OTHER.len() - 1]),
@@ -78,7 +78,7 @@ fn a_body_ends_where_it_says() {
 }
 
 #[test]
-fn chunks_that_can_be_read_in_two_ways_are_refused() {
+fn ambiguous_chunks_are_refused() {
     for bad in [
         "3;x=y\r\nabc",
         "3 \r\nabc",
@@ -101,7 +101,7 @@ fn chunks_that_can_be_read_in_two_ways_are_refused() {
 }
 
 #[test]
-fn a_body_can_be_carried_unseen() {
+fn body_can_be_sent_unseen() {
     let mut requests = RequestFollower::new(dialed(), 80);
     let head = post(1000);
     assert_eq!(
@@ -109,7 +109,7 @@ fn a_body_can_be_carried_unseen() {
         CheckedPieces { clear: head.len(), next: RequestNext::More }
     );
     assert_eq!(requests.body_left(), 1000);
-    requests.carried(999);
+    requests.skip_body(999);
     let rest = format!("x{OTHER}");
     assert_eq!(
         requests.check(rest.as_bytes()),
@@ -118,10 +118,9 @@ fn a_body_can_be_carried_unseen() {
     assert_eq!(requests.body_left(), 0);
 }
 
-/// What becomes of the connection when the server says `said` to a first request that wants it to
-/// become something else.
+/// Asserts the next step after the server sends `response` to a first request with an upgrade.
 #[track_caller]
-fn upgraded(said: &str, expect: &RequestNext) {
+fn upgraded(response: &str, expect: &RequestNext) {
     for piece in [1, 7, 1000] {
         let mut requests = RequestFollower::new(dialed(), 80);
         assert!(requests.wants_answer());
@@ -130,16 +129,16 @@ fn upgraded(said: &str, expect: &RequestNext) {
             requests.check(text.as_bytes()),
             CheckedPieces { clear: UPGRADE.len(), next: RequestNext::Answer }
         );
-        for bytes in said.as_bytes().chunks(piece) {
-            requests.answer(bytes);
+        for bytes in response.as_bytes().chunks(piece) {
+            requests.feed_response(bytes);
         }
-        assert_eq!(requests.check(OTHER.as_bytes()).next, *expect, "{said}");
-        assert_eq!(requests.wants_answer(), *expect == RequestNext::Answer, "{said}");
+        assert_eq!(requests.check(OTHER.as_bytes()).next, *expect, "{response}");
+        assert_eq!(requests.wants_answer(), *expect == RequestNext::Answer, "{response}");
     }
 }
 
 #[test]
-fn a_connection_becomes_something_else_only_if_the_server_agrees() {
+fn upgrade_needs_the_servers_agreement() {
     upgraded("HTTP/1.1 101 Switching Protocols\r\n", &RequestNext::Opaque);
     upgraded(
         "HTTP/1.1 103 Early\r\nLink: HTTP/1.1 101\r\n\r\nHTTP/1.1 101 \r\n",
@@ -147,20 +146,20 @@ fn a_connection_becomes_something_else_only_if_the_server_agrees() {
     );
     upgraded("HTTP/1.1 10", &RequestNext::Answer);
     upgraded("HTTP/1.1 100 Continue\r\n\r\n", &RequestNext::Answer);
-    for said in [
+    for response in [
         "HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 101 \r\n",
         "HTTP/1.1 400 x",
         "HTTP/1.1 100 \r\n\r\nHTTP/1.1 404 x",
         "SSH-2.0-x 101\r\n",
     ] {
-        upgraded(said, &RequestNext::Refused(other()));
+        upgraded(response, &RequestNext::Refused(other()));
     }
     let endless = format!("HTTP/1.1 100 {}", "x".repeat(ANSWER));
     upgraded(&endless, &RequestNext::Refused(other()));
 }
 
 #[test]
-fn only_the_first_request_can_change_the_connection() {
+fn only_the_first_request_can_upgrade() {
     let mut requests = RequestFollower::new(dialed(), 80);
     let text = format!("{GET}{UPGRADE}");
     assert_eq!(
@@ -168,22 +167,22 @@ fn only_the_first_request_can_change_the_connection() {
         CheckedPieces { clear: text.len(), next: RequestNext::More }
     );
     assert!(!requests.wants_answer());
-    requests.answer(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+    requests.feed_response(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
     assert_eq!(requests.check(b"\x81\x05hello").next, RequestNext::Refused(PeekError::NotHttp));
 
-    // Nor one that was answered before it was made.
+    // Nor a request that was answered before it was made.
     let mut requests = RequestFollower::new(dialed(), 80);
-    requests.answer(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+    requests.feed_response(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
     assert_eq!(requests.check(UPGRADE.as_bytes()).next, RequestNext::More);
     assert_eq!(requests.check(OTHER.as_bytes()).next, RequestNext::Refused(other()));
 }
 
 #[test]
-fn http2_is_not_what_a_connection_becomes() {
+fn upgrade_to_http2_is_refused() {
     let h2c = UPGRADE.replace("websocket", "h2c");
     let mut requests = RequestFollower::new(dialed(), 80);
     assert_eq!(requests.check(h2c.as_bytes()).next, RequestNext::More);
-    requests.answer(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+    requests.feed_response(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
     assert_eq!(
         requests.check(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").next,
         RequestNext::Refused(PeekError::Http2)
@@ -191,12 +190,12 @@ fn http2_is_not_what_a_connection_becomes() {
 }
 
 #[test]
-fn an_upgrade_is_answered_after_its_body() {
+fn upgrade_is_answered_after_its_body() {
     let text =
         UPGRADE.replacen("GET", "POST", 1).replace("\r\n\r\n", "\r\nContent-Length: 5\r\n\r\n");
     let mut requests = RequestFollower::new(dialed(), 80);
     assert_eq!(requests.check(format!("{text}ab").as_bytes()).next, RequestNext::More);
-    requests.answer(b"HTTP/1.1 101 \r\n\r\n");
+    requests.feed_response(b"HTTP/1.1 101 \r\n\r\n");
     assert_eq!(
         requests.check(b"cdeanything"),
         CheckedPieces { clear: 11, next: RequestNext::Opaque }
@@ -221,10 +220,10 @@ fn request(host: &'static str) -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// All that is for the host goes out, whatever is in the bodies, and nothing from the first
-    /// byte on of what is for another.
+    /// Requests for the host are sent with any body, and nothing from the first byte for another
+    /// host.
     #[test]
-    fn exactly_what_is_for_the_host_goes_out(
+    fn exactly_the_requests_for_the_host_are_sent(
         good in prop::collection::vec(request("a.example"), 0..5),
         bad in prop::option::of(request("b.example")),
         after in prop::collection::vec(request("a.example"), 0..2),
@@ -240,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_make_no_difference(
+    fn result_does_not_depend_on_splits(
         requests in prop::collection::vec(request("a.example"), 1..4),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
         cuts in prop::collection::vec(any::<usize>(), 0..10),

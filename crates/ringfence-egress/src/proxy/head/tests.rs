@@ -18,7 +18,7 @@ fn check_bad(text: &str, why: &str) {
 }
 
 #[test]
-fn a_tunnel() {
+fn connect_is_parsed() {
     for (text, host) in [
         (
             "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nProxy-Authorization: Basic eA==\r\n\r\n",
@@ -37,7 +37,7 @@ fn a_tunnel() {
 }
 
 #[test]
-fn a_request_is_written_anew() {
+fn request_head_is_rewritten() {
     let (host, port, head, body) = request(
         "POST http://a.example:8080/x?y=1 HTTP/1.1\r\nHost: a.example:8080\r\nProxy-Connection: keep-alive\r\nConnection: X-Hop, keep-alive\r\n\
          x-hop: 1\r\nAccept:  */*\t\r\nUpgrade: h2c\r\nProxy-Authorization: Basic eA==\r\nContent-Length: 5\r\nTE: trailers\r\n\r\n",
@@ -50,7 +50,7 @@ fn a_request_is_written_anew() {
 }
 
 #[test]
-fn targets_in_absolute_form() {
+fn absolute_targets_are_parsed() {
     for (target, first, host) in [
         ("http://a.example", "GET / HTTP/1.1\r\nHost: a.example\r\n", "a.example"),
         ("HTTP://a.example:80/", "GET / HTTP/1.1\r\nHost: a.example\r\n", "a.example:80"),
@@ -63,7 +63,7 @@ fn targets_in_absolute_form() {
 }
 
 #[test]
-fn chunks() {
+fn chunked_body_is_recognized() {
     let (_, _, head, body) =
         request("POST http://a/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     assert_eq!(body, BodyFraming::Chunks);
@@ -71,7 +71,7 @@ fn chunks() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused() {
+fn ambiguous_head_is_rejected() {
     let with = |fields: &str| format!("GET http://a/ HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
     check_bad(&with("Host: a"), "two hosts");
     check_bad(&with("Content-Length: 1\r\nContent-Length: 1"), "two lengths");
@@ -104,7 +104,7 @@ fn what_could_be_read_in_two_ways_is_refused() {
 }
 
 #[test]
-fn first_lines_that_are_none() {
+fn invalid_request_lines_are_rejected() {
     for line in [
         "",
         "GET",

@@ -18,19 +18,18 @@ fn inlet() -> LoopbackInlet {
 }
 
 fn soon() -> DialPatience<'static> {
-    DialPatience::until(Instant::now() + LIMIT)
+    DialPatience::until(Instant::now() + CONNECT_LIMIT)
 }
 
-/// A socket that hears only what may still pass 255 routers, and a machine's own words begin with
-/// 64: it never gets an answer.
-fn deaf() -> OwnedFd {
+/// A socket that never gets an answer: `IP_MINTTL` 255 drops loopback replies, which have TTL 64.
+fn unanswered() -> OwnedFd {
     const IP_MINTTL: i32 = 21;
     let caller = socket(AddressFamily::INET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
     set_option(caller.as_fd(), 0, IP_MINTTL, &255_i32.to_ne_bytes()).unwrap();
     caller
 }
 
-/// Waits until `caller` is about to be connected.
+/// Waits until `caller` is connecting.
 fn begun(caller: &OwnedFd) {
     while name_of(caller.as_fd()).unwrap().port() == 0 {
         thread::yield_now();
@@ -41,12 +40,13 @@ fn socket(family: AddressFamily, flags: SocketFlags) -> OwnedFd {
     socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)).unwrap()
 }
 
-/// Asserts that both ends are each other's.
+/// Asserts that both ends belong to each other.
 #[track_caller]
 fn check(inlet: &LoopbackInlet, caller: OwnedFd) {
     let other = inlet.connect(caller.as_fd(), &|| true).unwrap();
-    let door = SocketAddr::try_from(rustix::net::getpeername(&caller).unwrap().unwrap()).unwrap();
-    assert_eq!(connect(&caller, &door), Err(Errno::ISCONN));
+    let listener_address =
+        SocketAddr::try_from(rustix::net::getpeername(&caller).unwrap().unwrap()).unwrap();
+    assert_eq!(connect(&caller, &listener_address), Err(Errno::ISCONN));
     let (caller, other) = (TcpStream::from(caller), TcpStream::from(other));
     assert_eq!(plain(caller.local_addr().unwrap()), plain(other.peer_addr().unwrap()));
     caller.set_nonblocking(false).unwrap();
@@ -54,14 +54,14 @@ fn check(inlet: &LoopbackInlet, caller: OwnedFd) {
     for (from, to) in [(&caller, &other), (&other, &caller)] {
         let (mut from, mut to) = (from, to);
         from.write_all(b"word").unwrap();
-        let mut said = [0; 4];
-        to.read_exact(&mut said).unwrap();
-        assert_eq!(&said, b"word");
+        let mut received = [0; 4];
+        to.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"word");
     }
 }
 
 #[test]
-fn sockets_of_all_kinds_get_in() {
+fn every_socket_kind_is_connected() {
     let inlet = inlet();
     for family in [AddressFamily::INET, AddressFamily::INET6] {
         for flags in [SocketFlags::CLOEXEC, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK] {
@@ -82,13 +82,13 @@ fn sockets_of_all_kinds_get_in() {
 }
 
 #[test]
-fn without_ipv6_there_is_a_way_for_callers_of_it() {
+fn ipv6_caller_connects_without_ipv6_listener() {
     let inlet = LoopbackInlet::new(TcpListener::bind("127.0.0.1:0").unwrap(), None).unwrap();
     check(&inlet, socket(AddressFamily::INET6, SocketFlags::CLOEXEC));
 }
 
 #[test]
-fn what_is_in_use_stays_as_it_is() {
+fn socket_in_use_stays_unchanged() {
     let inlet = inlet();
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
     let connected = TcpStream::connect(elsewhere.local_addr().unwrap()).unwrap();
@@ -106,7 +106,7 @@ fn what_is_in_use_stays_as_it_is() {
 }
 
 #[test]
-fn options_and_flags_stay_the_owners() {
+fn socket_options_and_flags_stay_unchanged() {
     let inlet = inlet();
     for flags in [SocketFlags::CLOEXEC, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK] {
         let caller = socket(AddressFamily::INET, flags);
@@ -117,28 +117,28 @@ fn options_and_flags_stay_the_owners() {
 }
 
 #[test]
-fn strangers_at_the_door_are_turned_away() {
+fn unexpected_connection_is_closed() {
     let inlet = inlet();
-    let door = inlet.v4.listener.local_addr().unwrap();
-    let mut before = TcpStream::connect(door).unwrap();
+    let listener_address = inlet.v4.listener.local_addr().unwrap();
+    let mut before = TcpStream::connect(listener_address).unwrap();
     before.write_all(b"let me in").unwrap();
     check(&inlet, socket(AddressFamily::INET, SocketFlags::CLOEXEC));
     assert!(matches!(before.read(&mut [0; 8]), Ok(0) | Err(_)));
 }
 
 #[test]
-fn one_who_came_first_is_not_taken_for_the_caller() {
+fn earlier_connection_is_not_taken_for_the_caller() {
     let inlet = inlet();
-    for (door, family) in
+    for (inlet_listener, family) in
         [(&inlet.v4, AddressFamily::INET), (inlet.v6.as_ref().unwrap(), AddressFamily::INET6)]
     {
-        let at = door.listener.local_addr().unwrap();
+        let at = inlet_listener.listener.local_addr().unwrap();
         let caller = socket(family, SocketFlags::CLOEXEC);
-        // They come after the door was cleared, and before the caller.
-        let mut hall = door.hall();
+        // They connect after the queue was emptied and before the caller.
+        let mut queue = inlet_listener.queue();
         let _strangers: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(at).unwrap()).collect();
-        let mine = hall.announce(caller.as_fd(), at).unwrap();
-        let other = door.wait(hall, caller.as_fd(), mine, &soon()).unwrap();
+        let address = queue.expect(caller.as_fd(), at).unwrap();
+        let other = inlet_listener.wait(queue, caller.as_fd(), address, &soon()).unwrap();
         assert_eq!(
             TcpStream::from(other).peer_addr().unwrap(),
             TcpStream::from(caller).local_addr().unwrap()
@@ -147,50 +147,50 @@ fn one_who_came_first_is_not_taken_for_the_caller() {
 }
 
 #[test]
-fn one_who_left_is_not_taken_for_one_who_came() {
+fn dead_connection_with_same_address_is_not_taken() {
     let inlet = inlet();
-    let door = inlet.v4.listener.local_addr().unwrap();
-    // It says something, breaks off, and leaves its port to the caller's socket.
+    let listener_address = inlet.v4.listener.local_addr().unwrap();
+    // It sends, resets, and leaves its port to the caller's socket.
     let gone = socket(AddressFamily::INET, SocketFlags::CLOEXEC);
     sockopt::set_socket_reuseaddr(&gone, true).unwrap();
     rustix::net::bind(&gone, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
     let port = name_of(gone.as_fd()).unwrap();
-    rustix::net::connect(&gone, &door).unwrap();
+    rustix::net::connect(&gone, &listener_address).unwrap();
     TcpStream::from(gone.try_clone().unwrap()).write_all(b"forged").unwrap();
     sockopt::set_socket_linger(&gone, Some(Duration::ZERO)).unwrap();
     drop(gone);
     let caller = socket(AddressFamily::INET, SocketFlags::CLOEXEC);
     rustix::net::bind(&caller, &port).unwrap();
-    let mut hall = inlet.v4.hall();
-    let mine = hall.announce(caller.as_fd(), door).unwrap();
-    let other = inlet.v4.wait(hall, caller.as_fd(), mine, &soon()).unwrap();
+    let mut queue = inlet.v4.queue();
+    let address = queue.expect(caller.as_fd(), listener_address).unwrap();
+    let other = inlet.v4.wait(queue, caller.as_fd(), address, &soon()).unwrap();
     TcpStream::from(caller).write_all(b"honest").unwrap();
-    let mut said = [0; 6];
+    let mut received = [0; 6];
     let mut other = TcpStream::from(other);
     other.set_nonblocking(false).unwrap();
-    other.read_exact(&mut said).unwrap();
-    assert_eq!(&said, b"honest");
+    other.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"honest");
 }
 
 #[test]
-fn a_flood_of_strangers_keeps_nobody_out_for_good() {
+fn flood_of_unexpected_connections_does_not_block_callers() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 16).unwrap();
     let inlet = LoopbackInlet::new(listener, None).unwrap();
-    let door = inlet.v4.listener.local_addr().unwrap();
+    let listener_address = inlet.v4.listener.local_addr().unwrap();
     let done = Arc::new(AtomicBool::new(false));
-    let knocks = Arc::new(AtomicUsize::new(0));
+    let connects = Arc::new(AtomicUsize::new(0));
     let flood: Vec<_> = (0..2)
         .map(|_| {
-            let (done, knocks) = (Arc::clone(&done), Arc::clone(&knocks));
+            let (done, connects) = (Arc::clone(&done), Arc::clone(&connects));
             thread::spawn(move || {
                 let mut kept = std::collections::VecDeque::new();
                 while !done.load(Ordering::Relaxed) {
-                    let stranger =
+                    let other_client =
                         socket(AddressFamily::INET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
-                    let _ = rustix::net::connect(&stranger, &door);
-                    knocks.fetch_add(1, Ordering::Relaxed);
-                    kept.push_back(stranger);
+                    let _ = rustix::net::connect(&other_client, &listener_address);
+                    connects.fetch_add(1, Ordering::Relaxed);
+                    kept.push_back(other_client);
                     if kept.len() > 64 {
                         let oldest = kept.pop_front().unwrap();
                         let _ = sockopt::set_socket_linger(&oldest, Some(Duration::ZERO));
@@ -199,8 +199,8 @@ fn a_flood_of_strangers_keeps_nobody_out_for_good() {
             })
         })
         .collect();
-    // The door is crowded before the first of ours comes.
-    while knocks.load(Ordering::Relaxed) < 200 {
+    // The queue is full before the first caller.
+    while connects.load(Ordering::Relaxed) < 200 {
         thread::yield_now();
     }
     let mut got_in = 0;
@@ -212,9 +212,9 @@ fn a_flood_of_strangers_keeps_nobody_out_for_good() {
                 assert_eq!(caller.local_addr().unwrap(), other.peer_addr().unwrap());
                 other.set_nonblocking(false).unwrap();
                 caller.write_all(b"mine").unwrap();
-                let mut said = [0; 4];
-                other.read_exact(&mut said).unwrap();
-                assert_eq!(&said, b"mine");
+                let mut received = [0; 4];
+                other.read_exact(&mut received).unwrap();
+                assert_eq!(&received, b"mine");
                 got_in += 1;
             }
             Err(error) => assert_eq!(error.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error())),
@@ -226,15 +226,15 @@ fn a_flood_of_strangers_keeps_nobody_out_for_good() {
 }
 
 #[test]
-fn those_who_never_come_keep_nobody_else_waiting() {
+fn connect_that_never_arrives_does_not_delay_others() {
     let inlet = inlet();
-    let deaf: Vec<OwnedFd> = (0..3).map(|_| deaf()).collect();
+    let unanswered: Vec<OwnedFd> = (0..3).map(|_| unanswered()).collect();
     thread::scope(|scope| {
-        let waiting: Vec<_> = deaf
+        let waiting: Vec<_> = unanswered
             .iter()
             .map(|caller| scope.spawn(|| inlet.connect(caller.as_fd(), &|| true)))
             .collect();
-        deaf.iter().take(1).for_each(begun);
+        unanswered.iter().take(1).for_each(begun);
         check(&inlet, socket(AddressFamily::INET, SocketFlags::CLOEXEC));
         assert!(waiting.iter().all(|thread| !thread.is_finished()), "they were waited for first");
         for thread in waiting {
@@ -244,18 +244,19 @@ fn those_who_never_come_keep_nobody_else_waiting() {
             );
         }
     });
-    // What was begun is undone.
+    // The begun connect is undone.
     assert!(
-        deaf.iter()
+        unanswered
+            .iter()
             .all(|caller| name_of(caller.as_fd()).is_ok_and(|name| name.ip().is_unspecified()))
     );
-    assert!(inlet.v4.hall().awaited.is_empty());
+    assert!(inlet.v4.queue().awaited.is_empty());
 }
 
 #[test]
-fn whoever_is_gone_is_not_waited_for() {
+fn cancelled_caller_is_not_waited_for() {
     let inlet = inlet();
-    let (caller, is_there) = (deaf(), AtomicBool::new(true));
+    let (caller, is_there) = (unanswered(), AtomicBool::new(true));
     thread::scope(|scope| {
         let waiting =
             scope.spawn(|| inlet.connect(caller.as_fd(), &|| is_there.load(Ordering::SeqCst)));
@@ -269,7 +270,7 @@ fn whoever_is_gone_is_not_waited_for() {
 }
 
 #[test]
-fn many_at_once_get_each_their_own() {
+fn concurrent_callers_get_their_own_ends() {
     let inlet = inlet();
     thread::scope(|scope| {
         for _ in 0..8 {

@@ -1,41 +1,43 @@
-//! The head of an answer: how its body ends, and how it is passed on.
+//! Response heads: the framing of the body, and the head to pass on.
 
 use super::{ResponseKind, Unreadable};
 
-/// What the head of an answer says.
+/// A parsed response head.
 pub(super) struct Head<'a> {
     lines: Vec<&'a [u8]>,
-    pub(super) body: Body,
+    pub(super) body: ResponseFraming,
 }
 
-/// What follows a head.
+/// Body that follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Body {
-    /// The answer itself (after `100`, `103`).
+pub(super) enum ResponseFraming {
+    /// The final response (after `100`, `103`).
     Later,
     None,
     Length(u64),
     Chunked,
-    /// It ends with the connection.
+    /// Ends with the connection.
     Endless,
     /// Another protocol.
     Changed,
 }
 
 impl<'a> Head<'a> {
-    /// Reads the whole head of an answer to a request of this `kind`.
+    /// Parses the complete head of a response to a request of this `kind`.
     pub(super) fn read(text: &'a [u8], kind: ResponseKind) -> Result<Self, Unreadable> {
-        let mut head =
-            Self { lines: text.split_inclusive(|byte| *byte == b'\n').collect(), body: Body::None };
+        let mut head = Self {
+            lines: text.split_inclusive(|byte| *byte == b'\n').collect(),
+            body: ResponseFraming::None,
+        };
         head.body = match (head.status()?, kind) {
             (101, _) if head.values("upgrade").any(|value| is_http(&value)) => {
                 return Err(Unreadable(
-                    "it goes on in HTTP/2, in which a secret could not be found",
+                    "it switches to HTTP/2, where ringfence cannot find secrets",
                 ));
             }
-            (101, _) => Body::Changed,
-            (100..200, _) => Body::Later,
-            (204 | 304, _) | (_, ResponseKind::Head) => Body::None,
+            (101, _) => ResponseFraming::Changed,
+            (100..200, _) => ResponseFraming::Later,
+            (204 | 304, _) | (_, ResponseKind::Head) => ResponseFraming::None,
             _ => head.framing()?,
         };
         Ok(head)
@@ -54,7 +56,7 @@ impl<'a> Head<'a> {
             .ok_or(Unreadable("its answer is not HTTP/1"))
     }
 
-    /// The values of a header, in small letters, one by one.
+    /// Values of a header, in lower case.
     fn values(&self, name: &str) -> impl Iterator<Item = String> {
         let fields = self.lines.iter().skip(1).filter_map(|line| {
             line.iter().position(|byte| *byte == b':').map(|at| line.split_at(at))
@@ -69,40 +71,40 @@ impl<'a> Head<'a> {
         words.into_iter().filter(|word| !word.is_empty())
     }
 
-    fn framing(&self) -> Result<Body, Unreadable> {
+    fn framing(&self) -> Result<ResponseFraming, Unreadable> {
         if self.values("content-encoding").any(|coding| coding != "identity") {
             return Err(Unreadable(
-                "it compressed its answer, though it was asked not to, and a secret could not be found in it",
+                "it compressed its answer despite `Accept-Encoding: identity`, so secrets in it cannot be found",
             ));
         }
         let codings: Vec<String> =
             self.values("transfer-encoding").filter(|coding| coding != "identity").collect();
         match codings.as_slice() {
             [] => {}
-            [coding] if coding == "chunked" => return Ok(Body::Chunked),
-            _ => return Err(Unreadable("its answer is encoded in a way that is not understood")),
+            [coding] if coding == "chunked" => return Ok(ResponseFraming::Chunked),
+            _ => return Err(Unreadable("its transfer encoding is not supported")),
         }
         let mut lengths: Vec<String> = self.values("content-length").collect();
         lengths.dedup();
         match lengths.as_slice() {
-            [] => Ok(Body::Endless),
+            [] => Ok(ResponseFraming::Endless),
             [length] if length.bytes().all(|byte| byte.is_ascii_digit()) => match length.parse() {
-                Ok(0) => Ok(Body::None),
-                Ok(length) => Ok(Body::Length(length)),
-                Err(_) => Err(Unreadable("its answer has a length that is no number")),
+                Ok(0) => Ok(ResponseFraming::None),
+                Ok(length) => Ok(ResponseFraming::Length(length)),
+                Err(_) => Err(Unreadable("its `Content-Length` is not a number")),
             },
-            _ => Err(Unreadable("its answer has a length that is no number")),
+            _ => Err(Unreadable("its `Content-Length` is not a number")),
         }
     }
 
-    /// The head as it is passed on: beside chunks, a length means nothing.
+    /// The head to pass on: without `Content-Length` if the body is chunked.
     pub(super) fn write(&self) -> Vec<u8> {
         let is_length = |line: &&[u8]| {
             line.iter()
                 .position(|byte| *byte == b':')
                 .is_some_and(|at| is_content_length(&line[..at]))
         };
-        let drops = |line: &&[u8]| self.body == Body::Chunked && is_length(line);
+        let drops = |line: &&[u8]| self.body == ResponseFraming::Chunked && is_length(line);
         self.lines.iter().copied().filter(|line| !drops(line)).collect::<Vec<_>>().concat()
     }
 }
@@ -111,7 +113,7 @@ fn is_content_length(name: &[u8]) -> bool {
     name.trim_ascii().eq_ignore_ascii_case(b"content-length")
 }
 
-/// Whether a protocol is HTTP again, of a version whose framing is not taken off here.
+/// True for an HTTP version whose framing is not parsed here.
 fn is_http(protocol: &str) -> bool {
     protocol.starts_with("h2") || protocol.starts_with("http/") || protocol.starts_with("spdy")
 }

@@ -11,7 +11,7 @@ fn answers(kinds: &[ResponseKind]) -> ResponseFollower {
     answers
 }
 
-/// What is passed on of what is `said` in pieces, and why nothing more is.
+/// Output for input in pieces, and the reason for a block.
 fn passed<'a>(
     kinds: &[ResponseKind],
     pieces: impl Iterator<Item = &'a [u8]>,
@@ -20,7 +20,7 @@ fn passed<'a>(
     let mut out = Pieces::default();
     let mut why = None;
     for piece in pieces {
-        if let Err(unreadable) = answers.hear(piece, &mut out) {
+        if let Err(unreadable) = answers.feed(piece, &mut out) {
             why = Some(unreadable);
             break;
         }
@@ -29,21 +29,21 @@ fn passed<'a>(
     (String::from_utf8(out.0.concat()).unwrap(), why, answers)
 }
 
-/// How many answers end in what is said, and that it is passed on as it is, however it is cut.
+/// Asserts that `ends` responses end in the input, and that it is passed on unchanged in any split.
 #[track_caller]
-fn check(kinds: &[ResponseKind], said: &str, ends: usize) {
+fn check(kinds: &[ResponseKind], input: &str, ends: usize) {
     for piece in [1, 7, 1000] {
-        let (out, why, answers) = passed(kinds, said.as_bytes().chunks(piece));
-        assert_eq!((why, answers.asked.len()), (None, kinds.len() - ends), "{said}");
-        assert_eq!(plain(&out), plain(said), "by {piece}");
+        let (out, why, answers) = passed(kinds, input.as_bytes().chunks(piece));
+        assert_eq!((why, answers.expected.len()), (None, kinds.len() - ends), "{input}");
+        assert_eq!(plain(&out), plain(input), "by {piece}");
     }
 }
 
-/// The same without framing.
-fn plain(said: &str) -> String {
-    let (head, mut rest) = said.split_once("\r\n\r\n").unwrap();
+/// The text without chunk framing.
+fn plain(input: &str) -> String {
+    let (head, mut rest) = input.split_once("\r\n\r\n").unwrap();
     if !head.to_ascii_lowercase().contains("chunked") {
-        return said.to_owned();
+        return input.to_owned();
     }
     let mut body = String::new();
     while let Some((line, after)) = rest.split_once("\r\n") {
@@ -58,7 +58,7 @@ fn plain(said: &str) -> String {
 }
 
 #[test]
-fn every_way_to_end_is_known() {
+fn every_body_framing_ends_correctly() {
     check(&TWO, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 No\r\n\r\n", 2);
     check(&[ResponseKind::Head], "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", 1);
     check(&TWO, "HTTP/1.1 100 Go\r\n\r\nHTTP/1.1 200 OK\r\nCONTENT-LENGTH: 0\r\n\r\n", 1);
@@ -72,9 +72,9 @@ fn every_way_to_end_is_known() {
 }
 
 #[test]
-fn an_answer_that_could_hide_a_value_is_not_passed_on() {
+fn response_that_could_hide_a_secret_is_blocked() {
     let head = "HTTP/1.1 200 OK\r\n";
-    for said in [
+    for input in [
         "garbage\r\n\r\n".to_owned(),
         format!("{head}Content-Encoding: gzip\r\n\r\nx"),
         format!("{head}content-encoding: identity, br\r\nContent-Length: 1\r\n\r\nx"),
@@ -85,8 +85,8 @@ fn an_answer_that_could_hide_a_value_is_not_passed_on() {
         "HTTP/1.1 101 Go\r\nUpgrade: h2c\r\n\r\nx".to_owned(),
         "H".repeat(LONGEST + 1),
     ] {
-        let (out, why, answers) = passed(&TWO, said.as_bytes().chunks(1));
-        assert!(out.is_empty() && why.is_some() && answers.is_unbegun(), "{said}");
+        let (out, why, answers) = passed(&TWO, input.as_bytes().chunks(1));
+        assert!(out.is_empty() && why.is_some() && answers.is_before_output(), "{input}");
     }
     for chunks in ["x\r\n", "3\r\nabcd\r\n", "\r\n", "-1\r\n", "fffffffffffffffff\r\n", "3x\r\nabc"]
     {
@@ -99,32 +99,32 @@ fn an_answer_that_could_hide_a_value_is_not_passed_on() {
 }
 
 #[test]
-fn who_waits_is_known() {
+fn quiet_and_unbegun_states_are_known() {
     let (mut answers, mut out) = (answers(&[]), Pieces::default());
     assert!(answers.is_quiet());
     answers.expect(ResponseKind::Other);
     assert!(!answers.is_quiet());
-    answers.hear(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n", &mut out).unwrap();
+    answers.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n", &mut out).unwrap();
     assert!(!answers.is_quiet());
-    answers.hear(b"a", &mut out).unwrap();
+    answers.feed(b"a", &mut out).unwrap();
     assert!(answers.is_quiet());
-    answers.hear(b"H", &mut out).unwrap();
+    answers.feed(b"H", &mut out).unwrap();
     assert!(!answers.is_quiet());
 }
 
 #[test]
-fn pieces_do_not_tell_when_the_host_has_spoken() {
-    let said = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx abc".as_bytes();
-    for cut in [0, said.len() - 5, said.len()] {
+fn piece_lengths_do_not_reveal_timing() {
+    let input = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx abc".as_bytes();
+    for cut in [0, input.len() - 5, input.len()] {
         let (mut answers, mut out) = (answers(&[ResponseKind::Other]), Pieces::default());
-        answers.hear(&said[..cut], &mut out).unwrap();
-        answers.hear(&said[cut..], &mut out).unwrap();
+        answers.feed(&input[..cut], &mut out).unwrap();
+        answers.feed(&input[cut..], &mut out).unwrap();
         assert_eq!(out.iter().last(), Some(&b"abc"[..]), "cut at {cut}");
     }
 }
 
 #[test]
-fn a_length_beside_chunks_is_dropped() {
+fn content_length_of_chunked_response_is_dropped() {
     let (out, why, _) = passed(
         &TWO,
         [
@@ -140,18 +140,18 @@ fn a_length_beside_chunks_is_dropped() {
 }
 
 #[test]
-fn a_value_in_head_or_trailer_is_starred() {
-    let said = format!(
+fn secret_in_head_or_trailer_is_replaced() {
+    let input = format!(
         "HTTP/1.1 103 {VALUE}\r\nLink: {VALUE}\r\n\r\nHTTP/1.1 200 OK\r\nX: {VALUE}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nT: {VALUE}\r\n\r\n"
     );
     for piece in [1, 7, 1000] {
-        let (out, _, answers) = passed(&[ResponseKind::Other], said.as_bytes().chunks(piece));
-        assert_eq!(out, said.replace(VALUE, "**************"));
+        let (out, _, answers) = passed(&[ResponseKind::Other], input.as_bytes().chunks(piece));
+        assert_eq!(out, input.replace(VALUE, "**************"));
         assert!(answers.is_quiet());
     }
 }
 
-/// A body in chunks that are cut at `cuts`.
+/// A body in chunks that are split at `cuts`.
 fn in_chunks(body: &str, cuts: &[usize]) -> String {
     let mut cuts: Vec<usize> =
         cuts.iter().map(|cut| cut % (body.len() + 1)).chain([0, body.len()]).collect();
@@ -167,7 +167,7 @@ fn in_chunks(body: &str, cuts: &[usize]) -> String {
 }
 
 #[test]
-fn a_value_across_two_chunks_is_starred() {
+fn secret_across_two_chunks_is_replaced() {
     let body = format!("Authorization: Bearer {VALUE}\r\n");
     for cut in 0..body.len() {
         let (out, _, answers) =
@@ -179,21 +179,21 @@ fn a_value_across_two_chunks_is_starred() {
 }
 
 proptest! {
-    /// Promise: P138
+    /// Promise: secret-reflection
     #[test]
-    fn a_value_is_starred_in_any_framing_and_any_cut(
+    fn secret_is_replaced_in_any_framing_and_split(
         before in "[a-zA-Z0-9 .-]{0,60}", after in "[a-zA-Z0-9 .-]{0,60}", framing in 0..3_u8,
         chunks in prop::collection::vec(0..200_usize, 0..8), cuts in prop::collection::vec(0..400_usize, 0..8),
     ) {
         let body = format!("{before}|{VALUE}|{after}");
-        let said = match framing {
+        let input = match framing {
             0 => in_chunks(&body, &chunks),
             1 => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()),
             _ => format!("HTTP/1.1 200 OK\r\n\r\n{body}"),
         };
-        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (said.len() + 1)).chain([0, said.len()]).collect();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (input.len() + 1)).chain([0, input.len()]).collect();
         cuts.sort_unstable();
-        let (out, why, _) = passed(&[ResponseKind::Other], cuts.windows(2).map(|two| &said.as_bytes()[two[0]..two[1]]));
+        let (out, why, _) = passed(&[ResponseKind::Other], cuts.windows(2).map(|two| &input.as_bytes()[two[0]..two[1]]));
         prop_assert_eq!(why, None);
         let stars = body.replace(VALUE, "**************");
         prop_assert!(plain(&out).contains(&stars), "{}", out);

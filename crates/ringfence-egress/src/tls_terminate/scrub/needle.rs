@@ -1,11 +1,11 @@
-//! One form of a value, as a host may send it back.
+//! One encoding of a secret, as a host may send it back.
 
 use ringfence_api::base64;
 
-/// The longest way to write one byte: `\u0041`, `&#x41;`, `&quot;`.
+/// Longest escape of one byte: `\u0041`, `&#x41;`, `&quot;`.
 const LONGEST_ESCAPE: usize = 6;
 
-/// One form of a value. Bytes of it may be escaped as in addresses, JSON and HTML.
+/// One encoding of a secret. Its bytes may be escaped as in URLs, JSON and HTML.
 #[derive(Debug)]
 pub(super) struct Needle {
     bytes: Vec<u8>,
@@ -14,18 +14,18 @@ pub(super) struct Needle {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// The value itself, in either case: hosts write headers in small letters.
+    /// The secret itself, case-insensitive: some hosts lower-case headers.
     Plain,
-    /// Its base64, of which only signs are ever escaped.
+    /// Base64; only its symbols are ever escaped.
     Base64,
-    /// Its bytes in hexadecimal digits of either case.
+    /// Hexadecimal, case-insensitive.
     Hex,
 }
 
 impl Needle {
-    /// The value as it is, its digits, and what is sure to be in its base64 of either alphabet,
-    /// whatever stands before and behind it.
-    pub(super) fn of_value(value: &str) -> Vec<Self> {
+    /// All needles of `value`: plain, hexadecimal, and the part of its base64 (both alphabets) that
+    /// does not depend on the neighbouring bytes.
+    pub(super) fn from_value(value: &str) -> Vec<Self> {
         let hex: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
         let mut needles = vec![
             Self { bytes: value.as_bytes().to_vec(), form: Form::Plain },
@@ -34,7 +34,7 @@ impl Needle {
         for before in 0..3 {
             let text = base64(&[&b"   "[..before], value.as_bytes()].concat());
             let text = text.trim_end_matches('=').as_bytes();
-            // Digits that have bits of a neighbour in them may be others.
+            // Digits that share bits with a neighbour can vary.
             let first = (before * 8).div_ceil(6);
             let last = (before + value.len()) * 8 / 6;
             let standard = text[first..last].to_vec();
@@ -57,7 +57,7 @@ impl Needle {
         self.bytes.iter().all(|byte| letter(*byte))
     }
 
-    /// The most bytes that [`Needle::match_at`] can answer.
+    /// Longest result of [`Needle::match_at`].
     pub(super) fn longest_match(&self) -> usize {
         self.bytes.iter().map(|byte| if self.may_escape(*byte) { LONGEST_ESCAPE } else { 1 }).sum()
     }
@@ -73,7 +73,7 @@ impl Needle {
         }
     }
 
-    /// How many of the first `bytes` are this, if they are.
+    /// Length of the match at the start of `bytes`, if there is one.
     pub(super) fn match_at(&self, bytes: &[u8]) -> Option<usize> {
         self.match_by(bytes, |_| None).or_else(|| self.match_by(bytes, unescape))
     }
@@ -89,7 +89,7 @@ impl Needle {
             let escaped = if self.may_escape(*wanted) { unescape(rest) } else { None };
             let (found, length) = match escaped {
                 Some(found) => found,
-                // As forms are sent.
+                // A space in form encoding.
                 None if *wanted == b' ' && rest.first() == Some(&b'+') => (b' ', 1),
                 None => (*rest.first()?, 1),
             };
@@ -117,7 +117,7 @@ impl Needle {
     }
 }
 
-/// The byte that an escape at the beginning of `bytes` stands for, and how long the escape is.
+/// The byte of an escape at the start of `bytes`, and the escape's length.
 fn unescape(bytes: &[u8]) -> Option<(u8, usize)> {
     match bytes {
         [b'%', high, low, ..] => Some((hex(&[*high, *low])?, 3)),
@@ -143,7 +143,7 @@ fn unescape(bytes: &[u8]) -> Option<(u8, usize)> {
     }
 }
 
-/// One or two digits and nothing else.
+/// Parses one or two hexadecimal digits.
 fn hex(digits: &[u8]) -> Option<u8> {
     let plain = digits.iter().all(u8::is_ascii_hexdigit);
     u8::from_str_radix(std::str::from_utf8(digits).ok().filter(|_| plain)?, 16).ok()

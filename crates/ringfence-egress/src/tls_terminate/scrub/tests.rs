@@ -6,7 +6,7 @@ use super::*;
 fn scrubbed(values: &[&str], pieces: &[&str]) -> String {
     let mut scrub = SecretScrubber::new(values.iter().copied());
     let mut passed: Vec<u8> =
-        pieces.iter().flat_map(|piece| scrub.pass(piece.as_bytes())).collect();
+        pieces.iter().flat_map(|piece| scrub.scrub(piece.as_bytes())).collect();
     passed.extend(scrub.release());
     String::from_utf8(passed).unwrap()
 }
@@ -20,7 +20,7 @@ fn check(pieces: &[&str], expect: &str) {
 }
 
 #[test]
-fn a_value_is_found_however_it_is_cut() {
+fn secret_is_found_in_any_split() {
     let text = "x s3cret-value, s3cret-valu, short, aaab-aaab-aaab, s3cret-value-and-more.";
     let expect = "x ************, s3cret-valu, short, a********-aaab, *********************.";
     for cut in 0..text.len() {
@@ -31,7 +31,7 @@ fn a_value_is_found_however_it_is_cut() {
 }
 
 #[test]
-fn a_value_is_found_in_base64() {
+fn secret_is_found_in_base64() {
     for before in ["", "u", "us", "user:", "some:thing"] {
         for text in [
             base64(format!("{before}s3cret-value;").as_bytes()),
@@ -43,7 +43,7 @@ fn a_value_is_found_in_base64() {
     }
 }
 
-/// Every form of `value` that is found, without anything around it.
+/// Every encoding of `value` that is found, without surroundings.
 fn forms(value: &str) -> Vec<String> {
     let each = |write: fn(u8) -> String| value.bytes().map(write).collect::<String>();
     let only = |is_escaped: fn(u8) -> bool, write: fn(u8) -> String| {
@@ -74,11 +74,11 @@ fn forms(value: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_value_is_found_in_other_forms() {
+fn secret_is_found_in_every_encoding() {
     for value in ["s3cret-value", "a/b+c=d?e>f&g", "pass \"word\" \\ <1>", "100%25 sure, %41 too"] {
         for form in forms(value) {
             let passed = scrubbed(&[value], &[&format!("({form})")]);
-            // The last digit of a base64 may be another value's, too.
+            // The last base64 digit may share bits with a neighbour.
             let left = passed.trim_matches(['(', ')', '*']);
             assert!(left.len() <= 1 && passed.len() == form.len() + 2, "{value}: {form}: {passed}");
         }
@@ -87,7 +87,7 @@ fn a_value_is_found_in_other_forms() {
 
 proptest! {
     #[test]
-    fn a_form_is_found_in_any_text_and_however_it_is_cut(
+    fn every_encoding_is_found_in_any_text_and_split(
         before in "[ -~\n]{0,40}", after in "[ -~\n]{0,40}", form in 0..16_usize, cuts in prop::collection::vec(0..400_usize, 0..6),
     ) {
         let value = "Tok3n/with+signs=and.more_of-them~";
@@ -104,11 +104,11 @@ proptest! {
 }
 
 #[test]
-fn what_is_held_does_not_tell_of_the_value() {
-    // Each is of the same kind and length, and one of them begins as the value does.
+fn held_length_does_not_reveal_the_secret() {
+    // Same kind and length each; one of them is a prefix of the secret.
     let held = |text: &str| {
         let mut scrub = SecretScrubber::new(["s3cret-value"].into_iter());
-        text.len() - scrub.pass(text.as_bytes()).len()
+        text.len() - scrub.scrub(text.as_bytes()).len()
     };
     for (one, other) in [
         ("s", "x"),
