@@ -1,8 +1,7 @@
-//! How a record is sealed to the one before it.
+//! The hash chain of the audit log.
 //!
-//! A line ends with `,"seq":N,"previous":"…","hash":"…"}`. The hash is the SHA-256 of all
-//! that stands before `,"hash":`, byte for byte: nobody has to agree on how JSON is written
-//! to check it, and `sha256sum` will do.
+//! A line ends with `,"seq":N,"previous":"…","hash":"…"}`. The hash is the SHA-256 of all bytes
+//! before `,"hash":`, so `sha256sum` can check it without a canonical form of JSON.
 
 use std::fmt;
 
@@ -14,7 +13,7 @@ use ringfence_api::is_hidden;
 
 use crate::record::Record;
 
-/// A SHA-256.
+/// A SHA-256 hash.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordHash(pub [u8; 32]);
 
@@ -24,7 +23,7 @@ pub fn digest(bytes: &[u8]) -> RecordHash {
 }
 
 impl RecordHash {
-    /// From its 64 digits, as [`fmt::Display`] writes them.
+    /// Parses 64 hex digits, as [`fmt::Display`] writes them.
     pub fn parse(text: &str) -> Option<RecordHash> {
         let digits = text.as_bytes();
         let value = |digit: u8| match digit {
@@ -76,26 +75,26 @@ const PREVIOUS: &[u8] = b",\"previous\":\"";
 const HASH: &[u8] = b",\"hash\":\"";
 const END: &[u8] = b"\"}";
 
-/// What a line says of its place in the chain.
+/// The chain fields of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainLink {
-    /// Which record it is, from 1.
+    /// The number of the record, from 1.
     pub seq: u64,
-    /// The hash of the record before it.
+    /// The hash of the previous record.
     pub previous: RecordHash,
-    /// The hash that stands in it.
+    /// The hash in the line.
     pub hash: RecordHash,
-    /// The hash that it has.
+    /// The hash of the line's content.
     pub actual: RecordHash,
 }
 
 impl ChainLink {
-    /// Whether the line is as it was written.
-    pub fn is_whole(&self) -> bool {
+    /// True if the line is unchanged.
+    pub fn is_valid(&self) -> bool {
         self.hash == self.actual
     }
 
-    /// Reads the end of a line, given without its newline; `None` if it is no record's.
+    /// Parses the end of a line without newline; `None` if it is not a record.
     pub fn read(line: &[u8]) -> Option<ChainLink> {
         let rest = line.strip_prefix(b"{").and_then(|_| line.strip_suffix(END))?;
         let (rest, hash) = tail_hash(rest)?;
@@ -115,7 +114,7 @@ fn tail_hash(bytes: &[u8]) -> Option<(&[u8], RecordHash)> {
     Some((rest, RecordHash::parse(std::str::from_utf8(hash).ok()?)?))
 }
 
-/// Writes a record behind `lines` as the one after `previous`; answers its hash.
+/// Appends a record to `lines` as the one after `previous`. Returns its hash.
 pub(crate) fn seal(
     record: &Record,
     seq: u64,
@@ -141,8 +140,8 @@ pub(crate) fn seal(
     hash
 }
 
-/// JSON in which every character shows: whoever looks at a log with `cat` must not have
-/// their terminal steered, nor text turned around, by the name of a file.
+/// JSON with every hidden character escaped: a file name in the log must not control the terminal
+/// or reverse text when the user prints it with `cat`.
 struct EscapedJson;
 
 impl Formatter for EscapedJson {
@@ -177,10 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_its_place() {
+    fn line_holds_its_chain_fields() {
         let line = sealed("x");
         let read = ChainLink::read(line.strip_suffix(b"\n").unwrap()).unwrap();
-        assert!(read.is_whole());
+        assert!(read.is_valid());
         assert_eq!((read.seq, read.previous), (7, digest(b"before")));
         assert_eq!(RecordHash::parse(&read.hash.to_string()), Some(read.hash));
         assert_eq!(
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_of_a_line_counts() {
+    fn any_flipped_bit_breaks_the_hash() {
         let line = sealed("some/file");
         let line = line.strip_suffix(b"\n").unwrap();
         for at in 0..line.len() {
@@ -198,20 +197,20 @@ mod tests {
                 let mut changed = line.to_vec();
                 changed[at] ^= 1 << bit;
                 assert!(
-                    !ChainLink::read(&changed).is_some_and(|read| read.is_whole()),
+                    !ChainLink::read(&changed).is_some_and(|read| read.is_valid()),
                     "byte {at}, bit {bit}"
                 );
             }
             assert!(
-                !ChainLink::read(&line[..at]).is_some_and(|read| read.is_whole()),
+                !ChainLink::read(&line[..at]).is_some_and(|read| read.is_valid()),
                 "cut at {at}"
             );
         }
     }
 
-    /// Promise: P33
+    /// Promise: hostile-log-text
     #[test]
-    fn hostile_text_stays_in_its_line_and_shows() {
+    fn hostile_text_stays_in_one_line_and_is_escaped() {
         let hostile = "a\nb\r\n\0\u{1b}[2J\u{7f}\u{85}\u{9b}31m\u{2028}\u{202e}txt.exe\u{e0041}\",\"seq\":99,\"previous\":\"\\";
         let line = sealed(hostile);
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
@@ -220,6 +219,6 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         assert_eq!(value["target"], hostile);
         assert_eq!(value["seq"], 7);
-        assert!(ChainLink::read(text.as_bytes()).unwrap().is_whole());
+        assert!(ChainLink::read(text.as_bytes()).unwrap().is_valid());
     }
 }

@@ -1,4 +1,4 @@
-//! The directory of the log: ours alone, and never reached or left through a link.
+//! The directory of the log: owned by this user only, and never accessed through a link.
 
 use std::fs::{DirBuilder, File};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,11 +21,11 @@ const NO_LINK: OFlags =
     OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
 impl LogDir {
-    /// Opens it for writing, and makes what is missing.
+    /// Opens it for writing, and creates missing directories.
     ///
-    /// The last two components are ringfence's own; what they stand in is the person's, who
-    /// may have made a link of it.
-    pub(crate) fn make(path: &Path) -> Result<LogDir, AuditError> {
+    /// The last two components belong to ringfence. The directory above belongs to the user, who
+    /// may have made it a link.
+    pub(crate) fn open_for_writing(path: &Path) -> Result<LogDir, AuditError> {
         let own = path.parent().unwrap_or(Path::new("/"));
         let state = own.parent().unwrap_or(Path::new("/"));
         let open = || {
@@ -41,7 +41,7 @@ impl LogDir {
                     .recursive(true)
                     .mode(0o700)
                     .create(state)
-                    .during("make", state)?;
+                    .during("create", state)?;
                 open()
             }
             other => other,
@@ -54,7 +54,7 @@ impl LogDir {
     }
 
     /// Opens it for reading; `None` if there is none.
-    pub(crate) fn find(path: &Path) -> Result<Option<LogDir>, AuditError> {
+    pub(crate) fn open_for_reading(path: &Path) -> Result<Option<LogDir>, AuditError> {
         match rustix::fs::open(path, NO_LINK | OFlags::DIRECTORY, Mode::empty()) {
             Ok(fd) => Ok(Some(LogDir { fd, path: path.to_owned() })),
             Err(Errno::NOENT) => Ok(None),
@@ -62,47 +62,47 @@ impl LogDir {
         }
     }
 
-    pub(crate) fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Opens a file to write and read it, and makes it if it is missing.
-    pub(crate) fn writable(&self, name: &str, flags: OFlags) -> Result<OwnedFd, AuditError> {
+    /// Opens a file for reading and writing, and creates it if it is missing.
+    pub(crate) fn open_writable(&self, name: &str, flags: OFlags) -> Result<OwnedFd, AuditError> {
         let flags = OFlags::RDWR | OFlags::CREATE | NO_LINK | flags;
         let file = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))
-            .during("open", self.at(name))?;
-        let status = rustix::fs::fstat(&file).during("look at", self.at(name))?;
+            .during("open", self.path_of(name))?;
+        let status = rustix::fs::fstat(&file).during("stat", self.path_of(name))?;
         let plain = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
             && status.st_nlink == 1;
         if !plain {
             return Err(AuditError::Unsafe {
-                path: self.at(name),
-                why: "is not a plain file with one name".into(),
+                path: self.path_of(name),
+                why: "is not a regular file with one name".into(),
             });
         }
-        check_own(&status, &self.at(name))?;
+        check_own(&status, &self.path_of(name))?;
         Ok(file)
     }
 
-    /// Opens a plain file to read it; `None` if there is none.
-    pub(crate) fn readable(&self, name: &str) -> Result<Option<File>, AuditError> {
+    /// Opens a regular file for reading; `None` if it is missing.
+    pub(crate) fn open_readable(&self, name: &str) -> Result<Option<File>, AuditError> {
         let file = match rustix::fs::openat(&self.fd, name, OFlags::RDONLY | NO_LINK, Mode::empty())
         {
             Err(Errno::NOENT) => return Ok(None),
-            other => other.during("open", self.at(name))?,
+            other => other.during("open", self.path_of(name))?,
         };
-        let status = rustix::fs::fstat(&file).during("look at", self.at(name))?;
+        let status = rustix::fs::fstat(&file).during("stat", self.path_of(name))?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             return Err(AuditError::Unsafe {
-                path: self.at(name),
-                why: "is not a plain file".into(),
+                path: self.path_of(name),
+                why: "is not a regular file".into(),
             });
         }
         Ok(Some(file.into()))
     }
 
     /// The numbers of the log's files, in order.
-    pub(crate) fn numbers(&self) -> Result<Vec<u64>, AuditError> {
+    pub(crate) fn file_numbers(&self) -> Result<Vec<u64>, AuditError> {
         let mut numbers = Vec::new();
         for entry in rustix::fs::Dir::read_from(self.fd.as_fd()).during("read", &self.path)? {
             let entry = entry.during("read", &self.path)?;
@@ -113,17 +113,17 @@ impl LogDir {
     }
 }
 
-/// The name of the log's file `number`.
-pub(crate) fn name_of(number: u64) -> String {
+/// The name of log file `number`.
+pub(crate) fn file_name(number: u64) -> String {
     format!("{number:08}.jsonl")
 }
 
 fn number_of(name: &str) -> Option<u64> {
     let number = name.strip_suffix(".jsonl").filter(|digits| digits.len() >= 8)?.parse().ok()?;
-    (name == name_of(number)).then_some(number)
+    (name == file_name(number)).then_some(number)
 }
 
-/// One of our own directories in `above`; made if it is missing.
+/// Opens one of ringfence's own directories in `above`; creates it if it is missing.
 fn step(above: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, AuditError> {
     let name = path.file_name().unwrap_or_default();
     let open = || {
@@ -137,16 +137,16 @@ fn step(above: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, AuditErr
     let opened = match open() {
         Err(Errno::NOENT) => {
             match rustix::fs::mkdirat(above, name, Mode::RWXU) {
-                // Another run was quicker.
+                // Another run created it first.
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error).during("make", path),
+                Err(error) => return Err(error).during("create", path),
             }
             open()
         }
         other => other,
     };
     let directory = opened.during("open", path)?;
-    check_own(&rustix::fs::fstat(&directory).during("look at", path)?, path)?;
+    check_own(&rustix::fs::fstat(&directory).during("stat", path)?, path)?;
     Ok(directory)
 }
 
@@ -161,10 +161,10 @@ fn check_own(status: &Stat, path: &Path) -> Result<(), AuditError> {
     Ok(())
 }
 
-/// Who can rename our directory away in the one it stands in could put another in its place.
-/// A group is let pass: on many systems everybody has one to themselves.
+/// Refuses a parent directory in which another user could rename our directory and put another in
+/// its place. Group write access is accepted: on many systems each user has a group of their own.
 fn check_base(base: &OwnedFd, path: &Path) -> Result<(), AuditError> {
-    let status = rustix::fs::fstat(base).during("look at", path)?;
+    let status = rustix::fs::fstat(base).during("stat", path)?;
     let unsafe_for = |why: String| Err(AuditError::Unsafe { path: path.to_owned(), why });
     if status.st_uid != rustix::process::geteuid().as_raw() && status.st_uid != 0 {
         return unsafe_for(format!("belongs to user {}", status.st_uid));
@@ -181,9 +181,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_numbers() {
-        assert_eq!(number_of(&name_of(7)), Some(7));
-        assert_eq!(number_of(&name_of(123_456_789)), Some(123_456_789));
+    fn only_numbered_names_are_log_files() {
+        assert_eq!(number_of(&file_name(7)), Some(7));
+        assert_eq!(number_of(&file_name(123_456_789)), Some(123_456_789));
         for name in [
             "head",
             "7.jsonl",

@@ -1,39 +1,39 @@
-//! What can go wrong with the log.
+//! Errors of the audit log.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why something could not be recorded or read.
+/// The reason the log could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// A file or directory could not be used.
     #[error("cannot {what} {}", path.display())]
     File {
-        /// What was attempted.
+        /// The operation.
         what: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// There is no room for another record.
-    #[error("no room for another record in {}", path.display())]
+    /// The disk, quota or file size limit is full.
+    #[error("no space for another record in {}", path.display())]
     Full {
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// Somebody else could change what is written there.
-    #[error("the audit log would not be safe in {}: it {why}", path.display())]
+    /// Another user could change the log.
+    #[error("unsafe location for the audit log: {} {why}", path.display())]
     Unsafe {
         /// The file or directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// Another process keeps the log to itself.
-    #[error("another process keeps {} locked", path.display())]
+    /// Another process holds the lock.
+    #[error("another process holds the lock of {}", path.display())]
     Busy {
         /// The locked file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum AuditError {
 }
 
 impl AuditError {
-    /// A stable word for it.
+    /// The stable error code.
     pub fn code(&self) -> &'static str {
         match self {
             AuditError::File { .. } => "audit-unusable",
@@ -51,11 +51,11 @@ impl AuditError {
         }
     }
 
-    /// What to type next.
+    /// The hint: a command to type.
     pub fn hint(&self) -> String {
         match self {
             AuditError::File { .. } => {
-                "export XDG_STATE_HOME=DIRECTORY, one that you can write".into()
+                "export XDG_STATE_HOME=DIRECTORY, with a directory that you can write".into()
             }
             AuditError::Full { path, .. } => format!("df {}", path.display()),
             AuditError::Unsafe { path, .. } => {
@@ -66,7 +66,7 @@ impl AuditError {
     }
 }
 
-/// Names what was attempted on what.
+/// Adds the operation and the path to an error.
 pub(crate) trait AuditStep<T> {
     fn during(self, what: &'static str, path: impl Into<PathBuf>) -> Result<T, AuditError>;
 }
@@ -83,7 +83,7 @@ impl<T> AuditStep<T> for io::Result<T> {
     }
 }
 
-/// A full disk, a used-up quota and a limit on sizes are one thing to a log.
+/// A full disk, an exceeded quota and a file size limit are the same error for a log.
 fn error_of(source: io::Error, what: &'static str, path: PathBuf) -> AuditError {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     match source.kind() {

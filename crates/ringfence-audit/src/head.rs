@@ -1,7 +1,7 @@
-//! The head: which record is the last.
+//! The head file: the position of the last record.
 //!
-//! A file of fixed size, written in place and in one piece. Every writer holds its lock, so
-//! there is no other lock file.
+//! It has a fixed size and is written in place with one call. Every writer holds its lock, so there
+//! is no other lock file.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,26 +14,26 @@ use serde::Serialize;
 use crate::chain::{RecordHash, digest};
 use crate::error::{AuditError, AuditStep};
 
-/// The end of the log.
+/// The position of the log's end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct LogHead {
-    /// The number of the file that is written to.
+    /// The number of the current file.
     pub file: u64,
-    /// How many bytes of it count.
+    /// The length of its valid part in bytes.
     pub length: u64,
-    /// How many records there are in all files.
+    /// The number of records in all files.
     pub seq: u64,
-    /// The hash of the last.
+    /// The hash of the last record.
     pub hash: RecordHash,
 }
 
-/// Its name.
+/// The file name.
 pub(crate) const NAME: &str = "head";
 
 const LENGTH: usize = 238;
 
 impl LogHead {
-    /// Before the first record.
+    /// The head before the first record.
     pub(crate) const START: LogHead =
         LogHead { file: 1, length: 0, seq: 0, hash: RecordHash([0; 32]) };
 
@@ -59,11 +59,11 @@ impl LogHead {
             seq: number("seq")?,
             hash: RecordHash::parse(field("hash")?)?,
         };
-        // Also if the check is wrong, or anything else that was not looked at.
+        // Also compares the check and everything else in the file.
         (head.write() == text).then_some(head)
     }
 
-    /// What stands in the file; `None` if it is not a head.
+    /// Reads the head; `None` if the file is not a valid head.
     pub(crate) fn load(file: &OwnedFd, path: &Path) -> Result<Option<LogHead>, AuditError> {
         let mut text = [0; LENGTH + 1];
         let length = rustix::io::pread(file, &mut text, 0).during("read", path)?;
@@ -80,29 +80,29 @@ impl LogHead {
     }
 }
 
-/// The right to write, or to look at what nobody writes meanwhile; given back when dropped.
+/// The lock of the log, released when dropped.
 pub(crate) struct LogLock<'a>(&'a OwnedFd);
 
-/// Who may hold a lock at the same time.
+/// The mode of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LockMode {
-    Readers,
-    Nobody,
+pub(crate) enum LogLockMode {
+    Shared,
+    Exclusive,
 }
 
-/// A writer needs some microseconds. One that was stopped in them would stop everybody, so
-/// waiting has an end.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit for the lock. A writer needs some microseconds, but a stopped writer would block
+/// all others.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl<'a> LogLock<'a> {
     pub(crate) fn take(
         file: &'a OwnedFd,
         path: &Path,
-        share: LockMode,
+        share: LogLockMode,
     ) -> Result<Self, AuditError> {
         let operation = match share {
-            LockMode::Readers => FlockOperation::NonBlockingLockShared,
-            LockMode::Nobody => FlockOperation::NonBlockingLockExclusive,
+            LogLockMode::Shared => FlockOperation::NonBlockingLockShared,
+            LogLockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
         };
         let mut begun = None;
         let mut pause = Duration::from_micros(10);
@@ -113,7 +113,7 @@ impl<'a> LogLock<'a> {
                 Err(Errno::WOULDBLOCK) => {}
                 Err(error) => return Err(error).during("lock", path),
             }
-            if begun.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            if begun.get_or_insert_with(Instant::now).elapsed() > LOCK_TIMEOUT {
                 return Err(AuditError::Busy { path: path.to_owned() });
             }
             std::thread::sleep(pause);
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_has_its_size_and_reads_back() {
+    fn head_has_fixed_size_and_survives_the_round_trip() {
         let large = LogHead { file: u64::MAX, length: u64::MAX, seq: u64::MAX, hash: digest(b"x") };
         for head in
             [LogHead::START, large, LogHead { file: 3, length: 1234, seq: 56, hash: digest(b"y") }]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_changed_bit_passes() {
+    fn any_flipped_bit_makes_the_head_invalid() {
         let text = LogHead { file: 3, length: 1234, seq: 56, hash: digest(b"y") }.write();
         for at in 0..text.len() {
             for bit in 0..8 {

@@ -1,14 +1,14 @@
-//! The audit log: what was asked for, what was refused, what came of it.
+//! The audit log: requests, denials and outcomes.
 //!
-//! One JSON object a line, each with the hash of the line before it, in files that are only
-//! ever appended to. A small file of fixed size, the *head*, names the last record, so that a
-//! tail that was cut off is noticed too. Any number of processes write at once.
+//! Each line is one JSON object with the hash of the line before it, in append-only files. A small
+//! file of fixed size, the *head*, names the last record, so that a truncated log is detected. Any
+//! number of processes can write at once.
 //!
-//! There is no key: whoever can write the directory can write another history, from the
-//! first line to the head. What the chain shows is what happened to the files by accident or
-//! in part, and, to somebody who kept the head's hash elsewhere, everything.
+//! There is no key: a process that can write the directory can rewrite the whole history. The chain
+//! detects accidental or partial changes. A user who stores the head's hash elsewhere can detect
+//! every change.
 //!
-//! What is recorded, and what happens when it cannot be, is for the engine to say.
+//! The engine decides what is recorded, and what happens if that fails.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Writing.
+//! The writer of the log.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,76 +9,76 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
 use crate::chain::seal;
-use crate::directory::{LogDir, name_of};
+use crate::directory::{LogDir, file_name};
 use crate::error::{AuditError, AuditStep};
-use crate::head::{self, LockMode, LogHead, LogLock};
+use crate::head::{self, LogHead, LogLock, LogLockMode};
 use crate::record::Record;
-use crate::repair::mended;
+use crate::repair::repaired_end;
 
-/// How a log is kept.
+/// Options of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogOptions {
-    /// When it is forced onto the disk.
+    /// The times of fsync.
     pub fsync: Fsync,
-    /// A file that would become larger is left, and another begun.
+    /// The size limit of a file; the next record starts a new file.
     pub rotate_bytes: u64,
 }
 
-/// A log that is open for writing; any number of them may be, in any number of processes.
+/// A log open for writing. Any number of processes may have it open.
 #[derive(Debug)]
 pub struct AuditLog {
     head: OwnedFd,
-    pages: LogFiles,
+    files: LogFiles,
     options: LogOptions,
 }
 
 impl AuditLog {
-    /// Opens the log in `path`, and makes the directory if it is missing.
+    /// Opens the log in `path`, and creates the directory if it is missing.
     ///
-    /// The last two components of `path` are ringfence's own: no link is followed there, and
-    /// nobody else may be able to write in them.
+    /// The last two components of `path` belong to ringfence: no link is followed there, and no
+    /// other user may have write access.
     pub fn open(path: &Path, options: LogOptions) -> Result<AuditLog, AuditError> {
-        let directory = LogDir::make(path)?;
-        let head = directory.writable(head::NAME, OFlags::empty())?;
-        Ok(AuditLog { head, pages: LogFiles { directory, current: None }, options })
+        let directory = LogDir::open_for_writing(path)?;
+        let head = directory.open_writable(head::NAME, OFlags::empty())?;
+        Ok(AuditLog { head, files: LogFiles { directory, current: None }, options })
     }
 
-    /// Writes records, all behind each other, and answers the new end of the log.
+    /// Appends records and returns the new end of the log.
     ///
-    /// When this returns, no crash of this or any other process takes them back. If it fails,
-    /// none of those that are not on an earlier page was written.
+    /// After it returns, no crash of a process loses them. If it fails, only records in an earlier
+    /// file were written.
     pub fn append(&mut self, records: &[Record]) -> Result<LogHead, AuditError> {
-        self.stay()?;
-        let path = self.pages.head_path();
-        let _lock = LogLock::take(&self.head, &path, LockMode::Nobody)?;
-        let (end, notes) = mended(&self.head, &mut self.pages)?;
+        self.reopen_if_removed()?;
+        let path = self.files.head_path();
+        let _lock = LogLock::take(&self.head, &path, LogLockMode::Exclusive)?;
+        let (end, notes) = repaired_end(&self.head, &mut self.files)?;
         let Some(first) = records.first() else { return Ok(end) };
         let notes: Vec<Record> = notes.into_iter().map(|note| note.record(first)).collect();
         let mut writer =
-            LogWriter { head: &self.head, pages: &mut self.pages, options: self.options };
+            LogWriter { head: &self.head, files: &mut self.files, options: self.options };
         writer.put(end, notes.iter().chain(records))
     }
 
-    /// Forces what was written onto the disk, if the options say at the end of a run.
+    /// Calls fsync, if the options say so for the end of a run.
     pub fn finish(&mut self) -> Result<(), AuditError> {
-        if self.options.fsync == Fsync::End { self.pages.sync(&self.head) } else { Ok(()) }
+        if self.options.fsync == Fsync::End { self.files.sync(&self.head) } else { Ok(()) }
     }
 
-    /// Opens everything anew if somebody took the files away.
-    fn stay(&mut self) -> Result<(), AuditError> {
+    /// Reopens the log if its files were removed.
+    fn reopen_if_removed(&mut self) -> Result<(), AuditError> {
         let is_gone =
-            rustix::fs::fstat(&self.head).during("look at", self.pages.head_path())?.st_nlink == 0;
+            rustix::fs::fstat(&self.head).during("stat", self.files.head_path())?.st_nlink == 0;
         if is_gone {
-            *self = AuditLog::open(&self.pages.directory.path.clone(), self.options)?;
+            *self = AuditLog::open(&self.files.directory.path.clone(), self.options)?;
         }
         Ok(())
     }
 }
 
-/// Whoever holds the lock.
+/// A writer that holds the lock.
 struct LogWriter<'a> {
     head: &'a OwnedFd,
-    pages: &'a mut LogFiles,
+    files: &'a mut LogFiles,
     options: LogOptions,
 }
 
@@ -112,47 +112,47 @@ impl LogWriter<'_> {
         Ok(last)
     }
 
-    /// Goes from `end` to `last` by writing `lines`: all of them, or none.
+    /// Writes `lines` and moves the head from `end` to `last`: all or nothing.
     fn write(&mut self, end: LogHead, last: LogHead, lines: &[u8]) -> Result<(), AuditError> {
         if lines.is_empty() {
             return Ok(());
         }
-        let path = self.pages.path(end.file);
-        // Beyond this limit the kernel does not only refuse, it kills (SIGXFSZ).
+        let path = self.files.path(end.file);
+        // Above this limit the kernel also kills the process (SIGXFSZ).
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| last.length > limit) {
             return Err(Errno::FBIG).during("write", path);
         }
-        let file = self.pages.file(end.file)?;
+        let file = self.files.file(end.file)?;
         let written = match retry_on_intr(|| rustix::io::write(file, lines)) {
-            // What is left of it would not fit either.
+            // A short write means the disk is full.
             Ok(length) if length < lines.len() => Err(Errno::NOSPC),
             other => other.map(drop),
         };
         let done = written
             .during("write", path)
-            .and_then(|()| last.store(self.head, &self.pages.head_path()));
+            .and_then(|()| last.store(self.head, &self.files.head_path()));
         if done.is_err() {
-            // If this fails too, the next writer cuts it.
-            let _ = rustix::fs::ftruncate(self.pages.file(end.file)?, end.length);
+            // If this fails too, the next writer truncates it.
+            let _ = rustix::fs::ftruncate(self.files.file(end.file)?, end.length);
         }
         done?;
-        if self.options.fsync == Fsync::Always { self.pages.sync(self.head) } else { Ok(()) }
+        if self.options.fsync == Fsync::Always { self.files.sync(self.head) } else { Ok(()) }
     }
 
-    /// Leaves the page that is full. The head names the next before anything is on it, so that
-    /// two writers never disagree on which one that is.
+    /// Starts the next file. The head names it before it holds a record, so that two writers never
+    /// disagree about the current file.
     fn rotate(&mut self, end: LogHead) -> Result<LogHead, AuditError> {
         if self.options.fsync == Fsync::End {
-            self.pages.sync(self.head)?;
+            self.files.sync(self.head)?;
         }
         let next = LogHead { file: end.file + 1, length: 0, ..end };
-        self.pages.file(next.file)?;
-        next.store(self.head, &self.pages.head_path())?;
+        self.files.file(next.file)?;
+        next.store(self.head, &self.files.head_path())?;
         Ok(next)
     }
 }
 
-/// The files that records are written to; the last one is open.
+/// The files of the log; the last one is open.
 #[derive(Debug)]
 pub(crate) struct LogFiles {
     pub(crate) directory: LogDir,
@@ -161,32 +161,32 @@ pub(crate) struct LogFiles {
 
 impl LogFiles {
     pub(crate) fn path(&self, number: u64) -> PathBuf {
-        self.directory.at(&name_of(number))
+        self.directory.path_of(&file_name(number))
     }
 
     pub(crate) fn head_path(&self) -> PathBuf {
-        self.directory.at(head::NAME)
+        self.directory.path_of(head::NAME)
     }
 
-    /// The file with this number; made if it is missing.
+    /// The file with this number; created if it is missing.
     pub(crate) fn file(&mut self, number: u64) -> Result<&OwnedFd, AuditError> {
         let is_open = self.current.as_ref().is_some_and(|(open, _)| *open == number);
         if !is_open {
             self.current =
-                Some((number, self.directory.writable(&name_of(number), OFlags::APPEND)?));
+                Some((number, self.directory.open_writable(&file_name(number), OFlags::APPEND)?));
         }
         Ok(&self.current.as_ref().expect("opened just above").1)
     }
 
-    /// Looks at that file; one that lost its name while it was open is opened anew.
+    /// The status of that file. A file that was removed while open is opened again.
     pub(crate) fn status(&mut self, number: u64) -> Result<Stat, AuditError> {
         let path = self.path(number);
-        let status = rustix::fs::fstat(self.file(number)?).during("look at", &path)?;
+        let status = rustix::fs::fstat(self.file(number)?).during("stat", &path)?;
         if status.st_nlink > 0 {
             return Ok(status);
         }
         self.current = None;
-        rustix::fs::fstat(self.file(number)?).during("look at", &path)
+        rustix::fs::fstat(self.file(number)?).during("stat", &path)
     }
 
     fn sync(&self, head: &OwnedFd) -> Result<(), AuditError> {
@@ -194,7 +194,7 @@ impl LogFiles {
             rustix::fs::fdatasync(file).during("sync", self.path(*number))?;
         }
         rustix::fs::fdatasync(head).during("sync", self.head_path())?;
-        // The names of new files.
+        // The directory entries of new files.
         rustix::fs::fsync(&self.directory.fd).during("sync", &self.directory.path)
     }
 }

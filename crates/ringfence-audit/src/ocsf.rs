@@ -1,17 +1,17 @@
 //! Records as events of the Open Cybersecurity Schema Framework, version 1.8
 //! (<https://schema.ocsf.io/1.8.0>).
 //!
-//! Commands are Process Activity (1007), files File System Activity (1001), hosts Network
-//! Activity (4001). What has no attribute there goes into `unmapped` under its own name.
+//! Commands are Process Activity (1007), files File System Activity (1001), hosts Network Activity
+//! (4001). Fields without an OCSF attribute go into `unmapped` under their own name.
 
 use serde_json::{Map, Value, json};
 
 use crate::time::parse_rfc3339;
 
-/// The version that events say they are of.
+/// The schema version of the events.
 pub const VERSION: &str = "1.8.0";
 
-/// A kind of event.
+/// A class of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OcsfClass {
     File = 1001,
@@ -19,7 +19,7 @@ enum OcsfClass {
     Network = 4001,
 }
 
-/// The event that a record tells of; `host` is the name of the machine.
+/// The event for a record; `host` is the host name.
 pub fn event(record: &Map<String, Value>, host: &str) -> Value {
     let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
     let (operation, target, result) = (text("operation"), text("target"), text("result"));
@@ -53,7 +53,7 @@ pub fn event(record: &Map<String, Value>, host: &str) -> Value {
     event
 }
 
-/// The class, and the activity in it.
+/// The class, and its activity.
 fn kind(operation: &str, result: &str) -> (OcsfClass, u32) {
     match operation {
         "execute" => (OcsfClass::Process, 1),
@@ -74,7 +74,7 @@ fn kind(operation: &str, result: &str) -> (OcsfClass, u32) {
 fn action(operation: &str, result: &str) -> (u32, u32) {
     match (operation, result) {
         ("quarantine", _) => (2, 3),
-        // A command that was in part refused has ended all the same.
+        // A command with denials has still ended.
         ("exit", "blocked") => (1, 1),
         (_, "blocked") => (2, 2),
         (_, "failed") => (0, 0),
@@ -107,13 +107,13 @@ fn metadata(record: &Map<String, Value>) -> Value {
     })
 }
 
-/// The agent, its run, and the process that tried.
+/// The agent, its run, and the process.
 fn actor(record: &Map<String, Value>) -> Value {
     let mut actor = json!({ "session": { "uid": record.get("session") } });
     if let Some(agent) = record.get("agent").filter(|agent| agent.is_string()) {
         actor["app_name"] = agent.clone();
     }
-    // Who tried something that was guessed is not known, and 0 is the kernel's own.
+    // The process of an inferred denial is unknown, and pid 0 is the kernel.
     if let Some(pid) = record.get("pid").filter(|pid| **pid != json!(0)) {
         let program = record.get("program").cloned().unwrap_or_else(|| "ringfence".into());
         actor["process"] = json!({ "pid": pid, "name": program });
@@ -136,10 +136,10 @@ fn file(path: &str) -> Value {
     file
 }
 
-/// The command itself; only the kernel of a sandbox knows its number, so its run names it.
+/// The command itself. Its pid is known only inside the sandbox, so the run identifies it.
 fn process(record: &Map<String, Value>, event: &mut Value) {
     let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
-    // A call that was refused is told by the program that made it.
+    // A denied syscall is attributed to the program that made it.
     let target = if text("operation") == "call" { text("program") } else { text("target") };
     let program = record
         .get("command")
@@ -155,7 +155,7 @@ fn process(record: &Map<String, Value>, event: &mut Value) {
     }
 }
 
-/// Whom it led to, and what was carried where that was counted.
+/// The destination, and the traffic if it was counted.
 fn network(record: &Map<String, Value>, event: &mut Value) {
     let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
     event["dst_endpoint"] = endpoint(text("target"));
@@ -169,7 +169,7 @@ fn network(record: &Map<String, Value>, event: &mut Value) {
     }
 }
 
-/// `host:port`, `[address]:port` or a host alone.
+/// Parses `host:port`, `[address]:port` or a host without port.
 fn endpoint(target: &str) -> Value {
     let with_port =
         target.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
@@ -219,8 +219,8 @@ fn unmapped(record: &Map<String, Value>) -> Value {
 mod tests {
     use super::*;
 
-    /// What the schema requires of every event of a class, and of the objects in it, as paths;
-    /// of the alternatives between bars, one.
+    /// The paths that the schema requires in every event of a class; one of the alternatives
+    /// between bars.
     const REQUIRED: &[(OcsfClass, &[&str])] = &[
         (
             OcsfClass::File,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_is_an_event_with_all_that_is_required() {
+    fn every_operation_maps_to_a_valid_event() {
         check("execute", "npm test", "allowed", OcsfClass::Process, 1);
         check("execute", "npm test", "blocked", OcsfClass::Process, 1);
         check("exit", "npm test", "failed", OcsfClass::Process, 2);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_made_up_for_what_was_guessed() {
+    fn inferred_denial_has_no_actor_process() {
         let mut record = json!({ "session": "s", "operation": "read", "target": "/p/.env", "result": "blocked", "pid": 0, "program": "" });
         assert_eq!(event(record.as_object().unwrap(), "box")["actor"].get("process"), None);
         record["pid"] = 7.into();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_says_whom_it_led_to_and_what_it_carried() {
+    fn connection_event_has_destination_and_traffic() {
         let mut record = json!({ "operation": "connect", "target": "a.org:443", "result": "allowed", "address": "[2001:db8::1]:443" });
         record["sent"] = 3.into();
         record["received"] = 5.into();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_taken_apart() {
+    fn targets_are_split_into_attributes() {
         let event = check("read", "/p/.env", "blocked", OcsfClass::File, 2);
         assert_eq!(
             event["file"],

@@ -1,4 +1,4 @@
-//! Reading, while others write.
+//! Reads the log while other processes write.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -6,16 +6,16 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::directory::{LogDir, name_of};
+use crate::directory::{LogDir, file_name};
 use crate::error::{AuditError, AuditStep};
 
-/// The lines of a log, oldest first. At the end, asking again later gives what was written
-/// meanwhile, in the same file or in a new one.
+/// The lines of a log, oldest first. At the end, a later call returns the lines written meanwhile,
+/// in the same file or a new one.
 #[derive(Debug)]
 pub struct LogReader {
     directory: LogDir,
     current: Option<OpenLogFile>,
-    /// Files last written before this moment are left out.
+    /// Files last written before this time are skipped.
     since_ms: u64,
 }
 
@@ -23,52 +23,56 @@ pub struct LogReader {
 struct OpenLogFile {
     number: u64,
     reader: BufReader<File>,
-    /// Where the next line begins.
+    /// The offset of the next line.
     offset: u64,
-    /// Which line that is, from 0.
+    /// The number of that line, from 0.
     line: u64,
 }
 
 /// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// The file it stands in.
+    /// The name of its file.
     pub file: String,
-    /// Which line of that, from 1.
+    /// The line number, from 1.
     pub number: u64,
-    /// What stands there, without the newline.
+    /// The content, without the newline.
     pub bytes: Vec<u8>,
 }
 
 impl LogReader {
-    /// The log in `path`, without files that hold nothing of `since_ms` or later; `None` if
+    /// Opens the log in `path`, without files that hold only records before `since_ms`; `None` if
     /// there is no log.
     pub fn open(path: &Path, since_ms: u64) -> Result<Option<LogReader>, AuditError> {
-        Ok(LogDir::find(path)?.map(|directory| LogReader { directory, current: None, since_ms }))
+        Ok(LogDir::open_for_reading(path)?.map(|directory| LogReader {
+            directory,
+            current: None,
+            since_ms,
+        }))
     }
 
-    /// The next line that is whole; `None` if there is none yet.
+    /// The next complete line; `None` if there is none yet.
     pub fn line(&mut self) -> Result<Option<LogLine>, AuditError> {
         loop {
             if let Some(open) = &mut self.current {
-                let name = name_of(open.number);
-                if let Some(bytes) = open.line().during("read", self.directory.at(&name))? {
+                let name = file_name(open.number);
+                if let Some(bytes) = open.line().during("read", self.directory.path_of(&name))? {
                     return Ok(Some(LogLine { file: name, number: open.line, bytes }));
                 }
             }
-            if !self.turn()? {
+            if !self.open_next_file()? {
                 return Ok(None);
             }
         }
     }
 
-    /// Goes on to the next file, if there is one.
-    fn turn(&mut self) -> Result<bool, AuditError> {
+    /// Opens the next file, if there is one.
+    fn open_next_file(&mut self) -> Result<bool, AuditError> {
         let done = self.current.as_ref().map_or(0, |open| open.number);
         let mut later: VecDeque<u64> =
-            self.directory.numbers()?.into_iter().filter(|number| *number > done).collect();
+            self.directory.file_numbers()?.into_iter().filter(|number| *number > done).collect();
         while let Some(number) = later.pop_front() {
-            let Some(file) = self.directory.readable(&name_of(number))? else { continue };
+            let Some(file) = self.directory.open_readable(&file_name(number))? else { continue };
             let is_old = !later.is_empty()
                 && modified_ms(&file).is_some_and(|modified| modified < self.since_ms);
             if !is_old {
@@ -90,7 +94,7 @@ impl OpenLogFile {
         let mut bytes = Vec::new();
         self.reader.read_until(b'\n', &mut bytes)?;
         if bytes.last() != Some(&b'\n') {
-            // Somebody is still writing it, or it will be cut off: to be read anew.
+            // A writer is not finished, or the line will be truncated: read it again later.
             if !bytes.is_empty() {
                 self.reader.seek(SeekFrom::Start(self.offset))?;
             }

@@ -1,4 +1,4 @@
-//! What is written down.
+//! Audit records.
 
 mod asked;
 mod connected;
@@ -18,32 +18,32 @@ pub use revised::PolicyChangeDetails;
 
 /// One line of the log.
 ///
-/// The first eight keys are the same in every record, in this order; `reason` is there only
-/// where there is one. What else is known depends on the [`Act`].
+/// The first eight keys are the same in every record, in this order; `reason` is optional. The
+/// other keys depend on the [`RecordAction`].
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// When it happened, in milliseconds since 1970; written as RFC 3339.
+    /// The time, in milliseconds since 1970; written as RFC 3339.
     #[serde(serialize_with = "as_text")]
     #[schemars(with = "String")]
     pub timestamp: u64,
-    /// Who acts, in their own words; `null` if nobody said.
+    /// The agent's name as it gave it; `null` if it gave none.
     pub agent: Option<String>,
-    /// Which run it belongs to.
+    /// The run.
     pub session: String,
-    /// What was done or tried.
+    /// The operation.
     #[schemars(with = "String")]
     pub operation: RecordAction,
-    /// On what: a path, a host, a command line. What is not UTF-8 in it is replaced.
+    /// The path, host or command line. Invalid UTF-8 is replaced.
     pub target: String,
-    /// What became of it.
+    /// The result.
     pub result: RecordResult,
     /// The rule that decided, or the mode.
     pub policy: String,
-    /// Why, where it did not go through.
+    /// The reason, if the operation was not allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What else is known.
+    /// Details that depend on the operation.
     #[serde(flatten)]
     pub details: RecordDetails,
 }
@@ -52,49 +52,49 @@ fn as_text<S: Serializer>(ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&rfc3339(*ms))
 }
 
-/// Who acts, and in which run.
+/// The agent and its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordSubject {
-    /// Who acts, if somebody said.
+    /// The agent, if it gave a name.
     pub agent: Option<String>,
-    /// Which run it is.
+    /// The run.
     pub session: String,
 }
 
-/// What was done or tried.
+/// The operation of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordAction {
-    /// A command was asked for: `execute`.
+    /// A command was requested: `execute`.
     Begin,
-    /// It ended: `exit`.
+    /// A command ended: `exit`.
     End,
-    /// Something within it was refused, or observed: `read`, `write`, `connect` …
+    /// An access within it was denied or observed: `read`, `write`, `connect` …
     Access(Operation),
-    /// A person was asked about something that was about to be refused: `ask`.
+    /// The user was asked about an access that was about to be denied: `ask`.
     Ask,
-    /// What they allowed for good was written into their policy: `permit`.
+    /// A permanent grant was written to the user's policy: `permit`.
     Permit,
-    /// Policy files of a session that runs were changed: `policy`.
+    /// Policy files of a running session changed: `policy`.
     Revise,
-    /// Something it planted was moved away: `quarantine`.
+    /// A planted file was quarantined: `quarantine`.
     Quarantine,
-    /// The log itself was found broken and was mended: `repair`.
+    /// The log was damaged and was repaired: `repair`.
     Repair,
-    /// Skills were brought to a service: `upload`.
+    /// Skills were uploaded to a service: `upload`.
     Upload,
-    /// A file of one was changed: `edit`.
+    /// A file of a skill was changed: `edit`.
     Edit,
-    /// One was removed: `remove`.
+    /// A skill was removed: `remove`.
     Remove,
-    /// Something that a tenant may do or use was changed: `manage`.
+    /// A permission or resource of a tenant was changed: `manage`.
     Manage,
-    /// Somebody asked a service for what their token does not allow: `request`.
+    /// A request was outside the scope of its token: `request`.
     Request,
 }
 
 impl RecordAction {
-    /// Its word in the log.
-    pub fn word(self) -> &'static str {
+    /// The word in the log.
+    pub fn as_str(self) -> &'static str {
         match self {
             RecordAction::Begin => "execute",
             RecordAction::End => "exit",
@@ -115,47 +115,47 @@ impl RecordAction {
 
 impl Serialize for RecordAction {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.word())
+        serializer.serialize_str(self.as_str())
     }
 }
 
-/// What became of it.
+/// The result of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecordResult {
-    /// It went through.
+    /// It was allowed.
     Allowed,
-    /// The policy refused it.
+    /// The policy denied it.
     Blocked,
-    /// ringfence itself could not.
+    /// ringfence failed.
     Failed,
 }
 
-/// What else is known.
+/// Details of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum RecordDetails {
-    /// Of a command that is about to run.
+    /// A command that is about to run.
     Begun(Box<RunStarted>),
-    /// Of a command that ended.
+    /// A command that ended.
     Ended(RunEnded),
-    /// Of something that was refused.
+    /// A denied access.
     Refused(DenialDetails),
-    /// Of something that went through.
+    /// An allowed access.
     Passed(AllowanceDetails),
-    /// Of somebody who was connected to.
+    /// A connection.
     Connected(ConnectDetails),
-    /// Of something that somebody was asked about.
+    /// A question to the user.
     Asked(AskDetails),
-    /// Of a policy that was changed.
+    /// A policy change.
     Revised(PolicyChangeDetails),
-    /// Of something that was moved away.
+    /// A quarantined file.
     #[serde(rename_all = "camelCase")]
     Moved {
-        /// Where it is now.
+        /// The new path.
         moved_to: String,
     },
-    /// Nothing.
+    /// No details.
     None {},
 }
 
@@ -165,34 +165,34 @@ pub enum RecordDetails {
 pub struct RunStarted {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// The same in base64, if they are not all UTF-8: then exactly these.
+    /// The command in base64, if an argument is not UTF-8: then exactly these bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_base64: Option<Vec<String>>,
-    /// Where it starts.
+    /// The working directory.
     pub cwd: String,
-    /// The same in base64, if it is not UTF-8.
+    /// The working directory in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd_base64: Option<String>,
-    /// Whether anything is held back.
+    /// True if the command runs in a sandbox.
     pub confined: bool,
-    /// The policy files that count, weakest first.
+    /// The policy files that apply, weakest first.
     pub policy_files: Vec<String>,
-    /// The SHA-256 of all the rules that hold; the same rules have the same one.
+    /// The SHA-256 of the rules in force; equal rules have equal digests.
     pub policy_digest: String,
-    /// What was asked for and is not enforced.
+    /// The rules that are not enforced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<String>,
-    /// Whose process asked.
+    /// The user of the requesting process.
     pub user: String,
-    /// The process that asked.
+    /// The pid of the requesting process.
     pub pid: u32,
-    /// Which ringfence.
+    /// The version of ringfence.
     pub version: String,
 }
 
 impl RunStarted {
-    /// The command's words, and exactly, where they are not text.
-    pub fn words(command: &[OsString]) -> (Vec<String>, Option<Vec<String>>) {
+    /// The command as text, and in base64 if it is not UTF-8.
+    pub fn command_fields(command: &[OsString]) -> (Vec<String>, Option<Vec<String>>) {
         let text = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let is_text = command.iter().all(|word| word.to_str().is_some());
         (
@@ -202,8 +202,8 @@ impl RunStarted {
         )
     }
 
-    /// A path, and exactly, where it is not text.
-    pub fn path(path: &OsStr) -> (String, Option<String>) {
+    /// A path as text, and in base64 if it is not UTF-8.
+    pub fn path_fields(path: &OsStr) -> (String, Option<String>) {
         (
             path.to_string_lossy().into_owned(),
             path.to_str().is_none().then(|| base64(path.as_encoded_bytes())),
@@ -211,34 +211,34 @@ impl RunStarted {
     }
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunEnded {
     /// The exit status, as the caller sees it.
     pub exit_code: i32,
-    /// How long it took.
+    /// The duration.
     pub duration_ms: u64,
-    /// Whether the time limit ended it.
+    /// True if the time limit ended it.
     pub timed_out: bool,
-    /// The limits that it went beyond.
+    /// The limits that it exceeded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub breaches: Vec<LimitBreach>,
-    /// How many different things were refused, of those that are on record.
+    /// The number of different denials on record.
     pub denials: usize,
-    /// How often something else was refused that is not on record.
+    /// The number of denials that are not on record.
     #[serde(skip_serializing_if = "is_zero")]
     pub denials_dropped: u64,
-    /// How many different things went through, where each is recorded.
+    /// The number of different allowed accesses, if these are recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<usize>,
-    /// How many accesses went through that are not among them.
+    /// The number of allowed accesses that are not on record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_dropped: Option<u64>,
-    /// How many connections there were that are not on record.
+    /// The number of connections that are not on record.
     #[serde(skip_serializing_if = "is_zero")]
     pub connections_dropped: u64,
-    /// The error of ringfence's own that ended it, as a stable word.
+    /// The code of the ringfence error that ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -247,49 +247,49 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Something that was refused.
+/// A denied access.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DenialDetails {
-    /// Where the rule was written.
+    /// The source of the rule.
     pub origin: String,
-    /// Whether a written rule refused, not the mere absence of one.
+    /// True if an explicit rule denied it, not the lack of a rule.
     pub explicit: bool,
-    /// The process that tried.
+    /// The pid of the process.
     pub pid: u32,
     /// Its program.
     pub program: String,
-    /// How ringfence knows.
+    /// The source of this information.
     pub evidence: DenialEvidence,
-    /// How often the same was tried.
+    /// The number of attempts.
     pub count: u64,
-    /// True if the program tries this by itself and runs without it.
+    /// True if the program tries this by default and works without it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
-    /// The tool that was called, if it was one of ringfence's own and no command.
+    /// The tool that was called, if it was one of ringfence's own and not a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
 }
 
-/// Something that went through.
+/// An allowed access.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AllowanceDetails {
-    /// Where the rule was written that allows it.
+    /// The source of the rule that allows it.
     pub origin: String,
-    /// The process that did it.
+    /// The pid of the process.
     pub pid: u32,
     /// Its program.
     pub program: String,
-    /// How often.
+    /// The number of accesses.
     pub count: u64,
-    /// The tool that was called, if it was one of ringfence's own and no command.
+    /// The tool that was called, if it was one of ringfence's own and not a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
 }
 
 impl Record {
-    /// Something that went through within a run.
+    /// An access that was allowed within a run.
     pub fn allowed(subject: &RecordSubject, allowance: &Allowance) -> Record {
         Record {
             timestamp: allowance.time_ms,
@@ -310,7 +310,7 @@ impl Record {
         }
     }
 
-    /// Something that was refused within a run.
+    /// An access that was denied within a run.
     pub fn denied(subject: &RecordSubject, denial: &Denial) -> Record {
         Record {
             timestamp: denial.time_ms,
@@ -334,7 +334,7 @@ impl Record {
         }
     }
 
-    /// The same, done or tried by a tool of this name.
+    /// The same record, for a tool with this name.
     pub fn by_tool(mut self, name: &str) -> Record {
         match &mut self.details {
             RecordDetails::Refused(DenialDetails { tool, .. })
@@ -344,7 +344,7 @@ impl Record {
         self
     }
 
-    /// Something that was moved away when a run had ended.
+    /// A file that was quarantined after a run.
     pub fn quarantined(subject: &RecordSubject, now_ms: u64, moved: &QuarantinedFile) -> Record {
         Record {
             timestamp: now_ms,
@@ -393,26 +393,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_keys_are_the_documented_ones_in_their_order() {
+    fn keys_are_the_documented_ones_in_order() {
         let text = serde_json::to_string(&testing::record("./.env")).unwrap();
         let expect = r#"{"timestamp":"2026-01-28T10:30:05.000Z","agent":"code-architect","session":"s","operation":"read","target":"./.env","result":"blocked","policy":"deny **/.env","reason":"deny **/.env (built in)","origin":"built in","explicit":true,"pid":42,"program":"cat","evidence":"kernel","count":1}"#;
         assert_eq!(text, expect);
     }
 
     #[test]
-    fn a_tool_stands_behind_what_is_known_of_the_deed() {
+    fn tool_is_the_last_key() {
         let text = serde_json::to_string(&testing::record("./.env").by_tool("read")).unwrap();
         assert!(text.ends_with(r#""evidence":"kernel","count":1,"tool":"read"}"#), "{text}");
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_kept_beside_it() {
+    fn non_utf8_bytes_are_kept_in_base64() {
         let word = OsString::from_vec(b"a\xffb".to_vec());
         assert_eq!(
-            RunStarted::words(std::slice::from_ref(&word)),
+            RunStarted::command_fields(std::slice::from_ref(&word)),
             (vec!["a\u{fffd}b".into()], Some(vec!["Yf9i".into()]))
         );
-        assert_eq!(RunStarted::words(&["é\n".into()]), (vec!["é\n".into()], None));
-        assert_eq!(RunStarted::path(&word), ("a\u{fffd}b".into(), Some("Yf9i".into())));
+        assert_eq!(RunStarted::command_fields(&["é\n".into()]), (vec!["é\n".into()], None));
+        assert_eq!(RunStarted::path_fields(&word), ("a\u{fffd}b".into(), Some("Yf9i".into())));
     }
 }

@@ -1,56 +1,55 @@
-//! Finding the end of the log, after whatever happened to the last writer.
+//! Finds the end of the log after a crash of the last writer.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 
 use crate::chain::{ChainLink, RecordHash};
-use crate::directory::name_of;
+use crate::directory::file_name;
 use crate::error::{AuditError, AuditStep};
 use crate::head::{self, LogHead};
 use crate::log::LogFiles;
 use crate::record::{Record, RecordAction, RecordDetails, RecordResult};
 use crate::time::now_ms;
 
-/// The end of the log, with everything behind it put right. To be called under the lock.
+/// The end of the log, after repair of everything behind it. The caller holds the lock.
 ///
-/// A record that is whole is never taken back; half a one, which nobody was told of, is cut
-/// off. Where something is missing, that stays to be seen: the next record goes on from what
-/// the head says.
-pub(crate) fn mended(
+/// A complete record is never removed; an incomplete one, which was never acknowledged, is
+/// truncated. Missing records stay visible as a gap: the next record continues from the head.
+pub(crate) fn repaired_end(
     head: &OwnedFd,
-    pages: &mut LogFiles,
+    files: &mut LogFiles,
 ) -> Result<(LogHead, Vec<RepairNote>), AuditError> {
     let mut notes = Vec::new();
-    let mut end = match LogHead::load(head, &pages.head_path())? {
+    let mut end = match LogHead::load(head, &files.head_path())? {
         Some(head) => head,
-        None => lost_head(head, pages, &mut notes)?,
+        None => rebuild_head(head, files, &mut notes)?,
     };
-    let (name, path) = (name_of(end.file), pages.path(end.file));
-    let size = pages.status(end.file)?.st_size as u64;
+    let (name, path) = (file_name(end.file), files.path(end.file));
+    let size = files.status(end.file)?.st_size as u64;
     let mut note = |reason: String| notes.push(RepairNote { target: name.clone(), reason });
     if size > end.length {
-        let file = pages.file(end.file)?;
-        let behind = TailScan::read(file, end).during("read", &path)?;
-        if behind.torn > 0 {
-            rustix::fs::ftruncate(file, size - behind.torn).during("mend", &path)?;
-            note(format!("{} bytes of an unfinished record were cut off", behind.torn));
+        let file = files.file(end.file)?;
+        let tail = TailScan::read(file, end).during("read", &path)?;
+        if tail.torn > 0 {
+            rustix::fs::ftruncate(file, size - tail.torn).during("repair", &path)?;
+            note(format!("removed {} bytes of an unfinished record", tail.torn));
         }
-        if behind.foreign > 0 {
-            note(format!("{} lines at the end do not continue the chain", behind.foreign));
+        if tail.foreign > 0 {
+            note(format!("{} lines at the end do not continue the chain", tail.foreign));
         }
-        end = LogHead { length: size - behind.torn, ..behind.end };
+        end = LogHead { length: size - tail.torn, ..tail.end };
     } else if size < end.length {
         note(format!(
-            "{} bytes are missing at the end: cut off, or lost when the machine stopped",
+            "{} bytes are missing at the end: truncated, or lost in a power failure",
             end.length - size
         ));
-        end.length = size + end_line(pages.file(end.file)?, size).during("mend", &path)?;
+        end.length = size + terminate_line(files.file(end.file)?, size).during("repair", &path)?;
     }
     Ok((end, notes))
 }
 
-/// Something about the log that was not as its last writer meant to leave it.
+/// A damage of the log.
 #[derive(Debug)]
 pub(crate) struct RepairNote {
     target: String,
@@ -58,7 +57,7 @@ pub(crate) struct RepairNote {
 }
 
 impl RepairNote {
-    /// As a record, in the run of the one who found it.
+    /// The record of the damage, in the run that found it.
     pub(crate) fn record(self, finder: &Record) -> Record {
         Record {
             timestamp: now_ms(),
@@ -74,33 +73,34 @@ impl RepairNote {
     }
 }
 
-/// From the last file, where there is no head to ask.
-fn lost_head(
+/// The end according to the last file, if the head is missing.
+fn rebuild_head(
     head: &OwnedFd,
-    pages: &mut LogFiles,
+    files: &mut LogFiles,
     notes: &mut Vec<RepairNote>,
 ) -> Result<LogHead, AuditError> {
-    let Some(number) = pages.directory.numbers()?.pop() else {
-        // At once, so that only a head that somebody took is ever missing beside records.
-        LogHead::START.store(head, &pages.head_path())?;
+    let Some(number) = files.directory.file_numbers()?.pop() else {
+        // Stored at once, so a log with records lacks a head only if it was removed.
+        LogHead::START.store(head, &files.head_path())?;
         return Ok(LogHead::START);
     };
-    // It may be too long as well, and writing in place would leave it so.
-    rustix::fs::ftruncate(head, 0).during("mend", pages.head_path())?;
-    let path = pages.path(number);
-    let whole = TailScan::read(pages.file(number)?, LogHead { file: number, ..LogHead::START })
+    // The head may be too long, and a write in place would leave it so.
+    rustix::fs::ftruncate(head, 0).during("repair", files.head_path())?;
+    let path = files.path(number);
+    let whole = TailScan::read(files.file(number)?, LogHead { file: number, ..LogHead::START })
         .during("read", path)?;
     let (seq, hash) = whole.last.unwrap_or((0, RecordHash::default()));
     notes.push(RepairNote {
         target: head::NAME.into(),
-        reason: format!("the head was missing or broken; the log goes on from record {seq}"),
+        reason: format!(
+            "the head file was missing or broken; the log continues after record {seq}"
+        ),
     });
     Ok(LogHead { file: number, length: whole.length, seq, hash })
 }
 
-/// Ends the last line of a file that was cut in the middle of it; answers how many bytes
-/// that took.
-fn end_line(file: &OwnedFd, size: u64) -> rustix::io::Result<u64> {
+/// Terminates the last line of a truncated file. Returns the number of bytes written.
+fn terminate_line(file: &OwnedFd, size: u64) -> rustix::io::Result<u64> {
     let mut last = [b'\n'];
     if size > 0 {
         rustix::io::pread(file, &mut last, size - 1)?;
@@ -108,17 +108,17 @@ fn end_line(file: &OwnedFd, size: u64) -> rustix::io::Result<u64> {
     if last == *b"\n" { Ok(0) } else { rustix::io::write(file, b"\n").map(|length| length as u64) }
 }
 
-/// What stands behind the end that the head names.
+/// The content behind the end that the head names.
 struct TailScan {
     /// The end after the records that continue the chain.
     end: LogHead,
-    /// How many lines do not.
+    /// The number of lines that do not.
     foreign: usize,
-    /// How many bytes the last line has, if it was not finished.
+    /// The length of an unfinished last line, in bytes.
     torn: u64,
-    /// How long the file is without that.
+    /// The length of the file without it.
     length: u64,
-    /// The last record of all that is whole, whether it continues anything or not.
+    /// The last complete record, even if it does not continue the chain.
     last: Option<(u64, RecordHash)>,
 }
 
@@ -127,26 +127,26 @@ impl TailScan {
         let mut file = File::from(file.try_clone()?);
         file.seek(SeekFrom::Start(end.length))?;
         let mut reader = BufReader::with_capacity(64 * 1024, file);
-        let mut behind = TailScan { end, foreign: 0, torn: 0, length: end.length, last: None };
+        let mut tail = TailScan { end, foreign: 0, torn: 0, length: end.length, last: None };
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line)? > 0 {
             let Some(content) = line.strip_suffix(b"\n") else {
-                behind.torn = line.len() as u64;
+                tail.torn = line.len() as u64;
                 break;
             };
-            behind.length += line.len() as u64;
-            let sealed = ChainLink::read(content).filter(ChainLink::is_whole);
-            behind.last = sealed.map(|sealed| (sealed.seq, sealed.hash)).or(behind.last);
+            tail.length += line.len() as u64;
+            let sealed = ChainLink::read(content).filter(ChainLink::is_valid);
+            tail.last = sealed.map(|sealed| (sealed.seq, sealed.hash)).or(tail.last);
             match sealed {
                 Some(sealed)
-                    if sealed.seq == behind.end.seq + 1 && sealed.previous == behind.end.hash =>
+                    if sealed.seq == tail.end.seq + 1 && sealed.previous == tail.end.hash =>
                 {
-                    behind.end = LogHead { seq: sealed.seq, hash: sealed.hash, ..behind.end };
+                    tail.end = LogHead { seq: sealed.seq, hash: sealed.hash, ..tail.end };
                 }
-                _ => behind.foreign += 1,
+                _ => tail.foreign += 1,
             }
             line.clear();
         }
-        Ok(behind)
+        Ok(tail)
     }
 }

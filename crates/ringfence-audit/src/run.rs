@@ -1,4 +1,4 @@
-//! All that is recorded of one run.
+//! All records of one run.
 
 use std::path::Path;
 
@@ -7,32 +7,32 @@ use serde_json::{Map, Value};
 use crate::error::AuditError;
 use crate::read::LogReader;
 
-/// A record, as it stands in the log.
+/// The fields of a record.
 pub type RecordFields = Map<String, Value>;
 
 /// The records of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecords {
-    /// Of what was to be run.
+    /// The start.
     pub begun: RecordFields,
-    /// Of what was refused in it, in the order of the log.
+    /// The denials, in the order of the log.
     pub refused: Vec<RecordFields>,
-    /// Of what was moved away when it had ended.
+    /// The quarantined files.
     pub moved: Vec<RecordFields>,
-    /// Of its end; `None` if it goes on, or was killed with ringfence.
+    /// The end; `None` if it still runs, or was killed together with ringfence.
     pub ended: Option<RecordFields>,
 }
 
-/// Which run is meant.
+/// Selects a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunSelector<'a> {
-    /// One that began in this directory or below it.
+    /// A run that began in this directory or below it.
     In(&'a Path),
-    /// One whose name begins or ends so.
+    /// A run whose name begins or ends with this text.
     Named(&'a str),
 }
 
-/// The last run of those that are meant; `None` if there is none.
+/// The last selected run; `None` if there is none.
 pub fn last_run(log: &Path, which: RunSelector<'_>) -> Result<Option<RunRecords>, AuditError> {
     let Some(mut reader) = LogReader::open(log, 0)? else { return Ok(None) };
     let mut failed = None;
@@ -43,15 +43,15 @@ pub fn last_run(log: &Path, which: RunSelector<'_>) -> Result<Option<RunRecords>
             None
         }
     });
-    // What is no record is for `verify` to tell of.
-    let found = RunRecords::of(
+    // Lines that are not records are reported by `verify`.
+    let found = RunRecords::last_selected(
         records.filter_map(|bytes| serde_json::from_slice::<RecordFields>(&bytes).ok()),
         which,
     );
     failed.map_or(Ok(found), Err)
 }
 
-/// Programs that a command starts are recorded by the same word.
+/// True for the start of a run. Programs that a command starts have the same operation.
 fn is_begin(record: &RecordFields) -> bool {
     text(record, "operation") == "execute" && record.contains_key("command")
 }
@@ -61,7 +61,7 @@ fn text<'a>(record: &'a RecordFields, key: &str) -> &'a str {
 }
 
 impl RunSelector<'_> {
-    fn takes(self, begun: &RecordFields) -> bool {
+    fn matches(self, begun: &RecordFields) -> bool {
         match self {
             RunSelector::In(directory) => {
                 Path::new(text(begun, "cwd")).starts_with(&*directory.to_string_lossy())
@@ -74,14 +74,14 @@ impl RunSelector<'_> {
 }
 
 impl RunRecords {
-    /// The last run of those that are meant, of records in their order.
-    pub(crate) fn of(
+    /// The last selected run in `records`.
+    pub(crate) fn last_selected(
         records: impl Iterator<Item = RecordFields>,
         which: RunSelector<'_>,
     ) -> Option<RunRecords> {
         let mut found: Option<RunRecords> = None;
         for record in records {
-            if is_begin(&record) && which.takes(&record) {
+            if is_begin(&record) && which.matches(&record) {
                 found = Some(RunRecords {
                     begun: record,
                     refused: Vec::new(),
@@ -97,8 +97,8 @@ impl RunRecords {
         found
     }
 
-    /// Whether a record is the first of a run.
-    pub(crate) fn begins(record: &RecordFields) -> bool {
+    /// True if a record is the first of a run.
+    pub(crate) fn is_start(record: &RecordFields) -> bool {
         is_begin(record)
     }
 
@@ -106,7 +106,7 @@ impl RunRecords {
         match (text(&record, "operation"), text(&record, "result")) {
             ("exit", _) => self.ended = Some(record),
             ("quarantine", _) => self.moved.push(record),
-            // What was refused after a question is recorded as such, too.
+            // A denial after a question has its own record.
             ("ask", _) => {}
             (_, "blocked") => self.refused.push(record),
             _ => {}

@@ -1,16 +1,15 @@
-//! Names for runs.
+//! Names of runs.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::time::now_ms;
 
-/// A new name: a UUID of version 7 (RFC 9562). Later ones sort behind earlier ones, and no
-/// two are the same.
+/// A new UUID of version 7 (RFC 9562): unique, and sorted by time.
 pub fn session_id() -> String {
     let mut bytes = [0; 16];
-    // Never blocks after the first seconds of a machine, and never comes short for so few.
+    // Blocks only in the first seconds after boot, and is never short for 16 bytes.
     if !matches!(getrandom(&mut bytes, GetRandomFlags::empty()), Ok(16)) {
-        bytes = unlucky();
+        bytes = fallback_bytes();
     }
     bytes[..6].copy_from_slice(&now_ms().to_be_bytes()[2..]);
     bytes[6] = bytes[6] & 0x0f | 0x70;
@@ -19,8 +18,8 @@ pub fn session_id() -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// Without the kernel's randomness, the process and the nanosecond tell runs apart.
-fn unlucky() -> [u8; 16] {
+/// Fallback without the kernel's random numbers: the pid and the time in nanoseconds.
+fn fallback_bytes() -> [u8; 16] {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
@@ -34,7 +33,7 @@ mod tests {
     use super::session_id;
 
     #[test]
-    fn names_differ_and_have_the_form() {
+    fn names_are_unique_and_valid_uuids() {
         let names: std::collections::BTreeSet<String> = (0..1000).map(|_| session_id()).collect();
         assert_eq!(names.len(), 1000);
         for name in names {

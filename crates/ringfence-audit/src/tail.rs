@@ -1,4 +1,4 @@
-//! The end of the log, for whoever looks for what was written just now.
+//! Searches the log from its end, for recent runs.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -6,36 +6,39 @@ use std::path::Path;
 
 use ringfence_api::Operation;
 
-use crate::directory::{LogDir, name_of};
+use crate::directory::{LogDir, file_name};
 use crate::error::{AuditError, AuditStep};
 use crate::run::{RecordFields, RunRecords, RunSelector};
 
-/// So much is looked through, from the end.
-const LOOKED: u64 = 8 << 20;
-/// So much at a time.
-const STEP: u64 = 64 << 10;
+/// The number of bytes to search, from the end.
+const MAX_SEARCH: u64 = 8 << 20;
+/// The block size.
+const BLOCK_SIZE: u64 = 64 << 10;
 
-/// A run of just now, by its whole name; `None` if it is not near the end of the log.
+/// A recent run, by its full name; `None` if it is not near the end of the log.
 ///
-/// The log is read backwards, so that it takes no longer the more there is in it.
+/// Reads backwards, so that the time does not grow with the log.
 pub fn recent_run(log: &Path, session: &str) -> Result<Option<RunRecords>, AuditError> {
-    let Some(directory) = LogDir::find(log)? else { return Ok(None) };
-    let mut left = LOOKED;
+    let Some(directory) = LogDir::open_for_reading(log)? else { return Ok(None) };
+    let mut left = MAX_SEARCH;
     // The newest first.
     let mut records: Vec<RecordFields> = Vec::new();
-    for number in directory.numbers()?.into_iter().rev() {
-        let name = name_of(number);
-        let Some(file) = directory.readable(&name)? else { continue };
-        let mut lines = ReverseLines::new(file).during("read", directory.at(&name))?;
+    for number in directory.file_numbers()?.into_iter().rev() {
+        let name = file_name(number);
+        let Some(file) = directory.open_readable(&name)? else { continue };
+        let mut lines = ReverseLines::new(file).during("read", directory.path_of(&name))?;
         while left > 0 {
-            let Some(line) = lines.next().during("read", directory.at(&name))? else { break };
+            let Some(line) = lines.next().during("read", directory.path_of(&name))? else { break };
             left = left.saturating_sub(line.len() as u64 + 1);
-            let Some(record) = of(session, &line) else { continue };
-            let (is_begin, is_text) = (RunRecords::begins(&record), is_about_text(&record));
+            let Some(record) = record_of_run(session, &line) else { continue };
+            let (is_begin, is_by_text) = (RunRecords::is_start(&record), is_about_text(&record));
             records.push(record);
-            // What was decided by the text alone never began.
-            if is_begin || is_text {
-                return Ok(RunRecords::of(records.into_iter().rev(), RunSelector::Named(session)));
+            // A command that was decided by its text alone never started.
+            if is_begin || is_by_text {
+                return Ok(RunRecords::last_selected(
+                    records.into_iter().rev(),
+                    RunSelector::Named(session),
+                ));
             }
         }
         if left == 0 {
@@ -45,16 +48,15 @@ pub fn recent_run(log: &Path, session: &str) -> Result<Option<RunRecords>, Audit
     Ok(None)
 }
 
-/// Whether a record is about a command that somebody asked to be let through, or refused, by what
-/// it says, before it was run.
+/// True if a record is about a command that was allowed or denied by its text, before it ran.
 fn is_about_text(record: &RecordFields) -> bool {
     record.get("operation").is_some_and(|word| word == Operation::Command.word())
         && record.contains_key("tool")
 }
 
-/// The record of a line, if it is one of this run.
-fn of(session: &str, line: &[u8]) -> Option<RecordFields> {
-    // Far quicker than to read each of them.
+/// The record in a line, if it belongs to this run.
+fn record_of_run(session: &str, line: &[u8]) -> Option<RecordFields> {
+    // Much faster than to parse each line.
     let is_named = line.windows(session.len()).any(|part| part == session.as_bytes());
     let record: RecordFields = is_named.then(|| serde_json::from_slice(line).ok()).flatten()?;
     (record.get("session")?.as_str()? == session).then_some(record)
@@ -63,9 +65,9 @@ fn of(session: &str, line: &[u8]) -> Option<RecordFields> {
 /// The lines of a file, last first.
 struct ReverseLines {
     file: File,
-    /// Where the part that is in `kept` begins.
+    /// The offset of `kept` in the file.
     start: u64,
-    /// What was read and not yet given out.
+    /// The bytes read and not yet returned.
     kept: Vec<u8>,
 }
 
@@ -73,12 +75,12 @@ impl ReverseLines {
     fn new(mut file: File) -> io::Result<Self> {
         let start = file.seek(SeekFrom::End(0))?;
         let mut lines = Self { file, start, kept: Vec::new() };
-        // What has no end yet is being written.
+        // The last line is incomplete while it is written.
         lines.next()?;
         Ok(lines)
     }
 
-    /// The next line, without its end.
+    /// The next line, without its newline.
     fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = self.kept.iter().rposition(|byte| *byte == b'\n') {
@@ -89,12 +91,12 @@ impl ReverseLines {
             if self.start == 0 {
                 return Ok((!self.kept.is_empty()).then(|| std::mem::take(&mut self.kept)));
             }
-            self.more()?;
+            self.read_block()?;
         }
     }
 
-    fn more(&mut self) -> io::Result<()> {
-        let step = self.start.min(STEP);
+    fn read_block(&mut self) -> io::Result<()> {
+        let step = self.start.min(BLOCK_SIZE);
         self.start -= step;
         self.file.seek(SeekFrom::Start(self.start))?;
         let mut block = vec![0; usize::try_from(step).expect("a step fits")];

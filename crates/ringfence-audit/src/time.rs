@@ -1,4 +1,4 @@
-//! Moments as text: RFC 3339, in UTC, with milliseconds.
+//! Times as text: RFC 3339, in UTC, with milliseconds.
 
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ pub fn now_ms() -> u64 {
 
 /// `2026-01-28T10:30:05.000Z`
 pub fn rfc3339(ms: u64) -> String {
-    // Ends with the year 9999: no clock that is set at all goes further.
+    // Limited to the year 9999.
     let ms = (ms as i64).clamp(0, 253_402_300_799_999);
     let (year, month, day) = civil(ms / DAY);
     let rest = ms % DAY;
@@ -21,8 +21,8 @@ pub fn rfc3339(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", rest % 1000)
 }
 
-/// The moment that a text names, in milliseconds since 1970: a date alone is its midnight, an
-/// offset may stand in place of the `Z`.
+/// Parses a time to milliseconds since 1970. A date alone means midnight, and an offset may replace
+/// the `Z`.
 pub fn parse_rfc3339(text: &str) -> Option<u64> {
     let number = |range: std::ops::Range<usize>| -> Option<i64> {
         let digits = text.get(range)?;
@@ -57,7 +57,7 @@ pub fn parse_rfc3339(text: &str) -> Option<u64> {
         .ok()
 }
 
-/// `+02:00` in minutes.
+/// Parses `+02:00` to minutes.
 fn offset(zone: &str) -> Option<i64> {
     let (sign, rest) = match zone.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -69,8 +69,8 @@ fn offset(zone: &str) -> Option<i64> {
     (hours < 24 && minutes < 60).then(|| sign * (i64::from(hours) * 60 + i64::from(minutes)))
 }
 
-/// Year, month and day of a day since 1970. Years are counted from March, so that the odd
-/// day of a leap year is the last, in eras of 400 years, which all have the same length
+/// Year, month and day of a day since 1970. Years start in March, so that the leap day is the last
+/// day, in eras of 400 years of equal length
 /// (<https://howardhinnant.github.io/date_algorithms.html>).
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_written_and_read_back() {
+    fn times_survive_the_round_trip() {
         check(0, "1970-01-01T00:00:00.000Z");
         check(1_769_596_205_007, "2026-01-28T10:30:05.007Z");
         check(951_782_400_000, "2000-02-29T00:00:00.000Z");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ways_to_write_a_moment() {
+    fn other_time_formats_are_parsed_or_refused() {
         for text in [
             "2026-01-28T10:30:05Z",
             "2026-01-28t12:30:05.0+02:00",

@@ -1,4 +1,4 @@
-//! Whether the log is as it was written.
+//! Verifies the log.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
@@ -7,31 +7,31 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::chain::{ChainLink, RecordHash};
-use crate::directory::{LogDir, name_of};
+use crate::directory::{LogDir, file_name};
 use crate::error::{AuditError, AuditStep};
-use crate::head::{self, LockMode, LogHead, LogLock};
+use crate::head::{self, LogHead, LogLock, LogLockMode};
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// How many records there are.
+    /// The number of records.
     pub records: u64,
-    /// In how many files.
+    /// The number of files.
     pub files: usize,
-    /// The end, as the head names it.
+    /// The end according to the head.
     pub head: Option<LogHead>,
-    /// What is not as it should be, in the order of the files.
+    /// The findings, in the order of the files.
     pub findings: Vec<VerifyFinding>,
 }
 
-/// One thing that is not as it should be.
+/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyFinding {
-    /// In which file.
+    /// The file.
     pub file: String,
-    /// On which line, from 1.
+    /// The line, from 1.
     pub line: Option<u64>,
-    /// What.
+    /// The flaw.
     pub flaw: LogFlaw,
 }
 
@@ -44,39 +44,39 @@ impl fmt::Display for VerifyFinding {
     }
 }
 
-/// What can be wrong.
+/// Flaws of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase", tag = "code")]
 #[allow(missing_docs)]
 pub enum LogFlaw {
     #[error("this line is not a record")]
     NoRecord,
-    #[error("record {seq} was changed: it has another hash than it says")]
+    #[error("record {seq} was changed: its content does not match its hash")]
     Changed { seq: u64 },
     #[error("record {seq} does not continue the one before it")]
     Unlinked { seq: u64 },
     #[error("{} before this line", missing(.from, .to))]
     Missing { from: u64, to: u64 },
-    #[error("record {seq} stands behind record {after}: it was moved or copied")]
+    #[error("record {seq} comes after record {after}: it was moved or copied")]
     Misplaced { seq: u64, after: u64 },
-    #[error("{} at the end: the tail was cut off, or lost when the machine stopped", missing(.from, .to))]
+    #[error("{} at the end: truncated, or lost in a power failure", missing(.from, .to))]
     Cut { from: u64, to: u64 },
-    #[error("the last record is unfinished; the next writer cuts it off")]
+    #[error("the last record is unfinished; the next writer removes it")]
     Unfinished,
     #[error("this file of the log is missing")]
     NoFile,
-    #[error("this file is not of the log, which ends before it")]
+    #[error("this file does not belong to the log, which ends before it")]
     Foreign,
-    #[error("the head is missing or broken")]
+    #[error("the head file is missing or broken")]
     NoHead,
-    #[error("the head names another hash for record {seq}")]
+    #[error("the head file has a different hash for record {seq}")]
     OtherHead { seq: u64 },
     #[error("no record has the hash {hash}")]
     Unknown { hash: RecordHash },
 }
 
 impl LogFlaw {
-    /// Whether it tells of a change. A record that was not finished was never part of the log.
+    /// True for a change of the log. An unfinished record was never part of it.
     pub fn is_tampering(&self) -> bool {
         *self != LogFlaw::Unfinished
     }
@@ -91,23 +91,23 @@ fn missing(from: &u64, to: &u64) -> String {
 }
 
 impl VerifyReport {
-    /// Whether nothing was changed, removed, moved or cut.
+    /// True if nothing was changed, removed, moved or truncated.
     pub fn is_intact(&self) -> bool {
         !self.findings.iter().any(|finding| finding.flaw.is_tampering())
     }
 }
 
-/// Goes through every record of the log in `path`; the hashes in `kept`, which somebody wrote
-/// down elsewhere, must be among theirs.
+/// Verifies every record of the log in `path`. The log must also contain the hashes in `kept`,
+/// which the user stored elsewhere.
 pub fn verify(path: &Path, kept: &[RecordHash]) -> Result<VerifyReport, AuditError> {
     let mut walk = LogWalk {
         report: VerifyReport::default(),
         kept: kept.to_vec(),
         next: 1,
         before: None,
-        blind: 0,
+        unreadable: 0,
     };
-    if let Some(directory) = LogDir::find(path)? {
+    if let Some(directory) = LogDir::open_for_reading(path)? {
         walk.all(&directory)?;
     }
     for hash in std::mem::take(&mut walk.kept) {
@@ -116,19 +116,19 @@ pub fn verify(path: &Path, kept: &[RecordHash]) -> Result<VerifyReport, AuditErr
     Ok(walk.report)
 }
 
-/// More missing files in a row than this are not named one by one.
-const MANY: usize = 100;
+/// The number of missing files in a row that are reported one by one.
+const MAX_MISSING_FILES: usize = 100;
 
 struct LogWalk {
     report: VerifyReport,
     kept: Vec<RecordHash>,
-    /// The record that belongs here.
+    /// The expected record number.
     next: u64,
-    /// What the next one may name as the hash before it: what the last one says it has, and
-    /// what it has. `None` if the last line tells neither.
+    /// The accepted values of the next `previous`: the hash in the last record, and its actual
+    /// hash. `None` if the last line has neither.
     before: Option<(RecordHash, RecordHash)>,
-    /// How many lines since the last record could not be read.
-    blind: u64,
+    /// The number of unreadable lines since the last record.
+    unreadable: u64,
 }
 
 impl LogWalk {
@@ -143,14 +143,14 @@ impl LogWalk {
         self.before = Some((RecordHash::default(), RecordHash::default()));
         let mut expected = 1;
         for (number, size) in &snapshot.files {
-            for absent in (expected..*number).take(MANY) {
-                self.find(&name_of(absent), None, LogFlaw::NoFile);
+            for absent in (expected..*number).take(MAX_MISSING_FILES) {
+                self.find(&file_name(absent), None, LogFlaw::NoFile);
             }
             expected = number + 1;
             if snapshot.head.is_some_and(|head| *number > head.file) {
-                // A writer that was killed may have made the next one, and no more.
+                // A writer that was killed may have created an empty next file.
                 if *size > 0 {
-                    self.find(&name_of(*number), None, LogFlaw::Foreign);
+                    self.find(&file_name(*number), None, LogFlaw::Foreign);
                 }
                 continue;
             }
@@ -158,12 +158,12 @@ impl LogWalk {
         }
         match snapshot.head {
             Some(head) => {
-                for absent in (expected..=head.file).take(MANY) {
-                    self.find(&name_of(absent), None, LogFlaw::NoFile);
+                for absent in (expected..=head.file).take(MAX_MISSING_FILES) {
+                    self.find(&file_name(absent), None, LogFlaw::NoFile);
                 }
                 if head.seq >= self.next {
                     self.find(
-                        &name_of(head.file),
+                        &file_name(head.file),
                         None,
                         LogFlaw::Cut { from: self.next, to: head.seq },
                     );
@@ -176,12 +176,12 @@ impl LogWalk {
     }
 
     fn file(&mut self, directory: &LogDir, number: u64, size: u64) -> Result<(), AuditError> {
-        let name = name_of(number);
-        let Some(file) = directory.readable(&name)? else { return Ok(()) };
+        let name = file_name(number);
+        let Some(file) = directory.open_readable(&name)? else { return Ok(()) };
         let mut reader = BufReader::with_capacity(256 * 1024, file.take(size));
         let mut bytes = Vec::new();
         let mut line = 0;
-        while reader.read_until(b'\n', &mut bytes).during("read", directory.at(&name))? > 0 {
+        while reader.read_until(b'\n', &mut bytes).during("read", directory.path_of(&name))? > 0 {
             line += 1;
             match bytes.strip_suffix(b"\n") {
                 Some(content) => self.line(&name, line, content),
@@ -194,16 +194,16 @@ impl LogWalk {
 
     fn line(&mut self, file: &str, line: u64, content: &[u8]) {
         let Some(sealed) = ChainLink::read(content) else {
-            self.blind += 1;
+            self.unreadable += 1;
             return self.find(file, Some(line), LogFlaw::NoRecord);
         };
         self.report.records += 1;
         let ChainLink { seq, previous, hash, actual } = sealed;
-        if !sealed.is_whole() {
+        if !sealed.is_valid() {
             self.find(file, Some(line), LogFlaw::Changed { seq });
             if seq != self.next {
-                // Its number may be what was changed.
-                self.blind += 1;
+                // The number itself may have been changed.
+                self.unreadable += 1;
                 return;
             }
         }
@@ -211,7 +211,7 @@ impl LogWalk {
         if seq < self.next {
             return self.find(file, Some(line), LogFlaw::Misplaced { seq, after: self.next - 1 });
         }
-        if seq > self.next + self.blind {
+        if seq > self.next + self.unreadable {
             self.find(file, Some(line), LogFlaw::Missing { from: self.next, to: seq - 1 });
         } else if seq == self.next
             && self.before.is_some_and(|(said, had)| previous != said && previous != had)
@@ -225,28 +225,30 @@ impl LogWalk {
         {
             self.find(file, Some(line), LogFlaw::OtherHead { seq });
         }
-        (self.next, self.before, self.blind) = (seq + 1, Some((hash, actual)), 0);
+        (self.next, self.before, self.unreadable) = (seq + 1, Some((hash, actual)), 0);
     }
 }
 
-/// What there was at one moment, while nobody wrote.
+/// The head and the files at one time, under the lock.
 struct LogSnapshot {
     head: Option<LogHead>,
-    /// Number and size.
+    /// Numbers and sizes.
     files: Vec<(u64, u64)>,
 }
 
 impl LogSnapshot {
     fn take(directory: &LogDir) -> Result<LogSnapshot, AuditError> {
-        let path = directory.at(head::NAME);
-        let file = directory.readable(head::NAME)?.map(std::os::fd::OwnedFd::from);
-        let _lock =
-            file.as_ref().map(|file| LogLock::take(file, &path, LockMode::Readers)).transpose()?;
+        let path = directory.path_of(head::NAME);
+        let file = directory.open_readable(head::NAME)?.map(std::os::fd::OwnedFd::from);
+        let _lock = file
+            .as_ref()
+            .map(|file| LogLock::take(file, &path, LogLockMode::Shared))
+            .transpose()?;
         let head = file.as_ref().map(|file| LogHead::load(file, &path)).transpose()?.flatten();
         let mut files = Vec::new();
-        for number in directory.numbers()? {
-            let Some(file) = directory.readable(&name_of(number))? else { continue };
-            let size = file.metadata().during("look at", directory.at(&name_of(number)))?.len();
+        for number in directory.file_numbers()? {
+            let Some(file) = directory.open_readable(&file_name(number))? else { continue };
+            let size = file.metadata().during("stat", directory.path_of(&file_name(number)))?.len();
             files.push((number, size));
         }
         Ok(LogSnapshot { head, files })

@@ -1,30 +1,30 @@
-//! Questions to people, and what came of the answers.
+//! Questions to the user and permanent grants.
 
 use ringfence_api::{AskAnswer, Denial};
 use serde::Serialize;
 
 use super::{Record, RecordAction, RecordDetails, RecordResult, RecordSubject};
 
-/// Something that somebody was asked about.
+/// A question to the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AskDetails {
-    /// What was wanted.
+    /// The operation that was asked for.
     pub wanted: &'static str,
-    /// What was said.
+    /// The answer.
     pub answer: AskAnswer,
-    /// Where the rule was written that would have refused.
+    /// The source of the rule that would have denied it.
     pub origin: String,
-    /// Whether a written rule would have, not the mere absence of one.
+    /// True if an explicit rule would have denied it, not the lack of a rule.
     pub explicit: bool,
-    /// The process that waited.
+    /// The pid of the waiting process.
     pub pid: u32,
     /// Its program.
     pub program: String,
 }
 
 impl Record {
-    /// A question, and what was said to it.
+    /// A question and its answer.
     pub fn asked(
         subject: &RecordSubject,
         now_ms: u64,
@@ -55,8 +55,7 @@ impl Record {
         }
     }
 
-    /// What came of writing down what was allowed for good: the rule and where it stands now,
-    /// or why it does not.
+    /// A permanent grant: the rule and its position, or the reason it was not written.
     pub fn permitted(
         subject: &RecordSubject,
         now_ms: u64,
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_has_the_same_keys_and_what_was_said() {
+    fn question_record_has_common_keys_and_the_answer() {
         let denial = Denial {
             operation: Operation::Read,
             target: "/h/.ssh/id".into(),

@@ -1,38 +1,38 @@
-//! Connections that were let through.
+//! Allowed connections.
 
 use ringfence_api::{ConnectionRecord, Operation};
 use serde::Serialize;
 
 use super::{Record, RecordAction, RecordDetails, RecordResult, RecordSubject};
 
-/// Somebody who was connected to, or did not answer.
+/// A connection, or a failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectDetails {
-    /// The address and port that the host led to, where that is known.
+    /// The remote address and port, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Bytes that went out, where they were counted.
+    /// Bytes sent, if counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// Bytes that came in, where they were counted.
+    /// Bytes received, if counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub received: Option<u64>,
-    /// The variables whose values were put into what was sent.
+    /// The environment variables whose values were put into requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
-    /// Where the rule was written that allows it.
+    /// The source of the rule that allows it.
     pub origin: String,
-    /// The process that connected.
+    /// The pid of the process.
     pub pid: u32,
     /// Its program.
     pub program: String,
-    /// How often; 0 where this is only what an earlier one has carried since.
+    /// The number of connections; 0 if this only reports more traffic of an earlier one.
     pub count: u64,
 }
 
 impl Record {
-    /// A connection that was let through within a run.
+    /// A connection that was allowed within a run.
     pub fn connected(subject: &RecordSubject, connection: &ConnectionRecord) -> Record {
         Record {
             timestamp: connection.time_ms,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_has_the_same_keys_and_whom_it_led_to() {
+    fn connection_record_has_common_keys_and_the_address() {
         let connection = ConnectionRecord {
             target: "a.org:443".into(),
             address: Some("192.0.2.1:443".into()),

@@ -5,27 +5,27 @@ use serde::Serialize;
 
 use super::{Record, RecordAction, RecordDetails, RecordResult, RecordSubject};
 
-/// A policy that was changed.
+/// A policy change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyChangeDetails {
-    /// The files that are others now.
+    /// The changed files.
     pub policy_files: Vec<String>,
     /// The SHA-256 of the rules before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest_before: Option<String>,
-    /// The SHA-256 of the rules that are written now.
+    /// The SHA-256 of the rules in the files now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_digest: Option<String>,
-    /// Each rule that came or went, and what is not in force.
+    /// Each rule added or removed, and if it is not in force.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<std::collections::BTreeMap<String, String>>")]
     pub changes: Vec<PolicyChange>,
 }
 
 impl Record {
-    /// What came of a change of the `files`: the digests before and after and each rule that
-    /// came or went, or why the policy stays as it was.
+    /// A change of `files`: the digests before and after and each rule added or removed, or the
+    /// reason the policy stays unchanged.
     pub fn revised(
         subject: &RecordSubject,
         now_ms: u64,
@@ -34,11 +34,11 @@ impl Record {
     ) -> Record {
         let (result, reason, digests, changes) = match taken {
             Ok((digests, changes)) => {
-                let is_owed = changes.iter().any(PolicyChange::is_owed);
-                let said: Vec<String> = changes.iter().map(ToString::to_string).collect();
+                let is_owed = changes.iter().any(PolicyChange::is_pending_narrowing);
+                let texts: Vec<String> = changes.iter().map(ToString::to_string).collect();
                 (
                     if is_owed { RecordResult::Failed } else { RecordResult::Allowed },
-                    said.join("; "),
+                    texts.join("; "),
                     Some(digests),
                     changes.to_vec(),
                 )
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_of_a_change_is_told() {
+    fn policy_change_record_has_result_and_changes() {
         let subject = RecordSubject { agent: None, session: "s".into() };
         let text = |taken: Result<&[PolicyChange], &str>| {
             let taken = taken.map(|changes| (("a".into(), "b".into()), changes));
@@ -86,7 +86,7 @@ mod tests {
             direction: ChangeDirection::Narrower,
             pending: None,
         };
-        let expect = r#"{"timestamp":"1970-01-01T00:00:00.000Z","agent":null,"session":"s","operation":"policy","target":"/h/policy.toml","result":"allowed","policy":"policy files","reason":"`mode = read-only` holds from now on","policyFiles":["/h/policy.toml"],"digestBefore":"a","policyDigest":"b","changes":[{"rule":"mode = read-only","turn":"added","direction":"narrower"}]}"#;
+        let expect = r#"{"timestamp":"1970-01-01T00:00:00.000Z","agent":null,"session":"s","operation":"policy","target":"/h/policy.toml","result":"allowed","policy":"policy files","reason":"`mode = read-only` applies from now on","policyFiles":["/h/policy.toml"],"digestBefore":"a","policyDigest":"b","changes":[{"rule":"mode = read-only","turn":"added","direction":"narrower"}]}"#;
         assert_eq!(text(Ok(std::slice::from_ref(&change))), expect);
         assert!(text(Ok(&[change.pending("why")])).contains(r#""result":"failed""#));
         assert!(

@@ -5,25 +5,25 @@ use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::worker::{said, say, task, worker};
-use crate::{Scratch, record};
+use crate::worker::{parse_reports, print_report, task, worker};
+use crate::{LogScratch, record};
 
-/// Promise: P32
+/// Promise: no-lost-record
 #[test]
-fn killed_at_any_moment_no_record_that_was_told_of_is_lost() {
+fn acknowledged_records_survive_a_kill_at_any_time() {
     if let Some((name, scratch)) = task() {
         let mut log = scratch.open(16 << 10);
         for number in 0.. {
-            // Of different sizes, over several pages of memory: such a write can be cut short.
+            // Different sizes, over several memory pages: such a write can be cut short.
             let end = log
                 .append(&[record(&format!("{name}-{}", "x".repeat(number * 977 % 20_000)))])
                 .unwrap();
-            say(&end.seq.to_string());
+            print_report(&end.seq.to_string());
         }
     }
-    let scratch = Scratch::new();
-    let test = "crash::killed_at_any_moment_no_record_that_was_told_of_is_lost";
-    let mut told = 0;
+    let scratch = LogScratch::new();
+    let test = "crash::acknowledged_records_survive_a_kill_at_any_time";
+    let mut acknowledged = 0;
     for round in 0..60u64 {
         let mut child = worker(test, "w", &scratch)
             .stdout(Stdio::piped())
@@ -32,8 +32,8 @@ fn killed_at_any_moment_no_record_that_was_told_of_is_lost() {
             .unwrap();
         let mut stdout = child.stdout.take().unwrap();
         let mut output = Vec::new();
-        // Not before it has begun.
-        while said(&output).is_empty() {
+        // Kill it only after its first record.
+        while parse_reports(&output).is_empty() {
             let mut more = [0; 256];
             let length = stdout.read(&mut more).unwrap();
             assert!(length > 0, "the writer ended by itself");
@@ -43,20 +43,25 @@ fn killed_at_any_moment_no_record_that_was_told_of_is_lost() {
         child.kill().unwrap();
         stdout.read_to_end(&mut output).unwrap();
         child.wait().unwrap();
-        told = said(&output).last().and_then(|seq| seq.parse().ok()).unwrap_or(told);
+        acknowledged =
+            parse_reports(&output).last().and_then(|seq| seq.parse().ok()).unwrap_or(acknowledged);
         let report = scratch.verify();
         assert!(report.is_intact(), "round {round}: {:?}", scratch.flaws());
-        assert!(report.records >= told, "round {round}: told of {told}, found {}", report.records);
+        assert!(
+            report.records >= acknowledged,
+            "round {round}: acknowledged {acknowledged}, found {}",
+            report.records
+        );
     }
     scratch.open(u64::MAX).append(&[record("after")]).unwrap();
     assert_eq!(scratch.flaws(), [] as [&str; 0]);
-    eprintln!("{} records, {told} told of", scratch.verify().records);
+    eprintln!("{} records, {acknowledged} acknowledged", scratch.verify().records);
 }
 
-/// Promise: P32
+/// Promise: no-lost-record
 #[test]
-fn half_a_record_is_cut_off_wherever_it_ends() {
-    let scratch = Scratch::filled(3);
+fn incomplete_record_is_removed_at_any_length() {
+    let scratch = LogScratch::filled(3);
     let whole = fs::read(scratch.file(1)).unwrap();
     let (before, last) = whole
         .split_at(whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1);
@@ -66,7 +71,7 @@ fn half_a_record_is_cut_off_wherever_it_ends() {
         fs::write(scratch.head(), &head).unwrap();
         assert_eq!(
             scratch.flaws(),
-            ["00000001.jsonl:4: the last record is unfinished; the next writer cuts it off"]
+            ["00000001.jsonl:4: the last record is unfinished; the next writer removes it"]
         );
         assert!(scratch.verify().is_intact());
         scratch.open(u64::MAX).append(&[record("after")]).unwrap();
@@ -79,8 +84,8 @@ fn half_a_record_is_cut_off_wherever_it_ends() {
 }
 
 #[test]
-fn a_record_that_the_head_does_not_know_yet_is_kept() {
-    let scratch = Scratch::filled(2);
+fn record_missing_in_the_head_is_kept() {
+    let scratch = LogScratch::filled(2);
     let head = fs::read(scratch.head()).unwrap();
     scratch.open(u64::MAX).append(&[record("third"), record("fourth")]).unwrap();
     fs::write(scratch.head(), &head).unwrap();
@@ -91,8 +96,8 @@ fn a_record_that_the_head_does_not_know_yet_is_kept() {
 }
 
 #[test]
-fn a_page_that_was_begun_and_not_written_is_used() {
-    let scratch = Scratch::filled(2);
+fn empty_next_file_is_used() {
+    let scratch = LogScratch::filled(2);
     fs::File::create(scratch.file(2)).unwrap().write_all(b"").unwrap();
     let permissions = fs::metadata(scratch.file(1)).unwrap().permissions();
     fs::set_permissions(scratch.file(2), permissions).unwrap();
@@ -103,8 +108,8 @@ fn a_page_that_was_begun_and_not_written_is_used() {
 }
 
 #[test]
-fn files_that_are_taken_away_are_made_anew() {
-    let scratch = Scratch::new();
+fn removed_files_are_created_again() {
+    let scratch = LogScratch::new();
     let mut log = scratch.open(u64::MAX);
     log.append(&[record("a")]).unwrap();
     fs::remove_file(scratch.file(1)).unwrap();

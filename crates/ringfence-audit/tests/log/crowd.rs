@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use crate::worker::{task, worker};
-use crate::{Scratch, record};
+use crate::{LogScratch, record};
 
 const WRITERS: usize = 8;
 const RECORDS: usize = 2_500;
 
-/// Promise: P32
+/// Promise: no-lost-record
 #[test]
 fn eight_processes_at_once_lose_no_record() {
     if let Some((name, scratch)) = task() {
-        // Files of a size that is reached several times.
+        // Small enough for several rotations.
         let mut log = scratch.open(2 << 20);
         for number in 0..RECORDS {
             log.append(&[record(&format!("{name}-{number}"))]).unwrap();
@@ -20,7 +20,7 @@ fn eight_processes_at_once_lose_no_record() {
         std::mem::forget(scratch);
         return;
     }
-    let scratch = Scratch::new();
+    let scratch = LogScratch::new();
     let test = "crowd::eight_processes_at_once_lose_no_record";
     let begun = std::time::Instant::now();
     let writers: Vec<_> = (0..WRITERS)
@@ -44,9 +44,9 @@ fn eight_processes_at_once_lose_no_record() {
 }
 
 #[test]
-fn a_writer_that_is_stopped_does_not_stop_others_for_ever() {
+fn stopped_writer_blocks_others_only_for_a_limited_time() {
     use rustix::fs::{FlockOperation, flock};
-    let scratch = Scratch::filled(1);
+    let scratch = LogScratch::filled(1);
     let held = std::fs::File::open(scratch.head()).unwrap();
     flock(&held, FlockOperation::LockExclusive).unwrap();
     let begun = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! What the log promises, tried on real files by real processes.
+//! Guarantees of the log, tested on real files and processes.
 
 mod crash;
 mod crowd;
@@ -19,20 +19,20 @@ use ringfence_audit::{
 use ringfence_policy::Fsync;
 use serde_json::Value;
 
-/// A directory of its own, gone when dropped.
-struct Scratch(PathBuf);
+/// A temporary directory, removed when dropped.
+struct LogScratch(PathBuf);
 
-impl Scratch {
-    fn new() -> Scratch {
+impl LogScratch {
+    fn new() -> LogScratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name =
             format!("audit-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).expect("the place for temporary files is writable");
-        Scratch(path)
+        fs::create_dir_all(&path).expect("the temporary directory is writable");
+        LogScratch(path)
     }
 
-    /// Where a log goes.
+    /// The directory of the log.
     fn path(&self) -> PathBuf {
         self.0.join("state/ringfence/audit")
     }
@@ -49,12 +49,12 @@ impl Scratch {
         AuditLog::open(&self.path(), options(rotate_bytes)).expect("the log can be opened")
     }
 
-    /// A log of that many records in one file.
-    fn filled(records: u32) -> Scratch {
-        let scratch = Scratch::new();
+    /// A log with this number of records in one file.
+    fn filled(records: u32) -> LogScratch {
+        let scratch = LogScratch::new();
         let mut log = scratch.open(u64::MAX);
         for number in 0..records {
-            log.append(&[record(&format!("/project/file-{number}"))]).expect("there is room");
+            log.append(&[record(&format!("/project/file-{number}"))]).expect("there is space");
         }
         scratch
     }
@@ -63,7 +63,7 @@ impl Scratch {
         ringfence_audit::verify(&self.path(), &[]).expect("the log can be read")
     }
 
-    /// What is wrong, as `FILE:LINE: WHAT`.
+    /// The findings as `FILE:LINE: FLAW`.
     fn flaws(&self) -> Vec<String> {
         self.verify().findings.iter().map(ToString::to_string).collect()
     }
@@ -81,7 +81,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for LogScratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -126,7 +126,7 @@ fn code(result: Result<impl std::fmt::Debug, AuditError>) -> &'static str {
 
 #[test]
 fn records_are_read_back_as_they_were_written() {
-    let scratch = Scratch::new();
+    let scratch = LogScratch::new();
     let mut log = scratch.open(u64::MAX);
     let hostile = "new\nline \u{1b}[31m \u{202e}\0 \"quote\" \\ é 漢";
     let end = log.append(&[record("a"), record(hostile)]).unwrap();
@@ -141,10 +141,10 @@ fn records_are_read_back_as_they_were_written() {
 }
 
 #[test]
-fn another_history_is_known_by_the_hash_that_was_kept() {
-    let scratch = Scratch::filled(3);
+fn rewritten_log_is_detected_by_a_stored_hash() {
+    let scratch = LogScratch::filled(3);
     let kept = scratch.verify().head.unwrap().hash;
-    let other = Scratch::new();
+    let other = LogScratch::new();
     let mut log = other.open(u64::MAX);
     log.append(&[record("a"), record("b"), record("c"), record("d")]).unwrap();
     assert!(other.verify().is_intact());
@@ -157,8 +157,8 @@ fn another_history_is_known_by_the_hash_that_was_kept() {
 }
 
 #[test]
-fn without_a_log_there_is_nothing_wrong() {
-    let scratch = Scratch::new();
+fn missing_log_is_intact() {
+    let scratch = LogScratch::new();
     assert_eq!(scratch.verify(), VerifyReport::default());
     assert!(LogReader::open(&scratch.path(), 0).unwrap().is_none());
     scratch.open(u64::MAX);

@@ -1,4 +1,4 @@
-//! Where a log may be, and what happens where it cannot.
+//! The location of a log, and errors there.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -7,8 +7,8 @@ use std::path::Path;
 use ringfence_audit::AuditLog;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::worker::{said, say, task, worker, worker_after};
-use crate::{Scratch, code, options, record};
+use crate::worker::{parse_reports, print_report, task, worker, worker_after};
+use crate::{LogScratch, code, options, record};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
@@ -19,16 +19,16 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn nobody_else_can_read_or_write_it() {
-    let scratch = Scratch::filled(1);
+fn only_the_owner_can_read_or_write_the_log() {
+    let scratch = LogScratch::filled(1);
     let audit = scratch.path();
     assert_eq!((mode(&audit), mode(audit.parent().unwrap())), (0o700, 0o700));
     assert_eq!((mode(&scratch.file(1)), mode(&scratch.head())), (0o600, 0o600));
 }
 
 #[test]
-fn what_others_can_write_is_refused() {
-    let scratch = Scratch::filled(1);
+fn log_writable_by_other_users_is_refused() {
+    let scratch = LogScratch::filled(1);
     let audit = scratch.path();
     let paths =
         [audit.clone(), audit.parent().unwrap().to_owned(), scratch.head(), scratch.file(1)];
@@ -52,14 +52,14 @@ fn what_others_can_write_is_refused() {
 
 #[test]
 fn no_link_is_followed() {
-    let elsewhere = Scratch::filled(1);
+    let elsewhere = LogScratch::filled(1);
     for (link, target) in [
         ("state/ringfence", elsewhere.path().parent().unwrap().to_owned()),
         ("state/ringfence/audit", elsewhere.path()),
         ("state/ringfence/audit/head", elsewhere.head()),
         ("state/ringfence/audit/00000001.jsonl", elsewhere.file(1)),
     ] {
-        let scratch = Scratch::new();
+        let scratch = LogScratch::new();
         let link = scratch.0.join(link);
         for (number, above) in
             link.parent().unwrap().ancestors().collect::<Vec<_>>().into_iter().rev().enumerate()
@@ -78,11 +78,11 @@ fn no_link_is_followed() {
 }
 
 #[test]
-fn a_file_with_two_names_and_a_pipe_are_refused() {
-    let scratch = Scratch::filled(1);
+fn hard_link_and_pipe_are_refused() {
+    let scratch = LogScratch::filled(1);
     fs::hard_link(scratch.file(1), scratch.0.join("other")).unwrap();
     assert_eq!(code(scratch.open(u64::MAX).append(&[record("x")])), "audit-unsafe");
-    let scratch = Scratch::filled(1);
+    let scratch = LogScratch::filled(1);
     fs::remove_file(scratch.file(1)).unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -96,8 +96,8 @@ fn a_file_with_two_names_and_a_pipe_are_refused() {
     assert!(ringfence_audit::verify(&scratch.path(), &[]).is_err());
 }
 
-/// Writes until nothing more goes in, and says what became of it.
-fn fill(scratch: &Scratch) {
+/// Writes until the disk is full, and reports the result.
+fn fill(scratch: &LogScratch) {
     let mut written = 0;
     let error = loop {
         match scratch.open(u64::MAX).append(&[record(&"x".repeat(500))]) {
@@ -106,7 +106,7 @@ fn fill(scratch: &Scratch) {
         }
     };
     let report = scratch.verify();
-    say(&format!(
+    print_report(&format!(
         "{} {} {}",
         error.code(),
         written == report.records && written > 3,
@@ -117,7 +117,7 @@ fn fill(scratch: &Scratch) {
 #[track_caller]
 fn check(output: std::process::Output, expect: &str) {
     assert_eq!(
-        said(&output.stdout),
+        parse_reports(&output.stdout),
         [expect],
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
@@ -125,47 +125,49 @@ fn check(output: std::process::Output, expect: &str) {
     );
 }
 
-/// Promise: P32
+/// Promise: no-lost-record
 #[test]
-fn a_full_disk_is_an_error_and_leaves_whole_records() {
+fn full_disk_is_an_error_and_leaves_only_complete_records() {
     if let Some((_, scratch)) = task() {
         fill(&scratch);
         return std::mem::forget(scratch);
     }
-    let scratch = Scratch::new();
-    let test = "place::a_full_disk_is_an_error_and_leaves_whole_records";
+    let scratch = LogScratch::new();
+    let test = "place::full_disk_is_an_error_and_leaves_only_complete_records";
     let mount = "mkdir $SCRATCH/state; mount -t tmpfs -o size=64k tmpfs $SCRATCH/state";
     check(worker_after(mount, test, "fill", &scratch).output().unwrap(), "audit-full true true");
 }
 
 #[test]
-fn a_limit_on_the_size_of_files_is_an_error_and_kills_nobody() {
+fn file_size_limit_is_an_error_and_does_not_kill_the_writer() {
     if let Some((_, scratch)) = task() {
         setrlimit(Resource::Fsize, Rlimit { current: Some(10_000), maximum: Some(10_000) })
             .unwrap();
         fill(&scratch);
         return std::mem::forget(scratch);
     }
-    let scratch = Scratch::new();
-    let test = "place::a_limit_on_the_size_of_files_is_an_error_and_kills_nobody";
+    let scratch = LogScratch::new();
+    let test = "place::file_size_limit_is_an_error_and_does_not_kill_the_writer";
     check(worker(test, "fill", &scratch).output().unwrap(), "audit-full true true");
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_an_error() {
+fn read_only_directory_is_an_error() {
     if let Some((_, scratch)) = task() {
         let refused = AuditLog::open(&scratch.path(), options(u64::MAX))
             .and_then(|mut log| log.append(&[record("x")]));
-        say(&refused
-            .map_or_else(|error| format!("{}: {error}", error.code()), |_| "written".into()));
+        print_report(
+            &refused
+                .map_or_else(|error| format!("{}: {error}", error.code()), |_| "written".into()),
+        );
         return std::mem::forget(scratch);
     }
-    let scratch = Scratch::filled(1);
-    let test = "place::a_directory_that_cannot_be_written_is_an_error";
+    let scratch = LogScratch::filled(1);
+    let test = "place::read_only_directory_is_an_error";
     let mount = "mount --bind $SCRATCH $SCRATCH; mount -o remount,bind,ro $SCRATCH";
     let expect = format!("audit-unusable: cannot open {}", scratch.head().display());
     check(worker_after(mount, test, "write", &scratch).output().unwrap(), &expect);
-    let empty = Scratch::new();
-    let expect = format!("audit-unusable: cannot make {}", empty.0.join("state").display());
+    let empty = LogScratch::new();
+    let expect = format!("audit-unusable: cannot create {}", empty.0.join("state").display());
     check(worker_after(mount, test, "write", &empty).output().unwrap(), &expect);
 }

@@ -1,4 +1,4 @@
-//! What was written just now, found from the end.
+//! Recent runs, found from the end of the log.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -8,9 +8,9 @@ use ringfence_audit::{
     recent_run,
 };
 
-use crate::{Scratch, record};
+use crate::{LogScratch, record};
 
-fn of(session: &str, mut record: Record) -> Record {
+fn with_session(session: &str, mut record: Record) -> Record {
     record.session = session.into();
     record
 }
@@ -45,7 +45,7 @@ fn begun(session: &str) -> Record {
     }
 }
 
-fn refused(scratch: &Scratch, session: &str) -> Option<Vec<String>> {
+fn refused(scratch: &LogScratch, session: &str) -> Option<Vec<String>> {
     let run = recent_run(&scratch.path(), session).unwrap()?;
     Some(run.refused.iter().map(|record| record["target"].as_str().unwrap().to_owned()).collect())
 }
@@ -55,39 +55,42 @@ fn write(log: &mut AuditLog, records: Vec<Record>) {
 }
 
 #[test]
-fn a_run_is_found_by_its_whole_name_and_with_nothing_of_others() {
-    let scratch = Scratch::new();
+fn recent_run_is_found_by_full_name_without_records_of_others() {
+    let scratch = LogScratch::new();
     assert_eq!(refused(&scratch, "call_1"), None);
     let mut log = scratch.open(u64::MAX);
     write(
         &mut log,
         vec![
             begun("call_1"),
-            of("call_1", record("/a")),
+            with_session("call_1", record("/a")),
             begun("call_12"),
-            of("call_12", record("/b")),
+            with_session("call_12", record("/b")),
         ],
     );
-    write(&mut log, vec![of("call_1", record("call_12")), of("x", record("call_1"))]);
+    write(
+        &mut log,
+        vec![with_session("call_1", record("call_12")), with_session("x", record("call_1"))],
+    );
     assert_eq!(refused(&scratch, "call_1"), Some(vec!["/a".into(), "call_12".into()]));
     assert_eq!(refused(&scratch, "call_12"), Some(vec!["/b".into()]));
     assert_eq!(refused(&scratch, "call"), None);
-    // A name that is used again means the run of just now.
-    write(&mut log, vec![begun("call_1"), of("call_1", record("/c"))]);
+    // A reused name means the latest run.
+    write(&mut log, vec![begun("call_1"), with_session("call_1", record("/c"))]);
     assert_eq!(refused(&scratch, "call_1"), Some(vec!["/c".into()]));
 }
 
 #[test]
-fn it_may_begin_on_an_earlier_page_and_somebody_may_be_writing() {
-    let scratch = Scratch::new();
+fn recent_run_spans_files_and_ignores_an_unfinished_line() {
+    let scratch = LogScratch::new();
     let mut log = scratch.open(4000);
     write(&mut log, vec![begun("call_1")]);
     for number in 0..40 {
         write(
             &mut log,
             vec![
-                of("other", record(&"long ".repeat(20))),
-                of("call_1", record(&format!("/{number}"))),
+                with_session("other", record(&"long ".repeat(20))),
+                with_session("call_1", record(&format!("/{number}"))),
             ],
         );
     }

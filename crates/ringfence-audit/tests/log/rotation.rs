@@ -4,11 +4,11 @@ use std::fs;
 
 use ringfence_audit::LogReader;
 
-use crate::{Scratch, record};
+use crate::{LogScratch, record};
 
-/// 40 records in files of a few each.
-fn rotated() -> Scratch {
-    let scratch = Scratch::new();
+/// 40 records in files of a few records each.
+fn rotated() -> LogScratch {
+    let scratch = LogScratch::new();
     for number in 0..20 {
         let mut log = scratch.open(4096);
         log.append(&[record(&format!("{number}"))]).unwrap();
@@ -18,7 +18,7 @@ fn rotated() -> Scratch {
 }
 
 #[test]
-fn the_chain_goes_on_from_file_to_file() {
+fn chain_continues_across_files() {
     let scratch = rotated();
     let report = scratch.verify();
     assert_eq!((report.records, report.findings), (40, vec![]));
@@ -33,21 +33,21 @@ fn the_chain_goes_on_from_file_to_file() {
 
 #[test]
 fn many_records_at_once_are_spread_over_files() {
-    let scratch = Scratch::new();
+    let scratch = LogScratch::new();
     let records: Vec<_> = (0..50).map(|number| record(&format!("{number}"))).collect();
     scratch.open(4096).append(&records).unwrap();
     let report = scratch.verify();
     assert_eq!((report.records, report.findings), (50, vec![]));
     assert!(report.files > 3);
-    // One that is larger than a file may be has a file to itself.
+    // A record larger than the limit gets its own file.
     scratch.open(4096).append(&[record(&"x".repeat(10_000)), record("after")]).unwrap();
     assert_eq!(scratch.verify().findings, []);
     assert_eq!(scratch.targets().last().unwrap(), "after");
 }
 
-/// Promise: P31
+/// Promise: log-tampering
 #[test]
-fn a_removed_file_is_noticed() {
+fn removed_file_is_detected() {
     for removed in [1, 2] {
         let scratch = rotated();
         fs::remove_file(scratch.file(removed)).unwrap();
@@ -65,25 +65,28 @@ fn a_removed_file_is_noticed() {
     let flaws = scratch.flaws();
     assert_eq!(flaws[0], format!("{last:08}.jsonl: this file of the log is missing"));
     assert!(flaws[1].contains("40 are missing at the end"), "{flaws:?}");
-    // Also after somebody went on writing.
+    // Also after another record was written.
     scratch.open(4096).append(&[record("later")]).unwrap();
     assert!(!scratch.verify().is_intact());
 }
 
 #[test]
-fn a_file_behind_the_last_is_foreign() {
+fn file_after_the_last_is_foreign() {
     let scratch = rotated();
     let last = scratch.verify().files as u32;
     fs::copy(scratch.file(last), scratch.file(last + 1)).unwrap();
     assert_eq!(
         scratch.flaws(),
-        [format!("{:08}.jsonl: this file is not of the log, which ends before it", last + 1)]
+        [format!(
+            "{:08}.jsonl: this file does not belong to the log, which ends before it",
+            last + 1
+        )]
     );
 }
 
 #[test]
 fn a_reader_follows_into_the_next_file() {
-    let scratch = Scratch::new();
+    let scratch = LogScratch::new();
     let mut log = scratch.open(2048);
     log.append(&[record("first")]).unwrap();
     let mut reader = LogReader::open(&scratch.path(), 0).unwrap().unwrap();
@@ -102,7 +105,7 @@ fn a_reader_follows_into_the_next_file() {
 
 #[test]
 fn a_reader_waits_for_the_end_of_a_line() {
-    let scratch = Scratch::filled(1);
+    let scratch = LogScratch::filled(1);
     let mut reader = LogReader::open(&scratch.path(), 0).unwrap().unwrap();
     assert!(reader.line().unwrap().is_some());
     let whole = fs::read(scratch.file(1)).unwrap();
